@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/agent.h - an agent: this worker's membership of a job, and everything that hangs off it.
+ *
+ * Several agents may live in one process and talk to each other over their real provider. Opening is collective: it
+ * returns when all world_size workers have come together at the store, which rank 0 serves on master_addr:master_port.
+ * Unless stated otherwise every function may be called from any thread.
+ */
+#ifndef WEFT_AGENT_H
+#define WEFT_AGENT_H
+
+#include <weft/status.h>
+
+WEFT_BEGIN_C
+
+typedef struct weft_function weft_function; /* weft/rpc.h */
+
+/* What happened to a worker. */
+typedef enum weft_member_event {
+    WEFT_MEMBER_DEAD = 1,  /* the store declared it dead */
+    WEFT_MEMBER_LEFT = 2,  /* it closed its agent */
+    WEFT_SELF_EVICTED = 3, /* this worker was declared dead: it is out of the job */
+    WEFT_STORE_LOST = 4,   /* rank 0's store is gone: the job is over */
+} weft_member_event;
+
+/* `why` says how it was noticed; borrowed for the call. Runs on the agent's executor, one at a time, no lock held. */
+typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
+
+/*
+ * Everything has a default; a zeroed struct takes them all. Where an environment variable is named, it is read when the
+ * field is zero (NULL, or -1 where it says so); the option wins.
+ */
+typedef struct weft_agent_options {
+    const weft_function *functions; /* registered before anybody can call */
+    size_t function_count;
+
+    /* Who: ranks count from 0. Set has_rank to give rank and world_size here instead of RANK and WORLD_SIZE. */
+    bool has_rank;
+    int rank;
+    int world_size;
+    const char *name; /* unique, 1..127 of [A-Za-z0-9-_:]; WEFT_NAME; default "worker<rank>" */
+
+    /* Where. */
+    const char *master_addr; /* MASTER_ADDR; default 127.0.0.1 */
+    int master_port;         /* MASTER_PORT; there is no default */
+    weft_job *job;           /* from weft_spawn: gives rank 0, the world size and the store's socket */
+    const char *fabric;      /* "tcp" (default) or "sim"; WEFT_FABRIC */
+    const char *iface;       /* network interface name or address; WEFT_IFACE; default: the one towards master_addr */
+    const char *ports;       /* "low-high", for the fabric's listening port; WEFT_PORTS; default: any free one */
+    weft_sim *sim;           /* the simulated world, with fabric "sim" */
+
+    /* Threads. */
+    bool no_threads; /* start none: the application calls weft_agent_progress */
+    int workers;     /* executor's workers; WEFT_WORKERS; default 4 */
+    bool no_binding; /* leave threads unbound; WEFT_NO_BINDING */
+
+    /* Time limits, in milliseconds; 0 takes the default, WEFT_FOREVER switches it off. */
+    int64_t rendezvous_timeout_ms; /* 60,000: missing ranks are named in the error */
+    int64_t call_timeout_ms;       /* 60,000: of calls that name none */
+    int64_t death_timeout_ms;      /* 2,000: silence after which the store declares a worker dead; WEFT_DEATH_MS */
+
+    /* Limits. */
+    size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
+
+    weft_membership_fn on_membership;
+    void *membership_arg;
+
+    weft_error **error; /* if not NULL: receives the detail when opening fails; you release it */
+} weft_agent_options;
+
+/*
+ * Joins the job. Errors: WEFT_ERR_INVALID (bad option or environment), WEFT_ERR_EXISTS (rank or name taken, MASTER_PORT
+ * in use), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks), WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
+
+/*
+ * Leaves gracefully: waits until every worker of the job closes and none has calls outstanding, follow-up calls of
+ * handlers included, then ends threads and connections and frees the agent. After a death or the loss of the store it
+ * waits only for those alive. Always frees; returns the first trouble met. NULL is a no-op.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
+
+/* Leaves at once: outstanding calls fail with WEFT_ERR_CLOSED; peers are told WEFT_ERR_PEER_LEFT. Frees the agent. */
+WEFT_API void weft_agent_stop(weft_agent *agent);
+
+WEFT_API int weft_agent_rank(const weft_agent *agent);
+WEFT_API int weft_agent_world_size(const weft_agent *agent);
+/* The worker's name; borrowed from the agent. NULL if there is no such rank. */
+WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
+/* The rank of a name; -1 if there is none. */
+WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
+WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
+/* WEFT_OK, or why this worker is out: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST. */
+WEFT_API weft_status weft_agent_status(const weft_agent *agent);
+
+/*
+ * With no_threads: does what is ready, then waits up to timeout_ms for more. Returns the number of events handled.
+ * Handlers and continuations run inside it.
+ */
+WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms);
+
+/* Changes the default time limit of calls made from now on. */
+WEFT_API void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms);
+
+/* Counters since the agent opened. */
+typedef struct weft_stats {
+    uint64_t calls_started;  /* by this worker */
+    uint64_t calls_finished; /* of those, completed, well or not */
+    uint64_t calls_failed;   /* of those, with an error */
+    uint64_t calls_served;   /* handlers finished here for others */
+    uint64_t bytes_sent;     /* payload of tensors and values that left, inline and bulk */
+    uint64_t bytes_received;
+    uint64_t bytes_copied; /* of payloads over the inline limit, copied by weft: meant to be 0 */
+    uint64_t bytes_packed; /* of non-contiguous tensors, packed before sending */
+    uint64_t frames_sent;  /* messages on control lanes */
+    uint64_t frames_received;
+    uint64_t lanes_lost;        /* connections that broke and were opened again */
+    uint64_t strangers_refused; /* connections or messages refused for want of proof or sense */
+} weft_stats;
+WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);
+
+WEFT_END_C
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/future.h - a result that may come later.
+ *
+ * A future is completed exactly once, with a payload or with an error. Whoever waits helps to drive progress.
+ * Continuations run with no weft lock held, on the executor of the agent that made the future (or the process's own),
+ * never inside the call that registered them and never inside the call that completed the future.
+ * Every function here may be called from any thread.
+ */
+#ifndef WEFT_FUTURE_H
+#define WEFT_FUTURE_H
+
+#include <weft/status.h>
+
+WEFT_BEGIN_C
+
+/*
+ * A future for you to complete, with one reference. Its continuations run on the agent's executor;
+ * `agent` NULL: on the process's own, which starts at first use. NULL if memory is out.
+ */
+WEFT_API weft_future *weft_future_create(weft_agent *agent);
+WEFT_API weft_future *weft_future_ref(weft_future *future);
+WEFT_API void weft_future_unref(weft_future *future);
+
+/*
+ * Completes it. `payload` moves in and `drop(payload)` runs when the future goes, or at once if this fails.
+ * WEFT_ERR_COMPLETED if it was complete.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop);
+/* Fails it; takes a reference of its own to `error`. WEFT_ERR_COMPLETED if it was complete. */
+WEFT_API WEFT_NODISCARD weft_status weft_future_fail(weft_future *future, const weft_error *error);
+
+WEFT_API bool weft_future_done(const weft_future *future);
+
+/*
+ * Waits until complete. Returns WEFT_OK or the error's code; WEFT_ERR_TIMEOUT after timeout_ms (the future lives on:
+ * weft_future_done tells the two time-outs apart); WEFT_ERR_DEADLOCK at once from a thread whose waiting could never end
+ * (a poller, or an inline handler). timeout_ms: >= 0 milliseconds, or WEFT_FOREVER.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait(weft_future *future, int64_t timeout_ms);
+
+/* Borrowed, valid while you hold the future: NULL unless it completed that way. They never block. */
+WEFT_API void *weft_future_payload(const weft_future *future);
+WEFT_API const weft_error *weft_future_error(const weft_future *future);
+
+/* What the future holds as RPC results (weft/value.h); NULL if incomplete, failed, or not of that kind. Borrowed. */
+WEFT_API const weft_values *weft_future_values(const weft_future *future);
+/* Result `index` as a tensor, borrowed; NULL if there is none. */
+WEFT_API weft_tensor *weft_future_tensor(const weft_future *future, size_t index);
+
+/* Runs `fn(future, arg)` once complete, then `drop(arg)`. On failure of this call, drop runs before it returns. */
+typedef void (*weft_done_fn)(weft_future *future, void *arg);
+WEFT_API WEFT_NODISCARD weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg,
+                                                                  weft_drop_fn drop);
+
+/*
+ * A future that `fn` completes: fn receives the finished parent and the child, and must complete the child now or later
+ * (it may keep a reference). If it returns a failure, the child fails with it. NULL if memory is out (drop has run).
+ */
+typedef weft_status (*weft_then_fn)(weft_future *parent, weft_future *child, void *arg);
+WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
+
+/*
+ * A future that completes, always successfully, when all `count` have; its payload is the array of `count` weft_future
+ * pointers, each referenced by it. count 0: complete at once. NULL if memory is out.
+ */
+WEFT_API weft_future *weft_future_collect_all(weft_future *const *futures, size_t count);
+
+/* Waits for all; returns early with the first failure to arrive, or WEFT_ERR_TIMEOUT. */
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms);
+
+WEFT_END_C
+#endif

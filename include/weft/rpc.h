@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/rpc.h - remote calls: functions registered by name, calls to them, and what a handler sees.
+ *
+ * A call is checked against the function's declared signature before the handler runs, so the accessors of a call cannot
+ * fail; a wrong index is the programmer's error and caught in debug builds (release: NULL, 0, "").
+ */
+#ifndef WEFT_RPC_H
+#define WEFT_RPC_H
+
+#include <weft/agent.h>
+#include <weft/future.h>
+#include <weft/value.h>
+
+WEFT_BEGIN_C
+
+#define WEFT_MAX_SIGNATURE 16 /* types in `takes` or `gives`, the closing WEFT_NONE included */
+
+/*
+ * A handler. It gives results with weft_call_give and returns WEFT_OK; or returns a failure, perhaps after
+ * weft_call_fail with a message, which reaches the caller as WEFT_ERR_REMOTE; or takes the call with weft_call_defer,
+ * returns WEFT_DEFERRED, and somebody calls weft_call_finish exactly once, from any thread.
+ */
+typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
+
+/*
+ * Where arriving tensors are to land: called before the payload is pulled, on a thread of weft's, with no lock held; must
+ * not block. Tensor `index` of the call (counted through all lists) has this dtype and shape. Returns a contiguous tensor
+ * of the same dtype and shape, with a reference for weft to drop, or NULL for a recycled slab.
+ */
+typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
+
+typedef enum weft_function_flags {
+    WEFT_INLINE = 1, /* runs on the thread that reads the network: only for handlers that never block */
+} weft_function_flags;
+
+struct weft_function {
+    const char *name;                    /* unique; 1..127 bytes */
+    weft_type takes[WEFT_MAX_SIGNATURE]; /* ends with WEFT_NONE; WEFT_REST last: any further values */
+    weft_type gives[WEFT_MAX_SIGNATURE];
+    weft_handler_fn run;
+    weft_land_fn land; /* optional */
+    unsigned flags;
+    void *user; /* handed to run and land */
+};
+
+/* Registers one more function; the struct and its name are copied. WEFT_ERR_EXISTS, WEFT_ERR_INVALID. Any thread. */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const weft_function *function);
+
+/* ---- Calling -------------------------------------------------------------------------------------------------- */
+
+/* Whom a call is for. A name is borrowed until the call function returns. */
+typedef struct weft_target {
+    int rank; /* used if name is NULL */
+    const char *name;
+} weft_target;
+static inline weft_target weft_to_rank(int rank)
+{
+    weft_target t = {rank, NULL};
+    return t;
+}
+static inline weft_target weft_to_name(const char *name)
+{
+    weft_target t = {-1, name};
+    return t;
+}
+
+typedef struct weft_rpc_options {
+    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER */
+    weft_tensors land;  /* the result's tensors, in order, land in these: contiguous, right dtype and shape. After a
+                           failure their content is undefined */
+    bool wait_for_room; /* over the peer's queue limit: wait instead of WEFT_ERR_AGAIN */
+    weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it */
+} weft_rpc_options;
+
+/*
+ * Starts a call. References to the arguments are taken before it returns; tensor contents must stay as they are until the
+ * future completes. Once it has completed, well or not, no peer can touch the arguments or landing tensors any more.
+ * Errors of starting: WEFT_ERR_NOT_FOUND (worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN,
+ * WEFT_ERR_PEER_DEAD, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
+ * Errors of the future: those that can come later, and WEFT_ERR_NOT_FOUND (function), WEFT_ERR_TYPE (signature),
+ * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
+                                                   weft_args arguments, const weft_rpc_options *options,
+                                                   weft_future **out);
+
+/* The same, waiting. `out` may be NULL; else it receives the results, with a reference. */
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
+                                                  weft_args arguments, const weft_rpc_options *options,
+                                                  weft_values **out);
+
+/* Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). */
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
+                                                    weft_args arguments, const weft_rpc_options *options,
+                                                    weft_rref **out);
+
+/* ---- Inside a handler ----------------------------------------------------------------------------------------- */
+
+/* All borrowed from the call: valid until the handler returns, or, in a deferred call, until it is finished. */
+WEFT_API size_t weft_call_count(const weft_call *call);
+WEFT_API weft_type weft_call_type(const weft_call *call, size_t index);
+WEFT_API bool weft_call_bool(const weft_call *call, size_t index);
+WEFT_API int64_t weft_call_i64(const weft_call *call, size_t index);
+WEFT_API double weft_call_f64(const weft_call *call, size_t index);
+WEFT_API const char *weft_call_string(const weft_call *call, size_t index);
+WEFT_API const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size);
+WEFT_API weft_tensor *weft_call_tensor(const weft_call *call, size_t index);
+WEFT_API weft_tensors weft_call_tensors(const weft_call *call, size_t index);
+WEFT_API weft_rref *weft_call_rref(const weft_call *call, size_t index);
+WEFT_API weft_args weft_call_list(const weft_call *call, size_t index);
+
+WEFT_API weft_agent *weft_call_agent(const weft_call *call);
+WEFT_API int weft_call_from(const weft_call *call); /* the caller's rank */
+/* Milliseconds until the caller gives up, >= 0; WEFT_FOREVER if it never does. */
+WEFT_API int64_t weft_call_time_left(const weft_call *call);
+/* A tape for what this call computes: it owns temporaries, records nothing unless the caller's context does. */
+WEFT_API weft_tape *weft_call_tape(weft_call *call);
+
+/* Sets the results (references taken). The last one counts. A wrong type or NULL tensor fails the call. */
+WEFT_API void weft_call_give(weft_call *call, weft_args results);
+/* Keeps a failure with a message for the caller; the first one counts. */
+WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
+/* The failure kept so far, by weft_call_fail or the call's tape; WEFT_OK if none. */
+WEFT_API weft_status weft_call_status(const weft_call *call);
+
+/*
+ * Takes the call: the handler must return WEFT_DEFERRED. The arguments go when it returns, unless keep_arguments.
+ * Returns the call, to be finished once.
+ */
+WEFT_API weft_call *weft_call_defer(weft_call *call);
+WEFT_API weft_call *weft_call_defer_keeping(weft_call *call);
+/* Answers a deferred call with what was given, or with `status` if that is a failure. The call is gone. Any thread. */
+WEFT_API void weft_call_finish(weft_call *call, weft_status status);
+
+WEFT_END_C
+#endif

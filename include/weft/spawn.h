@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/spawn.h - the other workers of a job, started as processes of this machine by its rank 0.
+ *
+ * The calling process becomes rank 0: it opens its agent with weft_agent_options.job. The children get RANK, WORLD_SIZE,
+ * MASTER_ADDR and MASTER_PORT in their environment; the store's port is a free one, bound before they start. A child dies
+ * when its parent does.
+ */
+#ifndef WEFT_SPAWN_H
+#define WEFT_SPAWN_H
+
+#include <weft/status.h>
+
+WEFT_BEGIN_C
+
+typedef struct weft_spawn_options {
+    int count;               /* children: ranks 1..count; world size is count + 1 */
+    const char *program;     /* default: this executable */
+    const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's own */
+    weft_error **error;      /* receives the detail of a failure; you release it */
+} weft_spawn_options;
+
+/* Starts them. Call before any agent is open and before threads of your own. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM. */
+WEFT_API WEFT_NODISCARD weft_status weft_spawn(const weft_spawn_options *options, weft_job **out);
+
+/* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
+WEFT_API int weft_job_pid(const weft_job *job, int rank);
+
+/*
+ * Waits until all children have ended, at most timeout_ms, then kills those left, and frees the job.
+ * WEFT_OK if all exited with 0; else WEFT_ERR_REMOTE, or WEFT_ERR_TIMEOUT. `worst_exit`, if not NULL, receives the
+ * highest exit code (128 + signal for a killed one). NULL is a no-op.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit);
+
+WEFT_END_C
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/value.h - the arguments and results of calls: bounded lists of tagged values.
+ *
+ * A literal, WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.0)), borrows what it names and lives until its block ends;
+ * whoever receives it takes its own references and copies before returning. weft_values is the owned form: built by
+ * typed add, read by typed get. An owned list is immutable once shared; reading it is safe from any thread.
+ */
+#ifndef WEFT_VALUE_H
+#define WEFT_VALUE_H
+
+#include <weft/tensor.h>
+
+WEFT_BEGIN_C
+
+/* Limits on what one list may hold; over them is WEFT_ERR_TOO_LARGE. */
+#define WEFT_MAX_VALUES 1024        /* values in one list */
+#define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
+#define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, all lists together */
+
+typedef enum weft_type {
+    WEFT_NONE = 0, /* ends a signature; not a value */
+    WEFT_NULL = 1,
+    WEFT_BOOL = 2,
+    WEFT_I64 = 3,
+    WEFT_F64 = 4,
+    WEFT_STRING = 5, /* UTF-8 bytes, length given */
+    WEFT_BYTES = 6,
+    WEFT_TENSOR = 7,
+    WEFT_TENSORS = 8, /* a list of tensors */
+    WEFT_RREF = 9,
+    WEFT_LIST = 10, /* a list of values */
+    WEFT_ANY = 11,  /* in a signature: whatever comes; not a value */
+    WEFT_REST = 12, /* in a signature, last: any number of further values */
+} weft_type;
+
+typedef struct weft_value weft_value;
+
+/* A borrowed list of values. */
+typedef struct weft_args {
+    const weft_value *items;
+    size_t count;
+} weft_args;
+
+/* One borrowed value; made by the weft_of_ functions. */
+struct weft_value {
+    weft_type type;
+    union {
+        bool boolean;
+        int64_t i64;
+        double f64;
+        struct {
+            const void *data;
+            size_t size;
+        } bytes; /* WEFT_STRING and WEFT_BYTES */
+        weft_tensor *tensor;
+        weft_tensors tensors;
+        weft_rref *rref;
+        weft_args list;
+    } as;
+};
+
+WEFT_API const char *weft_type_name(weft_type type);
+
+WEFT_API weft_value weft_of_null(void);
+WEFT_API weft_value weft_of_bool(bool value);
+WEFT_API weft_value weft_of_i64(int64_t value);
+WEFT_API weft_value weft_of_f64(double value);
+WEFT_API weft_value weft_of_string(const char *text); /* NUL-terminated */
+WEFT_API weft_value weft_of_bytes(const void *data, size_t size);
+WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL makes the receiver fail with WEFT_ERR_INVALID */
+WEFT_API weft_value weft_of_tensors(weft_tensors tensors);
+WEFT_API weft_value weft_of_rref(weft_rref *rref);
+WEFT_API weft_value weft_of_list(weft_args list);
+
+#ifdef __cplusplus
+WEFT_END_C
+template <typename... V> struct weft_literal {
+    weft_value items[sizeof...(V)];
+    operator weft_args() const
+    {
+        return weft_args{items, sizeof...(V)};
+    }
+};
+/* Lives until the end of the full expression that it stands in. */
+template <typename... V> static inline weft_literal<V...> WEFT_VALUES(V... v)
+{
+    return weft_literal<V...>{{v...}};
+}
+static const weft_args WEFT_NO_VALUES = {nullptr, 0};
+WEFT_BEGIN_C
+#else
+#define WEFT_VALUES(...)                                                                                               \
+    ((weft_args){(const weft_value[]){__VA_ARGS__}, sizeof((const weft_value[]){__VA_ARGS__}) / sizeof(weft_value)})
+#define WEFT_NO_VALUES ((weft_args){NULL, 0})
+#endif
+
+/* An owned copy of a literal: scalars and bytes copied, tensors and RRefs referenced. WEFT_ERR_INVALID, _TOO_LARGE. */
+WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args from, weft_values **out);
+WEFT_API weft_values *weft_values_ref(weft_values *values);
+WEFT_API void weft_values_unref(weft_values *values);
+
+/* Adds one value (copied and referenced as above). Before the list is shared only. */
+WEFT_API WEFT_NODISCARD weft_status weft_values_add(weft_values *values, weft_value value);
+
+WEFT_API size_t weft_values_count(const weft_values *values);
+WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /* WEFT_NONE past the end */
+/* The list as a literal again; borrowed while `values` lives. */
+WEFT_API weft_args weft_values_args(const weft_values *values);
+
+/* Typed reading: WEFT_ERR_NOT_FOUND past the end, WEFT_ERR_TYPE for another type. What they give is borrowed. */
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data,
+                                                          size_t *size);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out);
+
+WEFT_END_C
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fabric.h - what a fabric must offer to weft: connected lanes, messages, remote reads and writes, registration.
+ *
+ * One wfi_fabric per agent. A lane is one connection: messages on it arrive whole and in order, or the lane closes.
+ * No order is promised between remote reads/writes and messages, nor among chunks.
+ *
+ * THREADS. Posting (post_recv, send, read, write), region_* and lane_close may be called from any thread at any time.
+ * poll is called by one thread at a time (whoever holds the progress token). poll_events is called by one thread at a time,
+ * usually one of its own, because on libfabric's tcp a stranger can hold it up. No function calls back into weft, except
+ * options->ready.
+ *
+ * OPERATIONS. The initiator embeds a wfi_op and keeps it, and the memory it names, until poll has reported it. Every op
+ * that was accepted is reported exactly once. After lane_close returned, no byte of that lane's operations is touched any
+ * more in local memory, and what was outstanding is reported by later polls with WEFT_ERR_CANCELLED (or its true outcome if
+ * that was known before). A peer's operations on our memory that came through that lane have ended as well.
+ * A lane that breaks is announced once by a WFI_EVENT_CLOSED, or shows by a failed completion; the owner then calls
+ * lane_close. Operations may be posted to a broken lane: they are refused with WEFT_ERR_UNREACHABLE, or reported failed.
+ */
+#ifndef WFI_FABRIC_H
+#define WFI_FABRIC_H
+
+#include <weft/status.h>
+
+#define WFI_CONNECT_DATA_MAX 48 /* bytes of private data of a connection: what verbs offers */
+#define WFI_ADDRESS_MAX 64      /* bytes of a fabric address */
+
+typedef struct wfi_fabric wfi_fabric; /* each provider's own struct starts with a `const wfi_fabric_ops *ops` */
+typedef struct wfi_lane wfi_lane;
+typedef struct wfi_region wfi_region;
+typedef struct wfi_connect_request wfi_connect_request;
+
+/* An operation in flight. `reserved` is the provider's. */
+typedef struct wfi_op {
+    void *reserved[12];
+    void *user; /* the initiator's: untouched */
+} wfi_op;
+
+typedef struct wfi_completion {
+    wfi_op *op;
+    weft_status status;
+    size_t size; /* receives: bytes that arrived */
+} wfi_completion;
+
+typedef enum wfi_event_kind {
+    WFI_EVENT_REQUEST = 1,   /* somebody wants to connect: accept or reject */
+    WFI_EVENT_CONNECTED = 2, /* a lane of ours is up (connected or accepted); data: what the acceptor sent */
+    WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The lane is still ours to close */
+} wfi_event_kind;
+
+typedef struct wfi_event {
+    wfi_event_kind kind;
+    wfi_lane *lane;               /* CONNECTED, CLOSED */
+    void *lane_user;              /* what connect or accept was given */
+    wfi_connect_request *request; /* REQUEST */
+    weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    size_t data_size;
+} wfi_event;
+
+/* A registered range. Remote sides use base + offset and key. */
+struct wfi_region {
+    uint64_t base;    /* what offset 0 is called remotely: 0 or the address */
+    uint64_t key;     /* random where the fabric lets us choose */
+    void *descriptor; /* for local use; NULL where none is needed */
+};
+
+enum { WFI_REMOTE_READ = 1, WFI_REMOTE_WRITE = 2, WFI_LOCAL = 4 };
+
+typedef struct wfi_fabric_limits {
+    size_t message_max;       /* bytes of one message */
+    size_t rma_max;           /* bytes of one read or write */
+    size_t send_parts_max;    /* iovecs of one send; >= 2 */
+    bool keys_per_transfer;   /* registering is cheap: keys live for one transfer */
+    bool needs_local_regions; /* send, receive, read and write need a region's descriptor */
+    bool target_must_progress;
+} wfi_fabric_limits;
+
+typedef struct wfi_fabric_options {
+    int rank;                /* for logs; the simulation's address */
+    const char *iface;       /* interface name or address; NULL: the one that routes to `towards` */
+    const char *towards;     /* an address of the job (master_addr) */
+    int port_low, port_high; /* 0, 0: any */
+    weft_sim *sim;
+    void (*ready)(void *arg); /* something became pollable while nobody polled (simulation; else unused) */
+    void *ready_arg;
+} wfi_fabric_options;
+
+/* One part of a message to send; region NULL where none is needed. */
+typedef struct wfi_part {
+    const void *data;
+    size_t size;
+    wfi_region *region;
+} wfi_part;
+
+typedef struct wfi_fabric_ops {
+    size_t size; /* of this struct */
+    const char *name;
+
+    /* Listens. WEFT_ERR_FABRIC, WEFT_ERR_INVALID (iface, ports), WEFT_ERR_MEMORY; *error gets the detail. */
+    weft_status (*open)(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error);
+    /* All lanes and regions are closed before. Wakes and ends nothing: the caller has stopped its threads. */
+    void (*close)(wfi_fabric *fabric);
+    const wfi_fabric_limits *(*limits)(const wfi_fabric *fabric);
+    /* Writes our address into out[WFI_ADDRESS_MAX]; returns its size. */
+    size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
+
+    /* Begins a connection; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC, _MEMORY. */
+    weft_status (*connect)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
+                           size_t data_size, void *lane_user, wfi_lane **out);
+    /* Takes a request; an event follows. Receives may be posted at once. The request is used up, also on failure. */
+    weft_status (*accept)(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
+                          void *lane_user, wfi_lane **out);
+    void (*reject)(wfi_fabric *fabric, wfi_connect_request *request);
+    /* See OPERATIONS above. Frees the lane; its ops may still be reported later. */
+    void (*lane_close)(wfi_lane *lane);
+
+    /* WEFT_ERR_AGAIN: try after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane. */
+    weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, void *data, size_t size, wfi_region *region);
+    weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
+    weft_status (*read)(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
+                        uint64_t key);
+    /* Completes when the data is in the target's memory (acknowledged), not when it left. */
+    weft_status (*write)(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
+                         uint64_t remote, uint64_t key);
+
+    weft_status (*region_open)(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
+    void (*region_close)(wfi_fabric *fabric, wfi_region *region);
+
+    /* Up to `room` completions; never blocks. */
+    size_t (*poll)(wfi_fabric *fabric, wfi_completion *out, size_t room);
+    /* Waits up to timeout_ms for events (0: not at all; the simulation never waits); `wake_fd` readable ends the wait. */
+    size_t (*poll_events)(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
+    /* A descriptor to sleep on for completions, or -1 (simulation). may_sleep false: poll again instead. */
+    int (*wait_fd)(wfi_fabric *fabric);
+    bool (*may_sleep)(wfi_fabric *fabric);
+} wfi_fabric_ops;
+
+struct wfi_fabric {
+    const wfi_fabric_ops *ops;
+};
+
+extern const wfi_fabric_ops wfi_fabric_tcp;
+extern const wfi_fabric_ops wfi_fabric_sim;
+
+/* By name ("tcp", "sim"); NULL if this build has none such. In providers/fabric.c. */
+const wfi_fabric_ops *wfi_fabric_find(const char *name);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim.h - the simulated world, as weft's own layers see it (programs see weft/sim.h).
+ *
+ * One loop (weft_sim_run): run all runnable fibers; then advance virtual time to the next event (a delivery, or a parked
+ * fiber's deadline), deliver it, go on. Whoever waits for the world parks and is unparked by a delivery, by
+ * wfi_fabric_options.ready, or by a channel's callback.
+ */
+#ifndef WFI_SIM_H
+#define WFI_SIM_H
+
+#include "base/fiber.h"
+
+#include <weft/sim.h>
+
+wfi_fibers *wfi_sim_fibers(weft_sim *sim);
+const wfi_clock *wfi_sim_clock(weft_sim *sim);
+uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
+
+/*
+ * Message channels beside the fabric, for the store: reliable and ordered, with the world's delays, cuts (held back until
+ * healed), pauses (delivered after the resume) and deaths (the other end is closed). Callbacks come from the loop, on no
+ * fiber.
+ */
+typedef struct wfi_sim_channel wfi_sim_channel;
+typedef struct wfi_sim_channel_events {
+    void (*message)(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size);
+    void (*closed)(void *arg, wfi_sim_channel *channel); /* by the other end or its death; then close it too */
+    void *arg;
+} wfi_sim_channel_events;
+
+/* `rank` takes channels; WEFT_ERR_EXISTS if it does already. `accepted` sets the events of the new end. */
+weft_status wfi_sim_listen(weft_sim *sim, int rank, void (*accepted)(void *arg, wfi_sim_channel *channel), void *arg);
+void wfi_sim_unlisten(weft_sim *sim, int rank);
+/* From `from` to the listener `to`; WEFT_ERR_UNREACHABLE if nobody listens (yet). */
+weft_status wfi_sim_dial(weft_sim *sim, int from, int to, wfi_sim_channel **out);
+void wfi_sim_channel_on(wfi_sim_channel *channel, const wfi_sim_channel_events *events);
+weft_status wfi_sim_channel_send(wfi_sim_channel *channel, const void *data, size_t size);
+void wfi_sim_channel_close(wfi_sim_channel *channel); /* no callback after it returns */
+
+#endif

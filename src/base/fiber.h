@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fiber.h - cooperative flows of control on stacks of their own, for the simulation; scheduled by their owner's loop.
+ *
+ * A scheduler belongs to one thread. wfi_fibers_run runs every runnable fiber until it parks or ends, in the order in
+ * which they became runnable; it never waits. Time comes from the scheduler's clock.
+ */
+#ifndef WFI_FIBER_H
+#define WFI_FIBER_H
+
+#include "base/clock.h"
+
+#include <weft/status.h>
+
+typedef struct wfi_fiber wfi_fiber;
+typedef struct wfi_fibers wfi_fibers; /* a scheduler */
+
+wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes);
+void wfi_fibers_destroy(wfi_fibers *fibers); /* fibers that have not ended are dropped where they stand */
+
+/* A new runnable fiber of group `group` (the simulation's rank). WEFT_ERR_MEMORY. */
+weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group, void (*run)(void *arg), void *arg);
+
+size_t wfi_fibers_run(wfi_fibers *fibers);                          /* how many turns were given */
+uint64_t wfi_fibers_next_deadline(wfi_fibers *fibers);              /* of parked fibers; WFI_NEVER */
+void wfi_fibers_expire(wfi_fibers *fibers);                         /* makes those runnable whose deadline has passed */
+size_t wfi_fibers_live(const wfi_fibers *fibers, int group);        /* not ended; group -1: all */
+void wfi_fibers_freeze(wfi_fibers *fibers, int group, bool frozen); /* give no turns to this group */
+void wfi_fibers_abandon(wfi_fibers *fibers, int group); /* never run them again; their stacks are freed by destroy */
+
+wfi_fiber *wfi_fiber_current(void); /* NULL on a plain thread */
+wfi_fibers *wfi_fiber_scheduler(wfi_fiber *fiber);
+bool wfi_fiber_wait(wfi_fiber *fiber, uint64_t deadline_ns); /* the running fiber gives way; true if made runnable */
+void wfi_fiber_wake(wfi_fiber *fiber);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mutex.h - a mutex that functions can assert to be held. Never held across a park or a call into user code. */
+#ifndef WFI_MUTEX_H
+#define WFI_MUTEX_H
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct wfi_mutex {
+    pthread_mutex_t lock;
+    _Atomic(pthread_t) owner; /* for assertions only */
+    atomic_bool held;
+} wfi_mutex;
+
+void wfi_mutex_init(wfi_mutex *mutex);
+void wfi_mutex_fini(wfi_mutex *mutex);
+void wfi_mutex_lock(wfi_mutex *mutex);
+bool wfi_mutex_trylock(wfi_mutex *mutex);
+void wfi_mutex_unlock(wfi_mutex *mutex);
+bool wfi_mutex_is_mine(const wfi_mutex *mutex);
+
+#define wfi_assert_held(mutex) assert(wfi_mutex_is_mine(mutex))
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parker.h - the one place where a flow of control sleeps: a thread on a futex, or a fiber by giving way.
+ *
+ * A parker lives on the sleeper's stack. Others may unpark it as long as the sleeper's protocol keeps it alive (it is in
+ * a list under a lock, say). An unpark before the park is not lost; many count as one. Everything that waits in weft waits
+ * here, which is what lets a simulation run it all in one thread.
+ */
+#ifndef WFI_PARKER_H
+#define WFI_PARKER_H
+
+#include "base/clock.h"
+#include "base/list.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct wfi_fiber;
+
+typedef struct wfi_parker {
+    wfi_list link;           /* for whoever keeps it in a list */
+    _Atomic uint32_t state;  /* 0 empty, 1 unparked, 2 asleep */
+    struct wfi_fiber *fiber; /* the sleeper, if it is a fiber */
+} wfi_parker;
+
+void wfi_parker_init(wfi_parker *parker); /* by the flow of control that will sleep */
+/* Sleeps until unparked or the deadline (of the real clock, or of the fiber's scheduler). True if it was unparked. */
+bool wfi_park(wfi_parker *parker, uint64_t deadline_ns);
+void wfi_unpark(wfi_parker *parker); /* from anywhere; never blocks */
+
+#endif

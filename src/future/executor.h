@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * executor.h - where handlers and continuations run.
+ *
+ * Three forms, one interface: threads (workers started on demand, up to `workers`; one that blocks in a park is
+ * compensated by another, up to a cap), fibers (each task on a fiber of the simulation), manual (tasks run when the owner
+ * calls wfi_executor_run_some). Tasks start in the order of submission.
+ *
+ * Leader and followers: an idle worker calls the idle hook, which may drive the network in the worker's stead and
+ * returns as soon as it made a task for this worker, or when it was told to stop by wfi_executor_nudge.
+ */
+#ifndef WFI_EXECUTOR_H
+#define WFI_EXECUTOR_H
+
+#include "base/fiber.h"
+#include "base/list.h"
+#include "base/parker.h"
+
+#include <weft/status.h>
+
+typedef struct wfi_executor wfi_executor;
+
+/* One piece of work, embedded in its object. The executor forgets it before it calls run. */
+typedef struct wfi_task {
+    wfi_list link;
+    void (*run)(struct wfi_task *task);
+} wfi_task;
+
+typedef struct wfi_executor_options {
+    int workers;                       /* threads that may run user code at once; >= 1 */
+    int compensation;                  /* further ones while others block; default 64 */
+    wfi_fibers *fibers;                /* not NULL: the fiber form */
+    int group;                         /* fibers' group */
+    bool manual;                       /* the manual form */
+    const char *thread_name;           /* up to 15 bytes */
+    void (*thread_started)(void *arg); /* on each new worker: binding, say */
+    void *started_arg;
+} wfi_executor_options;
+
+weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executor **out);
+/* Runs what is queued, ends the workers, frees. Not from a task of its own. */
+void wfi_executor_destroy(wfi_executor *executor);
+/* The process's own (threads), for futures without an agent. Started at first use, never ended. */
+wfi_executor *wfi_executor_process(void);
+
+void wfi_executor_submit(wfi_executor *executor, wfi_task *task); /* any thread; never fails, never runs it inline */
+
+/* The hook: drive the network; return a task to run on this worker at once, or NULL. Set before any submit. */
+typedef wfi_task *(*wfi_idle_hook)(void *arg);
+void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg));
+/* A worker that was idling in the hook should look at the queue (called by submit itself where needed). */
+bool wfi_executor_has_work(const wfi_executor *executor);
+
+size_t wfi_executor_run_some(wfi_executor *executor); /* manual form: runs what is queued now */
+
+/* Around a wait of the calling flow of control: if it is one of the executor's workers, another may take its place. */
+void wfi_executor_block_begin(void);
+void wfi_executor_block_end(void);
+/* The executor whose worker the calling thread is; NULL. */
+wfi_executor *wfi_executor_current(void);
+
+#endif

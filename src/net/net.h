@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net.h - peers, messages, transfers of large payloads, timers and progress, for the layers above.
+ *
+ * LOCKING. One mutex, the agent's lock, guards everything in net and in rpc that more than one thread can see. Functions
+ * marked [locked] are called with it held; upcalls are made with it held. With it held nothing blocks, nothing runs user
+ * code, nothing waits for memory of a peer. What must happen outside (handlers, freeing of user memory) is queued with
+ * wfi_net_defer and done by wfi_net_unlock after it let go.
+ *
+ * PEERS. A peer has two lanes: control (messages of at most WFI_MESSAGE_MAX) and bulk (remote reads and writes only), both
+ * connected at first need. A lost lane is not a death: it is opened again, messages that were not acknowledged are sent
+ * again (each has a sequence number, the receiver drops what it had), transfers go on with the chunks that are missing. If
+ * it cannot be opened the store is told (wfi_rendezvous_suspect); only its verdict fails what is outstanding.
+ *
+ * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,
+ * acknowledgements) go ahead of the others and have reserved credits. Several messages for one peer share a frame when the
+ * queue is busy.
+ */
+#ifndef WFI_NET_H
+#define WFI_NET_H
+
+#include "base/list.h"
+#include "base/mutex.h"
+#include "future/executor.h"
+#include "future/future.h"
+#include "mem/mem.h"
+#include "net/rendezvous.h"
+
+#include <weft/agent.h>
+
+#define WFI_FRAME_BYTES 4096
+#define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
+#define WFI_CHUNK_BYTES (1u << 20)
+
+typedef struct wfi_net wfi_net;
+typedef struct wfi_peer wfi_peer;
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+typedef struct wfi_upcalls { /* all [locked]; arg is the one given to open */
+    /* One whole message; `bytes` are valid during the call. */
+    void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
+    /* Every message, transfer and exposure of it has been failed or withdrawn before this. */
+    void (*peer_gone)(void *arg, wfi_peer *peer, weft_status why, const char *text);
+    void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
+    void (*probe)(void *arg, uint64_t round);
+    void (*terminated)(void *arg);
+} wfi_upcalls;
+
+typedef struct wfi_net_options {
+    const weft_agent_options *agent; /* resolved: environment applied, nothing zero that has a default */
+    const wfi_upcalls *upcalls;
+    void *arg;
+    wfi_executor *executor; /* gets the idle hook (leader and followers) */
+    weft_sim *sim;
+    int store_fd;
+} wfi_net_options;
+
+/* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
+weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error);
+/* Closes lanes (fails what is outstanding with WEFT_ERR_CLOSED), says goodbye, ends threads, frees. Not [locked]. */
+void wfi_net_close(wfi_net *net);
+
+void wfi_net_lock(wfi_net *net);
+void wfi_net_unlock(wfi_net *net); /* and does what was deferred */
+wfi_mutex *wfi_net_mutex(wfi_net *net);
+const wfi_clock *wfi_net_clock(const wfi_net *net);
+wfi_driver *wfi_net_driver(wfi_net *net); /* for futures: a waiting thread takes over progress */
+
+typedef enum wfi_defer_kind {
+    WFI_DEFER_RELEASE, /* weft's own cleaning up: on the thread that unlocks */
+    WFI_DEFER_INLINE,  /* an inline handler: on the poller or a leader; from any other thread it goes to the executor */
+    WFI_DEFER_WORKER,  /* user code: on the executor; a leader runs the first one itself */
+} wfi_defer_kind;
+void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind); /* [locked] */
+
+/* For no_threads: one round; waits up to timeout_ms. Not [locked]. */
+size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms);
+void wfi_net_stats(wfi_net *net, weft_stats *out); /* fills the counters that net keeps; [locked] */
+void wfi_net_begin_closing(wfi_net *net);          /* [locked] */
+void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report); /* [locked] */
+
+/* ---- Peers ----------------------------------------------------------------------------------------------------- */
+
+int wfi_net_rank(const wfi_net *net);
+int wfi_net_world_size(const wfi_net *net);
+const wfi_member *wfi_net_member(const wfi_net *net, int rank); /* immutable; NULL if no such rank. Any thread */
+wfi_peer *wfi_net_peer(wfi_net *net, int rank);                 /* NULL for ourselves or no such rank; [locked] */
+int wfi_peer_rank(const wfi_peer *peer);
+weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT; [locked] */
+void **wfi_peer_slot(wfi_peer *peer);              /* the upper layer's pointer for this peer; [locked] */
+
+/* ---- Messages -------------------------------------------------------------------------------------------------- */
+
+/*
+ * A message to send; embedded in its owner. head and parts stay valid and unchanged until done, which is called exactly
+ * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will.
+ */
+typedef struct wfi_message {
+    wfi_list link;
+    uint8_t type; /* the upper layer's, < 0xF0 */
+    bool urgent;
+    const void *head;
+    size_t head_size;
+    struct {
+        const void *data;
+        size_t size;
+    } parts[2]; /* gathered behind the head without a copy */
+    int part_count;
+    void (*done)(struct wfi_message *message, weft_status status);
+    struct { /* net's own */
+        uint64_t sequence;
+        int state;
+    } net;
+} wfi_message;
+
+/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (over queue_limit_bytes; never for urgent ones), or the peer's status; then done is
+ * not called. [locked] */
+weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message);
+/* Takes back one that has not left; true: done will not be called. [locked] */
+bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message);
+
+/* ---- Large payloads -------------------------------------------------------------------------------------------- */
+
+/* A range that one peer may read or write for a while. Goes on the wire as address, key, size. */
+typedef struct wfi_exposure {
+    uint64_t address, key, size;
+    void *region;         /* net's own */
+    wfi_storage *storage; /* referenced and, for reading, read-pinned while exposed */
+} wfi_exposure;
+
+/* `data` lies in `storage`. access: WFI_REMOTE_READ or WFI_REMOTE_WRITE. [locked] */
+weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
+                           wfi_exposure *out);
+/*
+ * Ends `count` exposures. `quiet`: the peer has said that it is done with them. Otherwise the bulk lane is closed first,
+ * so that nothing is read or written any more once this returns; other transfers on it resume on the next. [locked]
+ */
+void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet);
+
+typedef struct wfi_segment {
+    void *local;
+    wfi_storage *storage; /* that `local` lies in; the owner keeps a reference until done */
+    uint64_t size, remote_address, remote_key;
+} wfi_segment;
+
+typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
+
+/*
+ * A transfer of segments to or from one peer; embedded in its owner. Cut in chunks, a bounded window of them under way,
+ * turns taken with the peer's other transfers. done is called exactly once, [locked], when no byte of local memory is or
+ * will be touched: WEFT_OK (a push: all is in the peer's memory), WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD,
+ * WEFT_ERR_PROTOCOL (the peer withdrew the key: after repeated refusals), WEFT_ERR_CLOSED.
+ */
+typedef struct wfi_transfer {
+    wfi_transfer_kind kind;
+    wfi_segment *segments; /* the owner's array, until done */
+    size_t segment_count;
+    void (*done)(struct wfi_transfer *transfer, weft_status status);
+    void *net; /* net's own */
+} wfi_transfer;
+
+/* WEFT_ERR_MEMORY or the peer's status; then done is not called. [locked] */
+weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfer);
+/* done follows, at once or soon. [locked] */
+void wfi_net_transfer_cancel(wfi_net *net, wfi_transfer *transfer);
+
+/* ---- Timers ---------------------------------------------------------------------------------------------------- */
+
+typedef struct wfi_timer {
+    uint64_t deadline_ns;
+    void (*fire)(struct wfi_timer *timer); /* [locked] */
+    size_t heap_index;                     /* net's own; 0: not set */
+} wfi_timer;
+
+weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns); /* sets or moves; [locked] */
+void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer);                            /* no-op if not set; [locked] */
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous.h - this worker's link to the store: joining, the table of workers, deaths, the end of the job.
+ *
+ * The store (src/net/store.c) is a state machine fed with messages and a clock; rank 0 runs it, in a thread over sockets or
+ * inside the simulation. It alone numbers incarnations and declares deaths. Evidence: a worker's link that closes without a
+ * goodbye, a link silent for death_timeout_ms, or `suspect` reports by peers that are confirmed by silence.
+ * A worker that is declared dead is told so when it speaks.
+ *
+ * THREADS. The functions may be called from any thread. Upcalls come from the link's own thread (simulation: from the
+ * loop), one at a time, with no lock of the link held; not before wfi_rendezvous_open returned, except none at all.
+ */
+#ifndef WFI_RENDEZVOUS_H
+#define WFI_RENDEZVOUS_H
+
+#include "base/clock.h"
+
+#include <weft/status.h>
+#include <weft/sim.h>
+
+#define WFI_NAME_MAX 128 /* bytes of a worker's name, the NUL included */
+#define WFI_JOB_KEY_BYTES 16
+
+typedef struct wfi_member {
+    int rank;
+    uint32_t incarnation; /* > 0, numbered by the store */
+    char name[WFI_NAME_MAX];
+    uint8_t address[64];
+    size_t address_size;
+} wfi_member;
+
+/* A worker's answer to a probe of the closing protocol. */
+typedef struct wfi_idle_report {
+    bool idle;         /* closing, no call outstanding, no handler running or deferred, no task queued */
+    uint64_t started;  /* calls started by it so far */
+    uint64_t finished; /* of those, completed */
+    uint64_t served;   /* handlers finished here so far */
+} wfi_idle_report;
+
+typedef struct wfi_rendezvous_events {
+    void (*died)(void *arg, int rank, uint32_t incarnation, const char *why);
+    void (*left)(void *arg, int rank, uint32_t incarnation);
+    void (*evicted)(void *arg, const char *why);    /* we were declared dead; the link is closed */
+    void (*store_lost)(void *arg, const char *why); /* the link is closed */
+    void (*probe)(void *arg, uint64_t round);       /* answer with wfi_rendezvous_report, now or when idle */
+    void (*terminated)(void *arg);                  /* everybody closes and nothing is outstanding anywhere */
+    void *arg;
+} wfi_rendezvous_events;
+
+typedef struct wfi_rendezvous_options {
+    int rank, world_size;
+    const char *name;
+    const uint8_t *address; /* the fabric's */
+    size_t address_size;
+    const char *master_addr;
+    int master_port;
+    int store_fd;    /* rank 0: a listening socket to serve the store on, or -1 to bind master_addr:master_port */
+    weft_sim *sim;   /* not NULL: over the simulation's channels */
+    bool no_threads; /* pumped by wfi_rendezvous_pump (rank 0's store keeps its thread) */
+    int64_t join_timeout_ms;
+    int64_t death_timeout_ms; /* < 0: nobody is declared dead for silence */
+    const wfi_clock *clock;
+    const wfi_rendezvous_events *events; /* copied */
+} wfi_rendezvous_options;
+
+typedef struct wfi_rendezvous wfi_rendezvous;
+
+/*
+ * Joins; blocks until the table is complete (in the simulation: parks). members: an array of world_size, by rank, owned by
+ * the link until it closes; job_key: the job's random key (all workers get the same). Errors as weft_agent_open's.
+ */
+weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
+const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);
+const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link);
+
+/* A peer does not answer or its connection is refused: evidence for the store. */
+void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why);
+/* We are closing: from now on the store may probe. */
+void wfi_rendezvous_closing(wfi_rendezvous *link);
+void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t round, const wfi_idle_report *report);
+/* Says goodbye (the others are told that we left) and ends; no upcall after it returns. Rank 0's store goes on serving
+ * until the others have left, at most death_timeout_ms. */
+void wfi_rendezvous_close(wfi_rendezvous *link);
+
+/* With no_threads: handles what has come, sends what is due; returns the descriptor to sleep on, and in *due the time of
+ * the next heartbeat. */
+int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns);
+
+#endif
