@@ -1,13 +1,26 @@
-# What weft rests on, gathered in weft::deps; docs/dependencies.md says why each is there.
-find_package(PkgConfig REQUIRED)
+# What weft rests on, gathered in weft_deps; docs/dependencies.md says why each is there.
+#
+# weft.pc repeats the same libraries for static linking: WEFT_PRIVATE_LIBS is that list, as linker flags.
 find_package(Threads REQUIRED)
-pkg_check_modules(LIBFABRIC REQUIRED IMPORTED_TARGET libfabric>=1.17)
-pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
-pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
-pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
-find_package(dnnl REQUIRED)
-
 add_library(weft_deps INTERFACE)
-target_link_libraries(weft_deps INTERFACE PkgConfig::LIBFABRIC PkgConfig::HWLOC PkgConfig::SODIUM PkgConfig::OPENBLAS
-  DNNL::dnnl Threads::Threads m)
-add_library(weft::deps ALIAS weft_deps)
+target_link_libraries(weft_deps INTERFACE Threads::Threads m)
+set(WEFT_PRIVATE_LIBS "")
+
+if(NOT WEFT_GPU_ONLY)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(LIBFABRIC REQUIRED IMPORTED_TARGET libfabric>=1.17)
+  pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
+  pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+  pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+  find_package(OneDNN 2.6 REQUIRED)
+  target_link_libraries(weft_deps INTERFACE PkgConfig::LIBFABRIC PkgConfig::HWLOC PkgConfig::SODIUM
+    PkgConfig::OPENBLAS OneDNN::dnnl)
+  list(APPEND WEFT_PRIVATE_LIBS ${LIBFABRIC_LDFLAGS} ${HWLOC_LDFLAGS} ${SODIUM_LDFLAGS} ${OPENBLAS_LDFLAGS} -ldnnl)
+endif()
+list(APPEND WEFT_PRIVATE_LIBS -lpthread -lm)
+
+# Of the programs alone: PkgConfig::CJSON (reports), PkgConfig::ZLIB (data sets).
+if(NOT WEFT_GPU_ONLY AND (WEFT_EXAMPLES OR WEFT_PERF OR WEFT_TESTS))
+  pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
+  pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+endif()

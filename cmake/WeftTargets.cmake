@@ -1,6 +1,10 @@
-# weft_sources(FILES...)            adds this folder's files to the library
-# weft_test(NAME SOURCES... [TIMEOUT s] [LABELS l...])   a cmocka test program `NAME`, run by CTest (exit 77: skipped)
-# weft_program(NAME SOURCES...)     a program on the public headers, in bin/
+# weft_sources(FILES...)          adds this folder's files to the library
+# weft_program(NAME SOURCES...)   a program on the public headers, in bin/
+# weft_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [SERIAL])
+#     a cmocka test program `NAME`, run by CTest; exit 77 means skipped. LABELS threads: also run under ThreadSanitizer
+#     by tools/check. SERIAL: nothing else runs beside it (it measures time, or needs all cores).
+# weft_test_settings(NAME [TIMEOUT s] [LABELS l...] [SERIAL])
+#     the same limits and environment for a test added with add_test().
 #
 # weft_objects holds every object file once; the shared, the static library and the tests are made of it. Tests link the
 # static form, which keeps all symbols, so that they may reach into one folder of src/.
@@ -9,36 +13,110 @@ target_include_directories(weft_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRI
   ${PROJECT_SOURCE_DIR}/providers)
 target_link_libraries(weft_objects PUBLIC weft_deps PRIVATE weft_flags)
 
-add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
-target_include_directories(weft PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
-target_link_libraries(weft PRIVATE weft_deps)
-set_target_properties(weft PROPERTIES SOVERSION 0 VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C)
+set(weft_include $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
 add_library(weft_static STATIC $<TARGET_OBJECTS:weft_objects>)
-target_include_directories(weft_static PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_include_directories(weft_static PUBLIC ${weft_include})
 target_link_libraries(weft_static PUBLIC weft_deps)
 set_target_properties(weft_static PROPERTIES OUTPUT_NAME weft LINKER_LANGUAGE C)
 
+# Of a GPU-only tree there is no shared library: it would lack most of its own symbols.
+if(NOT WEFT_GPU_ONLY)
+  add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
+  target_include_directories(weft PUBLIC ${weft_include})
+  target_link_libraries(weft PRIVATE weft_deps)
+  # The version script also hides what static libraries inside (cudart) would export.
+  set(map ${PROJECT_SOURCE_DIR}/cmake/weft.map)
+  target_link_options(weft PRIVATE -Wl,--version-script=${map})
+  set_target_properties(weft PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
+    LINK_DEPENDS ${map})
+  if(WEFT_ALLOW_UNDEFINED)
+    target_link_options(weft INTERFACE $<BUILD_INTERFACE:-Wl,--allow-shlib-undefined>)
+  elseif(NOT WEFT_SANITIZE)
+    target_link_options(weft PRIVATE -Wl,-z,defs)
+  endif()
+endif()
+
+# In a tree that may be incomplete, what is listed and not there yet is left out.
+function(weft_missing out)
+  set(missing "")
+  foreach(file ${ARGN})
+    cmake_path(ABSOLUTE_PATH file)
+    if(NOT EXISTS ${file})
+      list(APPEND missing ${file})
+    endif()
+  endforeach()
+  if(missing AND WEFT_ALLOW_UNDEFINED)
+    message(WARNING "not there yet: ${missing}")
+  endif()
+  set(${out} "${missing}" PARENT_SCOPE)
+endfunction()
+
 function(weft_sources)
   foreach(file ${ARGN})
-    target_sources(weft_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    weft_missing(missing ${file})
+    if(NOT missing OR NOT WEFT_ALLOW_UNDEFINED)
+      target_sources(weft_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    endif()
   endforeach()
 endfunction()
 
 function(weft_program name)
+  weft_missing(missing ${ARGN})
+  if(missing AND WEFT_ALLOW_UNDEFINED)
+    return()
+  endif()
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE weft weft_flags Threads::Threads m)
 endfunction()
 
-function(weft_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "LABELS;ARGS" ${ARGN})
-  add_executable(${name} ${T_UNPARSED_ARGUMENTS})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
-    ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE weft_static weft_flags cmocka)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+# One thread each for OpenMP and OpenBLAS: tests run side by side, and a sanitizer does not see into their pools.
+set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+  LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/lsan.supp:print_suppressions=0
+  TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/tsan.supp:second_deadlock_stack=1
+  UBSAN_OPTIONS=print_stacktrace=1)
+
+function(weft_test_settings name)
+  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 60)
   endif()
+  if(WEFT_SANITIZE)
+    math(EXPR T_TIMEOUT "${T_TIMEOUT} * 3") # instrumented code is that much slower
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${T_LABELS}"
+    ENVIRONMENT "${weft_test_environment}")
+  if(T_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()
+
+function(weft_test_program name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
+    ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE weft_static weft_flags)
+  if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
+  else()
+    target_link_libraries(${name} PRIVATE cmocka)
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+function(weft_test name)
+  if(WEFT_GPU_ONLY)
+    return() # weft_cuda_test() alone counts there
+  endif()
+  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "LABELS;ARGS" ${ARGN})
+  weft_missing(missing ${T_UNPARSED_ARGUMENTS})
+  if(missing AND WEFT_ALLOW_UNDEFINED)
+    return()
+  endif()
+  weft_test_program(${name} ${T_UNPARSED_ARGUMENTS})
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${T_LABELS}")
+  if(T_SERIAL)
+    set(serial SERIAL)
+  endif()
+  weft_test_settings(${name} TIMEOUT ${T_TIMEOUT} LABELS ${T_LABELS} ${serial})
 endfunction()

@@ -31,8 +31,11 @@ typedef void (*weft_sim_program)(weft_sim *sim, int rank, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program program, void *arg);
 
 /*
- * Runs until every program has ended. WEFT_ERR_DEADLOCK if some still wait and nothing is left that could happen;
- * WEFT_ERR_TIMEOUT when virtual time passes limit_ms (WEFT_FOREVER: no limit).
+ * Runs until every program has ended; what agents do in the background keeps no world running. WEFT_ERR_DEADLOCK if some
+ * still wait and nothing is left that could happen; WEFT_ERR_TIMEOUT when virtual time, counted from the start of the
+ * world, passes limit_ms (WEFT_FOREVER: no limit). Open agents have heartbeats, so with them something can always happen:
+ * give a limit, and a hang shows as WEFT_ERR_TIMEOUT. WEFT_ERR_STATE from inside a program; WEFT_ERR_MEMORY if the world
+ * ran out of it. After any failure the world may be helped (healed, resumed) and run again.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms);
 
@@ -40,7 +43,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms
 WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);
 
-/* The worker stops as by SIGKILL: its fibers never run again, its connections close. */
+/*
+ * The worker stops as by SIGKILL: its fibers never run again, its connections close, and what its programs had allocated
+ * stays allocated (leak checkers count it as reachable). A program that kills its own worker does not return from here.
+ * weft_sim_spawn may give the rank another life.
+ */
 WEFT_API void weft_sim_kill(weft_sim *sim, int rank);
 /* As by SIGSTOP and SIGCONT: silence, connections stay. */
 WEFT_API void weft_sim_pause(weft_sim *sim, int rank);
@@ -48,7 +55,8 @@ WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
 /* Cuts or heals the link between two workers, both ways; what was under way arrives after the healing. */
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
-/* Breaks every connection between two workers, as a reset would; they may connect again. */
+/* Breaks every lane between two workers, as a reset would; they may connect again. Links to the store stay: losing one of
+ * these is evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
 /* A fingerprint of everything that has happened: equal seeds and programs give equal ones. */

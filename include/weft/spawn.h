@@ -4,7 +4,7 @@
  *
  * The calling process becomes rank 0: it opens its agent with weft_agent_options.job. The children get RANK, WORLD_SIZE,
  * MASTER_ADDR and MASTER_PORT in their environment; the store's port is a free one, bound before they start. A child dies
- * when its parent does.
+ * when its parent does (Linux: when the thread that called weft_spawn does, so call it from one that lives on).
  */
 #ifndef WEFT_SPAWN_H
 #define WEFT_SPAWN_H
@@ -28,8 +28,10 @@ WEFT_API int weft_job_pid(const weft_job *job, int rank);
 
 /*
  * Waits until all children have ended, at most timeout_ms, then kills those left, and frees the job.
- * WEFT_OK if all exited with 0; else WEFT_ERR_REMOTE, or WEFT_ERR_TIMEOUT. `worst_exit`, if not NULL, receives the
- * highest exit code (128 + signal for a killed one). NULL is a no-op.
+ * WEFT_OK if all exited with 0; else WEFT_ERR_TIMEOUT (some had to be killed), or WEFT_ERR_REMOTE. `worst_exit`, if not
+ * NULL, receives the highest exit code (128 + signal for a killed one). A child that the application reaped itself (in a
+ * SIGCHLD handler, or by ignoring SIGCHLD) has an exit code that nobody knows: WEFT_ERR_UNKNOWN, if nothing worse happened.
+ * NULL is a no-op. From one thread.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit);
 

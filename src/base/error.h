@@ -11,21 +11,26 @@
 
 #define WFI_ERROR_HOPS_MAX 16
 #define WFI_ERROR_MESSAGE_MAX 1024 /* bytes, the NUL included; longer ones are cut */
+#define WFI_ERROR_FUNCTION_MAX 256 /* likewise */
+
+bool wfi_status_is_known(int status); /* one of weft_status */
 
 typedef struct wfi_error_detail {
-    weft_status code, remote_code;
+    weft_status code; /* negative; anything else becomes WEFT_ERR_INVALID */
+    weft_status remote_code;
     const char *function; /* copied; NULL: none */
     int worker;           /* -1: here */
 } wfi_error_detail;
 
 weft_error *wfi_error_create(const wfi_error_detail *detail, const char *format, ...) WEFT_PRINTF(2, 3);
-weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args);
-/* A copy with one more hop (a worker it passed). */
+weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args) WEFT_PRINTF(2, 0);
+/* A copy with one more hop (a worker it passed); past WFI_ERROR_HOPS_MAX, or without memory, the hop is left out. */
 weft_error *wfi_error_with_hop(const weft_error *error, int rank);
-/* Writes `detail->message` to *out if out is not NULL, else drops the error. For options with an error field. */
+/* Moves `error` to *out if out is not NULL, else drops it. For functions with an optional error output. */
 void wfi_error_give(weft_error **out, weft_error *error);
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error);
-weft_error *wfi_error_read(wfi_reader *reader); /* NULL if malformed; unknown codes become WEFT_ERR_PROTOCOL */
+/* NULL if malformed. Unknown codes become WEFT_ERR_PROTOCOL; the remote code is the handler's own and stays as it is. */
+weft_error *wfi_error_read(wfi_reader *reader);
 
 #endif

@@ -37,23 +37,39 @@ typedef struct wfi_executor_options {
     void *started_arg;
 } wfi_executor_options;
 
+/* WEFT_ERR_INVALID, WEFT_ERR_MEMORY. */
 weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executor **out);
-/* Runs what is queued, ends the workers, frees. Not from a task of its own. */
+/*
+ * Runs what is queued, ends the workers, drops the creator's reference. Not from a task of its own. What is submitted
+ * later (a continuation of a future that outlived its agent) goes to the process's executor; in the fiber form, to a
+ * fiber as before, as long as the scheduler is there.
+ */
 void wfi_executor_destroy(wfi_executor *executor);
+wfi_executor *wfi_executor_ref(wfi_executor *executor); /* futures hold their executor */
+void wfi_executor_unref(wfi_executor *executor);
+bool wfi_executor_has_ended(
+    const wfi_executor *executor); /* destroy was called: its agent's driver is not to be used */
 /* The process's own (threads), for futures without an agent. Started at first use, never ended. */
 wfi_executor *wfi_executor_process(void);
 
 void wfi_executor_submit(wfi_executor *executor, wfi_task *task); /* any thread; never fails, never runs it inline */
 
-/* The hook: drive the network; return a task to run on this worker at once, or NULL. Set before any submit. */
+/*
+ * The hook: drive the network; return a task to run on this worker at once, or NULL. Set before any submit. One worker at
+ * a time is inside it. nudge() makes that worker return soon: it is called with the executor's lock held and perhaps any
+ * lock of the submitter's, so it takes no lock and does not wait; it may come just before the hook begins or just after
+ * it has returned, and the hook must not sleep over one that came before (keep it as a flag, or ask
+ * wfi_executor_has_work after announcing that one sleeps). A needless return is harmless.
+ */
 typedef wfi_task *(*wfi_idle_hook)(void *arg);
 void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg));
-/* A worker that was idling in the hook should look at the queue (called by submit itself where needed). */
+/* Whether a worker inside the hook should return to look at the queue, or to end. No lock; any thread. */
 bool wfi_executor_has_work(const wfi_executor *executor);
 
 size_t wfi_executor_run_some(wfi_executor *executor); /* manual form: runs what is queued now */
 
-/* Around a wait of the calling flow of control: if it is one of the executor's workers, another may take its place. */
+/* Around a wait of the calling flow of control: if it is one of an executor's workers, another may take its place.
+ * They nest. */
 void wfi_executor_block_begin(void);
 void wfi_executor_block_end(void);
 /* The executor whose worker the calling thread is; NULL. */

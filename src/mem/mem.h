@@ -41,6 +41,13 @@ void wfi_storage_unpin_read(wfi_storage *storage);
 /* Waits until nobody reads; false at the deadline. For in-place writers. */
 bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns);
 
+/*
+ * How often the bytes were changed in place: whoever saved a tensor for later finds out that it is not the same any more.
+ * Whoever changes contents that others may have seen says so with wrote; filling a new storage need not.
+ */
+void wfi_storage_wrote(wfi_storage *storage);
+uint64_t wfi_storage_version(const wfi_storage *storage);
+
 /* Copies between kinds; both ranges valid. */
 weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset,
                             size_t size);

@@ -58,7 +58,13 @@ typedef struct wfi_net_options {
 
 /* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error);
-/* Closes lanes (fails what is outstanding with WEFT_ERR_CLOSED), says goodbye, ends threads, frees. Not [locked]. */
+/*
+ * The end comes in two steps, so that the executor can be destroyed between them: while net still answers its idle hook,
+ * and after the last thing that could give it work. Neither is [locked].
+ * stop: closes lanes (fails what is outstanding with WEFT_ERR_CLOSED), says goodbye to the store, ends net's threads; no
+ * upcall after it returns; locking, timers, defer and driver still work. close: stops if that was not done, and frees.
+ */
+void wfi_net_stop(wfi_net *net);
 void wfi_net_close(wfi_net *net);
 
 void wfi_net_lock(wfi_net *net);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/optim.h - optimizers: they own gradient accumulators for a list of parameters, and step the parameters in place.
+ *
+ * accumulate any number of times, then step, which uses what was accumulated and clears it. Gradients are added in the
+ * order of the calls, so a fixed order gives the same bits. An optimizer is used by one thread at a time; references may
+ * be taken and dropped from any thread.
+ */
+#ifndef WEFT_OPTIM_H
+#define WEFT_OPTIM_H
+
+#include <weft/tensor.h>
+
+WEFT_BEGIN_C
+
+typedef struct weft_sgd_options {
+    double lr; /* > 0; no default */
+    double momentum;
+    double dampening;
+    double weight_decay;
+    bool nesterov;          /* needs momentum > 0 and dampening 0 */
+    bool average;           /* step divides by the number of accumulations */
+    int64_t pin_timeout_ms; /* how long step waits for transfers that read a parameter; 0: 60,000; WEFT_FOREVER */
+} weft_sgd_options;
+
+/*
+ * Stochastic gradient descent with momentum as Sutskever, Martens, Dahl, Hinton (ICML 2013) in the form of PyTorch's SGD:
+ *   g += weight_decay p;  v = momentum v + (1 - dampening) g (v = g at the first step);  g = nesterov ? g + momentum v : v;
+ *   p -= lr g.
+ * It references the parameters (contiguous, float32 or float64, at least one). NULL if memory is out or an argument is wrong.
+ */
+WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options);
+WEFT_API weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer);
+WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
+
+/*
+ * Adds gradients: one for each parameter, in order, of its dtype and shape, any strides. Keeps nothing of them. On failure
+ * nothing has changed: WEFT_ERR_SHAPE (count or a shape), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL), WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients);
+/* Whether accumulate would take them; `error` (if not NULL) receives what does not fit, with both shapes: you release it. */
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients,
+                                                         weft_error **error);
+WEFT_API size_t weft_optimizer_accumulated(const weft_optimizer *optimizer); /* accumulations since the last step */
+
+/*
+ * Updates the parameters in place and clears the accumulators. WEFT_ERR_STATE if nothing was accumulated. Before it
+ * writes, it waits until no transfer reads a parameter: WEFT_ERR_TIMEOUT if one still does after pin_timeout_ms; nothing
+ * has changed then.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_step(weft_optimizer *optimizer);
+WEFT_API void weft_optimizer_zero(weft_optimizer *optimizer); /* forgets what was accumulated */
+
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr); /* WEFT_ERR_INVALID */
+WEFT_API double weft_optimizer_lr(const weft_optimizer *optimizer);
+WEFT_API weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer); /* borrowed */
+
+WEFT_END_C
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fabric.c - the fabrics of this build, by name. */
+#include "fabric.h"
+
+#include <string.h>
+
+static const wfi_fabric_ops *const fabrics[] = {&wfi_fabric_tcp, &wfi_fabric_sim};
+
+const wfi_fabric_ops *wfi_fabric_find(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof fabrics / sizeof *fabrics; i++)
+        if (strcmp(fabrics[i]->name, name) == 0)
+            return fabrics[i];
+    return NULL;
+}

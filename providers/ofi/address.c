@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * address.c - which of the machine's addresses to use, and its form in a rendezvous.
+ *
+ * On the wire an address is: one byte 4 or 6, the port (2 bytes, big-endian), then 4 or 16 bytes.
+ */
+#include "objects.h"
+
+#include "base/map.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct sockaddr_in *v4_of(const wfofi_sockaddr *address)
+{
+    return (struct sockaddr_in *)(uintptr_t)&address->storage;
+}
+
+static struct sockaddr_in6 *v6_of(const wfofi_sockaddr *address)
+{
+    return (struct sockaddr_in6 *)(uintptr_t)&address->storage;
+}
+
+static void address_set(wfofi_sockaddr *out, const struct sockaddr *from, socklen_t size)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(&out->storage, from, size);
+    out->size = size;
+}
+
+static bool is_any(const wfofi_sockaddr *address)
+{
+    if (address->storage.ss_family == AF_INET)
+        return v4_of(address)->sin_addr.s_addr == htonl(INADDR_ANY);
+    return IN6_IS_ADDR_UNSPECIFIED(&v6_of(address)->sin6_addr);
+}
+
+void wfofi_address_set_port(wfofi_sockaddr *address, int port)
+{
+    if (address->storage.ss_family == AF_INET)
+        v4_of(address)->sin_port = htons((uint16_t)port);
+    else
+        v6_of(address)->sin6_port = htons((uint16_t)port);
+}
+
+int wfofi_address_port(const wfofi_sockaddr *address)
+{
+    return ntohs(address->storage.ss_family == AF_INET ? v4_of(address)->sin_port : v6_of(address)->sin6_port);
+}
+
+size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out)
+{
+    bool v4 = address->storage.ss_family == AF_INET;
+    int port = wfofi_address_port(address);
+    out[0] = v4 ? 4 : 6;
+    out[1] = (uint8_t)(port >> 8);
+    out[2] = (uint8_t)port;
+    if (v4)
+        memcpy(out + 3, &v4_of(address)->sin_addr, 4);
+    else
+        memcpy(out + 3, &v6_of(address)->sin6_addr, 16);
+    return v4 ? 7 : 19;
+}
+
+weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out)
+{
+    memset(out, 0, sizeof *out);
+    if (size == 7 && bytes[0] == 4) {
+        out->storage.ss_family = AF_INET;
+        out->size = sizeof(struct sockaddr_in);
+        memcpy(&v4_of(out)->sin_addr, bytes + 3, 4);
+    } else if (size == 19 && bytes[0] == 6) {
+        out->storage.ss_family = AF_INET6;
+        out->size = sizeof(struct sockaddr_in6);
+        memcpy(&v6_of(out)->sin6_addr, bytes + 3, 16);
+    } else {
+        return WEFT_ERR_INVALID;
+    }
+    wfofi_address_set_port(out, bytes[1] << 8 | bytes[2]);
+    return is_any(out) || wfofi_address_port(out) == 0 ? WEFT_ERR_INVALID : WEFT_OK;
+}
+
+bool wfofi_address_equal(const wfofi_sockaddr *a, const wfofi_sockaddr *b)
+{
+    uint8_t first[WFI_ADDRESS_MAX], second[WFI_ADDRESS_MAX];
+    if (a->storage.ss_family != b->storage.ss_family)
+        return false;
+    size_t size = wfofi_address_encode(a, first);
+    return wfofi_address_encode(b, second) == size && memcmp(first, second, size) == 0;
+}
+
+uint64_t wfofi_address_hash(const wfofi_sockaddr *address)
+{
+    uint8_t bytes[WFI_ADDRESS_MAX];
+    return wfi_hash_bytes(bytes, wfofi_address_encode(address, bytes));
+}
+
+void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TEXT])
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    bool v4 = address->storage.ss_family == AF_INET;
+    const void *bytes = v4 ? (const void *)&v4_of(address)->sin_addr : (const void *)&v6_of(address)->sin6_addr;
+    inet_ntop(address->storage.ss_family, bytes, host, sizeof host);
+    snprintf(out, WFOFI_ADDRESS_TEXT, v4 ? "%s:%d" : "[%s]:%d", host, wfofi_address_port(address));
+}
+
+/* ---- Choosing -------------------------------------------------------------------------------------------------- */
+
+static bool parse_numeric(const char *text, wfofi_sockaddr *out)
+{
+    memset(out, 0, sizeof *out);
+    if (inet_pton(AF_INET, text, &v4_of(out)->sin_addr) == 1) {
+        out->storage.ss_family = AF_INET;
+        out->size = sizeof(struct sockaddr_in);
+        return true;
+    }
+    if (inet_pton(AF_INET6, text, &v6_of(out)->sin6_addr) == 1) {
+        out->storage.ss_family = AF_INET6;
+        out->size = sizeof(struct sockaddr_in6);
+        return true;
+    }
+    return false;
+}
+
+/* How much we would like `entry`: 0 not at all, IPv4 before IPv6 before an IPv6 that is valid on one link only. */
+static int preference(const struct ifaddrs *entry, const char *iface)
+{
+    if (!entry->ifa_addr || strcmp(entry->ifa_name, iface) != 0)
+        return 0;
+    if (entry->ifa_addr->sa_family == AF_INET)
+        return 3;
+    if (entry->ifa_addr->sa_family != AF_INET6)
+        return 0;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)entry->ifa_addr;
+    return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? 0 : 2;
+}
+
+/* The names of the interfaces that could have been meant, for the error. */
+static void list_interfaces(const struct ifaddrs *all, char *out, size_t capacity)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
+        if (!preference(entry, entry->ifa_name) || used + strlen(entry->ifa_name) + 3 > capacity)
+            continue;
+        if (used == 0 || !strstr(out, entry->ifa_name))
+            used += (size_t)snprintf(out + used, capacity - used, "%s%s", used ? ", " : "", entry->ifa_name);
+    }
+}
+
+static weft_status from_interface(const char *iface, wfofi_sockaddr *out, weft_error **error)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all) != 0) {
+        wfi_error_give(error, weft_error_create(WEFT_ERR_SYSTEM, "getifaddrs: %s", strerror(errno)));
+        return WEFT_ERR_SYSTEM;
+    }
+    const struct ifaddrs *best = NULL;
+    for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
+        if (preference(entry, iface) > (best ? preference(best, iface) : 0))
+            best = entry;
+    }
+    char names[256];
+    list_interfaces(all, names, sizeof names);
+    if (best)
+        address_set(out, best->ifa_addr,
+                    best->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+    freeifaddrs(all);
+    if (best)
+        return WEFT_OK;
+    wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
+                                            "no interface '%s' with an address; those with one: %s; or give an address",
+                                            iface, names));
+    return WEFT_ERR_INVALID;
+}
+
+/* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent. */
+static weft_status route_from(const struct addrinfo *to, wfofi_sockaddr *out)
+{
+    int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return WEFT_ERR_SYSTEM;
+    wfofi_sockaddr there;
+    address_set(&there, to->ai_addr, to->ai_addrlen);
+    wfofi_address_set_port(&there, 9); /* some systems refuse port 0 */
+    struct sockaddr_storage here;
+    socklen_t size = sizeof here;
+    weft_status status = WEFT_ERR_SYSTEM;
+    if (connect(fd, (struct sockaddr *)&there.storage, there.size) == 0 &&
+        getsockname(fd, (struct sockaddr *)&here, &size) == 0) {
+        address_set(out, (struct sockaddr *)&here, size);
+        status = WEFT_OK;
+    }
+    close(fd);
+    return status;
+}
+
+static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_error **error)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    int ret = getaddrinfo(towards, NULL, &hints, &found);
+    if (ret != 0) {
+        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,
+                                                ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret)));
+        return WEFT_ERR_INVALID;
+    }
+    weft_status status = WEFT_ERR_SYSTEM;
+    for (const struct addrinfo *to = found; to && status != WEFT_OK; to = to->ai_next)
+        status = route_from(to, out);
+    freeaddrinfo(found);
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    wfi_error_give(error, weft_error_create(WEFT_ERR_FABRIC,
+                                            "no route to '%s' (%s): name an interface or address of this machine",
+                                            towards, strerror(errno)));
+    return WEFT_ERR_FABRIC;
+}
+
+weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockaddr *out, weft_error **error)
+{
+    weft_status status = WEFT_OK;
+    if (!options->iface || !options->iface[0])
+        status = from_route(options->towards && options->towards[0] ? options->towards : "127.0.0.1", out, error);
+    else if (!parse_numeric(options->iface, out))
+        status = from_interface(options->iface, out, error);
+    if (status != WEFT_OK)
+        return status;
+    if (is_any(out)) {
+        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
+                                                "the address to listen on must be one that others can connect to, not "
+                                                "the wildcard '%s'",
+                                                options->iface ? options->iface : options->towards));
+        return WEFT_ERR_INVALID;
+    }
+    wfofi_address_set_port(out, 0);
+    return WEFT_OK;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* connection.c - connecting, accepting, rejecting. */
+#include "objects.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool set_address(void **where, size_t *size, const wfofi_sockaddr *address)
+{
+    void *copy = malloc(address->size);
+    if (!copy)
+        return false;
+    memcpy(copy, &address->storage, address->size);
+    free(*where);
+    *where = copy;
+    *size = address->size;
+    return true;
+}
+
+/*
+ * The info of an endpoint that connects to `to`. The source is left to the routing table unless the user named an
+ * interface; verbs resolves the destination when the endpoint is made.
+ */
+static struct fi_info *info_towards(const wfofi_fabric *fabric, const wfofi_sockaddr *to)
+{
+    struct fi_info *info = fi_dupinfo(fabric->info);
+    if (!info)
+        return NULL;
+    wfofi_sockaddr from = fabric->local;
+    wfofi_address_set_port(&from, 0);
+    bool done = set_address(&info->dest_addr, &info->dest_addrlen, to);
+    if (done && fabric->own_iface) {
+        done = set_address(&info->src_addr, &info->src_addrlen, &from);
+    } else {
+        free(info->src_addr);
+        info->src_addr = NULL;
+        info->src_addrlen = 0;
+    }
+    if (done)
+        return info;
+    fi_freeinfo(info);
+    return NULL;
+}
+
+weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t address_size, const void *data,
+                          size_t data_size, void *lane_user, wfi_lane **out)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    wfofi_sockaddr to;
+    if (data_size > WFI_CONNECT_DATA_MAX || wfofi_address_decode(address, address_size, &to) != WEFT_OK)
+        return WEFT_ERR_INVALID;
+    struct fi_info *info = info_towards(fabric, &to);
+    if (!info)
+        return WEFT_ERR_MEMORY;
+    wfi_lane *lane = NULL;
+    weft_status status = wfofi_lane_create(fabric, info, lane_user, &lane);
+    fi_freeinfo(info);
+    if (status != WEFT_OK)
+        return status;
+    *out = lane; /* before the event that may come on another thread */
+    int ret = fi_connect(lane->ep, &to.storage, data, data_size);
+    if (ret == 0)
+        return WEFT_OK;
+    char text[WFOFI_ADDRESS_TEXT];
+    wfofi_address_text(&to, text);
+    wfi_log(WEFT_LOG_WARN, "connecting to %s: %s", text, fi_strerror(-ret));
+    *out = NULL;
+    wfofi_lane_abandon(lane);
+    return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+}
+
+/* Ours again, no longer in the list of what waits for an answer. */
+static void take_request(wfofi_fabric *fabric, wfi_connect_request *request)
+{
+    wfi_mutex_lock(&fabric->events_lock);
+    wfi_list_remove(&request->link);
+    wfi_mutex_unlock(&fabric->events_lock);
+}
+
+weft_status wfofi_accept(wfi_fabric *base, wfi_connect_request *request, const void *data, size_t data_size,
+                         void *lane_user, wfi_lane **out)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    wfi_lane *lane = NULL;
+    weft_status status = WEFT_ERR_INVALID;
+    if (data_size > WFI_CONNECT_DATA_MAX)
+        goto reject;
+    status = wfofi_lane_create(fabric, request->info, lane_user, &lane);
+    if (status != WEFT_OK)
+        goto reject;
+    if (request->info->dest_addrlen <= sizeof lane->peer.storage) {
+        wfi_mutex_lock(&fabric->events_lock); /* strangers.c reads it */
+        memcpy(&lane->peer.storage, request->info->dest_addr, request->info->dest_addrlen);
+        lane->peer.size = (socklen_t)request->info->dest_addrlen;
+        wfi_mutex_unlock(&fabric->events_lock);
+    }
+    *out = lane;
+    int ret = fi_accept(lane->ep, data, data_size);
+    if (ret != 0)
+        goto abandon;
+    take_request(fabric, request);
+    fi_freeinfo(request->info);
+    free(request);
+    return WEFT_OK;
+
+abandon:
+    wfi_log(WEFT_LOG_WARN, "accepting a connection: %s", fi_strerror(-ret));
+    *out = NULL;
+    wfofi_lane_abandon(lane);
+    status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+reject:
+    wfofi_reject(base, request); /* libfabric's handle is still to be freed, by this */
+    return status;
+}
+
+void wfofi_reject(wfi_fabric *base, wfi_connect_request *request)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    int ret = fi_reject(fabric->pep, request->info->handle, NULL, 0);
+    if (ret != 0)
+        wfi_log(WEFT_LOG_DEBUG, "rejecting a connection: %s", fi_strerror(-ret));
+    take_request(fabric, request);
+    fi_freeinfo(request->info);
+    free(request);
+}

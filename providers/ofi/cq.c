@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cq.c - completions: read in batches, settled in their lane's books, handed out in order. */
+#include "objects.h"
+
+#include "base/log.h"
+
+#define BATCH 32
+
+/* Out of its lane's books and into `ready`. */
+void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size)
+{
+    wfi_assert_held(&fabric->cq_lock);
+    wfi_lane *lane = op->lane;
+    wfi_mutex_lock(&lane->lock);
+    wfi_list_remove(&op->link);
+    if (op->kind == WFOFI_RECEIVE)
+        lane->receives--;
+    else
+        lane->sends--;
+    if (op->kind == WFOFI_READ)
+        lane->reads--;
+    wfi_mutex_unlock(&lane->lock);
+    op->lane = NULL;
+    op->done.status = status;
+    op->done.size = size;
+    wfi_list_push_back(&fabric->ready, &op->link);
+}
+
+static weft_status status_of_error(wfofi_op *op, int err)
+{
+    if (err == FI_ETRUNC)
+        return WEFT_ERR_TOO_LARGE;
+    wfi_mutex_lock(&op->lane->lock);
+    bool closing = op->lane->state == WFOFI_CLOSING;
+    wfi_mutex_unlock(&op->lane->lock);
+    return closing ? WEFT_ERR_CANCELLED : WEFT_ERR_UNREACHABLE;
+}
+
+/* An error entry names only its operation; libfabric 1.17 has some that name none, about transfers of its own. */
+static bool read_error(wfofi_fabric *fabric)
+{
+    struct fi_cq_err_entry entry = {0};
+    if (fi_cq_readerr(fabric->cq, &entry, 0) != 1)
+        return false;
+    wfofi_op *op = entry.op_context;
+    if (op)
+        wfofi_settle(fabric, op, status_of_error(op, entry.err), 0);
+    return true;
+}
+
+/* One batch; true if there may be more. */
+static bool read_batch(wfofi_fabric *fabric)
+{
+    struct fi_cq_msg_entry entries[BATCH];
+    ssize_t count = fi_cq_read(fabric->cq, entries, BATCH);
+    if (count == -FI_EAVAIL)
+        return read_error(fabric);
+    for (ssize_t i = 0; i < count; i++) {
+        if (entries[i].op_context)
+            wfofi_settle(fabric, entries[i].op_context, WEFT_OK, entries[i].len);
+    }
+    if (count < 0 && count != -FI_EAGAIN)
+        wfi_log(WEFT_LOG_ERROR, "reading completions: %s", fi_strerror((int)-count));
+    return count > 0;
+}
+
+void wfofi_cq_drain(wfofi_fabric *fabric)
+{
+    wfi_assert_held(&fabric->cq_lock);
+    while (read_batch(fabric))
+        ;
+}
+
+void wfofi_cq_progress(wfofi_fabric *fabric)
+{
+    wfi_assert_held(&fabric->cq_lock);
+    read_batch(fabric);
+}
+
+size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    size_t count = 0;
+    wfi_mutex_lock(&fabric->cq_lock);
+    wfofi_cq_progress(fabric);
+    while (count < room) {
+        wfi_list *link = wfi_list_pop_front(&fabric->ready);
+        if (!link)
+            break;
+        wfofi_op *op = wfi_container_of(link, wfofi_op, link);
+        out[count++] = (wfi_completion){.op = (wfi_op *)op, .status = op->done.status, .size = op->done.size};
+    }
+    wfi_mutex_unlock(&fabric->cq_lock);
+    return count;
+}

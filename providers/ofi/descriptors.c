@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * descriptors.c - reaching sockets that a libfabric provider keeps to itself, by looking through our own descriptors.
+ *
+ * Two things need it, both measured on libfabric 1.17's tcp.
+ *   - The sockets that it accepts are read blocking: a caller that sends a header and keeps back the data that the header
+ *     promises stops all connection events for as long as it likes. On Linux an accepted socket inherits SO_RCVTIMEO from
+ *     the listening one, so a receive timeout there bounds what one caller can do.
+ *   - fi_close of an endpoint that is in the middle of receiving the answer to a read puts that read's record back into
+ *     its pool twice, after which two operations share one. A socket that was shut down first fails the read by the other
+ *     way, which is right (lane.c).
+ */
+#include "objects.h"
+
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#define STRANGER_MS 10 /* the design allows 20; the kernel rounds up to its tick */
+
+typedef bool visit_fn(int fd, void *arg); /* true: enough */
+
+static void each_descriptor(visit_fn *visit, void *arg)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir) {
+        wfi_log(WEFT_LOG_WARN, "cannot list this process's descriptors: %s", strerror(errno));
+        return;
+    }
+    bool enough = false;
+    for (struct dirent *entry; !enough && (entry = readdir(dir));) {
+        char *end;
+        long fd = strtol(entry->d_name, &end, 10);
+        if (end != entry->d_name && !*end && fd != dirfd(dir))
+            enough = visit((int)fd, arg);
+    }
+    closedir(dir);
+}
+
+static bool is_inet(const wfofi_sockaddr *address)
+{
+    return address->storage.ss_family == AF_INET || address->storage.ss_family == AF_INET6;
+}
+
+static bool local_is(int fd, const wfofi_sockaddr *address)
+{
+    wfofi_sockaddr local = {.size = sizeof local.storage};
+    return getsockname(fd, (struct sockaddr *)&local.storage, &local.size) == 0 && is_inet(&local) &&
+           wfofi_address_equal(&local, address);
+}
+
+static bool peer_of(int fd, wfofi_sockaddr *out)
+{
+    *out = (wfofi_sockaddr){.size = sizeof out->storage};
+    return getpeername(fd, (struct sockaddr *)&out->storage, &out->size) == 0 && is_inet(out);
+}
+
+/* ---- The listening socket -------------------------------------------------------------------------------------- */
+
+typedef struct listener_search {
+    const wfofi_sockaddr *local;
+    bool found;
+} listener_search;
+
+static bool bound_listener(int fd, void *arg)
+{
+    listener_search *search = arg;
+    int listening = 0;
+    socklen_t size = sizeof listening;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening || !local_is(fd, search->local))
+        return false;
+    const struct timeval limit = {.tv_usec = STRANGER_MS * 1000};
+    search->found = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
+    return true;
+}
+
+void wfofi_bound_strangers(const wfofi_fabric *fabric)
+{
+    listener_search search = {.local = &fabric->local};
+    each_descriptor(bound_listener, &search);
+    if (!search.found)
+        wfi_log(WEFT_LOG_WARN, "no receive timeout on the listening socket: a stranger can hold up connections");
+}
+
+/* ---- One lane's socket ----------------------------------------------------------------------------------------- */
+
+typedef struct lane_search {
+    wfofi_sockaddr local, peer;
+} lane_search;
+
+static bool shutdown_lane(int fd, void *arg)
+{
+    const lane_search *search = arg;
+    wfofi_sockaddr peer;
+    if (!local_is(fd, &search->local) || !peer_of(fd, &peer) || !wfofi_address_equal(&peer, &search->peer))
+        return false;
+    shutdown(fd, SHUT_RDWR);
+    return true;
+}
+
+void wfofi_shutdown_socket(const wfi_lane *lane)
+{
+    lane_search search = {0};
+    size_t local_size = sizeof search.local.storage, peer_size = sizeof search.peer.storage;
+    if (fi_getname(&lane->ep->fid, &search.local.storage, &local_size) == 0 &&
+        fi_getpeer(lane->ep, &search.peer.storage, &peer_size) == 0)
+        each_descriptor(shutdown_lane, &search);
+}
+
+/* ---- Callers --------------------------------------------------------------------------------------------------- */
+
+typedef struct caller_search {
+    const wfofi_sockaddr *local;
+    wfofi_caller_fn *visit;
+    void *arg;
+} caller_search;
+
+static bool visit_caller(int fd, void *arg)
+{
+    const caller_search *search = arg;
+    wfofi_sockaddr peer;
+    return local_is(fd, search->local) && peer_of(fd, &peer) && search->visit(fd, &peer, search->arg);
+}
+
+void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg)
+{
+    caller_search search = {.local = local, .visit = visit, .arg = arg};
+    each_descriptor(visit_caller, &search);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* eq.c - connection events, translated. */
+#include "objects.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 by tcp */
+
+typedef union event_entry {
+    struct fi_eq_cm_entry cm;
+    uint8_t bytes[sizeof(struct fi_eq_cm_entry) + EVENT_DATA_MAX];
+} event_entry;
+
+static void refuse(wfofi_fabric *fabric, struct fi_info *info)
+{
+    fi_reject(fabric->pep, info->handle, NULL, 0);
+    fi_freeinfo(info);
+}
+
+static bool on_request(wfofi_fabric *fabric, const event_entry *entry, size_t data_size, wfi_event *out)
+{
+    if (data_size > WFI_CONNECT_DATA_MAX) { /* no peer of ours */
+        refuse(fabric, entry->cm.info);
+        return false;
+    }
+    wfi_connect_request *request = calloc(1, sizeof *request);
+    if (!request) {
+        refuse(fabric, entry->cm.info);
+        return false;
+    }
+    request->info = entry->cm.info;
+    wfi_list_push_back(&fabric->requests, &request->link);
+    out->kind = WFI_EVENT_REQUEST;
+    out->request = request;
+    out->data_size = data_size;
+    memcpy(out->data, entry->cm.data, data_size);
+    return true;
+}
+
+/* Changes the lane's state, unless that says the same already or it is being closed. */
+static bool become(wfi_lane *lane, wfofi_lane_state state)
+{
+    wfi_mutex_lock(&lane->lock);
+    bool changes = lane->state < state;
+    if (changes)
+        lane->state = state;
+    wfi_mutex_unlock(&lane->lock);
+    return changes;
+}
+
+static void about_lane(wfi_event *out, wfi_event_kind kind, wfi_lane *lane)
+{
+    out->kind = kind;
+    out->lane = lane;
+    out->lane_user = lane->user;
+}
+
+/* With libfabric 1.17 the word of a broken lane can come before that of its being up: then it never was. */
+static bool on_connected(const event_entry *entry, size_t data_size, wfi_event *out)
+{
+    wfi_lane *lane = entry->cm.fid->context;
+    if (!become(lane, WFOFI_CONNECTED))
+        return false;
+    about_lane(out, WFI_EVENT_CONNECTED, lane);
+    out->data_size = data_size < WFI_CONNECT_DATA_MAX ? data_size : WFI_CONNECT_DATA_MAX;
+    memcpy(out->data, entry->cm.data, out->data_size);
+    return true;
+}
+
+static bool on_closed(struct fid *fid, weft_status status, wfi_event *out)
+{
+    wfi_lane *lane = fid->context;
+    if (!become(lane, WFOFI_BROKEN))
+        return false;
+    about_lane(out, WFI_EVENT_CLOSED, lane);
+    out->status = status;
+    return true;
+}
+
+static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *entry, size_t size, wfi_event *out)
+{
+    size_t data_size = size > sizeof entry->cm ? size - sizeof entry->cm : 0;
+    switch (kind) {
+    case FI_CONNREQ:
+        return on_request(fabric, entry, data_size, out);
+    case FI_CONNECTED:
+        return on_connected(entry, data_size, out);
+    case FI_SHUTDOWN:
+        return on_closed(entry->cm.fid, WEFT_ERR_FABRIC, out);
+    default:
+        return false;
+    }
+}
+
+static bool translate_error(const struct fi_eq_err_entry *entry, wfi_event *out)
+{
+    if (!entry->fid || entry->fid->fclass != FI_CLASS_EP) {
+        wfi_log(WEFT_LOG_WARN, "connection event: %s", fi_strerror(entry->err));
+        return false;
+    }
+    wfi_log(WEFT_LOG_DEBUG, "connection failed: %s", fi_strerror(entry->err));
+    return on_closed(entry->fid, WEFT_ERR_UNREACHABLE, out);
+}
+
+typedef enum read_result { READ_NOTHING, READ_DROPPED, READ_EVENT } read_result;
+
+/*
+ * errno is cleared because libfabric 1.17 judges a socket at its end by whatever errno says, and would come back to it
+ * for ever if that were an old EAGAIN.
+ */
+static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
+{
+    event_entry entry;
+    uint32_t kind = 0;
+    bool given;
+    *out = (wfi_event){0};
+    wfi_mutex_lock(&fabric->events_lock);
+    errno = 0;
+    ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
+    if (size == -FI_EAVAIL) {
+        struct fi_eq_err_entry failure = {0};
+        size = fi_eq_readerr(fabric->eq, &failure, 0);
+        given = size > 0 && translate_error(&failure, out);
+    } else {
+        given = size > 0 && translate(fabric, kind, &entry, (size_t)size, out);
+    }
+    wfi_mutex_unlock(&fabric->events_lock);
+    if (size <= 0)
+        return READ_NOTHING;
+    return given ? READ_EVENT : READ_DROPPED;
+}
+
+static size_t read_events(wfofi_fabric *fabric, wfi_event *out, size_t room)
+{
+    size_t count = 0;
+    while (count < room) {
+        read_result result = read_one(fabric, &out[count]);
+        if (result == READ_NOTHING)
+            break;
+        count += result == READ_EVENT;
+    }
+    return count;
+}
+
+static int left_ms(uint64_t deadline)
+{
+    uint64_t now = wfi_now(&wfi_clock_real);
+    if (deadline == WFI_NEVER)
+        return -1;
+    return now >= deadline ? 0 : (int)((deadline - now + 999999) / 1000000);
+}
+
+/* Sleeps on the event queue and wake_fd; true if wake_fd ended it. */
+static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
+{
+    struct fid *queue = &fabric->eq->fid;
+    struct pollfd fds[2] = {{.fd = fabric->eq_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
+    if (fi_trywait(fabric->fabric, &queue, 1) != FI_SUCCESS)
+        timeout_ms = 0;
+    poll(fds, 2, fabric->provider->sockets ? wfofi_strangers_wait_ms(fabric, timeout_ms) : timeout_ms);
+    if (fds[0].revents)
+        wfofi_strangers_suspect(fabric);
+    return fds[1].revents != 0;
+}
+
+size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, timeout_ms);
+    for (bool woken = false;;) {
+        size_t count = read_events(fabric, out, room);
+        if (fabric->provider->sockets)
+            wfofi_strangers_look(fabric, false);
+        int wait_ms = left_ms(deadline);
+        if (count > 0 || woken || wait_ms == 0 || room == 0)
+            return count;
+        woken = sleep_for_events(fabric, wait_ms, wake_fd);
+    }
+}
+
+/* For closing: nobody is left to answer these. */
+void wfofi_requests_drop(wfofi_fabric *fabric)
+{
+    wfi_event event;
+    while (read_one(fabric, &event) != READ_NOTHING)
+        ;
+    while (!wfi_list_empty(&fabric->requests))
+        wfofi_reject(&fabric->base, wfi_container_of(fabric->requests.next, wfi_connect_request, link));
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fabric.c - opening and closing: the provider's info, the fabric, its domain and queues, then the listening side. */
+#include "objects.h"
+
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void set_hints(const wfofi_provider *provider, struct fi_info *hints)
+{
+    hints->caps = FI_MSG | FI_RMA;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2; /* wfofi_op begins with room for one */
+    hints->ep_attr->type = FI_EP_MSG;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    hints->domain_attr->threading = FI_THREAD_SAFE;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->fabric_attr->prov_name = strdup(provider->name);
+}
+
+static weft_status open_info(wfofi_fabric *fabric, weft_error **error)
+{
+    char node[INET6_ADDRSTRLEN + 20];
+    if (getnameinfo((struct sockaddr *)&fabric->local.storage, fabric->local.size, node, sizeof node, NULL, 0,
+                    NI_NUMERICHOST) != 0)
+        return wfofi_fail(error, -FI_EINVAL, "address of this machine");
+    struct fi_info *hints = fi_allocinfo();
+    if (!hints)
+        return wfofi_fail(error, -FI_ENOMEM, "fi_allocinfo");
+    set_hints(fabric->provider, hints);
+    int ret = hints->fabric_attr->prov_name
+                  ? fi_getinfo(WFOFI_API, node, "0", FI_SOURCE | FI_NUMERICHOST, hints, &fabric->info)
+                  : -FI_ENOMEM;
+    fi_freeinfo(hints);
+    if (ret != 0)
+        return wfofi_fail(error, ret, "libfabric %u.%u offers no connected endpoints of provider '%s' on %s; %s",
+                          FI_MAJOR(fi_version()), FI_MINOR(fi_version()), fabric->provider->name, node,
+                          fabric->provider->advice);
+    return WEFT_OK;
+}
+
+static void set_limits(wfofi_fabric *fabric)
+{
+    const struct fi_info *info = fabric->info;
+    fabric->limits = (wfi_fabric_limits){
+        .message_max = info->ep_attr->max_msg_size,
+        .rma_max = info->ep_attr->max_msg_size,
+        .send_parts_max = info->tx_attr->iov_limit,
+        .keys_per_transfer = fabric->provider->keys_per_transfer,
+        .needs_local_regions = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0,
+        .target_must_progress = fabric->provider->progress_at_target,
+    };
+}
+
+static weft_status open_domain(wfofi_fabric *fabric, weft_error **error)
+{
+    int ret = fi_fabric(fabric->info->fabric_attr, &fabric->fabric, NULL);
+    if (ret != 0)
+        return wfofi_fail(error, ret, "fi_fabric of provider '%s'", fabric->provider->name);
+    ret = fi_domain(fabric->fabric, fabric->info, &fabric->domain, NULL);
+    if (ret != 0)
+        return wfofi_fail(error, ret, "fi_domain of provider '%s'", fabric->provider->name);
+    return WEFT_OK;
+}
+
+static weft_status open_queues(wfofi_fabric *fabric, weft_error **error)
+{
+    struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
+    int ret = fi_eq_open(fabric->fabric, &eq_attr, &fabric->eq, NULL);
+    if (ret == 0)
+        ret = fi_control(&fabric->eq->fid, FI_GETWAIT, &fabric->eq_fd);
+    if (ret != 0)
+        return wfofi_fail(error, ret, "event queue of provider '%s'", fabric->provider->name);
+    struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+    ret = fi_cq_open(fabric->domain, &cq_attr, &fabric->cq, NULL);
+    if (ret == 0)
+        ret = fi_control(&fabric->cq->fid, FI_GETWAIT, &fabric->cq_fd);
+    if (ret != 0)
+        return wfofi_fail(error, ret, "completion queue of provider '%s'", fabric->provider->name);
+    return WEFT_OK;
+}
+
+static void close_fid(struct fid *fid, const char *what)
+{
+    int ret = fi_close(fid);
+    if (ret != 0)
+        wfi_log(WEFT_LOG_WARN, "closing the %s: %s", what, fi_strerror(-ret));
+}
+
+/* Takes apart whatever there is: open may have come any way. */
+static void take_apart(wfofi_fabric *fabric)
+{
+    if (fabric->pep)
+        close_fid(&fabric->pep->fid, "listening endpoint");
+    if (fabric->cq)
+        close_fid(&fabric->cq->fid, "completion queue");
+    if (fabric->eq)
+        close_fid(&fabric->eq->fid, "event queue");
+    if (fabric->domain)
+        close_fid(&fabric->domain->fid, "domain");
+    if (fabric->fabric)
+        close_fid(&fabric->fabric->fid, "fabric");
+    fi_freeinfo(fabric->info);
+    wfi_mutex_fini(&fabric->events_lock);
+    wfi_mutex_fini(&fabric->cq_lock);
+    free(fabric);
+}
+
+static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_options *options)
+{
+    wfofi_fabric *fabric = calloc(1, sizeof *fabric);
+    if (!fabric)
+        return NULL;
+    fabric->base.ops = provider->ops;
+    fabric->provider = provider;
+    fabric->rank = options->rank;
+    fabric->own_iface = options->iface && options->iface[0];
+    wfi_mutex_init(&fabric->cq_lock);
+    wfi_mutex_init(&fabric->events_lock);
+    wfi_list_init(&fabric->ready);
+    wfi_list_init(&fabric->lanes);
+    wfi_list_init(&fabric->requests);
+    return fabric;
+}
+
+weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options *options, wfi_fabric **out,
+                       weft_error **error)
+{
+    wfofi_fabric *fabric = sodium_init() < 0 ? NULL : create(provider, options);
+    if (!fabric)
+        return wfofi_fail(error, -FI_ENOMEM, "opening fabric '%s'", provider->name);
+    weft_status status = wfofi_choose_address(options, &fabric->local, error);
+    if (status == WEFT_OK)
+        status = open_info(fabric, error);
+    if (status == WEFT_OK)
+        status = open_domain(fabric, error);
+    if (status == WEFT_OK)
+        status = open_queues(fabric, error);
+    if (status == WEFT_OK)
+        status = wfofi_listen(fabric, options, error);
+    if (status != WEFT_OK) {
+        take_apart(fabric);
+        return status;
+    }
+    set_limits(fabric);
+    *out = &fabric->base;
+    return WEFT_OK;
+}
+
+void wfofi_close(wfi_fabric *base)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    while (!wfi_list_empty(&fabric->lanes)) {
+        wfi_log(WEFT_LOG_ERROR, "fabric '%s' closed with a lane open", fabric->provider->name);
+        wfofi_lane_close(wfi_container_of(fabric->lanes.next, wfi_lane, link));
+    }
+    /* libfabric 1.17 forgets the sockets of callers that it has accepted and not announced: have it close them. */
+    wfofi_requests_drop(fabric);
+    if (fabric->provider->sockets) {
+        wfofi_strangers_look(fabric, true);
+        wfofi_requests_drop(fabric);
+    }
+    take_apart(fabric);
+}
+
+const wfi_fabric_limits *wfofi_limits(const wfi_fabric *fabric)
+{
+    return &wfofi_of(fabric)->limits;
+}
+
+size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out)
+{
+    return wfofi_address_encode(&wfofi_of(fabric)->local, out);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lane.c - one endpoint and the books of its operations. */
+#include "objects.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+#define QUIESCE_MS 200 /* far longer than emptying a socket's buffer takes */
+
+static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
+{
+    int ret = fi_ep_bind(ep, &fabric->eq->fid, 0);
+    if (ret == 0)
+        ret = fi_ep_bind(ep, &fabric->cq->fid, FI_TRANSMIT | FI_RECV);
+    return ret == 0 ? fi_enable(ep) : ret;
+}
+
+/* A lane that is listed: its events can come at once. */
+weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out)
+{
+    wfi_lane *lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return WEFT_ERR_MEMORY;
+    lane->fabric = fabric;
+    lane->user = user;
+    wfi_list_init(&lane->link);
+    wfi_list_init(&lane->ops);
+    int ret = fi_endpoint(fabric->domain, info, &lane->ep, lane);
+    if (ret != 0)
+        goto free_lane;
+    ret = bind_endpoint(fabric, lane->ep);
+    if (ret != 0)
+        goto close_endpoint;
+    wfi_mutex_init(&lane->lock);
+    wfi_mutex_lock(&fabric->events_lock);
+    wfi_list_push_back(&fabric->lanes, &lane->link);
+    wfi_mutex_unlock(&fabric->events_lock);
+    *out = lane;
+    return WEFT_OK;
+
+close_endpoint:
+    fi_close(&lane->ep->fid);
+free_lane:
+    free(lane);
+    wfi_log(WEFT_LOG_WARN, "opening an endpoint: %s", fi_strerror(-ret));
+    return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+}
+
+static void close_endpoint(wfi_lane *lane)
+{
+    wfofi_fabric *fabric = lane->fabric;
+    wfi_mutex_lock(&fabric->events_lock);
+    wfi_list_remove(&lane->link);
+    int ret = fi_close(&lane->ep->fid);
+    wfi_mutex_unlock(&fabric->events_lock);
+    if (ret != 0)
+        wfi_log(WEFT_LOG_ERROR, "closing an endpoint: %s", fi_strerror(-ret));
+}
+
+void wfofi_lane_abandon(wfi_lane *lane)
+{
+    close_endpoint(lane);
+    wfi_mutex_fini(&lane->lock);
+    free(lane);
+}
+
+static bool has_reads(wfi_lane *lane)
+{
+    wfi_mutex_lock(&lane->lock);
+    bool any = lane->reads > 0;
+    wfi_mutex_unlock(&lane->lock);
+    return any;
+}
+
+/*
+ * Ends the lane's reads before its endpoint is closed; why, is told in descriptors.c. After the shutdown the socket's
+ * buffer runs dry (what it holds still lands, as it may: we have not returned) and then reads as ended; libfabric takes
+ * the endpoint down and cancels what is left.
+ */
+static void quiesce(wfi_lane *lane)
+{
+    wfofi_fabric *fabric = lane->fabric;
+    if (!fabric->provider->sockets || !has_reads(lane))
+        return;
+    wfofi_shutdown_socket(lane);
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, QUIESCE_MS);
+    while (has_reads(lane) && wfi_now(&wfi_clock_real) < deadline) {
+        wfi_mutex_lock(&fabric->cq_lock);
+        wfofi_cq_drain(fabric);
+        wfi_mutex_unlock(&fabric->cq_lock);
+    }
+}
+
+/* Everything that the queue still says about this lane, then whatever libfabric swallowed. */
+static void settle_rest(wfi_lane *lane)
+{
+    wfofi_fabric *fabric = lane->fabric;
+    wfi_mutex_lock(&fabric->cq_lock);
+    wfofi_cq_drain(fabric);
+    while (!wfi_list_empty(&lane->ops))
+        wfofi_settle(fabric, wfi_container_of(lane->ops.next, wfofi_op, link), WEFT_ERR_CANCELLED, 0);
+    bool settled = !wfi_list_empty(&fabric->ready);
+    wfi_mutex_unlock(&fabric->cq_lock);
+    if (settled)
+        fi_cq_signal(fabric->cq);
+}
+
+void wfofi_lane_close(wfi_lane *lane)
+{
+    if (!lane)
+        return;
+    wfi_mutex_lock(&lane->lock);
+    lane->state = WFOFI_CLOSING;
+    wfi_mutex_unlock(&lane->lock);
+    quiesce(lane);
+    close_endpoint(lane);
+    settle_rest(lane);
+    wfi_mutex_fini(&lane->lock);
+    free(lane);
+}

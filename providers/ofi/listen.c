@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* listen.c - the listening endpoint, on a free port or within a range. */
+#include "objects.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * One attempt. Two sockets that allow the reuse of their address can both be bound to a port, and only one can listen: so
+ * both calls can find the port taken.
+ */
+static int listen_on(wfofi_fabric *fabric, int port)
+{
+    wfofi_address_set_port(&fabric->local, port);
+    memcpy(fabric->info->src_addr, &fabric->local.storage, fabric->local.size);
+    int ret = fi_passive_ep(fabric->fabric, fabric->info, &fabric->pep, NULL);
+    if (ret != 0)
+        return ret;
+    ret = fi_pep_bind(fabric->pep, &fabric->eq->fid, 0);
+    if (ret == 0)
+        ret = fi_listen(fabric->pep);
+    size_t size = sizeof fabric->local.storage;
+    if (ret == 0)
+        ret = fi_getname(&fabric->pep->fid, &fabric->local.storage, &size);
+    if (ret == 0)
+        return 0;
+    fi_close(&fabric->pep->fid);
+    fabric->pep = NULL;
+    return ret;
+}
+
+static bool is_taken(int ret)
+{
+    return ret == -FI_EADDRINUSE || ret == -FI_EADDRNOTAVAIL || ret == -EACCES;
+}
+
+weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error)
+{
+    int low = options->port_low, high = options->port_high;
+    if (low < 0 || high > 65535 || low > high || (low == 0 && high != 0)) {
+        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
+                                                "ports %d to %d: the range must lie within 1 to 65535, low before high",
+                                                low, high));
+        return WEFT_ERR_INVALID;
+    }
+    if (!fabric->info->src_addr || fabric->info->src_addrlen != fabric->local.size)
+        return wfofi_fail(error, -FI_EINVAL, "provider '%s' does not use socket addresses", fabric->provider->name);
+    int ret = -FI_EADDRINUSE;
+    for (int port = low; port <= high && is_taken(ret); port++)
+        ret = listen_on(fabric, port);
+    char text[WFOFI_ADDRESS_TEXT];
+    wfofi_address_text(&fabric->local, text);
+    if (ret != 0 && low != high && is_taken(ret))
+        return wfofi_fail(error, ret, "every port from %d to %d is taken (the last: %s); widen the range", low, high,
+                          text);
+    if (ret != 0)
+        return wfofi_fail(error, ret, "cannot listen on %s", text);
+    if (fabric->provider->sockets)
+        wfofi_bound_strangers(fabric);
+    return WEFT_OK;
+}

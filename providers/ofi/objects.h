@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * objects.h - the objects of the libfabric providers, and what their files ask of each other.
+ *
+ * LOCKING. libfabric is opened with FI_THREAD_SAFE and does its own locking; ours guard our own books.
+ *
+ *   events_lock  the list of live lanes and of pending requests, and the step "read one event, find its lane". fi_close
+ *                of an endpoint happens under it: libfabric then drops the events queued for that endpoint, so an event
+ *                read later can only name a live lane.
+ *   cq_lock      the step "read completions, settle their operations", and the list `ready`. lane_close reads the
+ *                completion queue dry under it after fi_close; whatever the lane's list still holds then was swallowed
+ *                by libfabric, and no completion queue entry names it any more.
+ *   lane->lock   that lane's list of operations, its counters and its state.
+ *
+ * Order: cq_lock or events_lock, then lane->lock; events_lock and cq_lock are never held together. No lock is held while
+ * a thread sleeps on a descriptor, and none is held across a post: that may write megabytes to a socket.
+ * Posting on a lane while another thread closes that lane is the caller's error, as using freed memory is.
+ */
+#ifndef WFOFI_OBJECTS_H
+#define WFOFI_OBJECTS_H
+
+#include "ofi.h"
+
+#include "base/error.h"
+#include "base/list.h"
+#include "base/mutex.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <sys/socket.h>
+
+#define WFOFI_API FI_VERSION(1, 17)
+#define WFOFI_STRANGERS_MAX 256 /* looked after at a time */
+
+typedef struct wfofi_sockaddr {
+    struct sockaddr_storage storage;
+    socklen_t size;
+} wfofi_sockaddr;
+
+typedef struct wfofi_fabric {
+    wfi_fabric base;
+    const wfofi_provider *provider;
+    int rank;       /* for logs */
+    bool own_iface; /* an interface was asked for: connect from it as well */
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_eq *eq;
+    struct fid_cq *cq;
+    struct fid_pep *pep;
+    int eq_fd, cq_fd;
+    wfofi_sockaddr local; /* where we listen */
+    wfi_fabric_limits limits;
+
+    wfi_mutex cq_lock;
+    wfi_list ready; /* operations that are settled and not yet handed out */
+
+    wfi_mutex events_lock;
+    wfi_list lanes, requests;
+
+    /* The event thread's own: strangers.c. */
+    bool strangers_suspected;
+    uint64_t strangers_due_ns;
+    uint64_t strangers[WFOFI_STRANGERS_MAX];
+    size_t stranger_count;
+} wfofi_fabric;
+
+typedef enum wfofi_lane_state {
+    WFOFI_CONNECTING, /* receives may be posted */
+    WFOFI_CONNECTED,
+    WFOFI_BROKEN,  /* announced, or about to be */
+    WFOFI_CLOSING, /* by lane_close: what fails now was cancelled */
+} wfofi_lane_state;
+
+struct wfi_lane {
+    wfi_list link; /* in fabric->lanes */
+    wfofi_fabric *fabric;
+    struct fid_ep *ep;
+    void *user;
+    wfofi_sockaddr peer; /* of an accepted one: its socket is not a stranger's */
+
+    wfi_mutex lock;
+    wfofi_lane_state state;
+    wfi_list ops;
+    unsigned receives, sends, reads; /* outstanding; `sends` counts reads and writes too */
+};
+
+struct wfi_connect_request {
+    wfi_list link; /* in fabric->requests */
+    struct fi_info *info;
+};
+
+typedef enum wfofi_op_kind { WFOFI_RECEIVE, WFOFI_SEND, WFOFI_READ, WFOFI_WRITE } wfofi_op_kind;
+
+/* What wfi_op.reserved holds; its address is what libfabric knows as the operation's context. */
+typedef struct wfofi_op {
+    union {
+        struct fi_context2 context; /* the provider's, while it is posted */
+        struct {
+            weft_status status;
+            size_t size;
+        } done; /* once it is settled */
+    };
+    wfi_list link; /* in lane->ops, then in fabric->ready */
+    wfi_lane *lane;
+    uintptr_t kind;
+} wfofi_op;
+
+_Static_assert(sizeof(wfofi_op) <= sizeof(((wfi_op *)0)->reserved), "wfi_op has too little room");
+
+typedef struct wfofi_region {
+    wfi_region base;
+    struct fid_mr *mr;
+} wfofi_region;
+
+static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
+{
+    return (wfofi_fabric *)(uintptr_t)fabric;
+}
+
+/* address.c */
+weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockaddr *out, weft_error **error);
+void wfofi_address_set_port(wfofi_sockaddr *address, int port);
+int wfofi_address_port(const wfofi_sockaddr *address);
+bool wfofi_address_equal(const wfofi_sockaddr *a, const wfofi_sockaddr *b);
+uint64_t wfofi_address_hash(const wfofi_sockaddr *address);
+size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out);
+weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out);
+#define WFOFI_ADDRESS_TEXT 80
+void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TEXT]);
+
+/* listen.c */
+weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
+
+/* descriptors.c */
+void wfofi_bound_strangers(const wfofi_fabric *fabric);
+void wfofi_shutdown_socket(const wfi_lane *lane);
+/* Every connected socket of this process with that local address, until `visit` says true. */
+typedef bool wfofi_caller_fn(int fd, const wfofi_sockaddr *peer, void *arg);
+void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg);
+
+/* strangers.c */
+void wfofi_strangers_suspect(wfofi_fabric *fabric);
+int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
+void wfofi_strangers_look(wfofi_fabric *fabric, bool all);
+
+/* eq.c */
+void wfofi_requests_drop(wfofi_fabric *fabric);
+
+/* cq.c */
+void wfofi_cq_progress(wfofi_fabric *fabric); /* reads one batch; cq_lock held */
+void wfofi_cq_drain(wfofi_fabric *fabric);    /* reads until there is nothing; cq_lock held */
+/* Reports `op`, which is in its lane's list; cq_lock held. */
+void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size);
+
+/* lane.c */
+weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);
+void wfofi_lane_abandon(wfi_lane *lane); /* one that nobody has seen */
+
+/* status.c */
+weft_status wfofi_status(int ret); /* of a negative libfabric return value */
+weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ofi.h - what a libfabric provider with connected endpoints needs to become a wfi_fabric: a description of itself and
+ * the functions that all of them share.
+ */
+#ifndef WFOFI_OFI_H
+#define WFOFI_OFI_H
+
+#include "fabric.h"
+
+/* What differs from provider to provider. Const; lives as long as the program. */
+typedef struct wfofi_provider {
+    const wfi_fabric_ops *ops;
+    const char *name;        /* libfabric's name of it */
+    const char *advice;      /* what to do if libfabric does not offer it */
+    bool keys_per_transfer;  /* registering costs next to nothing */
+    bool sockets;            /* built on sockets of this process: see descriptors.c */
+    bool progress_at_target; /* remote reads and writes need the target to poll */
+} wfofi_provider;
+
+weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options *options, wfi_fabric **out,
+                       weft_error **error);
+void wfofi_close(wfi_fabric *fabric);
+const wfi_fabric_limits *wfofi_limits(const wfi_fabric *fabric);
+size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out);
+
+weft_status wfofi_connect(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
+                          size_t data_size, void *lane_user, wfi_lane **out);
+weft_status wfofi_accept(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
+                         void *lane_user, wfi_lane **out);
+void wfofi_reject(wfi_fabric *fabric, wfi_connect_request *request);
+void wfofi_lane_close(wfi_lane *lane);
+
+weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *op, void *data, size_t size, wfi_region *region);
+weft_status wfofi_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
+weft_status wfofi_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
+                       uint64_t key);
+weft_status wfofi_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region, uint64_t remote,
+                        uint64_t key);
+
+weft_status wfofi_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
+void wfofi_region_close(wfi_fabric *fabric, wfi_region *region);
+
+size_t wfofi_poll(wfi_fabric *fabric, wfi_completion *out, size_t room);
+size_t wfofi_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
+int wfofi_wait_fd(wfi_fabric *fabric);
+bool wfofi_may_sleep(wfi_fabric *fabric);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rma.c - posting: receives, sends, remote reads and writes. */
+#include "objects.h"
+
+#include <string.h>
+#include <sys/uio.h>
+
+#define PARTS_MAX 8
+
+/*
+ * Enters the operation in the lane's books, before libfabric has it: it may complete on another thread before the post
+ * returns. The bounds are the provider's stated ones; 1.17's tcp itself would take any number.
+ */
+static weft_status enter(wfi_lane *lane, wfofi_op *op, wfofi_op_kind kind)
+{
+    const struct fi_info *info = lane->fabric->info;
+    weft_status status = WEFT_OK;
+    wfi_mutex_lock(&lane->lock);
+    if (lane->state == WFOFI_BROKEN || lane->state == WFOFI_CLOSING)
+        status = WEFT_ERR_UNREACHABLE;
+    else if (kind == WFOFI_RECEIVE)
+        status = lane->receives < info->rx_attr->size ? WEFT_OK : WEFT_ERR_AGAIN;
+    else if (lane->state != WFOFI_CONNECTED) /* libfabric 1.17's tcp crashes on it */
+        status = WEFT_ERR_STATE;
+    else
+        status = lane->sends < info->tx_attr->size ? WEFT_OK : WEFT_ERR_AGAIN;
+    if (status == WEFT_OK) {
+        op->lane = lane;
+        op->kind = kind;
+        wfi_list_push_back(&lane->ops, &op->link);
+        lane->receives += kind == WFOFI_RECEIVE;
+        lane->sends += kind != WFOFI_RECEIVE;
+        lane->reads += kind == WFOFI_READ;
+    }
+    wfi_mutex_unlock(&lane->lock);
+    return status;
+}
+
+/* What the post returned: 0, or it was refused and nobody will report it. */
+static weft_status leave(wfofi_op *op, ssize_t ret)
+{
+    if (ret == 0)
+        return WEFT_OK;
+    wfi_lane *lane = op->lane;
+    wfi_mutex_lock(&lane->lock);
+    wfi_list_remove(&op->link);
+    lane->receives -= op->kind == WFOFI_RECEIVE;
+    lane->sends -= op->kind != WFOFI_RECEIVE;
+    lane->reads -= op->kind == WFOFI_READ;
+    wfi_mutex_unlock(&lane->lock);
+    return wfofi_status((int)ret);
+}
+
+static void *descriptor_of(const wfi_region *region)
+{
+    return region ? region->descriptor : NULL;
+}
+
+weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *user_op, void *data, size_t size, wfi_region *region)
+{
+    wfofi_op *op = (wfofi_op *)user_op;
+    weft_status status = enter(lane, op, WFOFI_RECEIVE);
+    if (status != WEFT_OK)
+        return status;
+    return leave(op, fi_recv(lane->ep, data, size, descriptor_of(region), FI_ADDR_UNSPEC, op));
+}
+
+weft_status wfofi_send(wfi_lane *lane, wfi_op *user_op, const wfi_part *parts, size_t count)
+{
+    if (count == 0 || count > PARTS_MAX || count > lane->fabric->limits.send_parts_max)
+        return WEFT_ERR_INVALID;
+    struct iovec iov[PARTS_MAX];
+    void *descriptors[PARTS_MAX];
+    for (size_t i = 0; i < count; i++) {
+        iov[i] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].data, .iov_len = parts[i].size};
+        descriptors[i] = descriptor_of(parts[i].region);
+    }
+    wfofi_op *op = (wfofi_op *)user_op;
+    weft_status status = enter(lane, op, WFOFI_SEND);
+    if (status != WEFT_OK)
+        return status;
+    const struct fi_msg message = {.msg_iov = iov, .desc = descriptors, .iov_count = count, .context = op};
+    return leave(op, fi_sendmsg(lane->ep, &message, FI_COMPLETION));
+}
+
+weft_status wfofi_read(wfi_lane *lane, wfi_op *user_op, void *local, size_t size, wfi_region *region, uint64_t remote,
+                       uint64_t key)
+{
+    if (size == 0 || size > lane->fabric->limits.rma_max)
+        return WEFT_ERR_INVALID;
+    wfofi_op *op = (wfofi_op *)user_op;
+    weft_status status = enter(lane, op, WFOFI_READ);
+    if (status != WEFT_OK)
+        return status;
+    return leave(op, fi_read(lane->ep, local, size, descriptor_of(region), FI_ADDR_UNSPEC, remote, key, op));
+}
+
+/* FI_DELIVERY_COMPLETE: the tcp provider's target acknowledges a write once its last byte is in place. */
+weft_status wfofi_write(wfi_lane *lane, wfi_op *user_op, const void *local, size_t size, wfi_region *region,
+                        uint64_t remote, uint64_t key)
+{
+    if (size == 0 || size > lane->fabric->limits.rma_max)
+        return WEFT_ERR_INVALID;
+    wfofi_op *op = (wfofi_op *)user_op;
+    weft_status status = enter(lane, op, WFOFI_WRITE);
+    if (status != WEFT_OK)
+        return status;
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)local, .iov_len = size};
+    void *descriptor = descriptor_of(region);
+    struct fi_rma_iov to = {.addr = remote, .len = size, .key = key};
+    const struct fi_msg_rma message = {.msg_iov = &iov,
+                                       .desc = &descriptor,
+                                       .iov_count = 1,
+                                       .addr = FI_ADDR_UNSPEC,
+                                       .rma_iov = &to,
+                                       .rma_iov_count = 1,
+                                       .context = op};
+    return leave(op, fi_writemsg(lane->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status.c - libfabric's return values as weft's. */
+#include "objects.h"
+
+weft_status wfofi_status(int ret)
+{
+    switch (-ret) {
+    case 0:
+        return WEFT_OK;
+    case FI_EAGAIN:
+        return WEFT_ERR_AGAIN;
+    case FI_ENOMEM:
+        return WEFT_ERR_MEMORY;
+    case FI_EINVAL:
+        return WEFT_ERR_INVALID;
+    case FI_ETRUNC:
+    case FI_EMSGSIZE:
+        return WEFT_ERR_TOO_LARGE;
+    case FI_ECANCELED:
+    case FI_ECONNREFUSED:
+    case FI_ECONNRESET:
+    case FI_ECONNABORTED:
+    case FI_ENOTCONN:
+    case FI_ESHUTDOWN:
+    case FI_EHOSTUNREACH:
+    case FI_ENETUNREACH:
+    case FI_ETIMEDOUT:
+    case EPIPE:
+        return WEFT_ERR_UNREACHABLE;
+    default:
+        return WEFT_ERR_FABRIC;
+    }
+}
+
+weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
+{
+    weft_status status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    wfi_error_give(error, weft_error_create(status, "%s: %s", what, fi_strerror(-ret)));
+    return status;
+}

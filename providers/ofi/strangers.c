@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * strangers.c - ends connections to our listening port on which nobody ever asks for anything.
+ *
+ * libfabric's tcp keeps an accepted socket until it has read a request from it: a caller that stays silent costs a
+ * descriptor for ever. So, some time after the event queue woke us, we look through our descriptors for sockets of our
+ * listening address whose other end is neither a lane's nor a pending request's, and shut down those that were there at
+ * the look before as well; libfabric then reads their end and closes them.
+ *
+ * Only the thread that reads events runs this, and it alone closes such sockets, so a descriptor that was found to be a
+ * stranger's still is when it is shut down.
+ */
+#include "objects.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+#define LOOK_MS 1000 /* between two looks: a caller gets one to two of these to say what it wants */
+
+void wfofi_strangers_suspect(wfofi_fabric *fabric)
+{
+    if (fabric->strangers_suspected)
+        return;
+    fabric->strangers_suspected = true;
+    fabric->strangers_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
+}
+
+/* How long a sleep may last: not beyond the next look. */
+int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms)
+{
+    if (!fabric->strangers_suspected)
+        return timeout_ms;
+    uint64_t now = wfi_now(&wfi_clock_real);
+    uint64_t left_ms = now >= fabric->strangers_due_ns ? 0 : (fabric->strangers_due_ns - now) / 1000000 + 1;
+    return timeout_ms < 0 || left_ms < (uint64_t)timeout_ms ? (int)left_ms : timeout_ms;
+}
+
+typedef struct look {
+    wfofi_fabric *fabric;
+    bool all; /* shut down also those that were not there before */
+    uint64_t seen[WFOFI_STRANGERS_MAX];
+    size_t count;
+} look;
+
+/* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
+static bool is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
+{
+    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
+    for (const wfi_list *at = fabric->lanes.next; at != &fabric->lanes; at = at->next) {
+        const wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
+        if (lane->peer.size && wfofi_address_equal(&lane->peer, peer))
+            return true;
+    }
+    for (const wfi_list *at = fabric->requests.next; at != &fabric->requests; at = at->next) {
+        const struct fi_info *info = wfi_container_of(at, wfi_connect_request, link)->info;
+        wfofi_sockaddr asking = {.size = (socklen_t)info->dest_addrlen};
+        if (info->dest_addrlen > sizeof asking.storage)
+            continue;
+        memcpy(&asking.storage, info->dest_addr, info->dest_addrlen);
+        if (wfofi_address_equal(&asking, peer))
+            return true;
+    }
+    return false;
+}
+
+static bool was_there(const wfofi_fabric *fabric, uint64_t hash)
+{
+    for (size_t i = 0; i < fabric->stranger_count; i++) {
+        if (fabric->strangers[i] == hash)
+            return true;
+    }
+    return false;
+}
+
+static bool look_at(int fd, const wfofi_sockaddr *peer, void *arg)
+{
+    look *now = arg;
+    if (is_known(now->fabric, peer))
+        return false;
+    uint64_t hash = wfofi_address_hash(peer);
+    if (now->all || was_there(now->fabric, hash))
+        shutdown(fd, SHUT_RDWR);
+    else
+        now->seen[now->count++] = hash;
+    return now->count == WFOFI_STRANGERS_MAX;
+}
+
+void wfofi_strangers_look(wfofi_fabric *fabric, bool all)
+{
+    if (!all && (!fabric->strangers_suspected || wfi_now(&wfi_clock_real) < fabric->strangers_due_ns))
+        return;
+    look now = {.fabric = fabric, .all = all};
+    wfi_mutex_lock(&fabric->events_lock);
+    wfofi_each_caller(&fabric->local, look_at, &now);
+    wfi_mutex_unlock(&fabric->events_lock);
+    memcpy(fabric->strangers, now.seen, now.count * sizeof now.seen[0]);
+    fabric->stranger_count = now.count;
+    fabric->strangers_suspected = now.count > 0;
+    fabric->strangers_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
+}

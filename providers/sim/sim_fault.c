@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_fault.c - what goes wrong on purpose: deaths, pauses, cuts, resets. */
+#include "sim/sim_world.h"
+
+#include <stdlib.h>
+
+/* ---- Deaths ---------------------------------------------------------------------------------------------------- */
+
+static void programs_forget(weft_sim *sim, int rank)
+{
+    wfi_list *node = sim->programs.next;
+    while (node != &sim->programs) {
+        sim_program *program = wfi_container_of(node, sim_program, link);
+        node = node->next;
+        if (program->rank != rank)
+            continue;
+        wfi_list_remove(&program->link);
+        free(program);
+    }
+}
+
+static void fabrics_kill(weft_sim *sim, int rank)
+{
+    for (wfi_list *node = sim->fabrics.next; node != &sim->fabrics; node = node->next) {
+        sim_fabric *fabric = wfi_container_of(node, sim_fabric, link);
+        if (fabric->rank->rank == rank)
+            wfi_sim_fabric_kill(fabric);
+    }
+}
+
+void weft_sim_kill(weft_sim *sim, int rank)
+{
+    sim_rank *killed = wfi_sim_rank_seen(sim, rank);
+    if (!killed)
+        return;
+    wfi_sim_trace(sim, SIM_KILL, rank, -1, 0);
+    fabrics_kill(sim, rank);
+    wfi_sim_channels_kill(killed);
+    programs_forget(sim, rank);
+    wfi_fibers_abandon(sim->fibers, rank);
+    weft_sim_resume(sim, rank); /* what stood at its door finds it dead; another life of this rank runs */
+    wfi_fiber *self = wfi_fiber_current();
+    if (self && wfi_fiber_scheduler(self) == sim->fibers)
+        wfi_fiber_wait(self, sim->now_ns); /* does not return in one who killed himself */
+}
+
+/* ---- Pauses ---------------------------------------------------------------------------------------------------- */
+
+void weft_sim_pause(weft_sim *sim, int rank)
+{
+    sim_rank *paused = wfi_sim_rank(sim, rank);
+    if (!paused) {
+        sim->broken = rank >= 0 && rank < SIM_RANK_MAX ? WEFT_ERR_MEMORY : sim->broken;
+        return;
+    }
+    if (paused->paused)
+        return;
+    wfi_sim_trace(sim, SIM_PAUSE, rank, -1, 0);
+    paused->paused = true;
+    wfi_fibers_freeze(sim->fibers, rank, true);
+}
+
+void weft_sim_resume(weft_sim *sim, int rank)
+{
+    sim_rank *resumed = wfi_sim_rank_seen(sim, rank);
+    if (!resumed || !resumed->paused)
+        return;
+    wfi_sim_trace(sim, SIM_RESUME, rank, -1, 0);
+    resumed->paused = false;
+    wfi_fibers_freeze(sim->fibers, rank, false);
+    wfi_sim_let_go(sim, &resumed->held);
+}
+
+/* ---- Links ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t link_key(int a, int b)
+{
+    uint32_t low = (uint32_t)(a < b ? a : b), high = (uint32_t)(a < b ? b : a);
+    return (uint64_t)high << 32 | low;
+}
+
+wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b)
+{
+    return sim->cuts.count ? wfi_map_get(&sim->cuts, link_key(a, b)) : NULL;
+}
+
+void weft_sim_cut(weft_sim *sim, int a, int b)
+{
+    if (a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
+        return;
+    wfi_list *held = malloc(sizeof *held);
+    if (!held || wfi_map_put(&sim->cuts, link_key(a, b), held) != WEFT_OK) {
+        free(held);
+        sim->broken = WEFT_ERR_MEMORY;
+        return;
+    }
+    wfi_list_init(held);
+    wfi_sim_trace(sim, SIM_CUT, a, b, 0);
+}
+
+void weft_sim_heal(weft_sim *sim, int a, int b)
+{
+    wfi_list *held = wfi_map_take(&sim->cuts, link_key(a, b));
+    if (!held)
+        return;
+    wfi_sim_trace(sim, SIM_HEAL, a, b, 0);
+    wfi_sim_let_go(sim, held);
+    free(held);
+}
+
+/* For the end of the world: nothing is held any more. */
+void wfi_sim_let_all_go(weft_sim *sim)
+{
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_list *held; (held = wfi_map_next(&sim->cuts, &cursor, &key));) {
+        wfi_sim_let_go(sim, held);
+        free(held);
+    }
+    for (size_t i = 0; i < sim->rank_capacity; i++)
+        if (sim->ranks[i])
+            wfi_sim_let_go(sim, &sim->ranks[i]->held);
+}
+
+static void end_reset(sim_end *end)
+{
+    end->said_bye = true; /* neither end can tell the other */
+    if (end->state == SIM_CONNECTING || end->state == SIM_OPEN)
+        wfi_sim_end_break(end, WEFT_ERR_FABRIC);
+}
+
+void weft_sim_reset_link(weft_sim *sim, int a, int b)
+{
+    wfi_sim_trace(sim, SIM_RESET, a, b, 0);
+    for (wfi_list *node = sim->pairs.next, *next; node != &sim->pairs; node = next) {
+        sim_pair *pair = wfi_container_of(node, sim_pair, link);
+        next = node->next;
+        int from = pair->ends[0].rank, to = pair->ends[1].rank;
+        if ((from != a || to != b) && (from != b || to != a))
+            continue;
+        pair->references++;
+        end_reset(&pair->ends[0]);
+        end_reset(&pair->ends[1]);
+        next = node->next;
+        wfi_sim_pair_unref(pair);
+    }
+}

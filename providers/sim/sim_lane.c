@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim_lane.c - connections: request, answer, a third step that tells the acceptor, and the goodbye that closes or refuses.
+ *
+ * An end says goodbye at most once; the goodbye is ordered behind its messages. An end that is told goes BROKEN and waits
+ * for its owner to let go; one that nobody owns yet (a request that was not answered) is let go at once.
+ */
+#include "sim/sim_world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static sim_end *other(sim_end *end)
+{
+    return &end->pair->ends[!end->index];
+}
+
+void wfi_sim_pair_unref(sim_pair *pair)
+{
+    if (--pair->references > 0)
+        return;
+    wfi_list_remove(&pair->link);
+    wfi_sim_release(pair->sim, 3);
+    free(pair);
+}
+
+static void notify(sim_end *end, sim_notice *notice, wfi_event_kind kind)
+{
+    notice->kind = kind;
+    wfi_list_push_back(&end->fabric->notices, &notice->link);
+    wfi_sim_fabric_wake(end->fabric);
+}
+
+/* ---- The end of a connection ----------------------------------------------------------------------------------- */
+
+void wfi_sim_end_break(sim_end *end, weft_status why)
+{
+    end->state = SIM_BROKEN;
+    end->why = why;
+    wfi_sim_end_flush(end, WEFT_ERR_UNREACHABLE);
+    wfi_list_remove(&end->up.link); /* nobody needs to hear any more that it was up */
+    notify(end, &end->down, WFI_EVENT_CLOSED);
+}
+
+static void bye_drop(weft_sim *sim, sim_event *event)
+{
+    (void)sim;
+    wfi_sim_pair_unref(wfi_container_of(event, sim_end, bye)->pair);
+}
+
+static void bye_fire(weft_sim *sim, sim_event *event)
+{
+    sim_end *told = other(wfi_container_of(event, sim_end, bye));
+    if (told->state == SIM_REQUESTED) {
+        if (!wfi_list_empty(&told->up.link))
+            wfi_sim_end_close(told); /* the request was not even seen */
+        else
+            told->said_bye = true; /* it is in its owner's hands: accept tells */
+    } else if (told->state == SIM_CONNECTING || told->state == SIM_OPEN) {
+        bool refused = told->state == SIM_CONNECTING && told->index == 0;
+        wfi_sim_end_break(told, refused ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC);
+    }
+    bye_drop(sim, event);
+}
+
+void wfi_sim_end_bye(sim_end *end)
+{
+    if (end->said_bye)
+        return;
+    end->said_bye = true;
+    end->pair->references++;
+    weft_sim *sim = end->pair->sim;
+    wfi_sim_travel(sim, &end->bye, wfi_sim_departure(sim, &end->wire, 0));
+}
+
+void wfi_sim_end_close(sim_end *end)
+{
+    if (end->state == SIM_CLOSED)
+        return;
+    bool broken = end->state == SIM_BROKEN;
+    end->state = SIM_CLOSED;
+    wfi_sim_end_flush(end, WEFT_ERR_CANCELLED);
+    if (!broken)
+        wfi_sim_end_bye(end);
+    wfi_list_remove(&end->up.link);
+    wfi_list_remove(&end->down.link);
+    wfi_list_remove(&end->link);
+    end->fabric = NULL;
+    wfi_sim_pair_unref(end->pair);
+}
+
+void wfi_sim_lane_close(wfi_lane *lane)
+{
+    wfi_sim_end_close((sim_end *)lane);
+}
+
+/* ---- The handshake --------------------------------------------------------------------------------------------- */
+
+static void hello_drop(weft_sim *sim, sim_event *event)
+{
+    (void)sim;
+    wfi_sim_pair_unref(wfi_container_of(event, sim_pair, hello));
+}
+
+static void hello_send(sim_pair *pair, sim_end *from, sim_kind kind, void (*fire)(weft_sim *, sim_event *))
+{
+    pair->hello.kind = kind;
+    pair->hello.fire = fire;
+    pair->hello.wire = &from->wire;
+    pair->hello.from = from->rank;
+    pair->hello.to = other(from)->rank;
+    pair->hello.size = from->data_size;
+    pair->references++;
+    wfi_sim_travel(pair->sim, &pair->hello, wfi_sim_departure(pair->sim, &from->wire, from->data_size));
+}
+
+/* 3. The acceptor learns that the connection is up. */
+static void ready_fire(weft_sim *sim, sim_event *event)
+{
+    sim_end *end = &wfi_container_of(event, sim_pair, hello)->ends[1];
+    if (end->state == SIM_CONNECTING) {
+        end->state = SIM_OPEN;
+        notify(end, &end->up, WFI_EVENT_CONNECTED);
+    }
+    hello_drop(sim, event);
+}
+
+/* 2. The answer reaches the one who asked. */
+static void answer_fire(weft_sim *sim, sim_event *event)
+{
+    sim_pair *pair = wfi_container_of(event, sim_pair, hello);
+    sim_end *end = &pair->ends[0];
+    if (end->state == SIM_CONNECTING) {
+        end->state = SIM_OPEN;
+        notify(end, &end->up, WFI_EVENT_CONNECTED);
+        hello_send(pair, end, SIM_READY, ready_fire);
+    }
+    hello_drop(sim, event);
+}
+
+/* 1. The request reaches the worker that is asked. */
+static void request_fire(weft_sim *sim, sim_event *event)
+{
+    sim_pair *pair = wfi_container_of(event, sim_pair, hello);
+    sim_end *end = &pair->ends[1];
+    sim_rank *rank = wfi_sim_rank_seen(sim, end->rank);
+    sim_fabric *fabric = rank ? rank->fabric : NULL;
+    if (!fabric || fabric->number != pair->number || end->said_bye) {
+        end->state = SIM_CLOSED;
+        wfi_sim_end_bye(end); /* refused; after a reset there is nobody to tell */
+    } else {
+        end->fabric = fabric;
+        end->state = SIM_REQUESTED;
+        pair->references++;
+        wfi_list_push_back(&fabric->ends, &end->link);
+        notify(end, &end->up, WFI_EVENT_REQUEST);
+    }
+    hello_drop(sim, event);
+}
+
+static void end_init(sim_pair *pair, int index, int rank, int peer)
+{
+    sim_end *end = &pair->ends[index];
+    *end = (sim_end){.pair = pair, .index = index, .rank = rank};
+    wfi_sim_wire_init(&end->wire);
+    end->bye =
+        (sim_event){.fire = bye_fire, .drop = bye_drop, .wire = &end->wire, .from = rank, .to = peer, .kind = SIM_BYE};
+    wfi_list *lists[] = {&end->up.link, &end->down.link, &end->link,    &end->receives,
+                         &end->sending, &end->arrived,   &end->bye.link};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        wfi_list_init(lists[i]);
+    end->up.end = end->down.end = end;
+}
+
+static sim_pair *pair_create(weft_sim *sim, int from, int to)
+{
+    sim_pair *pair = calloc(1, sizeof *pair);
+    if (!pair || wfi_sim_reserve(sim, 3) != WEFT_OK) {
+        free(pair);
+        return NULL;
+    }
+    pair->sim = sim;
+    pair->references = 1;
+    pair->hello.drop = hello_drop;
+    end_init(pair, 0, from, to);
+    end_init(pair, 1, to, from);
+    wfi_list_push_back(&sim->pairs, &pair->link);
+    return pair;
+}
+
+static void set_data(sim_end *end, const void *data, size_t size)
+{
+    if (size)
+        memcpy(end->data, data, size);
+    end->data_size = size;
+}
+
+weft_status wfi_sim_connect(wfi_fabric *base, const uint8_t *address, size_t address_size, const void *data,
+                            size_t data_size, void *lane_user, wfi_lane **out)
+{
+    sim_fabric *fabric = (sim_fabric *)base;
+    int to;
+    uint64_t number;
+    if (address_size != WFI_SIM_ADDRESS_BYTES || data_size > WFI_CONNECT_DATA_MAX)
+        return WEFT_ERR_INVALID;
+    memcpy(&to, address, sizeof to);
+    memcpy(&number, address + sizeof to, sizeof number);
+    if (to < 0 || to >= SIM_RANK_MAX)
+        return WEFT_ERR_INVALID;
+    sim_pair *pair = pair_create(fabric->sim, fabric->rank->rank, to);
+    if (!pair)
+        return WEFT_ERR_MEMORY;
+    sim_end *end = &pair->ends[0];
+    pair->number = number;
+    end->fabric = fabric;
+    end->state = SIM_CONNECTING;
+    end->user = lane_user;
+    set_data(end, data, data_size);
+    wfi_list_push_back(&fabric->ends, &end->link);
+    hello_send(pair, end, SIM_REQUEST, request_fire);
+    *out = (wfi_lane *)end;
+    return WEFT_OK;
+}
+
+weft_status wfi_sim_accept(wfi_fabric *base, wfi_connect_request *request, const void *data, size_t data_size,
+                           void *lane_user, wfi_lane **out)
+{
+    (void)base;
+    sim_end *end = &((sim_pair *)request)->ends[1];
+    if (data_size > WFI_CONNECT_DATA_MAX) {
+        wfi_sim_end_close(end);
+        return WEFT_ERR_INVALID;
+    }
+    end->user = lane_user;
+    set_data(end, data, data_size);
+    *out = (wfi_lane *)end;
+    if (end->said_bye) {
+        wfi_sim_end_break(end, WEFT_ERR_FABRIC); /* who asked has gone since */
+        return WEFT_OK;
+    }
+    end->state = SIM_CONNECTING;
+    hello_send(end->pair, end, SIM_ANSWER, answer_fire);
+    return WEFT_OK;
+}
+
+void wfi_sim_reject(wfi_fabric *base, wfi_connect_request *request)
+{
+    (void)base;
+    wfi_sim_end_close(&((sim_pair *)request)->ends[1]);
+}

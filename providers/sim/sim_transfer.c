@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim_transfer.c - messages, remote reads and writes.
+ *
+ * An operation's memory is read when its bytes leave, not when it is posted, and for writes when they arrive: who frees or
+ * changes it too early is found out. A write that had left when its lane was closed still arrives, from a copy taken then,
+ * as bytes in a socket would; a reader's memory is never touched after its lane was closed.
+ */
+#include "sim/sim_world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static sim_packet *packet_of(sim_event *event)
+{
+    return wfi_container_of(event, sim_packet, event);
+}
+
+static void packet_drop(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    if (packet->op)
+        packet->op->packet = NULL; /* lost at a dead end: the goodbye that comes from there fails it */
+    wfi_sim_release(sim, 1);
+    wfi_sim_pair_unref(packet->pair);
+    free(packet->copy);
+    free(packet);
+}
+
+static bool is_live(const sim_end *end)
+{
+    return end->state == SIM_OPEN || end->state == SIM_CONNECTING;
+}
+
+static void packet_complete(sim_packet *packet, weft_status status)
+{
+    sim_op *op = packet->op;
+    if (!op)
+        return;
+    packet->op = NULL;
+    wfi_list_remove(&op->link);
+    wfi_sim_complete(packet->from->fabric, op, status, packet->size);
+}
+
+/* Puts the packet on its way from one end to the other. */
+static void packet_travel(sim_packet *packet, sim_end *from, sim_end *to, sim_kind kind, uint64_t departure_ns,
+                          void (*fire)(weft_sim *, sim_event *))
+{
+    packet->kind = packet->event.kind = kind;
+    packet->event.from = from->rank;
+    packet->event.to = to->rank;
+    packet->event.wire = kind == SIM_MESSAGE ? &from->wire : NULL;
+    packet->event.fire = fire;
+    wfi_sim_travel(packet->pair->sim, &packet->event, departure_ns);
+}
+
+/* ---- Arrivals -------------------------------------------------------------------------------------------------- */
+
+static void receive(sim_end *end, sim_op *op, const sim_packet *packet)
+{
+    bool fits = packet->size <= op->size;
+    size_t size = fits ? packet->size : op->size;
+    if (size)
+        memcpy(op->data, packet->copy, size);
+    wfi_sim_complete(end->fabric, op, fits ? WEFT_OK : WEFT_ERR_TOO_LARGE, packet->size);
+}
+
+static void message_fire(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    sim_end *end = packet->to;
+    wfi_list *first = is_live(end) ? wfi_list_pop_front(&end->receives) : NULL;
+    if (is_live(end) && !first) {
+        wfi_list_push_back(&end->arrived, &event->link); /* waits for a receive, as in a socket's buffer */
+        return;
+    }
+    if (first)
+        receive(end, wfi_container_of(first, sim_op, link), packet);
+    packet_drop(sim, event);
+}
+
+static void done_fire(weft_sim *sim, sim_event *event)
+{
+    packet_complete(packet_of(event), WEFT_OK);
+    packet_drop(sim, event);
+}
+
+/* The target's memory. A bad access breaks the connection, as on tcp: NULL then, and when it is gone anyway. */
+static uint8_t *target_memory(sim_packet *packet, unsigned access)
+{
+    sim_end *end = packet->to;
+    if (!is_live(end))
+        return NULL;
+    uint8_t *memory = wfi_sim_region_find(end->fabric, packet->key, packet->remote, packet->size, access);
+    if (!memory) {
+        wfi_sim_end_break(end, WEFT_ERR_FABRIC);
+        wfi_sim_end_bye(end);
+    }
+    return memory;
+}
+
+static void read_fire(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    const uint8_t *from = packet->op ? target_memory(packet, WFI_REMOTE_READ) : NULL;
+    if (!from) {
+        packet_drop(sim, event);
+        return;
+    }
+    if (packet->size)
+        memcpy(packet->local, from, packet->size);
+    uint64_t departure_ns = wfi_sim_departure(sim, &packet->to->wire, packet->size);
+    packet_travel(packet, packet->to, packet->from, SIM_READ_DONE, departure_ns, done_fire);
+}
+
+static void write_fire(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    const uint8_t *from = packet->op ? packet->local : packet->copy;
+    uint8_t *to = from || packet->op ? target_memory(packet, WFI_REMOTE_WRITE) : NULL;
+    if (to && packet->size)
+        memcpy(to, from, packet->size);
+    if (to && packet->op)
+        packet_travel(packet, packet->to, packet->from, SIM_WRITE_DONE, wfi_sim_departure(sim, &packet->to->wire, 0),
+                      done_fire);
+    else
+        packet_drop(sim, event);
+}
+
+/* ---- Departures ------------------------------------------------------------------------------------------------ */
+
+static void gather(sim_packet *packet)
+{
+    uint8_t *to = packet->copy;
+    for (size_t i = 0; i < packet->part_count; i++) {
+        if (packet->parts[i].size)
+            memcpy(to, packet->parts[i].data, packet->parts[i].size);
+        to += packet->parts[i].size;
+    }
+}
+
+static void depart_fire(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    if (!packet->op) {
+        packet_drop(sim, event); /* its lane was closed before it left */
+        return;
+    }
+    packet->departed = true;
+    if (packet->kind == SIM_MESSAGE) {
+        gather(packet);
+        packet_complete(packet, WEFT_OK);
+        packet_travel(packet, packet->from, packet->to, SIM_MESSAGE, sim->now_ns, message_fire);
+    } else {
+        bool reads = packet->kind == SIM_READ;
+        packet_travel(packet, packet->from, packet->to, packet->kind, sim->now_ns, reads ? read_fire : write_fire);
+    }
+}
+
+static weft_status may_initiate(const sim_end *end)
+{
+    if (end->state == SIM_OPEN)
+        return WEFT_OK;
+    return end->state == SIM_CONNECTING ? WEFT_ERR_STATE : WEFT_ERR_UNREACHABLE;
+}
+
+static sim_packet *packet_create(sim_end *end, sim_kind kind, size_t size)
+{
+    sim_packet *packet = calloc(1, sizeof *packet);
+    if (!packet)
+        return NULL;
+    if (kind == SIM_MESSAGE && !(packet->copy = malloc(size ? size : 1)))
+        goto free_packet;
+    if (wfi_sim_reserve(end->pair->sim, 1) != WEFT_OK)
+        goto free_copy;
+    packet->pair = end->pair;
+    packet->pair->references++;
+    packet->from = end;
+    packet->to = &end->pair->ends[!end->index];
+    packet->kind = kind;
+    packet->size = size;
+    packet->event = (sim_event){
+        .fire = depart_fire, .drop = packet_drop, .from = end->rank, .to = -1, .kind = SIM_DEPART, .size = size};
+    return packet;
+free_copy:
+    free(packet->copy);
+free_packet:
+    free(packet);
+    return NULL;
+}
+
+static void packet_post(sim_packet *packet, sim_op *op)
+{
+    sim_end *end = packet->from;
+    packet->op = op;
+    op->packet = packet;
+    wfi_list_push_back(&end->sending, &op->link);
+    uint64_t leaving = packet->kind == SIM_READ ? 0 : packet->size; /* a read's bytes come the other way */
+    wfi_sim_schedule(end->pair->sim, &packet->event, wfi_sim_departure(end->pair->sim, &end->wire, leaving));
+}
+
+weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count)
+{
+    sim_end *end = (sim_end *)lane;
+    size_t size = 0;
+    if (count > SIM_PARTS_MAX)
+        return WEFT_ERR_TOO_LARGE;
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].size > SIM_MESSAGE_MAX - size)
+            return WEFT_ERR_TOO_LARGE;
+        size += parts[i].size;
+    }
+    weft_status status = may_initiate(end);
+    if (status != WEFT_OK)
+        return status;
+    sim_packet *packet = packet_create(end, SIM_MESSAGE, size);
+    if (!packet)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        packet->parts[i] = parts[i];
+    packet->part_count = count;
+    packet_post(packet, (sim_op *)op);
+    return WEFT_OK;
+}
+
+static weft_status access_post(sim_end *end, sim_op *op, sim_kind kind, uint8_t *local, size_t size, uint64_t remote,
+                               uint64_t key)
+{
+    weft_status status = may_initiate(end);
+    if (status != WEFT_OK)
+        return status;
+    if (size > SIM_RMA_MAX)
+        return WEFT_ERR_TOO_LARGE;
+    sim_packet *packet = packet_create(end, kind, size);
+    if (!packet)
+        return WEFT_ERR_MEMORY;
+    packet->local = local;
+    packet->remote = remote;
+    packet->key = key;
+    packet_post(packet, op);
+    return WEFT_OK;
+}
+
+weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
+                         uint64_t key)
+{
+    (void)region;
+    return access_post((sim_end *)lane, (sim_op *)op, SIM_READ, local, size, remote, key);
+}
+
+weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
+                          uint64_t remote, uint64_t key)
+{
+    (void)region;
+    return access_post((sim_end *)lane, (sim_op *)op, SIM_WRITE, (uint8_t *)(uintptr_t)local, size, remote, key);
+}
+
+/* ---- Receives and the end -------------------------------------------------------------------------------------- */
+
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, void *data, size_t size, wfi_region *region)
+{
+    (void)region;
+    sim_end *end = (sim_end *)lane;
+    sim_op *op = (sim_op *)base;
+    if (!is_live(end))
+        return WEFT_ERR_UNREACHABLE;
+    op->data = data;
+    op->size = size;
+    op->packet = NULL;
+    wfi_list *first = wfi_list_pop_front(&end->arrived);
+    if (!first) {
+        wfi_list_push_back(&end->receives, &op->link);
+        return WEFT_OK;
+    }
+    sim_packet *packet = packet_of(wfi_container_of(first, sim_event, link));
+    wfi_list_init(&op->link);
+    receive(end, op, packet);
+    packet_drop(end->pair->sim, &packet->event);
+    return WEFT_OK;
+}
+
+/*
+ * Nobody waits for the packet any more. A write that has left and not arrived goes on from a copy; without memory for one
+ * it is lost on the way.
+ */
+static void packet_orphan(sim_packet *packet)
+{
+    packet->op = NULL;
+    if (packet->kind != SIM_WRITE || !packet->departed || !is_live(packet->to))
+        return;
+    packet->copy = malloc(packet->size ? packet->size : 1);
+    if (packet->copy && packet->size)
+        memcpy(packet->copy, packet->local, packet->size);
+}
+
+void wfi_sim_end_flush(sim_end *end, weft_status status)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&end->receives)))
+        wfi_sim_complete(end->fabric, wfi_container_of(node, sim_op, link), status, 0);
+    while ((node = wfi_list_pop_front(&end->sending))) {
+        sim_op *op = wfi_container_of(node, sim_op, link);
+        if (op->packet)
+            packet_orphan(op->packet);
+        wfi_sim_complete(end->fabric, op, status, 0);
+    }
+    while ((node = wfi_list_pop_front(&end->arrived)))
+        packet_drop(end->pair->sim, wfi_container_of(node, sim_event, link));
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_world.c - the world: its life, its programs, and the loop that moves time. */
+#include "sim/sim_world.h"
+
+#include <stdlib.h>
+
+enum { STACK_BYTES = 256 * 1024 };
+
+static uint64_t clock_now(const wfi_clock *clock)
+{
+    return wfi_container_of(clock, const weft_sim, clock)->now_ns;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+static weft_sim_options with_defaults(const weft_sim_options *options)
+{
+    weft_sim_options all = options ? *options : (weft_sim_options){0};
+    if (!all.latency_min_ns)
+        all.latency_min_ns = 2000;
+    if (!all.latency_max_ns)
+        all.latency_max_ns = 20000;
+    if (all.latency_max_ns < all.latency_min_ns)
+        all.latency_max_ns = all.latency_min_ns;
+    if (!all.bytes_per_second)
+        all.bytes_per_second = 10000000000u;
+    if (!all.stack_bytes)
+        all.stack_bytes = STACK_BYTES;
+    return all;
+}
+
+weft_sim *weft_sim_create(const weft_sim_options *options)
+{
+    weft_sim *sim = calloc(1, sizeof *sim);
+    if (!sim)
+        return NULL;
+    sim->options = with_defaults(options);
+    sim->clock.now_ns = clock_now;
+    wfi_sim_random_seed(&sim->random, sim->options.seed);
+    sim->fibers = wfi_fibers_create(&sim->clock, sim->options.stack_bytes);
+    if (!sim->fibers) {
+        free(sim);
+        return NULL;
+    }
+    wfi_map_init(&sim->cuts);
+    wfi_list *lists[] = {&sim->programs, &sim->pairs, &sim->channels, &sim->fabrics, &sim->ready};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        wfi_list_init(lists[i]);
+    return sim;
+}
+
+static void programs_free(weft_sim *sim)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&sim->programs)))
+        free(wfi_container_of(node, sim_program, link));
+}
+
+static void ranks_free(weft_sim *sim)
+{
+    for (size_t i = 0; i < sim->rank_capacity; i++)
+        free(sim->ranks[i]);
+    free(sim->ranks);
+}
+
+void weft_sim_destroy(weft_sim *sim)
+{
+    if (!sim)
+        return;
+    while (!wfi_list_empty(&sim->fabrics))
+        wfi_sim_fabric_free(wfi_container_of(sim->fabrics.next, sim_fabric, link));
+    for (size_t i = 0; i < sim->rank_capacity; i++)
+        if (sim->ranks[i])
+            wfi_sim_channels_kill(sim->ranks[i]);
+    wfi_sim_let_all_go(sim);
+    wfi_sim_drop_events(sim);
+    wfi_fibers_destroy(sim->fibers);
+    programs_free(sim);
+    ranks_free(sim);
+    wfi_map_fini(&sim->cuts);
+    free(sim->heap);
+    free(sim);
+}
+
+/* ---- Workers and programs -------------------------------------------------------------------------------------- */
+
+sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank)
+{
+    return rank >= 0 && (size_t)rank < sim->rank_capacity ? sim->ranks[rank] : NULL;
+}
+
+static bool ranks_grow(weft_sim *sim, size_t wanted)
+{
+    size_t capacity = sim->rank_capacity * 2 > wanted ? sim->rank_capacity * 2 : wanted;
+    sim_rank **ranks = realloc(sim->ranks, capacity * sizeof *ranks);
+    if (!ranks)
+        return false;
+    for (size_t i = sim->rank_capacity; i < capacity; i++)
+        ranks[i] = NULL;
+    sim->ranks = ranks;
+    sim->rank_capacity = capacity;
+    return true;
+}
+
+sim_rank *wfi_sim_rank(weft_sim *sim, int rank)
+{
+    sim_rank *found = wfi_sim_rank_seen(sim, rank);
+    if (found || rank < 0 || rank >= SIM_RANK_MAX)
+        return found;
+    if ((size_t)rank >= sim->rank_capacity && !ranks_grow(sim, (size_t)rank + 1))
+        return NULL;
+    found = calloc(1, sizeof *found);
+    if (!found)
+        return NULL;
+    found->rank = rank;
+    wfi_list_init(&found->held);
+    wfi_list_init(&found->channels);
+    sim->ranks[rank] = found;
+    return found;
+}
+
+static void program_main(void *arg)
+{
+    sim_program *program = arg;
+    program->run(program->sim, program->rank, program->arg);
+    wfi_sim_trace(program->sim, SIM_END, program->rank, -1, 0);
+    wfi_list_remove(&program->link);
+    free(program);
+}
+
+weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *arg)
+{
+    if (rank < 0 || rank >= SIM_RANK_MAX || !run)
+        return WEFT_ERR_INVALID;
+    sim_program *program = wfi_sim_rank(sim, rank) ? malloc(sizeof *program) : NULL;
+    if (!program)
+        return WEFT_ERR_MEMORY;
+    *program = (sim_program){.sim = sim, .rank = rank, .run = run, .arg = arg};
+    weft_status status = wfi_fiber_spawn(sim->fibers, rank, program_main, program);
+    if (status != WEFT_OK) {
+        free(program);
+        return status;
+    }
+    wfi_list_push_back(&sim->programs, &program->link);
+    wfi_sim_trace(sim, SIM_SPAWN, rank, -1, 0);
+    return WEFT_OK;
+}
+
+/* ---- The loop -------------------------------------------------------------------------------------------------- */
+
+/* Tells the owners of fabrics that something came; a paused worker's owner is told after the resume. */
+static bool call_ready(weft_sim *sim)
+{
+    wfi_list now, later;
+    wfi_list *node;
+    bool called = false;
+    wfi_list_init(&now);
+    wfi_list_init(&later);
+    wfi_list_splice(&now, &sim->ready);
+    while ((node = wfi_list_pop_front(&now))) {
+        sim_fabric *fabric = wfi_container_of(node, sim_fabric, ready_link);
+        if (fabric->rank->paused) {
+            wfi_list_push_back(&later, node);
+            continue;
+        }
+        called = true;
+        fabric->ready(fabric->ready_arg);
+    }
+    wfi_list_splice(&sim->ready, &later);
+    return called;
+}
+
+/* Everything that needs no time. */
+static void settle(weft_sim *sim)
+{
+    bool busy;
+    do {
+        busy = call_ready(sim);
+        size_t turns = wfi_fibers_run(sim->fibers);
+        if (turns)
+            wfi_sim_trace(sim, SIM_TURNS, -1, -1, turns);
+        busy |= turns > 0;
+    } while (busy);
+}
+
+/* Moves time to what comes next. */
+static weft_status step(weft_sim *sim, uint64_t limit_ns)
+{
+    uint64_t next = wfi_sim_next_event(sim), deadline = wfi_fibers_next_deadline(sim->fibers);
+    if (deadline < next)
+        next = deadline;
+    if (next == WFI_NEVER)
+        return WEFT_ERR_DEADLOCK;
+    if (next > limit_ns) {
+        sim->now_ns = limit_ns > sim->now_ns ? limit_ns : sim->now_ns;
+        return WEFT_ERR_TIMEOUT;
+    }
+    if (next > sim->now_ns)
+        sim->now_ns = next;
+    wfi_fibers_expire(sim->fibers);
+    wfi_sim_fire_due(sim);
+    return sim->broken;
+}
+
+weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
+{
+    if (sim->running || wfi_fiber_current())
+        return WEFT_ERR_STATE;
+    uint64_t limit_ns = limit_ms < 0 || limit_ms > INT64_MAX / 1000000 ? WFI_NEVER : (uint64_t)limit_ms * 1000000;
+    weft_status status = sim->broken;
+    sim->running = true;
+    settle(sim);
+    while (status == WEFT_OK && !wfi_list_empty(&sim->programs)) {
+        status = step(sim, limit_ns);
+        settle(sim);
+    }
+    sim->running = false;
+    return status;
+}
+
+/* ---- For programs and for weft's layers ------------------------------------------------------------------------ */
+
+uint64_t weft_sim_now(const weft_sim *sim)
+{
+    return sim->now_ns;
+}
+
+void weft_sim_sleep(weft_sim *sim, uint64_t ns)
+{
+    wfi_fiber *fiber = wfi_fiber_current();
+    if (!fiber)
+        return; /* nobody to give way to */
+    uint64_t deadline = ns < WFI_NEVER - sim->now_ns ? sim->now_ns + ns : WFI_NEVER;
+    do {
+        wfi_fiber_wait(fiber, deadline);
+    } while (sim->now_ns < deadline);
+}
+
+uint64_t weft_sim_trace_hash(const weft_sim *sim)
+{
+    return sim->trace;
+}
+
+wfi_fibers *wfi_sim_fibers(weft_sim *sim)
+{
+    return sim->fibers;
+}
+
+const wfi_clock *wfi_sim_clock(weft_sim *sim)
+{
+    return &sim->clock;
+}
+
+uint64_t wfi_sim_random(weft_sim *sim)
+{
+    return wfi_sim_random_next(&sim->random);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim_world.h - the simulation's own structs; only the files of this folder include it.
+ *
+ * LOCKING: none. A world and everything in it is used by one thread at a time (weft/sim.h says so), and fibers give way
+ * only where they wait; nothing here waits except weft_sim_sleep.
+ *
+ * TIME. One heap of events, ordered by (virtual time, sequence number). Everything that takes time is an event; an event
+ * that goes from one worker to another can be held: at a cut link, or at the door of a paused worker. What must stay
+ * in order has a number on its wire and waits for those before it.
+ *
+ * MEMORY. An event is embedded in what it is about and is never taken out of the heap: what became pointless fires into a
+ * closed end and does nothing. Whoever makes events reserves heap room for them first (wfi_sim_reserve), so that scheduling
+ * cannot fail. A connection (sim_pair) and a channel are one block for both ends, freed when both have let go and no event
+ * is under way.
+ */
+#ifndef WFI_SIM_WORLD_H
+#define WFI_SIM_WORLD_H
+
+#include "base/fiber.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "fabric.h"
+#include "sim/sim.h"
+
+#define SIM_RANK_MAX (1 << 20) /* ranks are below this */
+#define SIM_MESSAGE_MAX ((size_t)1 << 20)
+#define SIM_RMA_MAX ((size_t)1 << 30)
+#define SIM_PARTS_MAX 4
+#define WFI_SIM_ADDRESS_BYTES (sizeof(int) + sizeof(uint64_t)) /* rank, number of its fabric */
+
+/* What the fingerprint tells apart. */
+typedef enum sim_kind {
+    SIM_REQUEST = 1,
+    SIM_ANSWER,
+    SIM_READY,
+    SIM_BYE,
+    SIM_DEPART,
+    SIM_MESSAGE,
+    SIM_READ,
+    SIM_READ_DONE,
+    SIM_WRITE,
+    SIM_WRITE_DONE,
+    SIM_CHANNEL_OPEN,
+    SIM_CHANNEL_MESSAGE,
+    SIM_CHANNEL_FLUSH,
+    SIM_CHANNEL_BYE,
+    SIM_POLL,
+    SIM_POLL_EVENTS,
+    SIM_TURNS,
+    SIM_SPAWN,
+    SIM_END,
+    SIM_KILL,
+    SIM_PAUSE,
+    SIM_RESUME,
+    SIM_CUT,
+    SIM_HEAL,
+    SIM_RESET,
+} sim_kind;
+
+/* ---- Time (sim_event.c) ---------------------------------------------------------------------------------------- */
+
+/* One direction of a connection: its bandwidth, and the order of what must stay in order. */
+typedef struct sim_wire {
+    uint64_t busy_until_ns;   /* the last byte handed over has left */
+    uint64_t last_arrival_ns; /* of ordered events */
+    uint64_t sent, arrived;   /* ordered events so far */
+    wfi_list waiting;         /* those that came before an older one, by ordinal */
+} sim_wire;
+
+typedef struct sim_event {
+    uint64_t time_ns, sequence;
+    void (*fire)(weft_sim *sim, struct sim_event *event);
+    void (*drop)(weft_sim *sim, struct sim_event *event); /* in place of fire, when the world ends */
+    sim_wire *wire;                                       /* NULL: no order */
+    uint64_t ordinal;                                     /* on its wire */
+    int from, to;                                         /* to -1: happens at `from`, is never held */
+    sim_kind kind;
+    uint64_t size; /* bytes, for bandwidth and fingerprint */
+    wfi_list link; /* while held or waiting */
+} sim_event;
+
+weft_status wfi_sim_reserve(weft_sim *sim, size_t events);
+void wfi_sim_release(weft_sim *sim, size_t events);
+void wfi_sim_schedule(weft_sim *sim, sim_event *event, uint64_t time_ns);
+void wfi_sim_wire_init(sim_wire *wire);
+/* When `size` bytes handed to the wire now have left; books the wire for them. */
+uint64_t wfi_sim_departure(weft_sim *sim, sim_wire *wire, uint64_t size);
+/* Sends what leaves at departure_ns: a latency is drawn, order kept if the event has a wire. */
+void wfi_sim_travel(weft_sim *sim, sim_event *event, uint64_t departure_ns);
+uint64_t wfi_sim_next_event(const weft_sim *sim); /* its time; WFI_NEVER */
+void wfi_sim_fire_due(weft_sim *sim);             /* everything up to now */
+void wfi_sim_let_go(weft_sim *sim, wfi_list *held);
+void wfi_sim_drop_events(weft_sim *sim);
+void wfi_sim_trace(weft_sim *sim, sim_kind kind, int a, int b, uint64_t size);
+
+/* ---- Randomness (sim_random.c) --------------------------------------------------------------------------------- */
+
+typedef struct sim_random {
+    uint64_t state[4];
+} sim_random;
+
+void wfi_sim_random_seed(sim_random *random, uint64_t seed);
+uint64_t wfi_sim_random_next(sim_random *random);
+
+/* ---- The world (sim_world.c) and its faults (sim_fault.c) ------------------------------------------------------- */
+
+typedef struct sim_fabric sim_fabric;
+
+typedef struct sim_rank {
+    int rank;
+    bool paused;
+    wfi_list held;      /* arrived while paused */
+    sim_fabric *fabric; /* that listens; NULL */
+    uint64_t fabrics;   /* opened so far: a number is part of the address, as a port would be */
+    wfi_list channels;  /* open ends */
+    void (*accepted)(void *arg, wfi_sim_channel *channel);
+    void *accepted_arg;
+} sim_rank;
+
+typedef struct sim_program {
+    wfi_list link;
+    weft_sim *sim;
+    int rank;
+    weft_sim_program run;
+    void *arg;
+} sim_program;
+
+struct weft_sim {
+    wfi_clock clock;
+    weft_sim_options options;
+    uint64_t now_ns, trace, sequence;
+    sim_random random;
+    wfi_fibers *fibers;
+    sim_event **heap;
+    size_t heap_count, heap_capacity, reserved;
+    sim_rank **ranks; /* by rank; NULL where none was seen */
+    size_t rank_capacity;
+    wfi_map cuts;      /* of wfi_list of held events, by pair of ranks */
+    wfi_list programs; /* that have not ended */
+    wfi_list pairs, channels, fabrics;
+    wfi_list ready;     /* fabrics whose owner is to be called */
+    weft_status broken; /* something that cannot report ran out of memory: weft_sim_run tells */
+    bool running;
+};
+
+sim_rank *wfi_sim_rank(weft_sim *sim, int rank); /* made at first use; NULL: bad rank or out of memory */
+sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank);
+wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b); /* the held events, or NULL */
+void wfi_sim_let_all_go(weft_sim *sim);
+
+/* ---- The fabric: sim_fabric.c, sim_lane.c, sim_transfer.c, sim_region.c ----------------------------------------- */
+
+struct sim_fabric {
+    wfi_fabric base;
+    weft_sim *sim;
+    sim_rank *rank;
+    uint64_t number;
+    void (*ready)(void *arg);
+    void *ready_arg;
+    wfi_list link, ready_link;
+    wfi_list ends;        /* of lanes and of requests that wait for an answer */
+    wfi_list completions; /* sim_op, not polled yet */
+    wfi_list notices;     /* sim_notice, not polled yet */
+    wfi_map regions;      /* sim_region, by key */
+};
+
+typedef struct sim_region {
+    wfi_region base;
+    uint8_t *data;
+    size_t size;
+    unsigned access;
+} sim_region;
+
+typedef struct sim_notice {
+    wfi_list link;
+    wfi_event_kind kind;
+    struct sim_end *end;
+} sim_notice;
+
+typedef enum sim_state {
+    SIM_NONE,       /* the acceptor's end before the request arrived */
+    SIM_REQUESTED,  /* the acceptor's end before accept */
+    SIM_CONNECTING, /* connect or accept was called */
+    SIM_OPEN,
+    SIM_BROKEN, /* told, or to be told, by a CLOSED event; still its owner's */
+    SIM_CLOSED, /* let go */
+} sim_state;
+
+/* One end of a connection: what wfi_lane points at. */
+typedef struct sim_end {
+    struct sim_pair *pair;
+    sim_fabric *fabric; /* NULL once closed */
+    int rank, index;
+    sim_state state;
+    void *user;
+    weft_status why; /* BROKEN */
+    bool said_bye;
+    uint8_t data[WFI_CONNECT_DATA_MAX]; /* that this end sends */
+    size_t data_size;
+    sim_wire wire; /* away from this end */
+    sim_event bye;
+    sim_notice up, down; /* up: REQUEST, then CONNECTED */
+    wfi_list link;       /* in the fabric */
+    wfi_list receives;   /* sim_op, posted */
+    wfi_list sending;    /* sim_op, under way */
+    wfi_list arrived;    /* sim_packet, for which no receive was posted */
+} sim_end;
+
+typedef struct sim_pair {
+    wfi_list link;
+    size_t references; /* ends that are owned, events under way */
+    weft_sim *sim;
+    uint64_t number; /* of the fabric that is asked */
+    sim_event hello; /* the request, then the answer, then the third step */
+    sim_end ends[2]; /* who connected, who accepted */
+} sim_pair;
+
+/* Our part of a wfi_op. */
+typedef struct sim_op {
+    wfi_list link;
+    weft_status status;
+    size_t size; /* room, then bytes */
+    uint8_t *data;
+    struct sim_packet *packet;
+} sim_op;
+
+/* A message, a read or a write under way. */
+typedef struct sim_packet {
+    sim_event event;
+    sim_pair *pair;
+    sim_end *from, *to;
+    sim_op *op; /* NULL: nobody waits for it any more */
+    sim_kind kind;
+    bool departed;
+    uint8_t *local; /* the initiator's memory; for messages our copy, once departed */
+    uint8_t *copy;  /* freed with the packet */
+    uint64_t remote, key;
+    size_t size;
+    wfi_part parts[SIM_PARTS_MAX];
+    size_t part_count;
+} sim_packet;
+
+_Static_assert(sizeof(sim_op) <= sizeof(((wfi_op *)0)->reserved), "sim_op fits what an operation reserves");
+
+void wfi_sim_fabric_wake(sim_fabric *fabric); /* something became pollable */
+void wfi_sim_fabric_kill(sim_fabric *fabric);
+void wfi_sim_fabric_free(sim_fabric *fabric);
+void wfi_sim_complete(sim_fabric *fabric, sim_op *op, weft_status status, size_t size);
+
+weft_status wfi_sim_connect(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
+                            size_t data_size, void *lane_user, wfi_lane **out);
+weft_status wfi_sim_accept(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
+                           void *lane_user, wfi_lane **out);
+void wfi_sim_reject(wfi_fabric *fabric, wfi_connect_request *request);
+void wfi_sim_lane_close(wfi_lane *lane);
+void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection is gone */
+void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
+void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
+void wfi_sim_pair_unref(sim_pair *pair);
+
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *op, void *data, size_t size, wfi_region *region);
+weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
+weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
+                         uint64_t key);
+weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
+                          uint64_t remote, uint64_t key);
+/* Fails what the end has under way; what had left goes on without touching its memory. Drops what it did not receive. */
+void wfi_sim_end_flush(sim_end *end, weft_status status);
+
+weft_status wfi_sim_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
+void wfi_sim_region_close(wfi_fabric *fabric, wfi_region *region);
+/* The memory behind a remote access, or NULL: no such key, out of bounds, or not for that. */
+uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t remote, size_t size, unsigned access);
+void wfi_sim_regions_free(sim_fabric *fabric);
+
+/* ---- Channels (sim_channel.c) ----------------------------------------------------------------------------------- */
+
+void wfi_sim_channels_kill(sim_rank *rank); /* all ends of that worker */
+
+#endif

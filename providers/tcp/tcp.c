@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tcp.c - libfabric's tcp provider: connected endpoints over sockets, everywhere. */
+#include "ofi/ofi.h"
+
+static const wfofi_provider tcp_provider = {
+    .ops = &wfi_fabric_tcp,
+    .name = "tcp",
+    .advice = "it is part of every libfabric (Debian: libfabric1); FI_PROVIDER in the environment must not exclude it",
+    .keys_per_transfer = true,
+    .sockets = true,
+    .progress_at_target = true,
+};
+
+static weft_status tcp_open(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error)
+{
+    return wfofi_open(&tcp_provider, options, out, error);
+}
+
+const wfi_fabric_ops wfi_fabric_tcp = {
+    .size = sizeof(wfi_fabric_ops),
+    .name = "tcp",
+    .open = tcp_open,
+    .close = wfofi_close,
+    .limits = wfofi_limits,
+    .address = wfofi_address,
+    .connect = wfofi_connect,
+    .accept = wfofi_accept,
+    .reject = wfofi_reject,
+    .lane_close = wfofi_lane_close,
+    .post_recv = wfofi_post_recv,
+    .send = wfofi_send,
+    .read = wfofi_read,
+    .write = wfofi_write,
+    .region_open = wfofi_region_open,
+    .region_close = wfofi_region_close,
+    .poll = wfofi_poll,
+    .poll_events = wfofi_poll_events,
+    .wait_fd = wfofi_wait_fd,
+    .may_sleep = wfofi_may_sleep,
+};

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* op.c - the frame that every operator runs in. */
+#include "autograd/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OPERANDS_TEXT 512
+#define REASON_TEXT 512
+
+const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT])
+{
+    size_t at = (size_t)snprintf(text, WFI_SHAPE_TEXT, "[");
+    for (int i = 0; i < shape->ndim && at < WFI_SHAPE_TEXT; i++)
+        at += (size_t)snprintf(text + at, WFI_SHAPE_TEXT - at, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
+    if (at < WFI_SHAPE_TEXT)
+        snprintf(text + at, WFI_SHAPE_TEXT - at, "]");
+    return text;
+}
+
+static void operands_text(const wfi_op *op, char text[OPERANDS_TEXT])
+{
+    char shape[WFI_SHAPE_TEXT];
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; i < op->in_count && at < OPERANDS_TEXT; i++) {
+        const weft_tensor *x = op->given[i];
+        const char *comma = i ? ", " : "";
+        if (x == NULL)
+            at += (size_t)snprintf(text + at, OPERANDS_TEXT - at, "%sNULL", comma);
+        else
+            at += (size_t)snprintf(text + at, OPERANDS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),
+                                   wfi_shape_text(&x->shape, shape));
+    }
+}
+
+void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
+{
+    char operands[OPERANDS_TEXT], reason[REASON_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof(reason), format, args);
+    va_end(args);
+    operands_text(op, operands);
+    wfi_tape_fail(op->tape, code, op->type->name, "%s(%s): %s", op->type->name, operands, reason);
+}
+
+bool wfi_op_check(wfi_op *op, weft_status status)
+{
+    if (status != WEFT_OK)
+        wfi_op_fail(op, status, "%s", weft_status_text(status));
+    return status == WEFT_OK;
+}
+
+bool wfi_op_ok(const wfi_op *op)
+{
+    return op->tape->error == NULL;
+}
+
+bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor *x, const char *operand)
+{
+    if (!wfi_tape_ready(tape))
+        return false;
+    if (x == NULL)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: %s is NULL", type->name, operand);
+    return x != NULL;
+}
+
+static void check_dtypes(wfi_op *op, unsigned flags)
+{
+    weft_dtype dtype = op->given[0]->dtype;
+    if (!(flags & WFI_OP_ANY_DTYPE) && !wfi_dtype_is_float(dtype)) {
+        wfi_op_fail(op, WEFT_ERR_TYPE, "wants float32 or float64");
+        return;
+    }
+    for (int i = 1; i < op->in_count; i++)
+        if (op->given[i] != NULL && op->given[i]->dtype != dtype)
+            wfi_op_fail(op, WEFT_ERR_TYPE, "operand %d is of another dtype than the first", i);
+}
+
+static void take_operands(wfi_op *op, unsigned flags)
+{
+    for (int i = 0; i < op->in_count && wfi_op_ok(op); i++) {
+        if (op->given[i] == NULL)
+            continue;
+        bool as_is = (flags & WFI_OP_ANY_STRIDES) || weft_tensor_is_contiguous(op->given[i]);
+        op->in[i] = as_is ? weft_tensor_ref(op->given[i]) : weft_tensor_contiguous(op->given[i]);
+        if (op->in[i] == NULL)
+            wfi_tape_fail_memory(op->tape, op->type->name);
+    }
+}
+
+static void drop_operands(wfi_op *op)
+{
+    for (int i = 0; i < op->in_count; i++)
+        weft_tensor_unref(op->in[i]);
+}
+
+/* Made now, so that it stands after its inputs and what the operator saves has a place. */
+static void make_node(wfi_op *op)
+{
+    wfi_node *inputs[WFI_NODE_INPUTS] = {NULL};
+    bool wanted = false;
+    if (!op->tape->record || op->type->backward == NULL)
+        return;
+    for (int i = 0; i < op->in_count; i++) {
+        inputs[i] = op->given[i] == NULL ? NULL : wfi_tape_node_of(op->tape, op->given[i]);
+        wanted = wanted || inputs[i] != NULL;
+    }
+    if (!wanted || !wfi_op_ok(op))
+        return;
+    op->node = wfi_tape_add_node(op->tape, op->type);
+    for (int i = 0; i < op->in_count && op->node != NULL; i++)
+        op->node->inputs[i] = inputs[i] == NULL ? NULL : wfi_node_ref(inputs[i]);
+}
+
+bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
+                  int count)
+{
+    if (!wfi_op_needs(tape, type, in[0], "the first operand"))
+        return false;
+    memset(op, 0, sizeof(*op));
+    op->tape = tape;
+    op->type = type;
+    op->in_count = count;
+    memcpy(op->given, in, (size_t)count * sizeof(in[0]));
+    check_dtypes(op, flags);
+    if (wfi_op_ok(op))
+        make_node(op);
+    if (wfi_op_ok(op))
+        take_operands(op, flags);
+    if (!wfi_op_ok(op))
+        drop_operands(op);
+    return wfi_op_ok(op);
+}
+
+weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor)
+{
+    op->out = tensor;
+    if (tensor == NULL)
+        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory for the result");
+    return tensor;
+}
+
+weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype)
+{
+    return wfi_op_ok(op) ? wfi_op_give(op, weft_tensor_empty(shape, dtype)) : NULL;
+}
+
+weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape)
+{
+    return wfi_op_output_as(op, shape, op->in[0]->dtype);
+}
+
+weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype)
+{
+    if (!wfi_op_ok(op))
+        return NULL;
+    weft_tensor *extra = weft_tensor_empty(shape, dtype);
+    if (extra == NULL)
+        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
+    return weft_tape_take(op->tape, extra);
+}
+
+void wfi_op_save(wfi_op *op, int slot, weft_tensor *tensor)
+{
+    if (op->node != NULL && wfi_op_ok(op))
+        wfi_node_save(op->node, slot, tensor);
+}
+
+weft_tensor *wfi_op_end(wfi_op *op)
+{
+    drop_operands(op);
+    if (!wfi_op_ok(op)) {
+        weft_tensor_unref(op->out);
+        return NULL;
+    }
+    if (op->node != NULL) {
+        op->node->shape = op->out->shape;
+        op->node->dtype = op->out->dtype;
+        op->out->grad_node = wfi_node_ref(op->node);
+        op->out->grad_node_drop = wfi_node_unref_opaque;
+    }
+    return weft_tape_take(op->tape, op->out);
+}
+
+bool wfi_op_dim(wfi_op *op, int *dim)
+{
+    int given = *dim;
+    if (wfi_dim_wrap(op->given[0]->shape.ndim, dim))
+        return true;
+    wfi_op_fail(op, WEFT_ERR_SHAPE, "there is no dimension %d", given);
+    return false;
+}
+
+weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out)
+{
+    if (!wanted)
+        return WEFT_OK;
+    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    if (tensor == NULL)
+        return WEFT_ERR_MEMORY;
+    *out = tensor;
+    return WEFT_OK;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op.h - the frame of an operator: check the operands, compute, record, hand the result to the tape.
+ *
+ *     wfi_op op;
+ *     if (!wfi_op_begin(&op, tape, &relu_type, 0, (weft_tensor *[]){x}, 1))
+ *         return NULL;
+ *     weft_tensor *y = wfi_op_output(&op, op.in[0]->shape);
+ *     if (y != NULL)
+ *         wfi_op_check(&op, wfi_relu(op.in[0], y));
+ *     wfi_op_save(&op, 0, y);
+ *     return wfi_op_end(&op);
+ *
+ * After a failure in the middle the later steps do nothing, and wfi_op_end returns NULL.
+ */
+#ifndef WFI_OP_H
+#define WFI_OP_H
+
+#include "autograd/tape.h"
+
+#include <weft/ops.h>
+
+enum {
+    WFI_OP_ANY_DTYPE = 1,   /* integers and bool too; they are not recorded */
+    WFI_OP_ANY_STRIDES = 2, /* do not make operands contiguous */
+};
+
+typedef struct wfi_op {
+    weft_tape *tape;
+    const wfi_node_type *type;
+    weft_tensor *in[WFI_NODE_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there */
+    int in_count;
+    weft_tensor *given[WFI_NODE_INPUTS]; /* as the caller gave them; for the graph and for messages */
+    wfi_node *node;                      /* if this operator is recorded */
+    weft_tensor *out;
+} wfi_op;
+
+/*
+ * False: the tape had failed, or fails now; nothing needs to be undone. in[0] must be there; a NULL after it is an operand
+ * that is optional or was already checked. Operands must be of one dtype.
+ */
+bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
+                  int count);
+/* Fails the tape if `x` is NULL: for operands that are not optional. */
+bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor *x, const char *operand);
+
+/* The failure's text is preceded by the operator and its operands: "linear(float32 [2, 3], float32 [4, 5]): ..." */
+void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
+bool wfi_op_check(wfi_op *op, weft_status status); /* fails with the status's own text; true if it was WEFT_OK */
+bool wfi_op_ok(const wfi_op *op);
+
+/* The result: new and contiguous, of in[0]'s dtype or another. NULL: failed. It belongs to the frame until the end. */
+weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape);
+weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype);
+/* The result: what `tensor` references (NULL: out of memory). For views. */
+weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor);
+/* A tensor that the backward pass needs besides, dropped by the tape. NULL: failed. */
+weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype);
+
+void wfi_op_save(wfi_op *op, int slot, weft_tensor *tensor); /* if recorded */
+weft_tensor *wfi_op_end(wfi_op *op);                         /* the result, or NULL */
+
+/* `dim` made >= 0; fails where it is outside. */
+bool wfi_op_dim(wfi_op *op, int *dim);
+
+/* For backward functions: a new tensor in *out if `wanted`. WEFT_ERR_MEMORY. */
+weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out);
+
+/* "[2, 3]"; cut if it does not fit. */
+#define WFI_SHAPE_TEXT 96
+const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT]);
+
+#endif

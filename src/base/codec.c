@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* codec.c - little-endian writing and reading, independent of the machine's byte order. */
+#include "base/codec.h"
+
+#include <assert.h>
+#include <stdlib.h> /* realloc, free */
+#include <string.h>
+
+#define GROW_MIN 64
+
+void wfi_writer_init(wfi_writer *writer, void *data, size_t capacity)
+{
+    *writer = (wfi_writer){.data = data, .capacity = capacity};
+}
+
+void wfi_writer_init_growing(wfi_writer *writer)
+{
+    *writer = (wfi_writer){.grows = true};
+}
+
+void wfi_writer_fini(wfi_writer *writer)
+{
+    if (writer->grows)
+        free(writer->data);
+    *writer = (wfi_writer){.failed = true}; /* what is written now is lost, and says so */
+}
+
+static bool grow(wfi_writer *writer, size_t need)
+{
+    size_t capacity = writer->capacity < GROW_MIN ? GROW_MIN : writer->capacity;
+    uint8_t *data;
+    while (capacity < need) {
+        if (__builtin_mul_overflow(capacity, (size_t)2, &capacity))
+            return false;
+    }
+    data = realloc(writer->data, capacity);
+    if (data == NULL)
+        return false;
+    writer->data = data;
+    writer->capacity = capacity;
+    return true;
+}
+
+/* Room for `size` bytes at the end, counted as written; NULL if there is none. */
+static uint8_t *extend(wfi_writer *writer, size_t size)
+{
+    size_t end;
+    uint8_t *at;
+    if (writer->failed)
+        return NULL;
+    if (__builtin_add_overflow(writer->size, size, &end) ||
+        (end > writer->capacity && !(writer->grows && grow(writer, end)))) {
+        writer->failed = true;
+        return NULL;
+    }
+    at = writer->data + writer->size;
+    writer->size = end;
+    return at;
+}
+
+static void write_number(wfi_writer *writer, uint64_t value, size_t size)
+{
+    uint8_t *at = extend(writer, size);
+    size_t i;
+    if (at == NULL)
+        return;
+    for (i = 0; i < size; i++)
+        at[i] = (uint8_t)(value >> (8 * i));
+}
+
+void wfi_write_u8(wfi_writer *writer, uint8_t value)
+{
+    write_number(writer, value, 1);
+}
+
+void wfi_write_u16(wfi_writer *writer, uint16_t value)
+{
+    write_number(writer, value, 2);
+}
+
+void wfi_write_u32(wfi_writer *writer, uint32_t value)
+{
+    write_number(writer, value, 4);
+}
+
+void wfi_write_u64(wfi_writer *writer, uint64_t value)
+{
+    write_number(writer, value, 8);
+}
+
+void wfi_write_i64(wfi_writer *writer, int64_t value)
+{
+    write_number(writer, (uint64_t)value, 8);
+}
+
+void wfi_write_f64(wfi_writer *writer, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    write_number(writer, bits, 8);
+}
+
+void wfi_write_bytes(wfi_writer *writer, const void *data, size_t size)
+{
+    uint8_t *at;
+    if (size == 0) /* data may be NULL, which memcpy does not allow */
+        return;
+    at = extend(writer, size);
+    if (at != NULL)
+        memcpy(at, data, size);
+}
+
+void wfi_write_blob(wfi_writer *writer, const void *data, size_t size)
+{
+    if (size > UINT32_MAX) {
+        writer->failed = true;
+        return;
+    }
+    wfi_write_u32(writer, (uint32_t)size);
+    wfi_write_bytes(writer, data, size);
+}
+
+void wfi_write_string(wfi_writer *writer, const char *text)
+{
+    wfi_write_blob(writer, text, strlen(text));
+}
+
+void wfi_reader_init(wfi_reader *reader, const void *data, size_t size)
+{
+    *reader = (wfi_reader){.data = data, .size = size};
+}
+
+size_t wfi_reader_left(const wfi_reader *reader)
+{
+    assert(reader->at <= reader->size);
+    return reader->failed ? 0 : reader->size - reader->at;
+}
+
+const uint8_t *wfi_read_bytes(wfi_reader *reader, size_t size)
+{
+    static const uint8_t nothing; /* an empty string is no failure, even of an empty reader without data */
+    const uint8_t *at;
+    if (reader->failed || size > reader->size - reader->at) {
+        reader->failed = true;
+        return NULL;
+    }
+    if (size == 0)
+        return &nothing;
+    at = reader->data + reader->at;
+    reader->at += size;
+    return at;
+}
+
+static uint64_t read_number(wfi_reader *reader, size_t size)
+{
+    const uint8_t *at = wfi_read_bytes(reader, size);
+    uint64_t value = 0;
+    size_t i;
+    if (at == NULL)
+        return 0;
+    for (i = 0; i < size; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+uint8_t wfi_read_u8(wfi_reader *reader)
+{
+    return (uint8_t)read_number(reader, 1);
+}
+
+uint16_t wfi_read_u16(wfi_reader *reader)
+{
+    return (uint16_t)read_number(reader, 2);
+}
+
+uint32_t wfi_read_u32(wfi_reader *reader)
+{
+    return (uint32_t)read_number(reader, 4);
+}
+
+uint64_t wfi_read_u64(wfi_reader *reader)
+{
+    return read_number(reader, 8);
+}
+
+int64_t wfi_read_i64(wfi_reader *reader)
+{
+    return (int64_t)read_number(reader, 8);
+}
+
+double wfi_read_f64(wfi_reader *reader)
+{
+    uint64_t bits = read_number(reader, 8);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+const uint8_t *wfi_read_blob(wfi_reader *reader, size_t limit, size_t *size)
+{
+    uint32_t length = wfi_read_u32(reader);
+    const uint8_t *at;
+    *size = 0;
+    if (length > limit)
+        reader->failed = true;
+    at = wfi_read_bytes(reader, length);
+    if (at != NULL)
+        *size = length;
+    return at;
+}
+
+void wfi_read_string(wfi_reader *reader, char *out, size_t capacity)
+{
+    size_t size;
+    const uint8_t *text;
+    assert(capacity > 0);
+    out[0] = '\0';
+    text = wfi_read_blob(reader, capacity - 1, &size);
+    if (text == NULL)
+        return;
+    if (memchr(text, 0, size) != NULL) {
+        reader->failed = true;
+        return;
+    }
+    memcpy(out, text, size);
+    out[size] = '\0';
+}

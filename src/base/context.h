@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* context.h - switching the processor between stacks, and telling sanitizers and valgrind about it. For fiber.c. */
+#ifndef WFI_CONTEXT_H
+#define WFI_CONTEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+/* A stack with an inaccessible page below it. */
+typedef struct wfi_stack {
+    char *mapping; /* guard page first */
+    size_t mapping_size;
+    char *base; /* lowest usable byte */
+    size_t size;
+    unsigned valgrind_id;
+} wfi_stack;
+
+/* A flow of control that is not running now, or the one that is. */
+typedef struct wfi_context {
+#if defined(__x86_64__)
+    void *stack_pointer;
+#else
+    ucontext_t registers;
+#endif
+    const void *stack_base; /* what AddressSanitizer wants to know; of the thread's own stack: learnt at a switch */
+    size_t stack_size;
+    void *fake_stack; /* AddressSanitizer's */
+    void *tsan_fiber; /* ThreadSanitizer's */
+} wfi_context;
+
+bool wfi_stack_map(wfi_stack *stack, size_t size); /* false: no memory */
+void wfi_stack_unmap(wfi_stack *stack);
+/* Instead of unmapping it: its frames were never left, and what they point at counts as reachable for leak checks. */
+void wfi_stack_drop(wfi_stack *stack);
+
+void wfi_context_init_thread(wfi_context *context); /* for the thread's own stack */
+/* A context that will begin in `entry`, which must not return, and begins with wfi_context_entered. */
+void wfi_context_init(wfi_context *context, wfi_stack *stack, void (*entry)(void));
+void wfi_context_fini(wfi_context *context);
+/* Leaves `from` (last: for ever) for `to`; returns when `to` switches back. */
+void wfi_context_switch(wfi_context *from, wfi_context *to, bool last);
+void wfi_context_entered(wfi_context *left); /* the first thing an entry does; `left`: what switched to it */
+
+#endif

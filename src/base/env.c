@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* env.c - environment variables, checked. */
+#include "base/env.h"
+#include "base/error.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h> /* getenv, strtoll */
+#include <strings.h>
+
+#define SHOWN_MAX 64 /* bytes of a malformed value that a message quotes */
+
+const char *wfi_env_string(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+weft_status wfi_env_i64(const char *name, int64_t min, int64_t max, int64_t *out, weft_error **error)
+{
+    const char *text = wfi_env_string(name);
+    char *end;
+    long long value;
+    if (text == NULL)
+        return WEFT_OK;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (isspace((unsigned char)text[0]) || *end != '\0' || end == text) {
+        wfi_error_give(error,
+                       weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is not a whole number", name, SHOWN_MAX, text));
+        return WEFT_ERR_INVALID;
+    }
+    if (errno == ERANGE || value < min || value > max) {
+        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is outside %" PRId64 " to %" PRId64,
+                                                name, SHOWN_MAX, text, min, max));
+        return WEFT_ERR_INVALID;
+    }
+    *out = value;
+    return WEFT_OK;
+}
+
+weft_status wfi_env_bool(const char *name, bool *out, weft_error **error)
+{
+    static const char *const words[][2] = {{"0", "1"}, {"no", "yes"}, {"false", "true"}, {"off", "on"}};
+    const char *text = wfi_env_string(name);
+    size_t i;
+    if (text == NULL)
+        return WEFT_OK;
+    for (i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcasecmp(text, words[i][0]) == 0 || strcasecmp(text, words[i][1]) == 0) {
+            *out = strcasecmp(text, words[i][1]) == 0;
+            return WEFT_OK;
+        }
+    }
+    wfi_error_give(error,
+                   weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is neither yes nor no", name, SHOWN_MAX, text));
+    return WEFT_ERR_INVALID;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * error.c - weft_error: counted, immutable, one allocation.
+ *
+ * Immutable once another can see it, so that threads share it without a lock; a hop is added to a copy. When memory is out
+ * there is one static error, which is never counted and never freed.
+ */
+#include "base/error.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h> /* malloc, free */
+#include <string.h>
+
+struct weft_error {
+    _Atomic uint32_t refs;
+    weft_status code, remote_code;
+    int worker;
+    uint32_t hop_count;
+    int hops[WFI_ERROR_HOPS_MAX];
+    const char *function, *message; /* inside text, but for the immortal one */
+    char text[];
+};
+
+static weft_error out_of_memory = {
+    .code = WEFT_ERR_MEMORY,
+    .worker = -1,
+    .function = "",
+    .message = "out of memory (and so is the memory for the error itself)",
+};
+
+static size_t bounded_length(const char *text, size_t limit)
+{
+    return text != NULL ? strnlen(text, limit - 1) : 0;
+}
+
+static weft_error *build(const wfi_error_detail *detail, const char *message, const int *hops, uint32_t hop_count)
+{
+    size_t function_size = bounded_length(detail->function, WFI_ERROR_FUNCTION_MAX);
+    size_t message_size = bounded_length(message, WFI_ERROR_MESSAGE_MAX);
+    weft_error *error = malloc(sizeof *error + function_size + message_size + 2);
+    char *message_at;
+    if (error == NULL)
+        return &out_of_memory;
+    *error = (weft_error){
+        .refs = 1,
+        .code = detail->code < 0 ? detail->code : WEFT_ERR_INVALID,
+        .remote_code = detail->remote_code,
+        .worker = detail->worker,
+        .hop_count = hop_count,
+        .function = error->text,
+    };
+    if (hop_count > 0)
+        memcpy(error->hops, hops, hop_count * sizeof *hops);
+    message_at = error->text + function_size + 1;
+    error->message = message_at;
+    if (function_size > 0)
+        memcpy(error->text, detail->function, function_size);
+    error->text[function_size] = '\0';
+    if (message_size > 0)
+        memcpy(message_at, message, message_size);
+    message_at[message_size] = '\0';
+    return error;
+}
+
+weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args)
+{
+    char message[WFI_ERROR_MESSAGE_MAX];
+    if (vsnprintf(message, sizeof message, format, args) < 0)
+        message[0] = '\0';
+    return build(detail, message, NULL, 0);
+}
+
+weft_error *wfi_error_create(const wfi_error_detail *detail, const char *format, ...)
+{
+    weft_error *error;
+    va_list args;
+    va_start(args, format);
+    error = wfi_error_create_v(detail, format, args);
+    va_end(args);
+    return error;
+}
+
+weft_error *weft_error_create(weft_status code, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = code, .worker = -1};
+    weft_error *error;
+    va_list args;
+    va_start(args, format);
+    error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+    return error;
+}
+
+weft_error *wfi_error_with_hop(const weft_error *error, int rank)
+{
+    wfi_error_detail detail = {
+        .code = error->code, .remote_code = error->remote_code, .function = error->function, .worker = error->worker};
+    weft_error *copy;
+    if (error == &out_of_memory || error->hop_count == WFI_ERROR_HOPS_MAX)
+        return weft_error_ref(error);
+    copy = build(&detail, error->message, error->hops, error->hop_count);
+    if (copy == &out_of_memory) /* the cause is worth more than the hop */
+        return weft_error_ref(error);
+    copy->hops[copy->hop_count++] = rank;
+    return copy;
+}
+
+void wfi_error_give(weft_error **out, weft_error *error)
+{
+    if (out != NULL)
+        *out = error;
+    else
+        weft_error_unref(error);
+}
+
+weft_error *weft_error_ref(const weft_error *error)
+{
+    weft_error *mine = (weft_error *)error; /* only the count changes */
+    if (mine != NULL && mine != &out_of_memory) {
+        uint32_t before = atomic_fetch_add_explicit(&mine->refs, 1, memory_order_relaxed);
+        assert(before > 0 && before < UINT32_MAX);
+        (void)before;
+    }
+    return mine;
+}
+
+void weft_error_unref(weft_error *error)
+{
+    uint32_t before;
+    if (error == NULL || error == &out_of_memory)
+        return;
+    before = atomic_fetch_sub_explicit(&error->refs, 1, memory_order_acq_rel);
+    assert(before > 0);
+    if (before == 1)
+        free(error);
+}
+
+weft_status weft_error_code(const weft_error *error)
+{
+    return error != NULL ? error->code : WEFT_OK;
+}
+
+weft_status weft_error_remote_code(const weft_error *error)
+{
+    return error != NULL ? error->remote_code : WEFT_OK;
+}
+
+const char *weft_error_message(const weft_error *error)
+{
+    return error != NULL ? error->message : "";
+}
+
+const char *weft_error_function(const weft_error *error)
+{
+    return error != NULL ? error->function : "";
+}
+
+int weft_error_worker(const weft_error *error)
+{
+    return error != NULL ? error->worker : -1;
+}
+
+size_t weft_error_hops(const weft_error *error)
+{
+    return error != NULL ? error->hop_count : 0;
+}
+
+int weft_error_hop(const weft_error *error, size_t index)
+{
+    return error != NULL && index < error->hop_count ? error->hops[index] : -1;
+}
+
+/* Texts may come from another worker: whatever could break the line or drive a terminal becomes a blank. */
+static void print_clean(const char *text, FILE *to)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        putc(c < 0x20 || c == 0x7f ? ' ' : c, to);
+    }
+}
+
+void weft_error_print(const weft_error *error, FILE *to)
+{
+    uint32_t i;
+    if (error == NULL)
+        return;
+    flockfile(to); /* one line, whole, among those of other threads */
+    fprintf(to, "weft: %s", weft_status_name(error->code));
+    if (error->remote_code != WEFT_OK)
+        fprintf(to, " (%s)", weft_status_name(error->remote_code));
+    if (error->function[0] != '\0') {
+        fputs(" in ", to);
+        print_clean(error->function, to);
+    }
+    if (error->worker >= 0)
+        fprintf(to, " at worker %d", error->worker);
+    for (i = 0; i < error->hop_count; i++)
+        fprintf(to, "%s %d", i == 0 ? " via" : ",", error->hops[i]);
+    fputs(": ", to);
+    print_clean(error->message[0] != '\0' ? error->message : weft_status_text(error->code), to);
+    putc('\n', to);
+    funlockfile(to);
+}
+
+void wfi_error_write(wfi_writer *writer, const weft_error *error)
+{
+    uint32_t i;
+    wfi_write_u32(writer, (uint32_t)error->code);
+    wfi_write_u32(writer, (uint32_t)error->remote_code);
+    wfi_write_u32(writer, (uint32_t)error->worker);
+    wfi_write_u8(writer, (uint8_t)error->hop_count);
+    for (i = 0; i < error->hop_count; i++)
+        wfi_write_u32(writer, (uint32_t)error->hops[i]);
+    wfi_write_string(writer, error->function);
+    wfi_write_string(writer, error->message);
+}
+
+weft_error *wfi_error_read(wfi_reader *reader)
+{
+    char function[WFI_ERROR_FUNCTION_MAX], message[WFI_ERROR_MESSAGE_MAX];
+    wfi_error_detail detail = {.function = function};
+    int hops[WFI_ERROR_HOPS_MAX], code = (int)wfi_read_u32(reader);
+    uint8_t hop_count, i;
+    detail.remote_code = (weft_status)wfi_read_u32(reader);
+    detail.worker = (int)wfi_read_u32(reader);
+    hop_count = wfi_read_u8(reader);
+    if (hop_count > WFI_ERROR_HOPS_MAX)
+        reader->failed = true;
+    for (i = 0; i < hop_count && !reader->failed; i++)
+        hops[i] = (int)wfi_read_u32(reader);
+    wfi_read_string(reader, function, sizeof function);
+    wfi_read_string(reader, message, sizeof message);
+    if (reader->failed)
+        return NULL;
+    detail.code = code < 0 && wfi_status_is_known(code) ? (weft_status)code : WEFT_ERR_PROTOCOL;
+    return build(&detail, message, hops, hop_count);
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fiber.c - the scheduler of fibers.
+ *
+ * No locks: a scheduler and its fibers belong to one thread at a time. A live fiber is in exactly one place:
+ *   RUNNABLE  in `ready`, in the order of becoming runnable, or in its group's `held` while the group is frozen;
+ *   RUNNING   the one that has the turn;
+ *   PARKED    in no list; in the heap of deadlines if it has one.
+ * An ended fiber goes to `spare` with its stack, for the next spawn. An abandoned one is in no list and no heap and only
+ * waits for destroy; if it abandoned its own group it runs on until it gives way.
+ *
+ * Equal inputs give equal orders: the heap breaks ties by the order of parking, and no address is ever compared.
+ */
+#include "base/fiber.h"
+#include "base/context.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/map.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define STACK_MIN ((size_t)16 << 10)
+#define NOT_IN_HEAP SIZE_MAX
+
+typedef struct group {
+    size_t live;
+    bool frozen;
+    wfi_list held; /* runnable fibers whose turn came while frozen */
+} group;
+
+typedef enum fiber_state { RUNNABLE, RUNNING, PARKED, ENDED } fiber_state;
+
+struct wfi_fiber {
+    wfi_list link; /* ready, held or spare */
+    wfi_list all;
+    wfi_fibers *fibers;
+    group *group;
+    fiber_state state;
+    bool abandoned, woken;
+    uint64_t deadline_ns, order; /* of parking */
+    size_t heap_index;
+    void (*run)(void *arg);
+    void *arg, *slot;
+    wfi_context context;
+    wfi_stack stack;
+};
+
+struct wfi_fibers {
+    const wfi_clock *clock;
+    size_t stack_bytes;
+    wfi_list ready, spare, all;
+    wfi_map groups;
+    size_t live, made;
+    wfi_fiber **heap; /* parked with a deadline, earliest first; room for every fiber made */
+    size_t heap_size, heap_capacity;
+    uint64_t parkings;
+    wfi_context loop; /* who called wfi_fibers_run */
+};
+
+/* The fiber that has the turn on this thread. Read through a function that is never inlined: code that kept the address of
+ * a thread-local over a switch would be wrong if the loop had moved to another thread. */
+static _Thread_local wfi_fiber *running;
+
+__attribute__((noinline)) wfi_fiber *wfi_fiber_current(void)
+{
+    return running;
+}
+
+/* ---- The heap of deadlines ---- */
+
+static bool earlier(const wfi_fiber *a, const wfi_fiber *b)
+{
+    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->order < b->order;
+}
+
+static void heap_set(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
+{
+    fibers->heap[index] = fiber;
+    fiber->heap_index = index;
+}
+
+/* Moves `fiber`, which belongs near `index`, up or down to its place. */
+static void heap_settle(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
+{
+    while (index > 0 && earlier(fiber, fibers->heap[(index - 1) / 2])) {
+        heap_set(fibers, index, fibers->heap[(index - 1) / 2]);
+        index = (index - 1) / 2;
+    }
+    for (;;) {
+        size_t child = 2 * index + 1;
+        if (child + 1 < fibers->heap_size && earlier(fibers->heap[child + 1], fibers->heap[child]))
+            child++;
+        if (child >= fibers->heap_size || !earlier(fibers->heap[child], fiber))
+            break;
+        heap_set(fibers, index, fibers->heap[child]);
+        index = child;
+    }
+    heap_set(fibers, index, fiber);
+}
+
+static void heap_add(wfi_fibers *fibers, wfi_fiber *fiber)
+{
+    assert(fibers->heap_size < fibers->heap_capacity);
+    fibers->heap_size++;
+    heap_settle(fibers, fibers->heap_size - 1, fiber);
+}
+
+static void heap_remove(wfi_fibers *fibers, wfi_fiber *fiber)
+{
+    size_t index = fiber->heap_index;
+    wfi_fiber *last;
+    if (index == NOT_IN_HEAP)
+        return;
+    last = fibers->heap[--fibers->heap_size];
+    if (last != fiber)
+        heap_settle(fibers, index, last);
+    fiber->heap_index = NOT_IN_HEAP;
+}
+
+static weft_status heap_reserve(wfi_fibers *fibers, size_t count)
+{
+    size_t capacity = fibers->heap_capacity == 0 ? 16 : fibers->heap_capacity * 2;
+    wfi_fiber **heap;
+    if (count <= fibers->heap_capacity)
+        return WEFT_OK;
+    heap = realloc(fibers->heap, capacity * sizeof *heap);
+    if (heap == NULL)
+        return WEFT_ERR_MEMORY;
+    fibers->heap = heap;
+    fibers->heap_capacity = capacity;
+    return WEFT_OK;
+}
+
+/* ---- Groups ---- */
+
+static group *find_group(const wfi_fibers *fibers, int id)
+{
+    return wfi_map_get(&fibers->groups, (uint32_t)id);
+}
+
+static group *make_group(wfi_fibers *fibers, int id)
+{
+    group *made = find_group(fibers, id);
+    if (made != NULL)
+        return made;
+    made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return NULL;
+    wfi_list_init(&made->held);
+    if (wfi_map_put(&fibers->groups, (uint32_t)id, made) != WEFT_OK) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
+
+/* ---- Fibers ---- */
+
+static void fiber_main(void)
+{
+    wfi_fiber *self = wfi_fiber_current();
+    wfi_context_entered(&self->fibers->loop);
+    self->run(self->arg);
+    self->state = ENDED;
+    wfi_context_switch(&self->context, &self->fibers->loop, true);
+    abort(); /* nothing switches to an ended fiber */
+}
+
+/* A fiber with a stack, in no list but `all`; NULL without memory. */
+static wfi_fiber *make_fiber(wfi_fibers *fibers)
+{
+    wfi_list *spare = wfi_list_pop_front(&fibers->spare);
+    wfi_fiber *fiber;
+    if (spare != NULL)
+        return wfi_container_of(spare, wfi_fiber, link);
+    if (heap_reserve(fibers, fibers->made + 1) != WEFT_OK)
+        return NULL;
+    fiber = calloc(1, sizeof *fiber);
+    if (fiber == NULL)
+        return NULL;
+    if (!wfi_stack_map(&fiber->stack, fibers->stack_bytes)) {
+        free(fiber);
+        return NULL;
+    }
+    fibers->made++;
+    fiber->fibers = fibers;
+    fiber->heap_index = NOT_IN_HEAP;
+    wfi_list_init(&fiber->link);
+    wfi_list_push_back(&fibers->all, &fiber->all);
+    return fiber;
+}
+
+weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group_id, void (*run)(void *arg), void *arg)
+{
+    group *home = make_group(fibers, group_id);
+    wfi_fiber *fiber = home != NULL ? make_fiber(fibers) : NULL;
+    if (fiber == NULL)
+        return WEFT_ERR_MEMORY;
+    fiber->group = home;
+    fiber->abandoned = false;
+    fiber->run = run;
+    fiber->arg = arg;
+    fiber->slot = NULL;
+    fiber->state = RUNNABLE;
+    wfi_context_init(&fiber->context, &fiber->stack, fiber_main);
+    home->live++;
+    fibers->live++;
+    wfi_list_push_back(&fibers->ready, &fiber->link);
+    return WEFT_OK;
+}
+
+/* It counts no longer; it may still be running its last turn. */
+static void leave(wfi_fiber *fiber)
+{
+    assert(fiber->group->live > 0 && fiber->fibers->live > 0);
+    fiber->group->live--;
+    fiber->fibers->live--;
+}
+
+static void give_turn(wfi_fibers *fibers, wfi_fiber *fiber)
+{
+    wfi_fiber *outer = wfi_fiber_current();
+    assert(outer == NULL && "no loop inside a fiber");
+    fiber->state = RUNNING;
+    running = fiber;
+    wfi_context_switch(&fibers->loop, &fiber->context, false);
+    running = outer;
+    if (fiber->state != ENDED)
+        return;
+    wfi_context_fini(&fiber->context);
+    if (!fiber->abandoned)
+        leave(fiber);
+    wfi_list_push_front(&fibers->spare, &fiber->link); /* the warmest stack first */
+}
+
+size_t wfi_fibers_run(wfi_fibers *fibers)
+{
+    size_t turns = 0;
+    wfi_list *link;
+    while ((link = wfi_list_pop_front(&fibers->ready)) != NULL) {
+        wfi_fiber *fiber = wfi_container_of(link, wfi_fiber, link);
+        if (fiber->group->frozen) {
+            wfi_list_push_back(&fiber->group->held, &fiber->link);
+            continue;
+        }
+        give_turn(fibers, fiber);
+        turns++;
+    }
+    return turns;
+}
+
+static void make_runnable(wfi_fiber *fiber, bool woken)
+{
+    heap_remove(fiber->fibers, fiber);
+    fiber->woken = woken;
+    fiber->state = RUNNABLE;
+    wfi_list_push_back(&fiber->fibers->ready, &fiber->link);
+}
+
+bool wfi_fiber_wait(wfi_fiber *fiber, uint64_t deadline_ns)
+{
+    wfi_fibers *fibers = fiber->fibers;
+    assert(fiber == wfi_fiber_current() && fiber->state == RUNNING);
+    fiber->state = PARKED;
+    fiber->woken = false;
+    fiber->deadline_ns = deadline_ns;
+    fiber->order = fibers->parkings++;
+    if (deadline_ns != WFI_NEVER && !fiber->abandoned)
+        heap_add(fibers, fiber);
+    wfi_context_switch(&fiber->context, &fibers->loop, false);
+    return fiber->woken;
+}
+
+void wfi_fiber_wake(wfi_fiber *fiber)
+{
+    if (fiber->state == PARKED && !fiber->abandoned)
+        make_runnable(fiber, true);
+}
+
+uint64_t wfi_fibers_next_deadline(wfi_fibers *fibers)
+{
+    return fibers->heap_size > 0 ? fibers->heap[0]->deadline_ns : WFI_NEVER;
+}
+
+void wfi_fibers_expire(wfi_fibers *fibers)
+{
+    uint64_t now = wfi_now(fibers->clock);
+    while (fibers->heap_size > 0 && fibers->heap[0]->deadline_ns <= now)
+        make_runnable(fibers->heap[0], false);
+}
+
+size_t wfi_fibers_live(const wfi_fibers *fibers, int group_id)
+{
+    const group *one;
+    if (group_id == -1)
+        return fibers->live;
+    one = find_group(fibers, group_id);
+    return one != NULL ? one->live : 0;
+}
+
+void wfi_fibers_freeze(wfi_fibers *fibers, int group_id, bool frozen)
+{
+    group *one = frozen ? make_group(fibers, group_id) : find_group(fibers, group_id);
+    if (one == NULL) {
+        if (frozen)
+            wfi_log(WEFT_LOG_ERROR, "out of memory: fibers of group %d are not frozen", group_id);
+        return;
+    }
+    one->frozen = frozen;
+    if (!frozen)
+        wfi_list_splice(&fibers->ready, &one->held);
+}
+
+void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
+{
+    const group *one = find_group(fibers, group_id);
+    wfi_list *link;
+    if (one == NULL)
+        return;
+    for (link = fibers->all.next; link != &fibers->all; link = link->next) {
+        wfi_fiber *fiber = wfi_container_of(link, wfi_fiber, all);
+        if (fiber->group != one || fiber->state == ENDED || fiber->abandoned)
+            continue;
+        fiber->abandoned = true;
+        if (fiber->state == RUNNABLE)
+            wfi_list_remove(&fiber->link);
+        heap_remove(fibers, fiber);
+        leave(fiber);
+    }
+}
+
+wfi_fibers *wfi_fiber_scheduler(wfi_fiber *fiber)
+{
+    return fiber->fibers;
+}
+
+const wfi_clock *wfi_fibers_clock(const wfi_fibers *fibers)
+{
+    return fibers->clock;
+}
+
+void **wfi_fiber_slot(wfi_fiber *fiber)
+{
+    return &fiber->slot;
+}
+
+wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes)
+{
+    wfi_fibers *fibers = calloc(1, sizeof *fibers);
+    if (fibers == NULL)
+        return NULL;
+    fibers->clock = clock;
+    fibers->stack_bytes = stack_bytes < STACK_MIN ? STACK_MIN : stack_bytes;
+    wfi_list_init(&fibers->ready);
+    wfi_list_init(&fibers->spare);
+    wfi_list_init(&fibers->all);
+    wfi_map_init(&fibers->groups);
+    wfi_context_init_thread(&fibers->loop);
+    return fibers;
+}
+
+void wfi_fibers_destroy(wfi_fibers *fibers)
+{
+    size_t cursor = 0;
+    wfi_list *link;
+    group *one;
+    if (fibers == NULL)
+        return;
+    assert((wfi_fiber_current() == NULL || wfi_fiber_current()->fibers != fibers) && "not from a fiber of its own");
+    while ((link = wfi_list_pop_front(&fibers->all)) != NULL) {
+        wfi_fiber *fiber = wfi_container_of(link, wfi_fiber, all);
+        if (fiber->state == ENDED) {
+            wfi_stack_unmap(&fiber->stack);
+        } else {
+            wfi_context_fini(&fiber->context);
+            wfi_stack_drop(&fiber->stack);
+        }
+        free(fiber);
+    }
+    while ((one = wfi_map_next(&fibers->groups, &cursor, NULL)) != NULL)
+        free(one);
+    wfi_map_fini(&fibers->groups);
+    free(fibers->heap);
+    free(fibers);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log.c - log lines to stderr or a sink.
+ *
+ * Locking: `sink_lock` guards the sink and its arg. It is held for reading while a sink runs, so that weft_log_set_sink,
+ * which takes it for writing, returns only when no thread is inside the old sink any more; its arg may be freed then.
+ * Readers are preferred (the default of this lock), so a sink that causes a log line itself does not stop.
+ *
+ * The level starts at LEVEL_UNREAD, above every level: the first line of any level comes here, reads WEFT_LOG and is
+ * filtered then.
+ */
+#include "base/log.h"
+#include "base/env.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define LEVEL_UNREAD 1000
+#define LINE_MAX_BYTES 2048
+
+_Atomic int wfi_log_level_now = LEVEL_UNREAD;
+
+static const char *const level_names[] = {
+    [WEFT_LOG_ERROR] = "error", [WEFT_LOG_WARN] = "warn",   [WEFT_LOG_INFO] = "info",
+    [WEFT_LOG_DEBUG] = "debug", [WEFT_LOG_TRACE] = "trace",
+};
+
+static pthread_once_t level_once = PTHREAD_ONCE_INIT;
+static pthread_rwlock_t sink_lock = PTHREAD_RWLOCK_INITIALIZER;
+static weft_log_sink current_sink;
+static void *current_arg;
+
+static void read_level(void)
+{
+    const char *text = wfi_env_string("WEFT_LOG");
+    int level = WEFT_LOG_WARN, i;
+    for (i = WEFT_LOG_ERROR; text != NULL && i <= WEFT_LOG_TRACE; i++) {
+        if (strcmp(text, level_names[i]) == 0)
+            break;
+    }
+    if (text != NULL && i <= WEFT_LOG_TRACE)
+        level = i;
+    else if (text != NULL) /* no function returns this error to anybody, so it is said here */
+        fprintf(stderr, "weft: warn WEFT_LOG=\"%.32s\" is none of error, warn, info, debug, trace\n", text);
+    atomic_store(&wfi_log_level_now, level);
+}
+
+static void emit(weft_log_level level, const char *line)
+{
+    pthread_rwlock_rdlock(&sink_lock);
+    if (current_sink != NULL)
+        current_sink(level, line, current_arg);
+    else
+        fprintf(stderr, "weft: %s %s\n", level_names[level], line);
+    pthread_rwlock_unlock(&sink_lock);
+}
+
+void wfi_log_line(weft_log_level level, const char *format, ...)
+{
+    char line[LINE_MAX_BYTES];
+    unsigned char *c;
+    va_list args;
+    int length;
+    if (level > weft_log_get_level())
+        return;
+    va_start(args, format);
+    length = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (length < 0)
+        return;
+    for (c = (unsigned char *)line; *c != '\0'; c++) { /* texts may come from a peer: one line stays one line */
+        if (*c < 0x20 || *c == 0x7f)
+            *c = ' ';
+    }
+    emit(level, line);
+}
+
+void weft_log_set_level(weft_log_level level)
+{
+    int wanted = level;
+    pthread_once(&level_once, read_level); /* or a later first line would put back what WEFT_LOG says */
+    if (wanted < WEFT_LOG_ERROR)
+        wanted = WEFT_LOG_ERROR;
+    if (wanted > WEFT_LOG_TRACE)
+        wanted = WEFT_LOG_TRACE;
+    atomic_store(&wfi_log_level_now, wanted);
+}
+
+weft_log_level weft_log_get_level(void)
+{
+    pthread_once(&level_once, read_level);
+    return (weft_log_level)atomic_load_explicit(&wfi_log_level_now, memory_order_relaxed);
+}
+
+void weft_log_set_sink(weft_log_sink sink, void *arg)
+{
+    pthread_rwlock_wrlock(&sink_lock);
+    current_sink = sink;
+    current_arg = arg;
+    pthread_rwlock_unlock(&sink_lock);
+}

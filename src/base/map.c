@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * map.c - hash table from uint64 to pointer: linear probing with tombstones, at most 3/4 used.
+ *
+ * `count` slots hold a value, `used` slots hold a value or a tombstone. An insertion that would fill more than 3/4 rebuilds
+ * the table for twice `count`, which also drops the tombstones and lets a table shrink that was large once.
+ */
+#include "base/map.h"
+
+#include <assert.h>
+#include <stdlib.h> /* calloc, free */
+
+#define CAPACITY_MIN 16
+
+struct wfi_map_slot {
+    uint64_t key;
+    void *value; /* NULL: never used; `tombstone`: removed */
+};
+
+static char tombstone_object;
+static void *const tombstone = &tombstone_object;
+
+/* The finaliser of the splitmix64 generator: ids that differ in few bits land far from each other. */
+static uint64_t mix(uint64_t key)
+{
+    key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+    key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+    return key ^ (key >> 31);
+}
+
+/* The slot of `key`, or NULL. */
+static struct wfi_map_slot *find(const wfi_map *map, uint64_t key)
+{
+    size_t mask = map->capacity - 1, at;
+    if (map->count == 0)
+        return NULL;
+    for (at = mix(key) & mask; map->slots[at].value != NULL; at = (at + 1) & mask) {
+        if (map->slots[at].key == key && map->slots[at].value != tombstone)
+            return &map->slots[at];
+    }
+    return NULL;
+}
+
+/* Puts a key that is not there into a table with room. Returns true if it took a slot that was never used. */
+static bool place(struct wfi_map_slot *slots, size_t capacity, uint64_t key, void *value)
+{
+    size_t mask = capacity - 1, at = mix(key) & mask;
+    bool fresh;
+    while (slots[at].value != NULL && slots[at].value != tombstone)
+        at = (at + 1) & mask;
+    fresh = slots[at].value == NULL;
+    slots[at] = (struct wfi_map_slot){.key = key, .value = value};
+    return fresh;
+}
+
+static weft_status rebuild(wfi_map *map)
+{
+    size_t capacity = CAPACITY_MIN, i;
+    struct wfi_map_slot *slots;
+    while (capacity < (map->count + 1) * 2)
+        capacity *= 2;
+    slots = calloc(capacity, sizeof *slots);
+    if (slots == NULL)
+        return WEFT_ERR_MEMORY;
+    for (i = 0; i < map->capacity; i++) {
+        if (map->slots[i].value != NULL && map->slots[i].value != tombstone)
+            place(slots, capacity, map->slots[i].key, map->slots[i].value);
+    }
+    free(map->slots);
+    map->slots = slots;
+    map->capacity = capacity;
+    map->used = map->count;
+    return WEFT_OK;
+}
+
+void wfi_map_init(wfi_map *map)
+{
+    *map = (wfi_map){.slots = NULL};
+}
+
+void wfi_map_fini(wfi_map *map)
+{
+    free(map->slots);
+    wfi_map_init(map);
+}
+
+weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
+{
+    assert(value != NULL);
+    if (find(map, key) != NULL)
+        return WEFT_ERR_EXISTS;
+    if ((map->used + 1) * 4 > map->capacity * 3) {
+        weft_status status = rebuild(map);
+        if (status != WEFT_OK)
+            return status;
+    }
+    map->used += place(map->slots, map->capacity, key, value);
+    map->count++;
+    assert(map->count <= map->used && map->used < map->capacity);
+    return WEFT_OK;
+}
+
+void *wfi_map_get(const wfi_map *map, uint64_t key)
+{
+    struct wfi_map_slot *slot = find(map, key);
+    return slot != NULL ? slot->value : NULL;
+}
+
+void *wfi_map_take(wfi_map *map, uint64_t key)
+{
+    struct wfi_map_slot *slot = find(map, key);
+    void *value;
+    if (slot == NULL)
+        return NULL;
+    value = slot->value;
+    slot->value = tombstone;
+    map->count--;
+    return value;
+}
+
+void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key)
+{
+    for (; *cursor < map->capacity; (*cursor)++) {
+        struct wfi_map_slot *slot = &map->slots[*cursor];
+        if (slot->value == NULL || slot->value == tombstone)
+            continue;
+        (*cursor)++;
+        if (key != NULL)
+            *key = slot->key;
+        return slot->value;
+    }
+    return NULL;
+}
+
+/* FNV-1a, 64 bits: offset basis and prime as published by Fowler, Noll and Vo. */
+uint64_t wfi_hash_bytes(const void *data, size_t size)
+{
+    const uint8_t *bytes = data;
+    uint64_t hash = 0xcbf29ce484222325u;
+    size_t i;
+    for (i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status.c - names and sentences of the status codes. */
+#include <weft/status.h>
+
+#include "base/error.h"
+
+static const struct {
+    weft_status code;
+    const char *name, *text;
+} table[] = {
+    {WEFT_OK, "OK", "no error"},
+    {WEFT_DEFERRED, "DEFERRED", "the handler will finish the call later"},
+    {WEFT_ERR_INVALID, "INVALID", "an argument is outside its domain"},
+    {WEFT_ERR_TYPE, "TYPE", "a value or tensor is of another type than asked for"},
+    {WEFT_ERR_SHAPE, "SHAPE", "shapes do not fit"},
+    {WEFT_ERR_NOT_FOUND, "NOT_FOUND", "no such function, worker, key or file"},
+    {WEFT_ERR_EXISTS, "EXISTS", "that name or rank is taken"},
+    {WEFT_ERR_TIMEOUT, "TIMEOUT", "the deadline passed"},
+    {WEFT_ERR_CANCELLED, "CANCELLED", "it was cancelled"},
+    {WEFT_ERR_REMOTE, "REMOTE", "the remote handler failed"},
+    {WEFT_ERR_BUSY, "BUSY", "the receiver refused for want of memory or room"},
+    {WEFT_ERR_AGAIN, "AGAIN", "a queue is full; the same call may succeed later"},
+    {WEFT_ERR_TOO_LARGE, "TOO_LARGE", "over a stated limit"},
+    {WEFT_ERR_UNSUPPORTED, "UNSUPPORTED", "not offered here"},
+    {WEFT_ERR_STATE, "STATE", "not legal in the object's present state"},
+    {WEFT_ERR_DEADLOCK, "DEADLOCK", "waiting here could never end"},
+    {WEFT_ERR_COMPLETED, "COMPLETED", "it was completed before"},
+    {WEFT_ERR_MEMORY, "MEMORY", "out of memory"},
+    {WEFT_ERR_IO, "IO", "a file could not be read or written"},
+    {WEFT_ERR_FORMAT, "FORMAT", "malformed data in a file or message"},
+    {WEFT_ERR_UNKNOWN, "UNKNOWN", "whether the call ran cannot be known"},
+    {WEFT_ERR_PEER_DEAD, "PEER_DEAD", "that worker was declared dead"},
+    {WEFT_ERR_PEER_LEFT, "PEER_LEFT", "that worker closed its agent"},
+    {WEFT_ERR_UNREACHABLE, "UNREACHABLE", "no connection to that worker can be made"},
+    {WEFT_ERR_PROTOCOL, "PROTOCOL", "that worker speaks another version, or nonsense"},
+    {WEFT_ERR_CLOSED, "CLOSED", "the agent is closed or closing"},
+    {WEFT_ERR_EVICTED, "EVICTED", "the job declared this worker dead and went on without it"},
+    {WEFT_ERR_STORE_LOST, "STORE_LOST", "the store on rank 0 is gone: the job is over"},
+    {WEFT_ERR_RENDEZVOUS, "RENDEZVOUS", "the workers did not all come together in time"},
+    {WEFT_ERR_FABRIC, "FABRIC", "libfabric failed"},
+    {WEFT_ERR_SYSTEM, "SYSTEM", "the operating system failed"},
+};
+
+#define TABLE_SIZE (sizeof table / sizeof table[0])
+
+static size_t find(int status)
+{
+    size_t i;
+    for (i = 0; i < TABLE_SIZE && (int)table[i].code != status; i++)
+        continue;
+    return i;
+}
+
+bool wfi_status_is_known(int status)
+{
+    return find(status) < TABLE_SIZE;
+}
+
+const char *weft_status_name(weft_status status)
+{
+    size_t i = find(status);
+    return i < TABLE_SIZE ? table[i].name : "UNLISTED";
+}
+
+const char *weft_status_text(weft_status status)
+{
+    size_t i = find(status);
+    return i < TABLE_SIZE ? table[i].text : "a code that weft does not define";
+}
+
+int weft_report(weft_status status)
+{
+    if (status >= 0)
+        return 0;
+    fprintf(stderr, "weft: %s (%d): %s\n", weft_status_name(status), status, weft_status_text(status));
+    return 1;
+}

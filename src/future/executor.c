@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* executor.c - the queue, the counting of workers and the decision to get one going; see executor_impl.h. */
+#include "future/executor_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMPENSATION_DEFAULT 64
+#define PROCESS_WORKERS_MAX 8
+
+/* The worker that this thread is; a fiber's is in the fiber's slot. */
+static _Thread_local wfi_worker *thread_worker;
+
+void wfi_executor_set_thread_worker(wfi_worker *worker)
+{
+    thread_worker = worker;
+}
+
+wfi_worker *wfi_executor_current_worker(void)
+{
+    wfi_fiber *fiber = wfi_fiber_current();
+    return fiber != NULL ? *wfi_fiber_slot(fiber) : thread_worker;
+}
+
+wfi_executor *wfi_executor_current(void)
+{
+    wfi_worker *worker = wfi_executor_current_worker();
+    return worker != NULL ? worker->executor : NULL;
+}
+
+static void init(wfi_executor *executor, const wfi_executor_options *options)
+{
+    executor->options = *options;
+    if (executor->options.compensation == 0)
+        executor->options.compensation = COMPENSATION_DEFAULT;
+    executor->worker_limit = options->workers;
+    executor->total_limit = options->workers + executor->options.compensation;
+    atomic_init(&executor->refs, 1);
+    if (options->thread_name != NULL)
+        strncpy(executor->thread_name, options->thread_name, sizeof executor->thread_name - 1);
+    executor->options.thread_name = executor->thread_name;
+    wfi_mutex_init(&executor->lock);
+    wfi_list_init(&executor->queue);
+    wfi_list_init(&executor->all);
+    wfi_list_init(&executor->followers);
+}
+
+weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executor **out)
+{
+    wfi_executor *executor;
+    if (options->workers < 1 || options->workers > INT16_MAX || options->compensation < 0 ||
+        options->compensation > INT16_MAX || (options->manual && options->fibers != NULL))
+        return WEFT_ERR_INVALID;
+    executor = calloc(1, sizeof *executor);
+    if (executor == NULL)
+        return WEFT_ERR_MEMORY;
+    init(executor, options);
+    *out = executor;
+    return WEFT_OK;
+}
+
+static wfi_executor process_executor; /* static, so that there is no failing to have it */
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void init_process_executor(void)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    wfi_executor_options options = {.thread_name = "weft-process"};
+    options.workers = processors < 2 ? 2 : processors > PROCESS_WORKERS_MAX ? PROCESS_WORKERS_MAX : (int)processors;
+    init(&process_executor, &options);
+}
+
+wfi_executor *wfi_executor_process(void)
+{
+    pthread_once(&process_once, init_process_executor);
+    return &process_executor;
+}
+
+wfi_executor *wfi_executor_ref(wfi_executor *executor)
+{
+    if (executor != &process_executor)
+        atomic_fetch_add_explicit(&executor->refs, 1, memory_order_relaxed);
+    return executor;
+}
+
+void wfi_executor_unref(wfi_executor *executor)
+{
+    if (executor == NULL || executor == &process_executor ||
+        atomic_fetch_sub_explicit(&executor->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    assert(wfi_list_empty(&executor->queue) && executor->total == 0);
+    wfi_mutex_fini(&executor->lock);
+    free(executor);
+}
+
+bool wfi_executor_has_ended(const wfi_executor *executor)
+{
+    return atomic_load_explicit(&executor->ending, memory_order_acquire);
+}
+
+bool wfi_executor_has_work(const wfi_executor *executor)
+{
+    return atomic_load(&executor->queued) > 0 || atomic_load(&executor->ending);
+}
+
+void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg))
+{
+    wfi_mutex_lock(&executor->lock);
+    assert(executor->total == 0 && "set before any submit");
+    executor->hook = hook;
+    executor->hook_arg = arg;
+    executor->nudge = nudge;
+    wfi_mutex_unlock(&executor->lock);
+}
+
+bool wfi_executor_may_take(const wfi_executor *executor)
+{
+    wfi_assert_held(&executor->lock);
+    return executor->active < executor->worker_limit && !wfi_list_empty(&executor->queue);
+}
+
+wfi_task *wfi_executor_take(wfi_executor *executor)
+{
+    wfi_list *link;
+    wfi_assert_held(&executor->lock);
+    link = wfi_list_pop_front(&executor->queue);
+    if (link == NULL)
+        return NULL;
+    atomic_fetch_sub(&executor->queued, 1);
+    return wfi_container_of(link, wfi_task, link);
+}
+
+static void start_worker(wfi_executor *executor)
+{
+    bool started =
+        executor->options.fibers != NULL ? wfi_executor_start_fiber(executor) : wfi_executor_start_thread(executor);
+    if (!started) /* the task stays queued; the next one to submit, finish or block tries again */
+        return;
+    executor->total++;
+    executor->active++;
+}
+
+bool wfi_executor_nudge_leader(wfi_executor *executor)
+{
+    wfi_assert_held(&executor->lock);
+    if (!executor->leader || executor->nudged)
+        return false;
+    executor->nudged = true;
+    executor->active++; /* on its way, as a follower that was called */
+    executor->nudge(executor->hook_arg);
+    return true;
+}
+
+void wfi_executor_call_worker(wfi_executor *executor)
+{
+    wfi_assert_held(&executor->lock);
+    if (executor->options.manual || !wfi_executor_may_take(executor))
+        return;
+    if (!wfi_list_empty(&executor->followers)) {
+        wfi_list *link = wfi_list_pop_front(&executor->followers);
+        executor->active++; /* on its way: the next caller must not count on this place */
+        wfi_unpark(wfi_container_of(link, wfi_parker, link));
+    } else if (wfi_executor_nudge_leader(executor)) {
+        return;
+    } else if (executor->total < executor->total_limit) {
+        start_worker(executor);
+    }
+}
+
+void wfi_executor_submit(wfi_executor *executor, wfi_task *task)
+{
+    wfi_mutex_lock(&executor->lock);
+    if (executor->ended) {
+        wfi_mutex_unlock(&executor->lock);
+        wfi_executor_submit(wfi_executor_process(), task);
+        return;
+    }
+    wfi_list_push_back(&executor->queue, &task->link);
+    atomic_fetch_add(&executor->queued, 1);
+    wfi_executor_call_worker(executor);
+    wfi_mutex_unlock(&executor->lock);
+}
+
+void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task)
+{
+    wfi_assert_held(&executor->lock);
+    executor->active++;
+    while (task != NULL) {
+        wfi_executor_call_worker(executor); /* for what is queued behind it */
+        wfi_mutex_unlock(&executor->lock);
+        task->run(task);
+        wfi_mutex_lock(&executor->lock);
+        task = executor->active <= executor->worker_limit ? wfi_executor_take(executor) : NULL;
+    }
+    executor->active--;
+}
+
+static wfi_task *take_locking(wfi_executor *executor)
+{
+    wfi_task *task;
+    wfi_mutex_lock(&executor->lock);
+    task = wfi_executor_take(executor);
+    wfi_mutex_unlock(&executor->lock);
+    return task;
+}
+
+size_t wfi_executor_run_some(wfi_executor *executor)
+{
+    /* Counted, not spliced off: a task that comes back here from inside a wait must see those behind it. */
+    size_t limit = atomic_load(&executor->queued), done = 0;
+    wfi_task *task;
+    assert(executor->options.manual);
+    while (done < limit && (task = take_locking(executor)) != NULL) {
+        task->run(task);
+        done++;
+    }
+    return done;
+}
+
+void wfi_executor_block_begin(void)
+{
+    wfi_worker *worker = wfi_executor_current_worker();
+    wfi_executor *executor;
+    if (worker == NULL || worker->block_depth++ > 0)
+        return;
+    executor = worker->executor;
+    wfi_mutex_lock(&executor->lock);
+    executor->active--;
+    executor->blocked++;
+    wfi_executor_call_worker(executor);
+    wfi_mutex_unlock(&executor->lock);
+}
+
+void wfi_executor_block_end(void)
+{
+    wfi_worker *worker = wfi_executor_current_worker();
+    wfi_executor *executor;
+    if (worker == NULL || --worker->block_depth > 0)
+        return;
+    executor = worker->executor;
+    wfi_mutex_lock(&executor->lock);
+    executor->blocked--;
+    executor->active++;
+    wfi_mutex_unlock(&executor->lock);
+}
+
+void wfi_executor_destroy(wfi_executor *executor)
+{
+    wfi_task *task;
+    if (executor == NULL)
+        return;
+    assert(executor != &process_executor);
+    assert(wfi_executor_current() != executor && "not from a task of its own");
+    if (executor->options.fibers != NULL)
+        wfi_executor_join_fibers(executor);
+    else
+        wfi_executor_join_threads(executor);
+    while ((task = take_locking(executor)) != NULL) /* the manual form, and where no worker could be made */
+        task->run(task);
+    wfi_mutex_lock(&executor->lock);
+    executor->ended = executor->options.fibers == NULL;
+    wfi_mutex_unlock(&executor->lock);
+    wfi_executor_unref(executor);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* executor_threads.c - the workers of the thread form; the protocol is in executor_impl.h. */
+#include "base/log.h"
+#include "future/executor_impl.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether the executor is ending and nothing can come any more; once so, always so. [lock] */
+static bool is_over(wfi_executor *executor)
+{
+    if (atomic_load(&executor->ending) && wfi_list_empty(&executor->queue) && executor->active == 0 &&
+        executor->blocked == 0)
+        executor->over = true;
+    return executor->over;
+}
+
+/* Lets all idle workers look again, for they end with the executor. [lock] */
+static void release_idle(wfi_executor *executor)
+{
+    wfi_list *link;
+    wfi_assert_held(&executor->lock);
+    while ((link = wfi_list_pop_front(&executor->followers)) != NULL) {
+        executor->active++; /* as call_worker does for one that it wakes */
+        wfi_unpark(wfi_container_of(link, wfi_parker, link));
+    }
+    wfi_executor_nudge_leader(executor);
+}
+
+/* Drives the network in the hook; runs what that gives. [lock] around. */
+static void lead(wfi_executor *executor)
+{
+    wfi_task *task;
+    executor->leader = true;
+    wfi_mutex_unlock(&executor->lock);
+    task = executor->hook(executor->hook_arg);
+    wfi_mutex_lock(&executor->lock);
+    executor->leader = false;
+    executor->active -= executor->nudged;
+    executor->nudged = false;
+    if (task == NULL)
+        return;
+    if (executor->active < executor->worker_limit) {
+        wfi_executor_run_tasks(executor, task);
+        return;
+    }
+    wfi_list_push_front(&executor->queue, &task->link); /* others became active meanwhile; one of them takes it */
+    atomic_fetch_add(&executor->queued, 1);
+}
+
+/* Sleeps as a follower until called; returns counted as not active. [lock] around. */
+static void follow(wfi_executor *executor, wfi_worker *worker)
+{
+    wfi_list_push_front(&executor->followers, &worker->parker.link);
+    while (!wfi_list_empty(&worker->parker.link)) {
+        wfi_mutex_unlock(&executor->lock);
+        wfi_park(&worker->parker, WFI_NEVER);
+        wfi_mutex_lock(&executor->lock);
+    }
+    executor->active--; /* whoever called it had counted it */
+}
+
+static void work(wfi_executor *executor, wfi_worker *worker)
+{
+    wfi_mutex_lock(&executor->lock);
+    executor->active--; /* start_worker had counted it */
+    while (!is_over(executor)) {
+        if (wfi_executor_may_take(executor))
+            wfi_executor_run_tasks(executor, wfi_executor_take(executor));
+        else if (executor->hook != NULL && !executor->leader && executor->active < executor->worker_limit &&
+                 !atomic_load(&executor->ending))
+            lead(executor);
+        else
+            follow(executor, worker);
+    }
+    release_idle(executor);
+    wfi_mutex_unlock(&executor->lock);
+}
+
+static void *thread_main(void *arg)
+{
+    wfi_worker *worker = arg;
+    wfi_executor *executor = worker->executor;
+    if (executor->thread_name[0] != '\0')
+        pthread_setname_np(pthread_self(), executor->thread_name);
+    wfi_executor_set_thread_worker(worker);
+    wfi_parker_init(&worker->parker);
+    if (executor->options.thread_started != NULL)
+        executor->options.thread_started(executor->options.started_arg);
+    work(executor, worker);
+    return NULL;
+}
+
+bool wfi_executor_start_thread(wfi_executor *executor)
+{
+    wfi_worker *worker = calloc(1, sizeof *worker);
+    sigset_t all, before;
+    int rc;
+    wfi_assert_held(&executor->lock);
+    if (worker == NULL) {
+        wfi_log(WEFT_LOG_ERROR, "out of memory for a worker thread; %d run", executor->total);
+        return false;
+    }
+    worker->executor = executor;
+    sigfillset(&all); /* signals are the application's; a new thread inherits the mask */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&worker->thread, NULL, thread_main, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", strerror(rc), executor->total);
+        free(worker);
+        return false;
+    }
+    wfi_list_push_back(&executor->all, &worker->all);
+    return true;
+}
+
+void wfi_executor_join_threads(wfi_executor *executor)
+{
+    wfi_list *link;
+    wfi_mutex_lock(&executor->lock);
+    atomic_store(&executor->ending, true);
+    wfi_executor_call_worker(executor);
+    release_idle(executor);
+    /* A task that runs meanwhile may make another worker, so the list is read again after each. */
+    while ((link = wfi_list_pop_front(&executor->all)) != NULL) {
+        wfi_worker *worker = wfi_container_of(link, wfi_worker, all);
+        wfi_mutex_unlock(&executor->lock);
+        pthread_join(worker->thread, NULL);
+        free(worker);
+        wfi_mutex_lock(&executor->lock);
+        executor->total--;
+    }
+    wfi_mutex_unlock(&executor->lock);
+}

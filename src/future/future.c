@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * future.c - the life of a future: made, completed once, its callbacks submitted, dropped.
+ *
+ * A pending callback holds no reference to its future, or an abandoned future could never go; it takes one when the future
+ * completes and the callback is submitted. Submitting happens under the future's lock, which keeps the order of
+ * registration even between a callback added at the moment of completion and those before it.
+ */
+#include "future/future_impl.h"
+
+#include <stdlib.h>
+
+typedef struct callback {
+    wfi_task task; /* its link is in the future's callbacks first, then the executor's */
+    weft_future *future;
+    weft_done_fn fn;
+    void *arg;
+    weft_drop_fn drop;
+} callback;
+
+weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
+{
+    weft_future *future = calloc(1, sizeof *future);
+    if (future == NULL)
+        return NULL;
+    atomic_init(&future->refs, 1);
+    atomic_init(&future->state, FUTURE_PENDING);
+    wfi_mutex_init(&future->lock);
+    future->executor = wfi_executor_ref(executor != NULL ? executor : wfi_executor_process());
+    future->driver = driver;
+    wfi_list_init(&future->callbacks);
+    wfi_list_init(&future->waiters);
+    wfi_list_init(&future->observers);
+    return future;
+}
+
+weft_future *weft_future_ref(weft_future *future)
+{
+    uint32_t before;
+    if (future == NULL)
+        return NULL;
+    before = atomic_fetch_add_explicit(&future->refs, 1, memory_order_relaxed);
+    assert(before > 0 && before < UINT32_MAX);
+    (void)before;
+    return future;
+}
+
+static void drop_arg(void *arg, weft_drop_fn drop)
+{
+    if (drop != NULL)
+        drop(arg);
+}
+
+static void free_future(weft_future *future)
+{
+    wfi_list *link;
+    assert(wfi_list_empty(&future->waiters) && wfi_list_empty(&future->observers) && "they hold references");
+    while ((link = wfi_list_pop_front(&future->callbacks)) != NULL) {
+        callback *one = wfi_container_of(link, callback, task.link);
+        drop_arg(one->arg, one->drop);
+        free(one);
+    }
+    drop_arg(future->payload, future->drop);
+    weft_error_unref(future->error);
+    wfi_executor_unref(future->executor);
+    wfi_mutex_fini(&future->lock);
+    free(future);
+}
+
+/*
+ * Dropping a future can drop others (the child of a `then`, the futures of a collect_all), in chains of any length. Those
+ * that die while one is being freed on this thread wait in a list, so that the stack does not grow with the chain.
+ */
+static _Thread_local weft_future *dying, **dying_end;
+
+void weft_future_unref(weft_future *future)
+{
+    uint32_t before;
+    if (future == NULL)
+        return;
+    before = atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel);
+    assert(before > 0);
+    if (before != 1)
+        return;
+    if (dying_end != NULL) {
+        *dying_end = future;
+        dying_end = &future->next_dead;
+        return;
+    }
+    dying_end = &dying;
+    *dying_end = NULL;
+    while (future != NULL) {
+        free_future(future);
+        future = dying;
+        if (future != NULL && (dying = future->next_dead) == NULL)
+            dying_end = &dying;
+    }
+    dying_end = NULL;
+}
+
+static void run_callback(wfi_task *task)
+{
+    callback *one = wfi_container_of(task, callback, task);
+    one->fn(one->future, one->arg);
+    drop_arg(one->arg, one->drop);
+    weft_future_unref(one->future);
+    free(one);
+}
+
+/* The future is complete. [future lock] */
+static void submit_callback(weft_future *future, callback *one)
+{
+    wfi_assert_held(&future->lock);
+    one->future = weft_future_ref(future);
+    wfi_executor_submit(future->executor, &one->task);
+}
+
+/* Tells one waiter; it may be gone once the lock is. [future lock] */
+static void tell_waiter(weft_future *future, wfi_waiting *waiting)
+{
+    int status = wfi_future_status(future), none = WEFT_OK;
+    wfi_assert_held(&future->lock);
+    if (status != WEFT_OK)
+        atomic_compare_exchange_strong(&waiting->failure, &none, status);
+    if (atomic_fetch_sub(&waiting->pending, 1) == 1 || status != WEFT_OK)
+        wfi_unpark(&waiting->parker);
+}
+
+/* What was set before is published, and everybody who asked is told. [future lock], which it lets go */
+static void publish(weft_future *future, future_state state)
+{
+    wfi_list observers, *link;
+    wfi_assert_held(&future->lock);
+    atomic_store_explicit(&future->state, state, memory_order_release);
+    wfi_list_init(&observers);
+    wfi_list_splice(&observers, &future->observers);
+    while ((link = wfi_list_pop_front(&future->callbacks)) != NULL)
+        submit_callback(future, wfi_container_of(link, callback, task.link));
+    while ((link = wfi_list_pop_front(&future->waiters)) != NULL)
+        tell_waiter(future, wfi_container_of(link, wfi_waiter, link)->waiting);
+    wfi_mutex_unlock(&future->lock);
+    while ((link = wfi_list_pop_front(&observers)) != NULL) {
+        wfi_observer *observer = wfi_container_of(link, wfi_observer, link);
+        observer->completed(observer);
+    }
+}
+
+weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
+{
+    wfi_mutex_lock(&future->lock);
+    if (weft_future_done(future)) {
+        wfi_mutex_unlock(&future->lock);
+        drop_arg(payload, drop);
+        return WEFT_ERR_COMPLETED;
+    }
+    future->payload = payload;
+    future->drop = drop;
+    publish(future, FUTURE_PAYLOAD);
+    return WEFT_OK;
+}
+
+weft_status weft_future_fail(weft_future *future, const weft_error *error)
+{
+    if (error == NULL)
+        return WEFT_ERR_INVALID;
+    wfi_mutex_lock(&future->lock);
+    if (weft_future_done(future)) {
+        wfi_mutex_unlock(&future->lock);
+        return WEFT_ERR_COMPLETED;
+    }
+    future->error = weft_error_ref(error);
+    publish(future, FUTURE_FAILED);
+    return WEFT_OK;
+}
+
+bool weft_future_done(const weft_future *future)
+{
+    return atomic_load_explicit(&future->state, memory_order_acquire) != FUTURE_PENDING;
+}
+
+weft_status wfi_future_status(const weft_future *future)
+{
+    assert(weft_future_done(future));
+    return weft_error_code(future->error);
+}
+
+void *weft_future_payload(const weft_future *future)
+{
+    return weft_future_done(future) ? future->payload : NULL;
+}
+
+const weft_error *weft_future_error(const weft_future *future)
+{
+    return weft_future_done(future) ? future->error : NULL;
+}
+
+weft_drop_fn wfi_future_payload_kind(const weft_future *future)
+{
+    return weft_future_done(future) ? future->drop : NULL;
+}
+
+weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
+{
+    callback *one = malloc(sizeof *one);
+    if (one == NULL) {
+        drop_arg(arg, drop);
+        return WEFT_ERR_MEMORY;
+    }
+    *one = (callback){.task.run = run_callback, .fn = fn, .arg = arg, .drop = drop};
+    wfi_mutex_lock(&future->lock);
+    if (weft_future_done(future))
+        submit_callback(future, one);
+    else
+        wfi_list_push_back(&future->callbacks, &one->task.link);
+    wfi_mutex_unlock(&future->lock);
+    return WEFT_OK;
+}
+
+void wfi_future_observe(weft_future *future, wfi_observer *observer)
+{
+    bool done;
+    wfi_mutex_lock(&future->lock);
+    done = weft_future_done(future);
+    if (!done)
+        wfi_list_push_back(&future->observers, &observer->link);
+    wfi_mutex_unlock(&future->lock);
+    if (done)
+        observer->completed(observer);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * future_wait.c - waiting for one future or several.
+ *
+ * The waiter puts a node into each future's list and then sleeps, or drives its agent's network, until the futures'
+ * completions have counted `pending` down or one brought a failure. It takes its nodes out again under each future's lock;
+ * after that nobody knows of its stack any more.
+ */
+#include "future/future_impl.h"
+
+#include <stdlib.h>
+
+#define WAITERS_ON_STACK 8
+#define TURN_NS 1000000u /* with several drivers, each gets a turn that long */
+
+static wfi_driver *driver_of(const weft_future *future)
+{
+    return wfi_executor_has_ended(future->executor) ? NULL : future->driver;
+}
+
+static const wfi_clock *clock_of(const wfi_driver *driver)
+{
+    wfi_fiber *fiber = wfi_fiber_current();
+    if (driver != NULL)
+        return driver->clock;
+    return fiber != NULL ? wfi_fibers_clock(wfi_fiber_scheduler(fiber)) : &wfi_clock_real;
+}
+
+static void enlist(weft_future *future, wfi_waiter *waiter, wfi_waiting *waiting)
+{
+    int none = WEFT_OK;
+    waiter->waiting = waiting;
+    wfi_list_init(&waiter->link);
+    wfi_mutex_lock(&future->lock);
+    if (!weft_future_done(future)) {
+        wfi_list_push_back(&future->waiters, &waiter->link);
+    } else {
+        atomic_fetch_sub(&waiting->pending, 1);
+        if (wfi_future_status(future) != WEFT_OK)
+            atomic_compare_exchange_strong(&waiting->failure, &none, wfi_future_status(future));
+    }
+    wfi_mutex_unlock(&future->lock);
+}
+
+static void delist(weft_future *future, wfi_waiter *waiter)
+{
+    wfi_mutex_lock(&future->lock);
+    wfi_list_remove(&waiter->link);
+    wfi_mutex_unlock(&future->lock);
+}
+
+static bool is_over(const wfi_waiting *waiting)
+{
+    return atomic_load(&waiting->pending) == 0 || atomic_load(&waiting->failure) != WEFT_OK;
+}
+
+/* Where in futures[count] a pending one follows position `at`, going round. `at` itself if none is. */
+static size_t next_pending(weft_future *const *futures, size_t count, size_t at)
+{
+    size_t i;
+    for (i = 1; i <= count; i++) {
+        if (!weft_future_done(futures[(at + i) % count]))
+            return (at + i) % count;
+    }
+    return at;
+}
+
+static bool one_driver(weft_future *const *futures, size_t count)
+{
+    size_t i;
+    for (i = 1; i < count && driver_of(futures[i]) == driver_of(futures[0]); i++)
+        continue;
+    return i == count;
+}
+
+/* One turn of sleeping or driving; false if waiting on this thread could never end. */
+static bool wait_turn(wfi_driver *driver, wfi_waiting *waiting, uint64_t until)
+{
+    if (driver != NULL)
+        return driver->drive(driver, &waiting->parker, until);
+    wfi_park(&waiting->parker, until);
+    return true;
+}
+
+/* Until is_over; WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK. At least one turn, so that polling with no time out makes progress. */
+static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, int64_t timeout_ms)
+{
+    const wfi_clock *clock = clock_of(driver_of(futures[0]));
+    uint64_t deadline = wfi_deadline(clock, timeout_ms);
+    bool single = one_driver(futures, count);
+    size_t at = count - 1;
+    do {
+        uint64_t until = deadline, turn;
+        if (!single) {
+            at = next_pending(futures, count, at);
+            turn = wfi_now(clock) + TURN_NS;
+            until = turn < deadline ? turn : deadline;
+        }
+        if (is_over(waiting))
+            return WEFT_OK;
+        if (!wait_turn(driver_of(futures[single ? 0 : at]), waiting, until))
+            return is_over(waiting) ? WEFT_OK : WEFT_ERR_DEADLOCK;
+    } while (!is_over(waiting) && (deadline == WFI_NEVER || wfi_now(clock) < deadline));
+    return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
+}
+
+static weft_status wait_with(weft_future *const *futures, size_t count, wfi_waiter *waiters, int64_t timeout_ms)
+{
+    wfi_waiting waiting = {.failure = WEFT_OK};
+    weft_status status = WEFT_OK;
+    size_t i;
+    wfi_parker_init(&waiting.parker);
+    atomic_init(&waiting.pending, count);
+    for (i = 0; i < count; i++)
+        enlist(futures[i], &waiters[i], &waiting);
+    if (!is_over(&waiting)) {
+        wfi_executor_block_begin();
+        status = wait_enlisted(futures, count, &waiting, timeout_ms);
+        wfi_executor_block_end();
+    }
+    for (i = 0; i < count; i++)
+        delist(futures[i], &waiters[i]);
+    return status != WEFT_OK ? status : (weft_status)atomic_load(&waiting.failure);
+}
+
+weft_status weft_future_wait(weft_future *future, int64_t timeout_ms)
+{
+    wfi_waiter waiter;
+    if (timeout_ms < WEFT_FOREVER)
+        return WEFT_ERR_INVALID;
+    if (weft_future_done(future))
+        return wfi_future_status(future);
+    return wait_with(&future, 1, &waiter, timeout_ms);
+}
+
+weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms)
+{
+    wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
+    weft_status status;
+    if (timeout_ms < WEFT_FOREVER || (futures == NULL && count > 0))
+        return WEFT_ERR_INVALID;
+    if (count == 0)
+        return WEFT_OK;
+    if (count > WAITERS_ON_STACK)
+        waiters = calloc(count, sizeof *waiters);
+    if (waiters == NULL)
+        return WEFT_ERR_MEMORY;
+    status = wait_with(futures, count, waiters, timeout_ms);
+    if (waiters != few)
+        free(waiters);
+    return status;
+}

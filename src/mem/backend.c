@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backend.c - host memory by mmap; the CUDA kinds are handed to cuda_memory.c where it is built. */
+#include "mem/backend.h"
+
+#include "base/log.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* Maps more than asked and cuts both ends: only a mapping that starts at a huge page can be made of huge pages. */
+static void *map_aligned(size_t size)
+{
+    size_t whole = size + WFI_HUGE_PAGE_BYTES;
+    char *base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    size_t head = (WFI_HUGE_PAGE_BYTES - (uintptr_t)base % WFI_HUGE_PAGE_BYTES) % WFI_HUGE_PAGE_BYTES;
+    if (head > 0)
+        munmap(base, head);
+    if (whole - head > size)
+        munmap(base + head + size, whole - head - size);
+    (void)madvise(base + head, size, MADV_HUGEPAGE); /* a wish: the kernel may have none */
+    return base + head;
+}
+
+static weft_status map_host(size_t size, void **data)
+{
+    void *base;
+    if (size >= WFI_HUGE_PAGE_BYTES) {
+        base = map_aligned(size);
+    } else {
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED)
+            base = NULL;
+    }
+    if (base == NULL)
+        return WEFT_ERR_MEMORY;
+    *data = base;
+    return WEFT_OK;
+}
+
+#ifdef WEFT_HAVE_CUDA
+weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data)
+{
+    return kind == WFI_MEMORY_HOST ? map_host(size, data) : wfi_cuda_map(kind, device, size, data);
+}
+
+void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size)
+{
+    if (kind == WFI_MEMORY_HOST)
+        munmap(data, size);
+    else
+        wfi_cuda_unmap(kind, device, data);
+}
+#else
+weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data)
+{
+    if (kind == WFI_MEMORY_HOST)
+        return map_host(size, data);
+    wfi_log(WEFT_LOG_ERROR, "memory of kind %d (device %d) needs a build with CUDA", (int)kind, device);
+    return WEFT_ERR_UNSUPPORTED;
+}
+
+void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size)
+{
+    (void)kind;
+    (void)device;
+    munmap(data, size);
+}
+#endif
+
+weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
+                             int from_device, const void *from, size_t size)
+{
+    if (size == 0)
+        return WEFT_OK;
+    if (to_kind != WFI_MEMORY_CUDA && from_kind != WFI_MEMORY_CUDA) {
+        memmove(to, from, size);
+        return WEFT_OK;
+    }
+#ifdef WEFT_HAVE_CUDA
+    return wfi_cuda_copy(to_kind == WFI_MEMORY_CUDA ? to_device : -1, to,
+                         from_kind == WFI_MEMORY_CUDA ? from_device : -1, from, size);
+#else
+    (void)to_device;
+    (void)from_device;
+    return WEFT_ERR_UNSUPPORTED;
+#endif
+}

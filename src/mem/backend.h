@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backend.h - where the bytes of each memory kind come from. No pooling here: slab.h does that. */
+#ifndef WFI_MEM_BACKEND_H
+#define WFI_MEM_BACKEND_H
+
+#include "mem/mem.h"
+
+#define WFI_PAGE_BYTES 4096
+#define WFI_HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+/* A fresh mapping of `size` bytes, page-aligned. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM. */
+weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data);
+void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size);
+/* Copies between any two kinds; done when it returns. */
+weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
+                             int from_device, const void *from, size_t size);
+
+#ifdef WEFT_HAVE_CUDA
+weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data);
+void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data);
+weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size);
+#endif
+
+#endif

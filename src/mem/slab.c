@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slab.c - recycled mappings: a fresh mapping for each large message costs more than the message's copy.
+ *
+ * How much idle memory is kept: as much as the program lately had in use at once (it will want it again in the next
+ * iteration), and a little over, for sizes that change. "Lately" is the last one to two windows of requests, so a single
+ * large moment is forgotten. WEFT_SLAB_KEEP_MB sets a plain bound instead.
+ */
+#include "mem/slab.h"
+
+#include "base/env.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "mem/backend.h"
+
+#include <stdlib.h>
+
+#define CLASS_COUNT 192
+#define WINDOW_REQUESTS 2048
+#define KEEP_BYTES_MIN ((size_t)64 << 20)
+
+/*
+ * Locking: `lock` covers everything in the pool and the links of idle slabs. A slab that is handed out belongs to its
+ * taker. Mapping and unmapping, which are slow, happen outside the lock, on slabs that are in no list.
+ */
+static struct slab_pool {
+    wfi_mutex lock;
+    wfi_list classes[CLASS_COUNT]; /* most recently used first: their pages are warm */
+    wfi_list ages;                 /* idle slabs, oldest first */
+    wfi_slab_stats stats;
+    size_t bytes_mapped;
+    size_t window_peak, last_window_peak; /* of bytes_live */
+    unsigned window_requests;
+    int64_t keep_mb; /* -1: by the rule above */
+} pool;
+
+static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
+
+static void pool_init(void)
+{
+    wfi_mutex_init(&pool.lock);
+    for (size_t i = 0; i < CLASS_COUNT; i++)
+        wfi_list_init(&pool.classes[i]);
+    wfi_list_init(&pool.ages);
+    pool.keep_mb = -1;
+    weft_error *error = NULL;
+    if (wfi_env_i64("WEFT_SLAB_KEEP_MB", 0, INT64_MAX >> 20, &pool.keep_mb, &error) != WEFT_OK) {
+        wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error)); /* nobody here to return it to */
+        weft_error_unref(error);
+    }
+}
+
+unsigned wfi_slab_class(size_t size)
+{
+    if (size <= WFI_PAGE_BYTES)
+        return 0;
+    size_t pages = (size - 1) / WFI_PAGE_BYTES; /* the class is the same for (pages, pages + 1] */
+    unsigned top = 63 - (unsigned)__builtin_clzll(pages);
+    if (top < 2)
+        return (unsigned)pages;
+    return top * 4 - 4 + (unsigned)(pages >> (top - 2) & 3);
+}
+
+size_t wfi_slab_class_bytes(unsigned size_class)
+{
+    if (size_class < 4)
+        return (size_t)(size_class + 1) * WFI_PAGE_BYTES;
+    unsigned top = size_class / 4 + 1;
+    size_t steps = 4 + size_class % 4 + 1;
+    return (steps << (top - 2)) * WFI_PAGE_BYTES;
+}
+
+static size_t keep_bound(void)
+{
+    if (pool.keep_mb >= 0)
+        return (size_t)pool.keep_mb << 20;
+    size_t recent = pool.window_peak > pool.last_window_peak ? pool.window_peak : pool.last_window_peak;
+    size_t spare = recent / 8 > KEEP_BYTES_MIN ? recent / 8 : KEEP_BYTES_MIN;
+    return (recent > pool.stats.bytes_live ? recent - pool.stats.bytes_live : 0) + spare;
+}
+
+static void idle_remove(wfi_slab *slab)
+{
+    wfi_assert_held(&pool.lock);
+    wfi_list_remove(&slab->by_class);
+    wfi_list_remove(&slab->by_age);
+    pool.stats.bytes_idle -= slab->size;
+}
+
+/* Moves the oldest idle slabs into `doomed` until at most `keep` bytes are idle. */
+static void doom_idle(size_t keep, wfi_list *doomed)
+{
+    wfi_assert_held(&pool.lock);
+    while (pool.stats.bytes_idle > keep) {
+        wfi_slab *oldest = wfi_container_of(pool.ages.next, wfi_slab, by_age);
+        idle_remove(oldest);
+        pool.bytes_mapped -= oldest->size;
+        wfi_list_push_back(doomed, &oldest->by_age);
+    }
+}
+
+static void unmap_all(wfi_list *doomed)
+{
+    for (wfi_list *link = wfi_list_pop_front(doomed); link != NULL; link = wfi_list_pop_front(doomed)) {
+        wfi_slab *slab = wfi_container_of(link, wfi_slab, by_age);
+        wfi_reg_anchor_fini(&slab->anchor);
+        wfi_backend_unmap(slab->kind, slab->device, slab->data, slab->size);
+        free(slab);
+    }
+}
+
+static void count_live(size_t size)
+{
+    wfi_assert_held(&pool.lock);
+    pool.stats.bytes_live += size;
+    if (pool.stats.bytes_live > pool.window_peak)
+        pool.window_peak = pool.stats.bytes_live;
+    if (++pool.window_requests < WINDOW_REQUESTS)
+        return;
+    pool.window_requests = 0;
+    pool.last_window_peak = pool.window_peak;
+    pool.window_peak = pool.stats.bytes_live;
+}
+
+static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class)
+{
+    wfi_slab *found = NULL;
+    wfi_mutex_lock(&pool.lock);
+    wfi_list *head = &pool.classes[size_class];
+    for (wfi_list *link = head->next; link != head && found == NULL; link = link->next) {
+        wfi_slab *slab = wfi_container_of(link, wfi_slab, by_class);
+        if (slab->kind == kind && slab->device == device)
+            found = slab;
+    }
+    if (found != NULL) {
+        idle_remove(found);
+        pool.stats.reused++;
+        count_live(found->size);
+    }
+    wfi_mutex_unlock(&pool.lock);
+    return found;
+}
+
+static weft_status map_fresh(wfi_slab *slab)
+{
+    weft_status status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
+    if (status == WEFT_ERR_MEMORY) {
+        wfi_slab_trim(0); /* what others left may be enough */
+        status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
+    }
+    if (status != WEFT_OK)
+        return status;
+    wfi_reg_anchor_init(&slab->anchor, slab->data, slab->size);
+    wfi_mutex_lock(&pool.lock);
+    pool.bytes_mapped += slab->size;
+    if (pool.bytes_mapped > pool.stats.bytes_peak)
+        pool.stats.bytes_peak = pool.bytes_mapped;
+    pool.stats.mapped++;
+    count_live(slab->size);
+    wfi_mutex_unlock(&pool.lock);
+    return WEFT_OK;
+}
+
+weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out)
+{
+    pthread_once(&pool_once, pool_init);
+    if (size > (size_t)1 << 56)
+        return WEFT_ERR_MEMORY;
+    unsigned size_class = wfi_slab_class(size);
+    wfi_slab *slab = take_idle(kind, device, size_class);
+    if (slab != NULL) {
+        *out = slab;
+        return WEFT_OK;
+    }
+    slab = calloc(1, sizeof(*slab));
+    if (slab == NULL)
+        return WEFT_ERR_MEMORY;
+    wfi_list_init(&slab->by_class);
+    wfi_list_init(&slab->by_age);
+    slab->kind = kind;
+    slab->device = device;
+    slab->size_class = size_class;
+    slab->size = wfi_slab_class_bytes(size_class);
+    weft_status status = map_fresh(slab);
+    if (status != WEFT_OK) {
+        free(slab);
+        return status;
+    }
+    *out = slab;
+    return WEFT_OK;
+}
+
+void wfi_slab_give(wfi_slab *slab)
+{
+    wfi_list doomed;
+    wfi_list_init(&doomed);
+    wfi_mutex_lock(&pool.lock);
+    pool.stats.bytes_live -= slab->size;
+    pool.stats.bytes_idle += slab->size;
+    wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);
+    wfi_list_push_back(&pool.ages, &slab->by_age);
+    doom_idle(keep_bound(), &doomed);
+    wfi_mutex_unlock(&pool.lock);
+    unmap_all(&doomed);
+}
+
+void wfi_slab_trim(size_t keep_bytes)
+{
+    wfi_list doomed;
+    wfi_list_init(&doomed);
+    pthread_once(&pool_once, pool_init);
+    wfi_mutex_lock(&pool.lock);
+    doom_idle(keep_bytes, &doomed);
+    wfi_mutex_unlock(&pool.lock);
+    unmap_all(&doomed);
+}
+
+void wfi_slab_stats_read(wfi_slab_stats *out)
+{
+    pthread_once(&pool_once, pool_init);
+    wfi_mutex_lock(&pool.lock);
+    *out = pool.stats;
+    wfi_mutex_unlock(&pool.lock);
+}

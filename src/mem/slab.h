@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slab.h - the process's pool of recycled mappings, by size class and kind. */
+#ifndef WFI_MEM_SLAB_H
+#define WFI_MEM_SLAB_H
+
+#include "mem/anchor.h"
+#include "mem/mem.h"
+
+#define WFI_SLAB_BYTES_MIN ((size_t)128 << 10) /* host requests below it are malloc's */
+
+typedef struct wfi_slab {
+    wfi_list by_class, by_age; /* idle only; under the pool's lock */
+    wfi_memory_kind kind;
+    int device;
+    unsigned size_class;
+    size_t size;
+    void *data;
+    wfi_reg_anchor anchor;
+} wfi_slab;
+
+weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out);
+void wfi_slab_give(wfi_slab *slab);
+
+/* Classes: four to each doubling, so at most a fifth is wasted. Exposed for tests. */
+unsigned wfi_slab_class(size_t size);
+size_t wfi_slab_class_bytes(unsigned size_class);
+
+#endif

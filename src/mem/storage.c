@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* storage.c - counted storage, and the read pins on it. */
+#include "mem/storage.h"
+
+#include "base/parker.h"
+#include "mem/backend.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_ALIGNMENT 64
+
+uint64_t wfi_storage_next_id(void)
+{
+    static _Atomic uint64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size)
+{
+    wfi_storage *storage = calloc(1, sizeof(*storage));
+    if (storage == NULL)
+        return NULL;
+    atomic_init(&storage->refs, 1);
+    storage->kind = kind;
+    storage->device = device;
+    storage->size = size;
+    storage->id = wfi_storage_next_id();
+    wfi_mutex_init(&storage->lock);
+    wfi_list_init(&storage->waiters);
+    return storage;
+}
+
+static void storage_dealloc(wfi_storage *storage)
+{
+    wfi_mutex_fini(&storage->lock);
+    free(storage);
+}
+
+static weft_status get_bytes(wfi_storage *storage)
+{
+    if (storage->kind == WFI_MEMORY_HOST && storage->size < WFI_SLAB_BYTES_MIN) {
+        size_t rounded = (storage->size + SMALL_ALIGNMENT) & ~(size_t)(SMALL_ALIGNMENT - 1); /* never 0 */
+        storage->block = storage->data = aligned_alloc(SMALL_ALIGNMENT, rounded);
+        return storage->data != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    }
+    weft_status status = wfi_slab_take(storage->kind, storage->device, storage->size, &storage->slab);
+    if (status == WEFT_OK)
+        storage->data = storage->slab->data;
+    return status;
+}
+
+weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wfi_storage **out)
+{
+    if ((unsigned)kind > WFI_MEMORY_CUDA)
+        return WEFT_ERR_INVALID;
+    wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size);
+    if (storage == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = get_bytes(storage);
+    if (status != WEFT_OK) {
+        storage_dealloc(storage);
+        return status;
+    }
+    wfi_reg_anchor_init(&storage->anchor, storage->data, size);
+    *out = storage;
+    return WEFT_OK;
+}
+
+weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_t size, weft_drop_fn drop, void *arg,
+                             wfi_storage **out)
+{
+    weft_status status = WEFT_ERR_INVALID;
+    if ((unsigned)kind > WFI_MEMORY_CUDA || (data == NULL && size > 0))
+        goto drop;
+    status = WEFT_ERR_MEMORY;
+    wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size);
+    if (storage == NULL)
+        goto drop;
+    storage->data = data;
+    storage->drop = drop;
+    storage->drop_arg = arg;
+    wfi_reg_anchor_init(&storage->anchor, data, size);
+    *out = storage;
+    return WEFT_OK;
+drop:
+    if (drop != NULL)
+        drop(arg);
+    return status;
+}
+
+wfi_storage *wfi_storage_ref(wfi_storage *storage)
+{
+    uint32_t before = atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);
+    assert(before > 0 && before < UINT32_MAX);
+    (void)before;
+    return storage;
+}
+
+void wfi_storage_unref(wfi_storage *storage)
+{
+    if (storage == NULL || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    assert(storage->readers == 0 && wfi_list_empty(&storage->waiters));
+    wfi_reg_anchor_fini(&storage->anchor);
+    if (storage->slab != NULL)
+        wfi_slab_give(storage->slab);
+    free(storage->block);
+    if (storage->drop != NULL)
+        storage->drop(storage->drop_arg);
+    storage_dealloc(storage);
+}
+
+void *wfi_storage_data(const wfi_storage *storage)
+{
+    return storage->data;
+}
+
+size_t wfi_storage_size(const wfi_storage *storage)
+{
+    return storage->size;
+}
+
+wfi_memory_kind wfi_storage_kind(const wfi_storage *storage)
+{
+    return storage->kind;
+}
+
+int wfi_storage_device(const wfi_storage *storage)
+{
+    return storage->device;
+}
+
+uint64_t wfi_storage_id(const wfi_storage *storage)
+{
+    return storage->id;
+}
+
+void wfi_storage_pin_read(wfi_storage *storage)
+{
+    wfi_mutex_lock(&storage->lock);
+    storage->readers++;
+    wfi_mutex_unlock(&storage->lock);
+}
+
+void wfi_storage_unpin_read(wfi_storage *storage)
+{
+    wfi_mutex_lock(&storage->lock);
+    assert(storage->readers > 0);
+    storage->readers--;
+    if (storage->readers == 0) {
+        for (wfi_list *link = storage->waiters.next; link != &storage->waiters; link = link->next)
+            wfi_unpark(wfi_container_of(link, wfi_parker, link));
+    }
+    wfi_mutex_unlock(&storage->lock);
+}
+
+/* Joins the waiters unless nobody reads. */
+static bool unread_or_enlist(wfi_storage *storage, wfi_parker *parker)
+{
+    wfi_mutex_lock(&storage->lock);
+    bool unread = storage->readers == 0;
+    if (!unread)
+        wfi_list_push_back(&storage->waiters, &parker->link);
+    wfi_mutex_unlock(&storage->lock);
+    return unread;
+}
+
+static bool leave_waiters(wfi_storage *storage, wfi_parker *parker)
+{
+    wfi_mutex_lock(&storage->lock);
+    wfi_list_remove(&parker->link);
+    bool unread = storage->readers == 0;
+    wfi_mutex_unlock(&storage->lock);
+    return unread;
+}
+
+bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns)
+{
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    while (!unread_or_enlist(storage, &parker)) {
+        bool woken = wfi_park(&parker, deadline_ns);
+        if (leave_waiters(storage, &parker))
+            return true;
+        if (!woken)
+            return false;
+    }
+    return true;
+}
+
+weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset, size_t size)
+{
+    bool fits = to_offset <= to->size && size <= to->size - to_offset && from_offset <= from->size &&
+                size <= from->size - from_offset;
+    if (!fits)
+        return WEFT_ERR_INVALID;
+    return wfi_backend_copy(to->kind, to->device, (char *)to->data + to_offset, from->kind, from->device,
+                            (const char *)from->data + from_offset, size);
+}
+
+void wfi_storage_wrote(wfi_storage *storage)
+{
+    atomic_fetch_add_explicit(&storage->version, 1, memory_order_relaxed);
+}
+
+uint64_t wfi_storage_version(const wfi_storage *storage)
+{
+    return atomic_load_explicit(&storage->version, memory_order_relaxed);
+}

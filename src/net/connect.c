@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * connect.c - how a peer's lines get their connections, and lose them.
+ *
+ * Attempts are numbered per line (generation). When two cross, the higher number stays; equal numbers, the lower rank's.
+ * A request that is not newer than the connection that is up was overtaken by it and is refused; a newer one means that
+ * the peer lost what we still believe in, and replaces it. Both sides come to the same answer, whatever the order in
+ * which they see things.
+ */
+#include "net/net_internal.h"
+
+static bool line_needed(const wfi_line *line)
+{
+    const wfi_peer *peer = line->peer;
+    if (peer->status || peer->net->closing)
+        return false;
+    return line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
+}
+
+static void line_retry(wfi_line *line)
+{
+    wfi_net *net = line->peer->net;
+    if (line->conn || !line_needed(line))
+        return;
+    uint64_t delay = 0;
+    if (line->failures) {
+        unsigned doublings = line->failures > 10 ? 10 : line->failures - 1;
+        delay = WFI_BACKOFF_FIRST_NS << doublings;
+        delay = delay > WFI_BACKOFF_LAST_NS ? WFI_BACKOFF_LAST_NS : delay;
+    }
+    /* Without memory for a timer, the next message or transfer tries. */
+    (void)wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + delay);
+}
+
+static void line_failed(wfi_line *line, const char *why)
+{
+    line->failures++;
+    wfi_log(WEFT_LOG_DEBUG, "no %s lane to peer %d: %s", line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank,
+            why);
+    if (line->failures >= 2)
+        wfi_peer_suspect(line->peer, why);
+    line_retry(line);
+}
+
+static void line_hello(const wfi_line *line, bool answer, uint32_t generation, wfi_hello *out)
+{
+    const wfi_net *net = line->peer->net;
+    *out = (wfi_hello){.kind = line->kind,
+                       .answer = answer,
+                       .rank = net->rank,
+                       .incarnation = wfi_net_member(net, net->rank)->incarnation,
+                       .generation = generation,
+                       .position = line->kind == WFI_CONTROL ? line->peer->received : 0};
+}
+
+static void line_connect(wfi_line *line)
+{
+    wfi_peer *peer = line->peer;
+    wfi_net *net = peer->net;
+    const wfi_member *member = wfi_net_member(net, peer->rank);
+    wfi_conn *conn = wfi_conn_create(line, true, ++line->generation);
+    if (!conn) {
+        line_failed(line, "out of memory");
+        return;
+    }
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    wfi_hello hello;
+    line_hello(line, false, conn->generation, &hello);
+    size_t size = wfi_hello_write(net, &hello, peer->rank, data);
+    line->conn = conn;
+    weft_status status = net->ops->connect(net->fabric, member->address, member->address_size, data, size,
+                                           (void *)(uintptr_t)conn->id, &conn->lane);
+    if (!status)
+        status = wfi_conn_post_receives(conn);
+    if (!status)
+        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + WFI_CONNECT_LIMIT_NS);
+    if (status) {
+        wfi_conn_close(conn);
+        line_failed(line, weft_status_text(status));
+    }
+}
+
+void wfi_line_want(wfi_line *line)
+{
+    if (!line->conn && !line->timer.heap_index && line_needed(line))
+        line_connect(line);
+}
+
+void wfi_line_broken(wfi_conn *conn)
+{
+    wfi_line *line = conn->line;
+    if (conn->closed)
+        return;
+    if (!conn->up) {
+        wfi_conn_close(conn);
+        line_failed(line, "the connection was refused");
+        return;
+    }
+    wfi_log(WEFT_LOG_DEBUG, "%s lane to peer %d broke", line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank);
+    if (line->kind == WFI_BULK)
+        wfi_works_broken(line->peer);
+    line->lost = true;
+    line->failures = conn->useful ? 0 : line->failures + 1;
+    wfi_conn_close(conn);
+    line_retry(line);
+}
+
+/* A bulk lane that nobody uses any more goes; either side may see that first. */
+static void line_idle(wfi_line *line)
+{
+    wfi_peer *peer = line->peer;
+    wfi_net *net = peer->net;
+    uint64_t until = line->used_ns + WFI_BULK_IDLE_NS;
+    bool idle = wfi_list_empty(&peer->works) && wfi_list_empty(&peer->exposed);
+    if (!idle || until > net->now_ns) {
+        uint64_t next = until > net->now_ns ? until : net->now_ns + WFI_BULK_IDLE_NS;
+        (void)wfi_net_timer_set(net, &line->timer, next);
+        return;
+    }
+    wfi_conn_close(line->conn);
+}
+
+void wfi_line_timer(wfi_timer *timer)
+{
+    wfi_line *line = wfi_container_of(timer, wfi_line, timer);
+    wfi_conn *conn = line->conn;
+    if (!conn) {
+        wfi_line_want(line);
+    } else if (!conn->up) {
+        wfi_conn_close(conn);
+        line_failed(line, "the connection was not answered");
+    } else if (line->kind == WFI_BULK) {
+        line_idle(line);
+    }
+}
+
+static void line_is_up(wfi_line *line)
+{
+    wfi_peer *peer = line->peer;
+    wfi_net *net = peer->net;
+    uint64_t now = wfi_now(net->clock);
+    line->conn->up = true;
+    wfi_net_timer_clear(net, &line->timer);
+    if (line->lost)
+        net->stats.lanes_lost++;
+    line->lost = false;
+    line->used_ns = now;
+    peer->heard_ns = now;
+    if (line->kind == WFI_CONTROL) {
+        wfi_peer_flush(peer);
+        return;
+    }
+    (void)wfi_net_timer_set(net, &line->timer, now + WFI_BULK_IDLE_NS);
+    wfi_works_pump(peer);
+}
+
+/* ---- Events ---------------------------------------------------------------------------------------------------- */
+
+/* Whether the peer's request takes the place of what the line has. */
+static bool request_wins(const wfi_line *line, uint32_t generation)
+{
+    const wfi_conn *conn = line->conn;
+    if (!conn)
+        return true;
+    if (generation != conn->generation)
+        return generation > conn->generation;
+    return conn->ours && !conn->up && line->peer->rank < line->peer->net->rank;
+}
+
+static weft_status take_request(wfi_line *line, wfi_connect_request *request, uint32_t generation)
+{
+    wfi_net *net = line->peer->net;
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    wfi_hello hello;
+    line_hello(line, true, generation, &hello);
+    size_t size = wfi_hello_write(net, &hello, line->peer->rank, data);
+    wfi_conn *conn = wfi_conn_create(line, false, generation);
+    if (!conn) {
+        net->ops->reject(net->fabric, request);
+        return WEFT_ERR_MEMORY;
+    }
+    line->conn = conn;
+    weft_status status =
+        net->ops->accept(net->fabric, request, data, size, (void *)(uintptr_t)conn->id, &conn->lane);
+    if (!status)
+        status = wfi_conn_post_receives(conn);
+    if (!status)
+        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + WFI_CONNECT_LIMIT_NS);
+    if (status)
+        wfi_conn_close(conn);
+    return status;
+}
+
+static bool position_makes_sense(const wfi_peer *peer, const wfi_hello *hello)
+{
+    if (hello->kind == WFI_BULK)
+        return hello->position == 0;
+    return hello->position >= peer->acknowledged && hello->position <= peer->sequence;
+}
+
+static void on_request(wfi_net *net, const wfi_event *event)
+{
+    wfi_hello hello;
+    if (!wfi_hello_read(net, event->data, event->data_size, &hello) || hello.answer) {
+        net->stats.strangers_refused++;
+        wfi_log(WEFT_LOG_WARN, "a connection without proof of the job's key was refused");
+        net->ops->reject(net->fabric, event->request);
+        return;
+    }
+    wfi_peer *peer = &net->peers[hello.rank];
+    wfi_line *line = &peer->lines[hello.kind];
+    if (peer->status || net->closing || !position_makes_sense(peer, &hello) || !request_wins(line, hello.generation)) {
+        net->ops->reject(net->fabric, event->request);
+        return;
+    }
+    if (line->conn) {
+        line->lost = line->lost || line->conn->up;
+        wfi_conn_close(line->conn);
+    }
+    if (hello.generation > line->generation)
+        line->generation = hello.generation;
+    if (hello.kind == WFI_CONTROL)
+        wfi_peer_acknowledge(peer, hello.position);
+    if (take_request(line, event->request, hello.generation))
+        line_failed(line, "a connection could not be taken");
+}
+
+static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
+{
+    wfi_line *line = conn->line;
+    wfi_peer *peer = line->peer;
+    if (conn->ours) {
+        wfi_hello hello;
+        bool right = wfi_hello_read(net, event->data, event->data_size, &hello) && hello.answer &&
+                     hello.rank == peer->rank && hello.kind == line->kind && hello.generation == conn->generation;
+        if (!right || !position_makes_sense(peer, &hello)) {
+            net->stats.strangers_refused++;
+            wfi_conn_close(conn);
+            line_failed(line, "the one who answered could not prove the job's key");
+            return;
+        }
+        if (hello.kind == WFI_CONTROL)
+            wfi_peer_acknowledge(peer, hello.position);
+    }
+    line_is_up(line);
+}
+
+void wfi_net_event(wfi_net *net, const wfi_event *event)
+{
+    wfi_assert_held(&net->lock);
+    if (event->kind == WFI_EVENT_REQUEST) {
+        on_request(net, event);
+        return;
+    }
+    wfi_conn *conn = wfi_map_get(&net->conns, (uint64_t)(uintptr_t)event->lane_user);
+    if (!conn)
+        return;
+    if (event->kind == WFI_EVENT_CONNECTED)
+        on_connected(net, conn, event);
+    else
+        wfi_line_broken(conn);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* connection.c - a connection and what is under way on it: made, given receives, closed, freed with its last operation. */
+#include "net/net_internal.h"
+
+#include <stdlib.h>
+
+static void conn_free(wfi_conn *conn)
+{
+    wfi_net *net = conn->net;
+    if (conn->receive_region)
+        net->ops->region_close(net->fabric, conn->receive_region);
+    free(conn->receive_data);
+    free(conn->receives);
+    free(conn);
+}
+
+static weft_status make_receives(wfi_conn *conn)
+{
+    wfi_net *net = conn->net;
+    size_t bytes = (size_t)WFI_RECEIVE_DEPTH * WFI_FRAME_BYTES;
+    conn->receives = calloc(WFI_RECEIVE_DEPTH, sizeof(*conn->receives));
+    conn->receive_data = malloc(bytes);
+    if (!conn->receives || !conn->receive_data)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < WFI_RECEIVE_DEPTH; i++) {
+        conn->receives[i].flight.conn = conn;
+        conn->receives[i].flight.kind = WFI_FLIGHT_RECEIVE;
+        conn->receives[i].data = conn->receive_data + i * WFI_FRAME_BYTES;
+    }
+    if (!net->limits->needs_local_regions)
+        return WEFT_OK;
+    return net->ops->region_open(net->fabric, conn->receive_data, bytes, WFI_LOCAL, &conn->receive_region);
+}
+
+wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
+{
+    wfi_net *net = line->peer->net;
+    wfi_conn *conn = calloc(1, sizeof(*conn));
+    if (!conn)
+        return NULL;
+    conn->net = net;
+    conn->line = line;
+    conn->ours = ours;
+    conn->generation = generation;
+    wfi_list_init(&conn->flights);
+    if (line->kind == WFI_CONTROL && make_receives(conn))
+        goto free_conn;
+    conn->id = ++net->next_id;
+    if (wfi_map_put(&net->conns, conn->id, conn))
+        goto free_conn;
+    return conn;
+free_conn:
+    conn_free(conn);
+    return NULL;
+}
+
+weft_status wfi_conn_post_receives(wfi_conn *conn)
+{
+    wfi_net *net = conn->net;
+    for (size_t i = 0; conn->receives && i < WFI_RECEIVE_DEPTH; i++) {
+        wfi_rx *rx = &conn->receives[i];
+        weft_status status =
+            net->ops->post_recv(conn->lane, &rx->flight.op, rx->data, WFI_FRAME_BYTES, conn->receive_region);
+        if (status)
+            return status;
+        conn->outstanding++;
+    }
+    return WEFT_OK;
+}
+
+/* What was under way goes back to its owners; the operations themselves are still to be reported. */
+static void detach_flights(wfi_conn *conn)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&conn->flights))) {
+        wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
+        if (flight->kind == WFI_FLIGHT_CHUNK)
+            wfi_chunk_detach(wfi_container_of(flight, wfi_chunk, flight));
+    }
+}
+
+void wfi_conn_close(wfi_conn *conn)
+{
+    wfi_net *net = conn->net;
+    wfi_assert_held(&net->lock);
+    if (conn->closed)
+        return;
+    wfi_line *line = conn->line;
+    conn->closed = true;
+    conn->up = false;
+    (void)wfi_map_take(&net->conns, conn->id);
+    if (line->conn == conn) {
+        line->conn = NULL;
+        wfi_net_timer_clear(net, &line->timer);
+    }
+    if (conn->lane)
+        net->ops->lane_close(conn->lane);
+    conn->lane = NULL;
+    detach_flights(conn);
+    if (line->kind == WFI_CONTROL && !line->conn) {
+        line->peer->resend = line->peer->sent.next;
+        wfi_peer_release(line->peer);
+    }
+    if (conn->outstanding)
+        net->zombies++;
+    else
+        conn_free(conn);
+}
+
+void wfi_conn_reported(wfi_conn *conn)
+{
+    conn->outstanding--;
+    if (!conn->closed || conn->outstanding)
+        return;
+    conn->net->zombies--;
+    conn_free(conn);
+}

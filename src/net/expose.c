@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * expose.c - ranges of ours that a peer may read or write for a while.
+ *
+ * Where registering is cheap (tcp), each exposure has a region and so a random key of its own, which ends with it. Where it
+ * is dear (verbs), the storage's cached region serves: its key outlives the exposure, and only the closed lane ends access.
+ */
+#include "net/net_internal.h"
+
+#include <stdlib.h>
+
+static weft_status cache_open(void *domain, void *data, size_t size, void **region)
+{
+    wfi_net *net = domain;
+    return net->ops->region_open(net->fabric, data, size, WFI_REMOTE_READ | WFI_REMOTE_WRITE | WFI_LOCAL,
+                                 (wfi_region **)region);
+}
+
+static void cache_close(void *domain, void *region)
+{
+    wfi_net *net = domain;
+    net->ops->region_close(net->fabric, region);
+}
+
+weft_status wfi_cache_create(wfi_net *net)
+{
+    static const wfi_reg_ops ops = {.open = cache_open, .close = cache_close};
+    if (net->limits->keys_per_transfer && !net->limits->needs_local_regions)
+        return WEFT_OK;
+    return wfi_reg_cache_create(&ops, net, 256, &net->cache);
+}
+
+void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status)
+{
+    void *region = NULL;
+    *status = wfi_reg_cache_get(net->cache, storage, &region);
+    return region;
+}
+
+void wfi_local_region_put(wfi_net *net, wfi_storage *storage)
+{
+    wfi_reg_cache_put(net->cache, storage);
+}
+
+/* ---- Exposures ------------------------------------------------------------------------------------------------- */
+
+static void drop_storage(wfi_task *task)
+{
+    wfi_exposed *exposed = wfi_container_of(task, wfi_exposed, task);
+    wfi_storage_unref(exposed->storage);
+    free(exposed);
+}
+
+static void close_region(wfi_net *net, wfi_exposed *exposed)
+{
+    if (exposed->cached)
+        wfi_reg_cache_put(net->cache, exposed->storage);
+    else if (exposed->region)
+        net->ops->region_close(net->fabric, exposed->region);
+    exposed->region = NULL;
+    exposed->cached = false;
+    if (exposed->pinned)
+        wfi_storage_unpin_read(exposed->storage);
+    exposed->pinned = false;
+}
+
+static weft_status open_region(wfi_net *net, wfi_exposed *exposed, void *data, size_t size, unsigned access,
+                               uint64_t *address)
+{
+    if (net->limits->keys_per_transfer) {
+        weft_status status = net->ops->region_open(net->fabric, data, size, access, &exposed->region);
+        if (!status)
+            *address = exposed->region->base;
+        return status;
+    }
+    void *region = NULL;
+    weft_status status = wfi_reg_cache_get(net->cache, exposed->storage, &region);
+    if (status)
+        return status;
+    exposed->region = region;
+    exposed->cached = true;
+    *address = exposed->region->base + (uint64_t)((char *)data - (char *)wfi_storage_data(exposed->storage));
+    return WEFT_OK;
+}
+
+weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
+                           wfi_exposure *out)
+{
+    wfi_assert_held(&net->lock);
+    if (net->closing)
+        return WEFT_ERR_CLOSED;
+    if (peer->status)
+        return peer->status;
+    wfi_exposed *exposed = calloc(1, sizeof(*exposed));
+    if (!exposed)
+        return WEFT_ERR_MEMORY;
+    exposed->storage = storage;
+    exposed->task.run = drop_storage;
+    uint64_t address = 0;
+    weft_status status = size ? open_region(net, exposed, data, size, access, &address) : WEFT_OK;
+    if (status) {
+        free(exposed);
+        return status;
+    }
+    (void)wfi_storage_ref(storage);
+    exposed->pinned = access & WFI_REMOTE_READ;
+    if (exposed->pinned)
+        wfi_storage_pin_read(storage);
+    wfi_list_push_back(&peer->exposed, &exposed->link);
+    *out = (wfi_exposure){.address = address,
+                          .key = exposed->region ? exposed->region->key : 0,
+                          .size = size,
+                          .region = exposed,
+                          .storage = storage};
+    return WEFT_OK;
+}
+
+void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet)
+{
+    wfi_assert_held(&net->lock);
+    wfi_line *bulk = &peer->lines[WFI_BULK];
+    /* The lane first: on tcp, closing a region does not stop a write that is under way; closing the lane does. */
+    if (!quiet && bulk->conn)
+        wfi_conn_close(bulk->conn);
+    for (size_t i = 0; i < count; i++) {
+        wfi_exposed *exposed = exposures[i].region;
+        if (!exposed)
+            continue;
+        exposures[i].region = NULL;
+        close_region(net, exposed);
+        wfi_list_remove(&exposed->link);
+        wfi_net_defer(net, &exposed->task, WFI_DEFER_RELEASE);
+    }
+    bulk->used_ns = net->now_ns;
+    wfi_line_want(bulk);
+}
+
+void wfi_exposed_end_all(wfi_peer *peer)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&peer->exposed)))
+        close_region(peer->net, wfi_container_of(node, wfi_exposed, link));
+}

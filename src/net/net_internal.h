@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net_internal.h - what the files of src/net share: the net, its peers, lines, connections and operations.
+ *
+ * LOCKING. wfi_net.lock guards every field here that does not say otherwise. Fields marked (atomic) are read or written
+ * without it, for the reasons given where they stand; fields marked (constant) are written only while opening.
+ *
+ * OBJECTS. A peer has two lines, control and bulk. A line is what lasts; a connection (wfi_conn) is what carries it for a
+ * while. A connection lives until the fabric has reported its last operation, so a closed one may outlast its line's
+ * next. An operation (wfi_flight) belongs to its connection from the moment the fabric accepted it until it is reported.
+ *
+ * CALLS OUT. No function of net calls the owner of a message or a transfer from the middle of its work: what is done goes
+ * to a list, and wfi_net_settle (before the lock is let go) makes the calls. Upcalls for arriving messages are the
+ * exception: they come from the receiving function, which looks at its connection again afterwards.
+ */
+#ifndef WFI_NET_INTERNAL_H
+#define WFI_NET_INTERNAL_H
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/parker.h"
+#include "fabric.h"
+#include "net/net.h"
+
+#include <sodium.h>
+
+#define WFI_RECEIVE_DEPTH 8      /* frames posted on a control lane */
+#define WFI_CREDIT_RESERVE 2     /* of them: one for urgent messages, one for a bare acknowledgement */
+#define WFI_ACK_AFTER_FRAMES 4   /* half of the window: acknowledge at once */
+#define WFI_ACK_DELAY_NS 1000000 /* else this long after the first frame that nothing answered */
+#define WFI_BULK_WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
+#define WFI_BULK_WINDOW_CHUNKS 64
+#define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000)
+#define WFI_BACKOFF_FIRST_NS UINT64_C(2000000)
+#define WFI_BACKOFF_LAST_NS UINT64_C(500000000)
+#define WFI_BULK_IDLE_NS UINT64_C(5000000000)
+#define WFI_REFUSALS_MAX 3    /* broken lanes in a row without progress, until a transfer is at fault */
+#define WFI_NONSENSE_MAX 3    /* lanes closed for nonsense, until the store is told */
+#define WFI_SPARE_FRAMES 64   /* kept for reuse; each about 4 KiB */
+#define WFI_BATCH 32          /* completions read at once */
+#define WFI_REFERENCE_MIN 257 /* bytes from which a part goes by reference instead of into the frame's buffer */
+
+typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 } wfi_lane_kind;
+typedef struct wfi_conn wfi_conn;
+
+/* ---- Operations ------------------------------------------------------------------------------------------------ */
+
+typedef enum wfi_flight_kind { WFI_FLIGHT_RECEIVE, WFI_FLIGHT_FRAME, WFI_FLIGHT_CHUNK } wfi_flight_kind;
+
+typedef struct wfi_flight {
+    wfi_op op;
+    wfi_list link; /* frames and chunks: in wfi_conn.flights; or the net's spares */
+    wfi_conn *conn;
+    wfi_flight_kind kind;
+} wfi_flight;
+
+typedef struct wfi_rx {
+    wfi_flight flight;
+    uint8_t *data;
+} wfi_rx;
+
+typedef struct wfi_tx {
+    wfi_flight flight;
+    wfi_region *region; /* of data, where the fabric wants one */
+    uint64_t first;     /* sequence of its first message */
+    unsigned count;     /* messages; 0: a bare acknowledgement */
+    uint8_t data[WFI_FRAME_BYTES];
+} wfi_tx;
+
+/* A transfer while net has it. */
+typedef struct wfi_work {
+    wfi_list link; /* in wfi_peer.works, taking turns; then in wfi_net.finished */
+    wfi_transfer *owner;
+    wfi_peer *peer;
+    void **regions;       /* per segment, where the fabric wants local ones; else NULL */
+    uint64_t *first;      /* per segment the number of its first chunk; one more entry: the count of chunks */
+    uint64_t *taken;      /* bitmap: under way or done */
+    uint64_t next;        /* no chunk below it is free */
+    uint64_t done;        /* chunks done */
+    size_t under_way;     /* chunks */
+    unsigned refusals;    /* lanes that broke under it without progress */
+    bool proven;          /* made progress since the last break */
+    bool ending;          /* takes no more chunks; ends with status when none is under way */
+    weft_status status;
+} wfi_work;
+
+typedef struct wfi_chunk {
+    wfi_flight flight;
+    wfi_work *work; /* NULL once the lane closed under it */
+    uint64_t index;
+    size_t size;
+} wfi_chunk;
+
+/* ---- Connections and peers ------------------------------------------------------------------------------------- */
+
+typedef struct wfi_line {
+    wfi_peer *peer;
+    wfi_lane_kind kind;
+    wfi_conn *conn;      /* connecting or up; NULL */
+    uint32_t generation; /* highest number of any attempt, ours or accepted: orders attempts that cross */
+    unsigned failures;   /* connections in a row that carried nothing */
+    bool lost;           /* broke, and was not up again since */
+    uint64_t used_ns;    /* bulk: when something last moved */
+    wfi_timer timer;     /* connecting: its limit; down: the next attempt; bulk and up: the idle check */
+} wfi_line;
+
+struct wfi_conn {
+    uint64_t id; /* what the fabric knows it by: events may come late, pointers would dangle */
+    wfi_net *net;
+    wfi_line *line;
+    wfi_lane *lane; /* NULL once closed */
+    uint32_t generation;
+    bool ours; /* we asked for it */
+    bool up, useful, closed;
+    uint32_t frames_sent, frames_returned;  /* returned: consumed by the peer, as it told us */
+    uint32_t frames_consumed, frames_told;  /* by us, and what of it the peer knows */
+    size_t outstanding;                     /* operations that the fabric has still to report */
+    size_t chunk_bytes, chunk_count;        /* under way; bulk only */
+    wfi_list flights;                       /* frames or chunks, oldest first */
+    wfi_rx *receives;                       /* WFI_RECEIVE_DEPTH; control only */
+    uint8_t *receive_data;
+    wfi_region *receive_region;
+};
+
+struct wfi_peer {
+    wfi_net *net;
+    int rank;
+    weft_status status;
+    weft_status verdict; /* told while we were still opening */
+    void *slot;
+    wfi_line lines[WFI_LANE_KINDS];
+    uint8_t key_out[crypto_shorthash_KEYBYTES], key_in[crypto_shorthash_KEYBYTES];
+
+    /* Sending. Sequences are given when a message first leaves. */
+    wfi_list urgent, queued; /* wfi_message.link */
+    wfi_list sent;           /* not acknowledged, by sequence */
+    wfi_list *resend;        /* in `sent`: what must leave again first; &sent: nothing */
+    uint64_t sequence;       /* of the last message that left */
+    uint64_t acknowledged;
+    size_t queued_bytes;
+    uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
+    wfi_timer silence;
+
+    /* Receiving. */
+    uint64_t received;
+    uint64_t heard_ns;
+    bool owes_ack; /* a frame with messages came and nothing has told the peer */
+    wfi_timer ack;
+    unsigned nonsense;
+
+    /* Bulk. */
+    wfi_list works;
+    wfi_list exposed; /* wfi_exposed.link */
+    bool careful;     /* after a break: one transfer at a time, to find the culprit */
+};
+
+typedef struct wfi_exposed {
+    wfi_list link;
+    wfi_region *region; /* NULL: empty, cached, or closed with the peer */
+    bool cached;        /* the region is the cache's */
+    bool pinned;
+    wfi_storage *storage;
+    wfi_task task; /* drops the reference outside the lock */
+} wfi_exposed;
+
+/* ---- The progress token ---------------------------------------------------------------------------------------- */
+
+typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
+/* The two that may sleep with the token have a state each, so that one who was robbed of it can tell. */
+enum { WFI_TOKEN_FREE, WFI_TOKEN_AWAKE, WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP };
+enum { WFI_BED_POLLER, WFI_BED_LEADER, WFI_BEDS };
+
+typedef struct wfi_spin {
+    _Atomic uint64_t limit_ns; /* spin so long after the last event */
+    _Atomic uint64_t slept_ns; /* when it last gave up; 0: it did not */
+} wfi_spin;
+
+typedef struct wfi_token { /* all atomic; see token.c */
+    _Atomic int state;
+    _Atomic uint32_t uses;         /* taken so often by others than the poller */
+    _Atomic int wanted;            /* waiting threads that ask for it */
+    atomic_bool leader_wants;      /* a worker asks the poller for it */
+    atomic_bool leader_in;         /* a worker is in the idle hook */
+    atomic_bool nudged;            /* the leader should look at its queue */
+    atomic_bool poller_blocked;    /* the poller waits to be told, instead of looking now and then */
+    atomic_bool in_bed[WFI_BEDS];  /* in poll(2), with the token or robbed of it */
+    int bed_fds[WFI_BEDS];         /* (constant) an eventfd each, to end that */
+    wfi_spin spin[WFI_ROLES];
+    uint64_t spin_max_ns; /* (constant) 0 on one core */
+} wfi_token;
+
+/* ---- The net --------------------------------------------------------------------------------------------------- */
+
+struct wfi_net {
+    wfi_mutex lock;
+    const wfi_clock *clock;         /* (constant) */
+    wfi_fabric *fabric;             /* (constant) */
+    const wfi_fabric_ops *ops;      /* (constant) */
+    const wfi_fabric_limits *limits; /* (constant) */
+    wfi_rendezvous *rendezvous;     /* (constant) once `open` */
+    wfi_executor *executor;         /* (constant) */
+    wfi_upcalls upcalls;            /* (constant) */
+    void *arg;                      /* (constant) */
+    wfi_reg_cache *cache;           /* (constant) NULL on fabrics whose keys live for one transfer */
+    wfi_fibers *fibers;             /* (constant) in the simulation */
+    int rank, world_size;           /* (constant) */
+    bool no_threads;                /* (constant) */
+    int64_t death_timeout_ms;       /* (constant) */
+    size_t queue_limit_bytes;       /* (constant) */
+
+    bool open;      /* the table is here; upcalls may go up */
+    bool closing;   /* nothing new */
+    weft_status gone; /* why we are out ourselves; WEFT_OK */
+    weft_status verdict; /* about ourselves, told while opening */
+    bool terminated_early;
+    wfi_peer *peers; /* by rank; (constant) */
+    wfi_map conns;   /* by id */
+    uint64_t next_id;
+    size_t zombies; /* closed connections with operations still to be reported */
+    uint64_t now_ns; /* of the present round: for what need not be exact */
+    wfi_list spare_frames, spare_chunks;
+    size_t spare_frame_count;
+    wfi_list done_messages; /* status in wfi_message.net.state */
+    wfi_list finished;      /* wfi_work: done is due */
+    wfi_list deferred[3];   /* wfi_task, by wfi_defer_kind */
+    weft_stats stats;
+
+    wfi_timer **heap; /* from 1 */
+    size_t heap_count, heap_capacity;
+    _Atomic uint64_t next_deadline_ns; /* (atomic) of the heap's top: lets a spinning holder look without the lock */
+    uint64_t sleep_until_ns;           /* what the sleeping holder knows of timers */
+    atomic_bool stuck;                 /* (atomic) a post was refused for want of room: try after the next round */
+
+    wfi_token token;
+    wfi_driver driver;
+    int events_fd;     /* ends the event thread's */
+    atomic_bool stop;  /* (atomic) threads end */
+    pthread_t poller, events;
+    bool poller_started, events_started;
+    wfi_parker poller_parker;
+    atomic_bool poller_parked; /* (atomic) the parker is initialised */
+    wfi_parker *closer;        /* simulation: who waits for the poller's end */
+    bool fiber_ended;
+    _Atomic(pthread_t) inline_thread; /* (atomic) runs an inline handler now, if inline_busy */
+    _Atomic(wfi_fiber *) inline_fiber;
+    atomic_bool inline_busy;
+};
+
+/* defer.c */
+void wfi_net_settle(wfi_net *net);                           /* [locked] calls what is due to be called */
+wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role);    /* a leader gets the first task to run itself */
+bool wfi_net_is_inline(wfi_net *net);                        /* are we inside an inline handler? */
+
+/* peer.c; all [locked] */
+weft_status wfi_peers_create(wfi_net *net);
+void wfi_peers_destroy(wfi_net *net);
+void wfi_peer_fail(wfi_peer *peer, weft_status why); /* closes lanes, fails what is outstanding */
+void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position);
+void wfi_peer_release(wfi_peer *peer); /* messages that are acknowledged and that no operation reads */
+void wfi_peer_nonsense(wfi_conn *conn, const char *what);
+void wfi_peer_suspect(wfi_peer *peer, const char *why);
+
+/* connection.c; all [locked] */
+wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation);
+void wfi_conn_close(wfi_conn *conn); /* nothing of it touches memory any more; freed with its last operation */
+void wfi_conn_reported(wfi_conn *conn);
+weft_status wfi_conn_post_receives(wfi_conn *conn);
+
+/* connect.c; all [locked] */
+void wfi_line_want(wfi_line *line);   /* there is something to do: connect if nothing is under way */
+void wfi_line_broken(wfi_conn *conn); /* close it, and try again if there is need */
+void wfi_line_timer(wfi_timer *timer);
+void wfi_net_event(wfi_net *net, const wfi_event *event);
+
+/* hello.c: the private data of a connection */
+typedef struct wfi_hello {
+    wfi_lane_kind kind;
+    bool answer;
+    int rank;
+    uint32_t incarnation, generation;
+    uint64_t position;
+} wfi_hello;
+void wfi_peer_keys(wfi_peer *peer);
+size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, int to, uint8_t out[WFI_CONNECT_DATA_MAX]);
+bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, wfi_hello *out);
+
+/* frame.c */
+#define WFI_FRAME_HEAD 40
+#define WFI_MESSAGE_HEAD 4
+typedef struct wfi_frame {
+    unsigned count;
+    uint32_t incarnation, consumed, size;
+    uint64_t first, ack;
+} wfi_frame;
+void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out);
+bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out);
+void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size);
+/* The message at *at; false if it runs over. Moves *at. */
+bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type, const uint8_t **bytes, size_t *length);
+
+/* send.c; all [locked] */
+void wfi_peer_flush(wfi_peer *peer);
+void wfi_peer_send_ack(wfi_peer *peer);
+bool wfi_peer_has_to_send(const wfi_peer *peer);
+void wfi_peer_silence(wfi_timer *timer);
+void wfi_frame_sent(wfi_tx *tx, weft_status status);
+void wfi_tx_recycle(wfi_net *net, wfi_tx *tx);
+
+/* receive.c; all [locked] */
+void wfi_frame_received(wfi_rx *rx, const wfi_completion *completion);
+void wfi_peer_ack_due(wfi_timer *timer);
+
+/* transfer.c; all [locked] */
+void wfi_works_pump(wfi_peer *peer);
+void wfi_chunk_reported(wfi_chunk *chunk, const wfi_completion *completion);
+void wfi_chunk_detach(wfi_chunk *chunk); /* its lane closed */
+void wfi_works_broken(wfi_peer *peer);   /* the lane broke under those that have chunks under way; before the close */
+void wfi_works_fail(wfi_peer *peer, weft_status why);
+void wfi_work_destroy(wfi_work *work);
+
+/* expose.c */
+weft_status wfi_cache_create(wfi_net *net);
+void wfi_exposed_end_all(wfi_peer *peer); /* [locked] closes the regions; the records stay with their owners */
+void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status);
+void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
+
+/* timer.c; [locked] */
+size_t wfi_timers_fire(wfi_net *net);
+
+/* progress.c */
+size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine); /* token held, lock not */
+size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd);
+void wfi_net_wake(wfi_net *net); /* whoever sleeps over the completions and timers */
+
+/* token.c */
+bool wfi_token_take(wfi_net *net, wfi_role role);
+bool wfi_token_ask(wfi_net *net, wfi_role role); /* takes it from a sleeper, or asks a spinning holder for a moment */
+void wfi_token_release(wfi_net *net, wfi_role role);
+/* Progresses until it should give the token up, and does; a leader's task comes back. */
+wfi_task *wfi_token_hold(wfi_net *net, wfi_role role);
+/* Sleeps with the token; false if somebody took it meanwhile. */
+bool wfi_token_sleep(wfi_net *net, int bed, int fd_extra, uint64_t until_ns);
+
+/* spin.c */
+void wfi_spin_init(wfi_net *net);
+uint64_t wfi_spin_limit(wfi_net *net, wfi_role role);
+void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
+void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns);
+
+/* drive.c */
+bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
+
+/* threads.c */
+weft_status wfi_threads_start(wfi_net *net);
+void wfi_threads_stop(wfi_net *net);
+void wfi_poller_tell(wfi_net *net); /* somebody has to see to things */
+void wfi_fiber_ready(void *arg);    /* wfi_fabric_options.ready */
+
+/* member.c */
+const wfi_rendezvous_events *wfi_member_events(void);
+void wfi_member_catch_up(wfi_net *net); /* [locked] what was told while opening */
+
+static inline wfi_conn *wfi_line_up(const wfi_line *line)
+{
+    return line->conn && line->conn->up ? line->conn : NULL;
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peer.c - the table of peers, what of a peer is acknowledged, and its end. */
+#include "net/net_internal.h"
+
+#include <stdlib.h>
+
+static void line_init(wfi_peer *peer, wfi_lane_kind kind)
+{
+    wfi_line *line = &peer->lines[kind];
+    line->peer = peer;
+    line->kind = kind;
+    line->timer.fire = wfi_line_timer;
+}
+
+static void peer_init(wfi_net *net, wfi_peer *peer, int rank)
+{
+    peer->net = net;
+    peer->rank = rank;
+    line_init(peer, WFI_CONTROL);
+    line_init(peer, WFI_BULK);
+    wfi_list_init(&peer->urgent);
+    wfi_list_init(&peer->queued);
+    wfi_list_init(&peer->sent);
+    peer->resend = &peer->sent;
+    wfi_list_init(&peer->works);
+    wfi_list_init(&peer->exposed);
+    peer->ack.fire = wfi_peer_ack_due;
+    peer->silence.fire = wfi_peer_silence;
+}
+
+weft_status wfi_peers_create(wfi_net *net)
+{
+    net->peers = calloc((size_t)net->world_size, sizeof(*net->peers));
+    if (!net->peers)
+        return WEFT_ERR_MEMORY;
+    for (int rank = 0; rank < net->world_size; rank++)
+        peer_init(net, &net->peers[rank], rank);
+    return WEFT_OK;
+}
+
+void wfi_peers_destroy(wfi_net *net)
+{
+    free(net->peers);
+    net->peers = NULL;
+}
+
+wfi_peer *wfi_net_peer(wfi_net *net, int rank)
+{
+    wfi_assert_held(&net->lock);
+    return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : &net->peers[rank];
+}
+
+int wfi_peer_rank(const wfi_peer *peer)
+{
+    return peer->rank;
+}
+
+weft_status wfi_peer_status(const wfi_peer *peer)
+{
+    return peer->status;
+}
+
+void **wfi_peer_slot(wfi_peer *peer)
+{
+    return &peer->slot;
+}
+
+/* ---- Acknowledgement ------------------------------------------------------------------------------------------- */
+
+static void finish_message(wfi_net *net, wfi_message *message, weft_status status)
+{
+    wfi_list_remove(&message->link);
+    message->net.state = status;
+    wfi_list_push_back(&net->done_messages, &message->link);
+}
+
+/* The last sequence that no frame under way reads any more. */
+static uint64_t unread_up_to(const wfi_peer *peer)
+{
+    const wfi_conn *conn = peer->lines[WFI_CONTROL].conn;
+    for (wfi_list *node = conn ? conn->flights.next : NULL; node && node != &conn->flights; node = node->next) {
+        const wfi_tx *tx = wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_tx, flight);
+        if (tx->count)
+            return tx->first - 1;
+    }
+    return UINT64_MAX;
+}
+
+void wfi_peer_release(wfi_peer *peer)
+{
+    uint64_t unread = unread_up_to(peer);
+    uint64_t limit = peer->acknowledged < unread ? peer->acknowledged : unread;
+    while (!wfi_list_empty(&peer->sent)) {
+        wfi_message *message = wfi_container_of(peer->sent.next, wfi_message, link);
+        if (message->net.sequence > limit)
+            break;
+        if (peer->resend == &message->link)
+            peer->resend = message->link.next;
+        finish_message(peer->net, message, WEFT_OK);
+    }
+}
+
+void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position)
+{
+    if (position > peer->acknowledged)
+        peer->acknowledged = position;
+    wfi_peer_release(peer);
+}
+
+/* ---- Trouble and end ------------------------------------------------------------------------------------------- */
+
+void wfi_peer_suspect(wfi_peer *peer, const char *why)
+{
+    wfi_net *net = peer->net;
+    if (!peer->status && net->open && !net->closing)
+        wfi_rendezvous_suspect(net->rendezvous, peer->rank, wfi_net_member(net, peer->rank)->incarnation, why);
+}
+
+void wfi_peer_nonsense(wfi_conn *conn, const char *what)
+{
+    wfi_peer *peer = conn->line->peer;
+    peer->net->stats.strangers_refused++;
+    wfi_log(WEFT_LOG_WARN, "peer %d: %s; its lane is closed", peer->rank, what);
+    if (++peer->nonsense >= WFI_NONSENSE_MAX)
+        wfi_peer_suspect(peer, what);
+    wfi_line_broken(conn);
+}
+
+static void fail_all(wfi_peer *peer, wfi_list *messages, weft_status why)
+{
+    while (!wfi_list_empty(messages))
+        finish_message(peer->net, wfi_container_of(messages->next, wfi_message, link), why);
+}
+
+void wfi_peer_fail(wfi_peer *peer, weft_status why)
+{
+    wfi_net *net = peer->net;
+    wfi_assert_held(&net->lock);
+    if (!peer->status)
+        peer->status = why;
+    for (int kind = 0; kind < WFI_LANE_KINDS; kind++) {
+        wfi_line *line = &peer->lines[kind];
+        if (line->conn)
+            wfi_conn_close(line->conn);
+        wfi_net_timer_clear(net, &line->timer);
+    }
+    wfi_net_timer_clear(net, &peer->ack);
+    wfi_net_timer_clear(net, &peer->silence);
+    peer->owes_ack = false;
+    fail_all(peer, &peer->sent, why);
+    fail_all(peer, &peer->urgent, why);
+    fail_all(peer, &peer->queued, why);
+    peer->resend = &peer->sent;
+    peer->queued_bytes = 0;
+    wfi_works_fail(peer, why);
+    wfi_exposed_end_all(peer);
+}

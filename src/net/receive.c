@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* receive.c - frames that arrived: checked whole, then their messages handed up once each, in order. */
+#include "net/net_internal.h"
+
+/* Walks the messages without handing them up: a frame that is malformed changes nothing. */
+static bool well_formed(const wfi_frame *frame, const uint8_t *data, size_t size)
+{
+    size_t at = WFI_FRAME_HEAD, length;
+    const uint8_t *bytes;
+    uint8_t type;
+    for (unsigned i = 0; i < frame->count; i++) {
+        if (!wfi_frame_next(data, size, &at, &type, &bytes, &length))
+            return false;
+    }
+    return at == size;
+}
+
+/* What is wrong with a frame; NULL if nothing. */
+static const char *objection(const wfi_conn *conn, const wfi_frame *frame)
+{
+    const wfi_peer *peer = conn->line->peer;
+    if (frame->incarnation != wfi_net_member(conn->net, peer->rank)->incarnation)
+        return "a frame of another incarnation";
+    if ((uint32_t)(frame->consumed - conn->frames_returned) > (uint32_t)(conn->frames_sent - conn->frames_returned))
+        return "a frame that returns credits we never used";
+    if (frame->ack > peer->sequence)
+        return "a frame that acknowledges what was never sent";
+    if (frame->count && (frame->first == 0 || frame->first > peer->received + 1))
+        return "a frame out of order";
+    return NULL;
+}
+
+static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data, size_t size)
+{
+    wfi_net *net = conn->net;
+    wfi_peer *peer = conn->line->peer;
+    size_t at = WFI_FRAME_HEAD, length;
+    const uint8_t *bytes;
+    uint8_t type;
+    for (unsigned i = 0; i < frame->count && !conn->closed; i++) {
+        if (!wfi_frame_next(data, size, &at, &type, &bytes, &length))
+            return;
+        if (frame->first + i <= peer->received)
+            continue; /* sent again, and we had it */
+        peer->received = frame->first + i;
+        net->stats.bytes_received += length;
+        net->upcalls.message(net->arg, peer, type, bytes, length);
+    }
+}
+
+static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
+{
+    wfi_peer *peer = conn->line->peer;
+    wfi_frame frame;
+    if (!wfi_frame_read(data, size, peer->key_in, &frame) || !well_formed(&frame, data, size)) {
+        wfi_peer_nonsense(conn, "a malformed frame");
+        return;
+    }
+    const char *wrong = objection(conn, &frame);
+    if (wrong) {
+        wfi_peer_nonsense(conn, wrong);
+        return;
+    }
+    conn->useful = true;
+    conn->line->failures = 0;
+    conn->frames_returned = frame.consumed;
+    conn->net->stats.frames_received++;
+    peer->heard_ns = conn->net->now_ns;
+    peer->owes_ack = peer->owes_ack || frame.count;
+    wfi_peer_acknowledge(peer, frame.ack);
+    hand_up(conn, &frame, data, size);
+}
+
+/* Returns credits: at once when the peer may be short of them, else soon, unless something goes there anyway. */
+static void answer(wfi_conn *conn)
+{
+    wfi_peer *peer = conn->line->peer;
+    wfi_net *net = conn->net;
+    wfi_peer_flush(peer);
+    if (conn->closed)
+        return;
+    bool many = conn->frames_consumed - conn->frames_told >= WFI_ACK_AFTER_FRAMES;
+    if (many || (peer->owes_ack && !peer->ack.heap_index &&
+                 wfi_net_timer_set(net, &peer->ack, net->now_ns + WFI_ACK_DELAY_NS)))
+        wfi_peer_send_ack(peer);
+}
+
+void wfi_frame_received(wfi_rx *rx, const wfi_completion *completion)
+{
+    wfi_conn *conn = rx->flight.conn;
+    wfi_net *net = conn->net;
+    if (conn->closed)
+        return;
+    if (completion->status) {
+        wfi_line_broken(conn);
+        return;
+    }
+    take_frame(conn, rx->data, completion->size);
+    if (conn->closed)
+        return;
+    if (net->ops->post_recv(conn->lane, &rx->flight.op, rx->data, WFI_FRAME_BYTES, conn->receive_region)) {
+        wfi_line_broken(conn);
+        return;
+    }
+    conn->outstanding++;
+    conn->frames_consumed++; /* only now: the credit stands for a receive that is posted */
+    answer(conn);
+}
+
+void wfi_peer_ack_due(wfi_timer *timer)
+{
+    wfi_peer *peer = wfi_container_of(timer, wfi_peer, ack);
+    if (peer->owes_ack)
+        wfi_peer_send_ack(peer);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rendezvous_os.c - sockets and threads for the store and the links to it. */
+#include "net/rendezvous_os.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG 1024
+
+int wfi_poll_timeout(uint64_t now_ns, uint64_t deadline_ns)
+{
+    if (deadline_ns <= now_ns)
+        return 0;
+    uint64_t left_ms = (deadline_ns - now_ns - 1) / 1000000 + 1;
+    return left_ms > 60000 ? 60000 : (int)left_ms;
+}
+
+void wfi_tune_socket(int fd)
+{
+    static const struct {
+        int level, option, value;
+    } settings[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1}, /* finds a vanished host even where the bound on silence is switched off */
+        {IPPROTO_TCP, TCP_KEEPIDLE, 30},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+        {IPPROTO_TCP, TCP_KEEPCNT, 6},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, 90000},
+        /* Heartbeats are thin: without this a partition of 1.5 s is repaired only after 3 s, past the usual bound. */
+        {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) /* a socket that refuses one works without */
+        (void)setsockopt(fd, settings[i].level, settings[i].option, &settings[i].value, sizeof settings[i].value);
+}
+
+static struct addrinfo *resolve(const char *host, int port, int flags)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    return getaddrinfo(host, service, &hints, &found) == 0 ? found : NULL;
+}
+
+static int listen_on(const struct addrinfo *where, int *out)
+{
+    int one = 1;
+    int fd = socket(where->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    /* The last job's connections may linger in TIME_WAIT; a port that somebody listens on is refused all the same. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0) {
+        *out = fd;
+        return 0;
+    }
+    int trouble = errno;
+    close(fd);
+    return trouble;
+}
+
+static weft_status listen_failed(const char *host, int port, int trouble, weft_error **error)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_SYSTEM, .worker = -1};
+    if (trouble == EADDRINUSE) {
+        detail.code = WEFT_ERR_EXISTS;
+        wfi_error_give(error, wfi_error_create(&detail, "MASTER_PORT %d on %s is in use; choose another", port, host));
+    } else if (trouble == EADDRNOTAVAIL) {
+        detail.code = WEFT_ERR_INVALID;
+        wfi_error_give(error, wfi_error_create(&detail, "MASTER_ADDR %s is no address of this machine, where rank 0 runs",
+                                               host));
+    } else {
+        wfi_error_give(error, wfi_error_create(&detail, "cannot listen on %s port %d: %s", host, port,
+                                               strerrordesc_np(trouble)));
+    }
+    return detail.code;
+}
+
+weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error)
+{
+    struct addrinfo *found = resolve(host, port, AI_PASSIVE);
+    if (!found) {
+        wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
+        wfi_error_give(error, wfi_error_create(&detail, "MASTER_ADDR %s does not resolve", host));
+        return detail.code;
+    }
+    int trouble = EADDRNOTAVAIL;
+    for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
+        trouble = listen_on(where, fd);
+    freeaddrinfo(found);
+    return trouble ? listen_failed(host, port, trouble, error) : WEFT_OK;
+}
+
+weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out)
+{
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(listen_fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens)
+        return WEFT_ERR_INVALID;
+    int flags = fcntl(listen_fd, F_GETFL);
+    if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return WEFT_ERR_INVALID;
+    out->size = sizeof out->address;
+    return getsockname(listen_fd, (struct sockaddr *)&out->address, &out->size) == 0 ? WEFT_OK : WEFT_ERR_INVALID;
+}
+
+/* Waits for the outcome of a connect under way. */
+static int finish_connecting(int fd, uint64_t deadline_ns)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    int ready;
+    do
+        ready = poll(&wait, 1, wfi_poll_timeout(wfi_now(&wfi_clock_real), deadline_ns));
+    while ((ready < 0 && errno == EINTR) || (ready == 0 && wfi_now(&wfi_clock_real) < deadline_ns));
+    if (ready < 0)
+        return errno;
+    if (ready == 0)
+        return ETIMEDOUT;
+    int trouble = 0;
+    socklen_t size = sizeof trouble;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &trouble, &size) == 0 ? trouble : errno;
+}
+
+/* A connect to a free port of the ephemeral range may meet itself (simultaneous open): that is nobody. */
+static bool is_connected_to_itself(int fd)
+{
+    wfi_endpoint here = {.size = sizeof here.address}, there = {.size = sizeof there.address};
+    return getsockname(fd, (struct sockaddr *)&here.address, &here.size) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there.address, &there.size) == 0 && here.size == there.size &&
+           memcmp(&here.address, &there.address, here.size) == 0;
+}
+
+static int connect_address(const struct sockaddr *address, socklen_t size, uint64_t deadline_ns, int *out)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    int trouble = connect(fd, address, size) == 0 ? 0 : errno;
+    if (trouble == EINPROGRESS || trouble == EINTR)
+        trouble = finish_connecting(fd, deadline_ns);
+    if (!trouble && is_connected_to_itself(fd))
+        trouble = ECONNREFUSED;
+    if (trouble) {
+        close(fd);
+        return trouble;
+    }
+    wfi_tune_socket(fd);
+    *out = fd;
+    return 0;
+}
+
+int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int *fd)
+{
+    return connect_address((const struct sockaddr *)&endpoint->address, endpoint->size, deadline_ns, fd);
+}
+
+int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd)
+{
+    struct addrinfo *found = resolve(host, port, 0);
+    int trouble = EHOSTUNREACH;
+    for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
+        trouble = connect_address(where->ai_addr, where->ai_addrlen, deadline_ns, fd);
+    if (found)
+        freeaddrinfo(found);
+    return trouble;
+}
+
+int wfi_start_quiet_thread(pthread_t *thread, void *(*run)(void *arg), void *arg, const char *name)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    int trouble = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (trouble)
+        return trouble;
+    trouble = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!trouble)
+        (void)pthread_setname_np(*thread, name);
+    return trouble;
+}

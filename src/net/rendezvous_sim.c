@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous_sim.c - the link to the store over the simulation's channels.
+ *
+ * Frames and upcalls come from the world's loop; ticks (heartbeats, the store's silence, and its upcall) from a fiber of
+ * the rank's group, so that a paused rank is silent. All is one thread. close is called on a fiber; off any fiber it only
+ * frees, for a rank that was killed, or after the world has run.
+ */
+#include "net/rendezvous_link.h"
+#include "net/store_sim.h"
+
+#include "base/list.h"
+#include "base/parker.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+#define NS_PER_MS 1000000ull
+#define RETRY_FIRST_NS (1 * NS_PER_MS)
+#define RETRY_LAST_NS (100 * NS_PER_MS)
+#define ANSWER_GRACE_MS 2000 /* past our patience: the store's answer says who is missing, ours cannot */
+
+typedef struct sim_link {
+    wfi_rendezvous base;
+    weft_sim *sim;
+    wfi_sim_channel *channel; /* NULL: none, or closed */
+    wfi_store_sim *store;     /* rank 0 */
+    bool answered;            /* the join */
+    wfi_parker *opener;       /* where open waits for the answer */
+    wfi_parker *ticker;
+    wfi_parker *closer; /* who waits for the ticker's end */
+    bool ticks, stopping, out_of_memory;
+} sim_link;
+
+static sim_link *of(wfi_rendezvous *link)
+{
+    return wfi_container_of(link, sim_link, base);
+}
+
+static void poke(wfi_parker *parker)
+{
+    if (parker)
+        wfi_unpark(parker);
+}
+
+/* ---- The channel ----------------------------------------------------------------------------------------------- */
+
+static void hang_up(sim_link *link)
+{
+    if (link->channel)
+        wfi_sim_channel_close(link->channel);
+    link->channel = NULL;
+}
+
+static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
+{
+    sim_link *link = arg;
+    (void)channel;
+    if (link->answered) {
+        wfi_link_received(&link->base, data, size);
+    } else {
+        link->answered = wfi_link_join_answered(&link->base, data, size);
+        poke(link->opener);
+    }
+}
+
+static void on_closed(void *arg, wfi_sim_channel *channel)
+{
+    sim_link *link = arg;
+    (void)channel;
+    hang_up(link);
+    poke(link->opener);
+    if (link->answered)
+        wfi_link_lost(&link->base, "the store closed the connection");
+    poke(link->ticker);
+}
+
+static void sim_send(wfi_rendezvous *base, const uint8_t *frame, size_t size)
+{
+    sim_link *link = of(base);
+    weft_status status = link->channel ? wfi_sim_channel_send(link->channel, frame, size) : WEFT_OK;
+    if (!status || status == WEFT_ERR_UNREACHABLE) /* of a channel that is gone, on_closed tells */
+        return;
+    link->out_of_memory = true;
+    poke(link->ticker);
+}
+
+/* ---- The ticker ------------------------------------------------------------------------------------------------ */
+
+static void run_ticker(void *arg)
+{
+    sim_link *link = arg;
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    link->ticker = &parker;
+    while (!link->stopping && !wfi_link_is_out(&link->base)) {
+        uint64_t due_ns = wfi_link_tick(&link->base);
+        if (link->out_of_memory)
+            wfi_link_lost(&link->base, "out of memory for a message to the store");
+        else if (!wfi_link_is_out(&link->base))
+            (void)wfi_park(&parker, due_ns);
+    }
+    link->ticker = NULL;
+    link->ticks = false;
+    poke(link->closer);
+}
+
+static int sim_pump(wfi_rendezvous *base, uint64_t *due_ns)
+{
+    (void)base; /* the world's loop does it all */
+    *due_ns = WFI_NEVER;
+    return -1;
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+static void free_link(sim_link *link)
+{
+    wfi_link_fini(&link->base);
+    free(link);
+}
+
+static void sim_close(wfi_rendezvous *base, bool was_member)
+{
+    sim_link *link = of(base);
+    (void)was_member;
+    if (!wfi_fiber_current()) {
+        wfi_store_sim_bury(link->store);
+        free_link(link);
+        return;
+    }
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    link->closer = &parker;
+    link->stopping = true;
+    poke(link->ticker);
+    while (link->ticks)
+        (void)wfi_park(&parker, WFI_NEVER);
+    hang_up(link); /* behind the goodbye: channels keep the order */
+    wfi_store_sim_end(link->store, wfi_link_grace_ms(base));
+    free_link(link);
+}
+
+static const wfi_link_shell sim_shell = {.send = sim_send, .close = sim_close, .pump = sim_pump};
+
+/* ---- Joining --------------------------------------------------------------------------------------------------- */
+
+static int64_t patience_ms(const sim_link *link, uint64_t deadline_ns)
+{
+    uint64_t now_ns = wfi_now(link->base.clock);
+    if (deadline_ns == WFI_NEVER)
+        return -1;
+    return deadline_ns > now_ns ? (int64_t)((deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS) : 0;
+}
+
+/* False: nobody listens, the store went away, or there is no memory. */
+static bool attempt_once(sim_link *link, const wfi_rendezvous_options *options, uint64_t deadline_ns)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    if (wfi_sim_dial(link->sim, options->rank, 0, &link->channel))
+        return false;
+    wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = link};
+    wfi_sim_channel_on(link->channel, &events);
+    size_t size = wfi_link_join_frame(options, patience_ms(link, deadline_ns), frame);
+    weft_status status = wfi_sim_channel_send(link->channel, frame, size);
+    bool in_time = true;
+    if (deadline_ns < WFI_NEVER - ANSWER_GRACE_MS * NS_PER_MS)
+        deadline_ns += ANSWER_GRACE_MS * NS_PER_MS;
+    while (!status && !link->answered && link->channel && in_time)
+        in_time = wfi_park(link->opener, deadline_ns);
+    if (!link->answered)
+        hang_up(link);
+    return link->answered;
+}
+
+static weft_status join(sim_link *link, const wfi_rendezvous_options *options, weft_error **error)
+{
+    uint64_t deadline_ns = wfi_deadline(link->base.clock, options->join_timeout_ms), pause_ns = RETRY_FIRST_NS;
+    while (!attempt_once(link, options, deadline_ns)) {
+        uint64_t now_ns = wfi_now(link->base.clock);
+        if (now_ns >= deadline_ns) {
+            wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
+            wfi_error_give(error, wfi_error_create(&detail, "rank 0's store did not answer within %lld ms",
+                                                   (long long)options->join_timeout_ms));
+            return detail.code;
+        }
+        uint64_t until_ns = now_ns + pause_ns < deadline_ns ? now_ns + pause_ns : deadline_ns;
+        (void)wfi_park(link->opener, until_ns);
+        pause_ns = pause_ns * 2 > RETRY_LAST_NS ? RETRY_LAST_NS : pause_ns * 2;
+    }
+    return link->base.refusal ? wfi_link_refused(&link->base, error) : WEFT_OK;
+}
+
+static weft_status give_status(weft_status status, weft_error **error)
+{
+    wfi_error_detail detail = {.code = status, .worker = -1};
+    wfi_error_give(error, wfi_error_create(&detail, "cannot join in the simulation: %s", weft_status_text(status)));
+    return status;
+}
+
+static weft_status start_ticker(sim_link *link)
+{
+    link->ticks = true;
+    return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->base.rank, run_ticker, link);
+}
+
+weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error)
+{
+    wfi_parker parker;
+    weft_status status = WEFT_OK;
+    if (!wfi_fiber_current())
+        return give_status(WEFT_ERR_STATE, error);
+    sim_link *link = calloc(1, sizeof *link);
+    if (!link)
+        return give_status(WEFT_ERR_MEMORY, error);
+    wfi_link_init(&link->base, options, &sim_shell);
+    link->base.clock = wfi_sim_clock(options->sim);
+    link->sim = options->sim;
+    wfi_parker_init(&parker);
+    link->opener = &parker;
+    if (options->rank == 0)
+        status = wfi_store_sim_start(link->sim, options->world_size, options->death_timeout_ms, &link->store);
+    if (status) {
+        give_status(status, error);
+        goto free_link;
+    }
+    status = join(link, options, error);
+    if (status)
+        goto hang_up;
+    status = start_ticker(link);
+    if (status) {
+        give_status(status, error);
+        goto hang_up;
+    }
+    link->opener = NULL;
+    *out = &link->base;
+    return WEFT_OK;
+
+hang_up:
+    hang_up(link);
+    wfi_store_sim_end(link->store, 0);
+free_link:
+    free_link(link);
+    return status;
+}

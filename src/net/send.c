@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * send.c - messages into frames: urgent first, several to a frame, within the peer's credit, kept until acknowledged.
+ *
+ * CREDIT. The peer has WFI_RECEIVE_DEPTH receives posted and tells how many frames it consumed. Of what is left, requests
+ * leave WFI_CREDIT_RESERVE untouched, urgent messages one less, a bare acknowledgement may take the last. A bare
+ * acknowledgement is only sent when it returns at least one credit, so two sides that have used up everything cannot both
+ * be waiting: the later of the two acknowledgements that used the last credits has told of what the other one needs.
+ *
+ * A frame is a head and messages in the frame's own buffer; parts that are worth it are gathered from where they lie.
+ */
+#include "net/net_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTS_MAX 4
+
+typedef struct packing {
+    wfi_tx *tx;
+    wfi_part parts[PARTS_MAX];
+    size_t count, room; /* of parts */
+    size_t used, span;  /* of the buffer; where the open span begins */
+    size_t total;       /* bytes of the frame */
+    bool by_reference;
+} packing;
+
+/* ---- Buffers --------------------------------------------------------------------------------------------------- */
+
+static wfi_tx *tx_take(wfi_net *net)
+{
+    wfi_list *spare = wfi_list_pop_front(&net->spare_frames);
+    if (spare) {
+        net->spare_frame_count--;
+        return wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_tx, flight);
+    }
+    wfi_tx *tx = malloc(sizeof(*tx));
+    if (!tx)
+        return NULL;
+    wfi_list_init(&tx->flight.link);
+    tx->flight.kind = WFI_FLIGHT_FRAME;
+    tx->region = NULL;
+    if (net->limits->needs_local_regions &&
+        net->ops->region_open(net->fabric, tx->data, sizeof(tx->data), WFI_LOCAL, &tx->region)) {
+        free(tx);
+        return NULL;
+    }
+    return tx;
+}
+
+void wfi_tx_recycle(wfi_net *net, wfi_tx *tx)
+{
+    if (net->spare_frame_count < WFI_SPARE_FRAMES && !net->closing) {
+        wfi_list_push_front(&net->spare_frames, &tx->flight.link);
+        net->spare_frame_count++;
+        return;
+    }
+    if (tx->region)
+        net->ops->region_close(net->fabric, tx->region);
+    free(tx);
+}
+
+/* ---- Packing --------------------------------------------------------------------------------------------------- */
+
+static void packing_begin(packing *packing, wfi_net *net, wfi_tx *tx)
+{
+    size_t room = net->limits->send_parts_max;
+    *packing = (struct packing){.tx = tx,
+                                .room = room < PARTS_MAX ? room : PARTS_MAX,
+                                .used = WFI_FRAME_HEAD,
+                                .total = WFI_FRAME_HEAD,
+                                .by_reference = !net->limits->needs_local_regions};
+}
+
+static void close_span(packing *packing)
+{
+    if (packing->used == packing->span)
+        return;
+    packing->parts[packing->count++] = (wfi_part){
+        .data = packing->tx->data + packing->span, .size = packing->used - packing->span, .region = packing->tx->region};
+    packing->span = packing->used;
+}
+
+static void put_bytes(packing *packing, const void *data, size_t size)
+{
+    /* The reference, a span before it if one is open, and the span that may follow. */
+    size_t needed = 2 + (packing->used > packing->span);
+    packing->total += size;
+    if (packing->by_reference && size >= WFI_REFERENCE_MIN && packing->count + needed <= packing->room) {
+        close_span(packing);
+        packing->parts[packing->count++] = (wfi_part){.data = data, .size = size};
+        return;
+    }
+    if (size)
+        memcpy(packing->tx->data + packing->used, data, size);
+    packing->used += size;
+}
+
+static size_t message_size(const wfi_message *message)
+{
+    size_t size = message->head_size;
+    for (int i = 0; i < message->part_count; i++)
+        size += message->parts[i].size;
+    return size;
+}
+
+static bool put_message(packing *packing, const wfi_message *message)
+{
+    size_t size = message_size(message);
+    if (packing->tx->count == UINT8_MAX || packing->total + WFI_MESSAGE_HEAD + size > WFI_FRAME_BYTES)
+        return false;
+    uint8_t head[WFI_MESSAGE_HEAD];
+    wfi_frame_message(head, message->type, size);
+    put_bytes(packing, head, sizeof(head));
+    put_bytes(packing, message->head, message->head_size);
+    for (int i = 0; i < message->part_count; i++)
+        put_bytes(packing, message->parts[i].data, message->parts[i].size);
+    packing->tx->count++;
+    return true;
+}
+
+static bool put_list(packing *packing, wfi_list *from, wfi_list *end)
+{
+    for (; from != end; from = from->next) {
+        if (!put_message(packing, wfi_container_of(from, wfi_message, link)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Frames ---------------------------------------------------------------------------------------------------- */
+
+static weft_status post_frame(wfi_conn *conn, packing *packing)
+{
+    wfi_net *net = conn->net;
+    wfi_peer *peer = conn->line->peer;
+    wfi_tx *tx = packing->tx;
+    wfi_frame head = {.count = tx->count,
+                      .incarnation = wfi_net_member(net, net->rank)->incarnation,
+                      .first = tx->first,
+                      .ack = peer->received,
+                      .consumed = conn->frames_consumed,
+                      .size = (uint32_t)packing->total};
+    close_span(packing);
+    wfi_frame_write(&head, peer->key_out, tx->data);
+    tx->flight.conn = conn;
+    weft_status status = net->ops->send(conn->lane, &tx->flight.op, packing->parts, packing->count);
+    if (status)
+        return status;
+    conn->outstanding++;
+    conn->frames_sent++;
+    conn->frames_told = conn->frames_consumed;
+    peer->owes_ack = false;
+    net->stats.frames_sent++;
+    wfi_list_push_back(&conn->flights, &tx->flight.link);
+    return WEFT_OK;
+}
+
+/* The lane would not take it: later, or never. */
+static void post_refused(wfi_conn *conn, wfi_tx *tx, weft_status status)
+{
+    wfi_tx_recycle(conn->net, tx);
+    if (status == WEFT_ERR_AGAIN)
+        atomic_store(&conn->net->stuck, true);
+    else
+        wfi_line_broken(conn);
+}
+
+static int64_t credit(const wfi_conn *conn)
+{
+    return WFI_RECEIVE_DEPTH - (int64_t)(uint32_t)(conn->frames_sent - conn->frames_returned);
+}
+
+static uint64_t half_of_death_ns(const wfi_net *net)
+{
+    return (uint64_t)net->death_timeout_ms * 500000;
+}
+
+/* The first message goes out that nobody acknowledged yet: from now on silence means something. */
+static void watch_silence(wfi_peer *peer)
+{
+    wfi_net *net = peer->net;
+    peer->waiting_ns = wfi_now(net->clock);
+    if (peer->silence.heap_index || net->death_timeout_ms < 0)
+        return;
+    /* Without memory for the timer the store's own heartbeats still tell a death. */
+    (void)wfi_net_timer_set(net, &peer->silence, peer->waiting_ns + half_of_death_ns(net));
+}
+
+/* What left gets its sequence. From `list`, which lost the first `count` to the frame; returns how many are left of them. */
+static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
+{
+    if (count && wfi_list_empty(&peer->sent))
+        watch_silence(peer);
+    while (count && !wfi_list_empty(list)) {
+        wfi_message *message = wfi_container_of(list->next, wfi_message, link);
+        wfi_list_remove(&message->link);
+        message->net.sequence = ++peer->sequence;
+        wfi_list_push_back(&peer->sent, &message->link);
+        if (!message->urgent)
+            peer->queued_bytes -= message_size(message);
+        peer->net->stats.bytes_sent += message_size(message);
+        count--;
+    }
+    return count;
+}
+
+/* One frame of what has to leave again. */
+static bool send_again(wfi_conn *conn)
+{
+    wfi_peer *peer = conn->line->peer;
+    packing packing;
+    wfi_tx *tx = tx_take(conn->net);
+    if (!tx)
+        return false;
+    packing_begin(&packing, conn->net, tx);
+    tx->count = 0;
+    tx->first = wfi_container_of(peer->resend, wfi_message, link)->net.sequence;
+    (void)put_list(&packing, peer->resend, &peer->sent);
+    unsigned count = tx->count;
+    weft_status status = post_frame(conn, &packing);
+    if (status) {
+        post_refused(conn, tx, status);
+        return false;
+    }
+    while (count--)
+        peer->resend = peer->resend->next;
+    return true;
+}
+
+static bool send_new(wfi_conn *conn, bool requests_too)
+{
+    wfi_peer *peer = conn->line->peer;
+    packing packing;
+    wfi_tx *tx = tx_take(conn->net);
+    if (!tx)
+        return false;
+    packing_begin(&packing, conn->net, tx);
+    tx->count = 0;
+    tx->first = peer->sequence + 1;
+    if (put_list(&packing, peer->urgent.next, &peer->urgent) && requests_too)
+        (void)put_list(&packing, peer->queued.next, &peer->queued);
+    unsigned count = tx->count;
+    weft_status status = post_frame(conn, &packing);
+    if (status) {
+        post_refused(conn, tx, status);
+        return false;
+    }
+    (void)commit(peer, &peer->queued, commit(peer, &peer->urgent, count));
+    return true;
+}
+
+bool wfi_peer_has_to_send(const wfi_peer *peer)
+{
+    return !wfi_list_empty(&peer->urgent) || !wfi_list_empty(&peer->queued) || !wfi_list_empty(&peer->sent);
+}
+
+void wfi_peer_flush(wfi_peer *peer)
+{
+    bool more = true;
+    while (more) {
+        wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]);
+        if (!conn)
+            return;
+        int64_t left = credit(conn);
+        bool requests = left > WFI_CREDIT_RESERVE;
+        if (peer->resend != &peer->sent)
+            more = requests && send_again(conn);
+        else if (!wfi_list_empty(&peer->urgent))
+            more = left > WFI_CREDIT_RESERVE - 1 && send_new(conn, requests);
+        else if (!wfi_list_empty(&peer->queued))
+            more = requests && send_new(conn, true);
+        else
+            more = false;
+    }
+}
+
+void wfi_peer_send_ack(wfi_peer *peer)
+{
+    wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]);
+    if (!conn || conn->frames_consumed == conn->frames_told || credit(conn) < 1)
+        return;
+    packing packing;
+    wfi_tx *tx = tx_take(conn->net);
+    if (!tx)
+        return;
+    packing_begin(&packing, conn->net, tx);
+    tx->count = 0;
+    tx->first = peer->sequence + 1;
+    weft_status status = post_frame(conn, &packing);
+    if (status)
+        post_refused(conn, tx, status);
+}
+
+void wfi_frame_sent(wfi_tx *tx, weft_status status)
+{
+    wfi_conn *conn = tx->flight.conn;
+    wfi_net *net = conn->net;
+    if (!conn->closed) {
+        wfi_list_remove(&tx->flight.link);
+        if (status)
+            wfi_line_broken(conn);
+        else
+            wfi_peer_release(conn->line->peer);
+    }
+    wfi_tx_recycle(net, tx);
+}
+
+/* Messages are out and nothing has come for half of the bound: the store should look; for all of it: a new lane. */
+void wfi_peer_silence(wfi_timer *timer)
+{
+    wfi_peer *peer = wfi_container_of(timer, wfi_peer, silence);
+    wfi_net *net = peer->net;
+    uint64_t half = half_of_death_ns(net);
+    if (wfi_list_empty(&peer->sent))
+        return;
+    uint64_t since = peer->heard_ns > peer->waiting_ns ? peer->heard_ns : peer->waiting_ns;
+    uint64_t silent = net->now_ns > since ? net->now_ns - since : 0;
+    if (silent >= half)
+        wfi_peer_suspect(peer, "it does not answer");
+    (void)wfi_net_timer_set(net, &peer->silence, silent >= half ? net->now_ns + half : since + half);
+    wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]);
+    if (silent >= 2 * half && conn) {
+        peer->waiting_ns = net->now_ns;
+        wfi_line_broken(conn);
+    }
+}
+
+/* ---- The contract ---------------------------------------------------------------------------------------------- */
+
+weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
+{
+    wfi_assert_held(&net->lock);
+    size_t size = message_size(message);
+    if (size > WFI_MESSAGE_MAX)
+        return WEFT_ERR_TOO_LARGE;
+    if (net->closing)
+        return WEFT_ERR_CLOSED;
+    if (peer->status)
+        return peer->status;
+    if (!message->urgent && peer->queued_bytes + size > net->queue_limit_bytes)
+        return WEFT_ERR_AGAIN;
+    message->net.sequence = 0;
+    wfi_list_init(&message->link);
+    wfi_list_push_back(message->urgent ? &peer->urgent : &peer->queued, &message->link);
+    if (!message->urgent)
+        peer->queued_bytes += size;
+    if (wfi_line_up(&peer->lines[WFI_CONTROL]))
+        wfi_peer_flush(peer);
+    else
+        wfi_line_want(&peer->lines[WFI_CONTROL]);
+    return WEFT_OK;
+}
+
+bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message)
+{
+    wfi_assert_held(&net->lock);
+    /* One that is done is on its way to its owner, one with a sequence may have arrived. */
+    if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
+        return false;
+    wfi_list_remove(&message->link);
+    if (!message->urgent)
+        peer->queued_bytes -= message_size(message);
+    return true;
+}

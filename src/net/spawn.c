@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawn.c - starting the other workers of a job as children of this process. Waiting for them: spawn_wait.c.
+ *
+ * All that the children need is built before the fork; between fork and exec only async-signal-safe functions run. A pipe
+ * that closes on exec brings back the errno of an exec that failed.
+ */
+#include "net/spawn.h"
+
+#include "base/error.h"
+#include "net/rendezvous_os.h"
+#include "net/store_wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define VARIABLES 4
+
+typedef struct recipe { /* how to make a child */
+    const char *program;
+    char **argv, **envp; /* envp[0] is "RANK=..", rewritten for each */
+    char *command_line;  /* what a default argv points into; NULL: argv is the caller's */
+    char rank[24], world_size[32], address[32], port[32];
+    pid_t parent;
+} recipe;
+
+static weft_status fail(weft_error **error, weft_status code, const char *what, int trouble)
+{
+    wfi_error_detail detail = {.code = code, .worker = -1};
+    wfi_error_give(error, wfi_error_create(&detail, "%s: %s", what, strerrordesc_np(trouble)));
+    return code;
+}
+
+/* ---- What the children get ------------------------------------------------------------------------------------- */
+
+/* The whole of a file of unknown size, with a NUL behind it. */
+static char *read_file(const char *path, size_t *size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = NULL;
+    size_t have = 0, capacity = 0;
+    ssize_t got = fd < 0 ? -1 : 1;
+    while (got > 0) {
+        if (capacity - have < 4096) {
+            char *larger = realloc(text, capacity = capacity * 2 + 8192);
+            if (!larger)
+                break;
+            text = larger;
+        }
+        got = read(fd, text + have, capacity - have - 1);
+        if (got > 0)
+            have += (size_t)got;
+        else if (got < 0 && errno == EINTR)
+            got = 1;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (got != 0 || have == 0) {
+        free(text);
+        return NULL;
+    }
+    text[have] = 0;
+    *size = have;
+    return text;
+}
+
+/* This process's own arguments: NUL after NUL in /proc. */
+static bool default_argv(recipe *made)
+{
+    size_t size = 0, count = 0;
+    made->command_line = read_file("/proc/self/cmdline", &size);
+    if (!made->command_line)
+        return false;
+    for (size_t i = 0; i < size; i++)
+        count += made->command_line[i] == 0;
+    made->argv = calloc(count + 2, sizeof *made->argv);
+    if (!made->argv)
+        return false;
+    count = 0;
+    for (size_t at = 0; at < size; at += strlen(made->command_line + at) + 1)
+        made->argv[count++] = made->command_line + at;
+    return true;
+}
+
+static bool is_ours(const char *variable)
+{
+    static const char *const names[VARIABLES] = {"RANK=", "WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT="};
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+static bool build_environment(recipe *made)
+{
+    size_t count = 0, at = 0;
+    while (environ && environ[count])
+        count++;
+    made->envp = calloc(count + VARIABLES + 1, sizeof *made->envp);
+    if (!made->envp)
+        return false;
+    made->envp[at++] = made->rank;
+    made->envp[at++] = made->world_size;
+    made->envp[at++] = made->address;
+    made->envp[at++] = made->port;
+    for (size_t i = 0; i < count; i++)
+        if (!is_ours(environ[i]))
+            made->envp[at++] = environ[i];
+    return true;
+}
+
+static void drop_recipe(recipe *made)
+{
+    if (made->command_line)
+        free(made->argv);
+    free(made->command_line);
+    free(made->envp);
+}
+
+static weft_status build_recipe(const weft_spawn_options *options, const weft_job *job, recipe *made)
+{
+    *made = (recipe){.program = options->program ? options->program : "/proc/self/exe", .parent = getpid()};
+    snprintf(made->world_size, sizeof made->world_size, "WORLD_SIZE=%d", job->count + 1);
+    snprintf(made->address, sizeof made->address, "MASTER_ADDR=%s", WFI_JOB_ADDRESS);
+    snprintf(made->port, sizeof made->port, "MASTER_PORT=%d", job->port);
+    made->argv = (char **)(uintptr_t)options->argv; /* exec takes it without const and changes nothing */
+    if ((options->argv || default_argv(made)) && build_environment(made))
+        return WEFT_OK;
+    drop_recipe(made);
+    return WEFT_ERR_SYSTEM;
+}
+
+/* ---- Children -------------------------------------------------------------------------------------------------- */
+
+/* In the child. The signals were blocked by the parent, so that none of its handlers runs here. */
+static void become_worker(const recipe *made, int report_fd)
+{
+    sigset_t none;
+    int trouble = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 ? 0 : errno;
+    if (getppid() != made->parent) /* it died before the wish was known */
+        _exit(127);
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    if (!trouble) {
+        execve(made->program, made->argv, made->envp);
+        trouble = errno;
+    }
+    (void)!write(report_fd, &trouble, sizeof trouble);
+    _exit(127);
+}
+
+static int read_report(int fd)
+{
+    int trouble = 0;
+    ssize_t got;
+    do
+        got = read(fd, &trouble, sizeof trouble);
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)sizeof trouble ? trouble : 0; /* closed without a word by exec */
+}
+
+static pid_t fork_quietly(const recipe *made, int report_fd)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork();
+    if (pid == 0)
+        become_worker(made, report_fd);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid;
+}
+
+/* Returns 0 or an errno value. */
+static int start_child(recipe *made, int rank, wfi_child *child)
+{
+    int report[2];
+    snprintf(made->rank, sizeof made->rank, "RANK=%d", rank);
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return errno;
+    pid_t pid = fork_quietly(made, report[1]);
+    int trouble = pid < 0 ? errno : 0;
+    close(report[1]);
+    if (!trouble)
+        trouble = read_report(report[0]);
+    close(report[0]);
+    if (trouble && pid > 0)
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
+    if (!trouble)
+        child->pid = pid;
+    return trouble;
+}
+
+static weft_status start_children(const weft_spawn_options *options, weft_job *job, weft_error **error)
+{
+    recipe made;
+    if (build_recipe(options, job, &made))
+        return fail(error, WEFT_ERR_SYSTEM, "cannot prepare the workers' arguments", errno ? errno : ENOMEM);
+    int trouble = 0;
+    for (int i = 0; i < job->count && !trouble; i++)
+        trouble = start_child(&made, i + 1, &job->children[i]);
+    drop_recipe(&made);
+    return trouble ? fail(error, WEFT_ERR_SYSTEM, "cannot start a worker", trouble) : WEFT_OK;
+}
+
+/* ---- The job --------------------------------------------------------------------------------------------------- */
+
+static weft_status bind_store(weft_job *job, weft_error **error)
+{
+    wfi_endpoint where;
+    int fd;
+    weft_status status = wfi_listen_at(WFI_JOB_ADDRESS, 0, &fd, error);
+    if (status)
+        return status;
+    if (wfi_listens_at(fd, &where)) {
+        close(fd);
+        return fail(error, WEFT_ERR_SYSTEM, "cannot learn the store's port", errno);
+    }
+    job->port = ntohs(((const struct sockaddr_in *)&where.address)->sin_port);
+    atomic_init(&job->store_fd, fd);
+    return WEFT_OK;
+}
+
+weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
+{
+    weft_error **error = options ? options->error : NULL;
+    if (!options || !out || options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
+        return fail(error, WEFT_ERR_INVALID, "the count of workers is outside 0..65535", EINVAL);
+    if (options->argv && !options->argv[0])
+        return fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
+    weft_job *job = calloc(1, sizeof *job + (size_t)options->count * sizeof *job->children);
+    if (!job)
+        return fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
+    job->count = options->count;
+    weft_status status = bind_store(job, error);
+    if (status)
+        goto free_job;
+    status = start_children(options, job, error);
+    if (status)
+        goto end_children;
+    *out = job;
+    return WEFT_OK;
+
+end_children: /* those that were started, before one could not be */
+    while (job->count > 0 && job->children[job->count - 1].pid == 0)
+        job->count--;
+    (void)!weft_job_wait(job, 0, NULL); /* that they were killed is no news */
+    return status;
+free_job:
+    free(job);
+    return status;
+}
+
+int weft_job_pid(const weft_job *job, int rank)
+{
+    return job && rank >= 1 && rank <= job->count ? (int)job->children[rank - 1].pid : 0;
+}
+
+int wfi_job_world_size(const weft_job *job)
+{
+    return job->count + 1;
+}
+
+int wfi_job_port(const weft_job *job)
+{
+    return job->port;
+}
+
+int wfi_job_take_fd(weft_job *job)
+{
+    return atomic_exchange(&job->store_fd, -1);
+}

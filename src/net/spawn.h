@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spawn.h - what the agent takes from a job of weft/spawn.h. */
+#ifndef WFI_SPAWN_H
+#define WFI_SPAWN_H
+
+#include <weft/spawn.h>
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define WFI_JOB_ADDRESS "127.0.0.1"
+
+typedef struct wfi_child {
+    pid_t pid;
+    bool ended;
+    int exit_code; /* -1: ended, but somebody else reaped it */
+} wfi_child;
+
+/* Owned by rank 0's program. Only store_fd may be touched by another thread, the agent's. */
+struct weft_job {
+    int count, port;
+    _Atomic int store_fd; /* -1 once taken */
+    wfi_child children[]; /* of rank index + 1 */
+};
+
+int wfi_job_world_size(const weft_job *job);
+int wfi_job_port(const weft_job *job);
+/* The store's listening socket; the caller owns it from now on. -1 if it was taken before. Any thread. */
+int wfi_job_take_fd(weft_job *job);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawn_wait.c - waiting for the children of a job, killing those who do not end, leaving no zombie.
+ *
+ * Nothing here depends on SIGCHLD, and an application may have a handler for it that reaps any child: one that is gone
+ * when we come (ECHILD) has ended with a code nobody knows. A child is signalled only when it was not reaped a moment
+ * before, as its number may be another process's by then.
+ */
+#include "net/spawn.h"
+
+#include "base/clock.h"
+#include "net/rendezvous_os.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLICE_NS (100ull * 1000 * 1000) /* a child reaped by others is noticed so late at worst */
+#define BLIND_NS (5l * 1000 * 1000)     /* the same, where there are no pidfds */
+#define TERM_MS 1000                    /* from SIGTERM to SIGKILL */
+
+/* True if the child has ended; reaps it. */
+static bool reap(wfi_child *child)
+{
+    int status;
+    if (child->ended)
+        return true;
+    pid_t got;
+    do
+        got = waitpid(child->pid, &status, WNOHANG);
+    while (got < 0 && errno == EINTR);
+    if (got == 0)
+        return false;
+    child->ended = true;
+    if (got < 0)
+        child->exit_code = -1;
+    else
+        child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return true;
+}
+
+/* Sleeps until something may have happened to it, a slice of time at most. */
+static void doze(int pidfd, uint64_t deadline_ns)
+{
+    uint64_t now_ns = wfi_now(&wfi_clock_real);
+    if (pidfd < 0) {
+        nanosleep(&(struct timespec){.tv_nsec = BLIND_NS}, NULL);
+        return;
+    }
+    if (deadline_ns > now_ns + SLICE_NS)
+        deadline_ns = now_ns + SLICE_NS;
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+    (void)poll(&wait, 1, wfi_poll_timeout(now_ns, deadline_ns));
+}
+
+static bool await(wfi_child *child, uint64_t deadline_ns)
+{
+    if (reap(child))
+        return true;
+    int pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    while (!reap(child) && wfi_now(&wfi_clock_real) < deadline_ns)
+        doze(pidfd, deadline_ns);
+    if (pidfd >= 0)
+        close(pidfd);
+    return child->ended;
+}
+
+/* All have to end, so they are waited for one after the other. */
+static bool await_all(weft_job *job, uint64_t deadline_ns)
+{
+    bool all = true;
+    for (int i = 0; i < job->count; i++)
+        all &= await(&job->children[i], deadline_ns);
+    return all;
+}
+
+static void signal_all(weft_job *job, int number)
+{
+    for (int i = 0; i < job->count; i++)
+        if (!reap(&job->children[i]))
+            (void)kill(job->children[i].pid, number);
+}
+
+/* The highest exit code; *unknown: some child's is not known. */
+static int worst_of(const weft_job *job, bool *unknown)
+{
+    int worst = 0;
+    *unknown = false;
+    for (int i = 0; i < job->count; i++) {
+        int code = job->children[i].exit_code;
+        *unknown |= code < 0;
+        worst = code > worst ? code : worst;
+    }
+    return worst;
+}
+
+weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit)
+{
+    if (!job)
+        return WEFT_OK;
+    bool in_time = await_all(job, wfi_deadline(&wfi_clock_real, timeout_ms)), unknown;
+    if (!in_time) {
+        signal_all(job, SIGTERM);
+        if (!await_all(job, wfi_deadline(&wfi_clock_real, TERM_MS))) {
+            signal_all(job, SIGKILL);
+            (void)await_all(job, WFI_NEVER);
+        }
+    }
+    int worst = worst_of(job, &unknown), store_fd = wfi_job_take_fd(job);
+    if (store_fd >= 0)
+        close(store_fd);
+    free(job);
+    if (worst_exit)
+        *worst_exit = worst;
+    if (!in_time)
+        return WEFT_ERR_TIMEOUT;
+    return worst ? WEFT_ERR_REMOTE : unknown ? WEFT_ERR_UNKNOWN : WEFT_OK;
+}

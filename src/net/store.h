@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h - the store: who is in the job, who has died, when all is done. A pure state machine.
+ *
+ * It is fed with what happens to its connections, and with the time; it answers through two outputs. It has no socket, no
+ * thread and no clock, so the same code serves over TCP (store_server.c) and inside the simulation (rendezvous_sim.c).
+ * Not thread-safe: its shell calls it from one flow of control. Outputs are called from within the inputs and must not
+ * call back; a shell that cannot send reports the connection as closed later.
+ *
+ * JOINING. Joins are collected until world_size are there; then each is answered once, with the whole table. Until then a
+ * worker that goes away frees its place. When the patience of the first one ends, all who wait are told who is missing.
+ * DEATHS. A member whose connection closes without a goodbye; one silent for the bound; one that was suspected and does
+ * not answer within half of it. All others are told; the dead one is, too, if it can still read. The bound is the store's
+ * (rank 0's option), for all. A store that was stopped itself (its ticks came late) first gives everybody a new bound: it
+ * has heard nobody because it did not listen.
+ * THE END. See store_end.c.
+ */
+#ifndef WFI_STORE_H
+#define WFI_STORE_H
+
+#include "net/store_wire.h"
+
+/* How long a connection to an evicted worker is kept, in case it is only stopped and reads its mail later. */
+#define WFI_STORE_LINGER_MS 60000
+
+typedef struct wfi_store_outputs {
+    void (*send)(void *arg, uint64_t connection, const uint8_t *data, size_t size);
+    /* Closes once what was sent has left; reads nothing more. keep_ms > 0: keeps it open for so long. */
+    void (*close)(void *arg, uint64_t connection, int64_t keep_ms);
+    void *arg;
+} wfi_store_outputs;
+
+typedef struct wfi_store_options {
+    int world_size;
+    int64_t death_timeout_ms; /* < 0: nobody dies of silence */
+    uint8_t job_key[WFI_JOB_KEY_BYTES];
+    uint64_t now_ns;
+    wfi_store_outputs outputs;
+} wfi_store_options;
+
+typedef struct wfi_store wfi_store;
+
+weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out); /* WEFT_ERR_INVALID, WEFT_ERR_MEMORY */
+void wfi_store_destroy(wfi_store *store);                                        /* sends nothing */
+
+/* `connection` is the shell's number for it, used once. WEFT_ERR_MEMORY: the shell closes it. */
+weft_status wfi_store_opened(wfi_store *store, uint64_t connection);
+/* By the other side, or it broke. Never after the close output. */
+void wfi_store_closed(wfi_store *store, uint64_t connection, uint64_t now_ns);
+/* One whole frame. */
+void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, const uint8_t *frame, size_t size);
+/* When the next tick is due; inputs may make it earlier. */
+uint64_t wfi_store_due(const wfi_store *store);
+void wfi_store_tick(wfi_store *store, uint64_t now_ns);
+
+/* Has this connection joined? Those that have not are strangers, whose number and time the shell bounds. */
+bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
+int wfi_store_alive(const wfi_store *store); /* members neither dead nor gone, and those who wait */
+
+/* Rank 0 is going: from now on the store is finished when nobody is left, or at the deadline. */
+void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns);
+bool wfi_store_is_finished(const wfi_store *store, uint64_t now_ns);
+
+#endif

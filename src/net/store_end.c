@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_end.c - when is the whole job done? Termination detection by two equal waves (F. Mattern, "Algorithms for
+ * distributed termination detection", Distributed Computing 2, 1987: the four-counter method).
+ *
+ * Once every living member is closing, the store sends waves of probes. A worker answers when it is idle (closing, no
+ * call outstanding, no handler running or waiting) with counters that only grow: calls started, calls finished, handlers
+ * served. A wave is complete when all living members answered; the next one begins only after that. Two consecutive
+ * complete waves in which everybody is idle, started equals finished in sum, and no counter of any member moved, end the
+ * job.
+ *
+ * WHY THIS IS RIGHT. Take an instant T between the end of the first wave and the begin of the second. Every member gave
+ * its first answer before T and its second after T. Its counters are equal in both and never shrink, so at T they had
+ * these values, and in between it started nothing, finished nothing, served nothing. At its first answer it had no call
+ * outstanding; it has started none since; so at T no member has one. A request or reply that somebody waits for belongs
+ * to an outstanding call, so none is on its way at T. A handler that runs at T would have been running at one of the two
+ * answers (not idle) or have ended between them (served moved). Closing workers start calls from handlers only. So at T
+ * nothing runs, nothing is on its way, and nothing can begin: T is the end.
+ * One wave is not enough: its answers are given at different times, and a call may slip from one not yet asked to one
+ * that has answered, and back, unseen.
+ *
+ * THE DEAD AND THOSE WHO LEFT are taken out. Calls to them fail (finished), and what they sent is dropped by the
+ * receivers, who have been told before the next wave, on the same ordered link. A wave under way when a member goes is
+ * void, and so is the one before.
+ *
+ * NO BUSY WAVES. A probe is answered when the worker is idle, so waves follow each other only if counters moved, that is
+ * if calls were made in between. If somebody answers without being idle, the next wave waits a little.
+ */
+#include "net/store_state.h"
+
+#define WAVE_PAUSE_NS (10ull * 1000 * 1000)
+
+static bool all_are_closing(const wfi_store *store)
+{
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        const wfi_seat *seat = &store->seats[rank];
+        if (seat->state == WFI_SEAT_ALIVE && !seat->closing)
+            return false;
+    }
+    return store->alive > 0;
+}
+
+static void begin_wave(wfi_store *store)
+{
+    if (store->phase != WFI_STORE_RUNNING || store->terminated || store->unanswered || !all_are_closing(store))
+        return;
+    store->wave_at_ns = WFI_NEVER;
+    store->round++;
+    store->unanswered = store->alive;
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        store->seats[rank].answered = false;
+    wfi_store_message probe = {.type = WFI_STORE_PROBE, .round = store->round};
+    wfi_store_send_all(store, &probe);
+}
+
+static bool reports_are_equal(const wfi_idle_report *a, const wfi_idle_report *b)
+{
+    return a->started == b->started && a->finished == b->finished && a->served == b->served;
+}
+
+/* Everybody idle, and no call open in sum. */
+static bool wave_is_quiet(const wfi_store *store)
+{
+    uint64_t open = 0; /* modulo 2^64, as counters from the wire may be anything */
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        const wfi_seat *seat = &store->seats[rank];
+        if (seat->state != WFI_SEAT_ALIVE)
+            continue;
+        if (!seat->report.idle)
+            return false;
+        open += seat->report.started - seat->report.finished;
+    }
+    return open == 0;
+}
+
+/* Compares with the wave before, and takes its place. */
+static bool wave_repeats(wfi_store *store)
+{
+    bool same = store->has_before;
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        wfi_seat *seat = &store->seats[rank];
+        if (seat->state == WFI_SEAT_ALIVE && !reports_are_equal(&seat->report, &seat->report_before))
+            same = false;
+        seat->report_before = seat->report;
+    }
+    store->has_before = true;
+    return same;
+}
+
+static void finish_wave(wfi_store *store, uint64_t now_ns)
+{
+    if (!wave_is_quiet(store)) {
+        store->has_before = false;
+        store->wave_at_ns = now_ns + WAVE_PAUSE_NS;
+        wfi_store_due_by(store, store->wave_at_ns);
+        return;
+    }
+    if (!wave_repeats(store)) {
+        begin_wave(store);
+        return;
+    }
+    store->terminated = true;
+    wfi_store_message message = {.type = WFI_STORE_TERMINATED};
+    wfi_store_send_all(store, &message);
+}
+
+void wfi_store_end_closing(wfi_store *store, int rank)
+{
+    store->seats[rank].closing = true;
+    begin_wave(store);
+}
+
+void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
+    if (store->unanswered == 0 || message->round != store->round || seat->answered)
+        return; /* of a wave that is void */
+    seat->answered = true;
+    seat->report = message->report;
+    if (--store->unanswered == 0)
+        finish_wave(store, now_ns);
+}
+
+void wfi_store_end_member_gone(wfi_store *store)
+{
+    store->unanswered = 0;
+    store->has_before = false;
+    store->wave_at_ns = WFI_NEVER;
+    begin_wave(store);
+}
+
+void wfi_store_end_tick(wfi_store *store, uint64_t now_ns)
+{
+    if (store->wave_at_ns <= now_ns)
+        begin_wave(store);
+}

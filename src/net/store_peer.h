@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_peer.h - one TCP connection of the store's server, and the server's inside; only for store_server.c and _peer.c. */
+#ifndef WFI_STORE_PEER_H
+#define WFI_STORE_PEER_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "net/store_server.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+
+typedef enum wfi_store_peer_state {
+    WFI_STORE_PEER_OPEN,
+    WFI_STORE_PEER_FLUSHING, /* the last word is said: written out, then shut; what comes is thrown away */
+    WFI_STORE_PEER_KEPT,     /* evicted: nothing is read; stays until its deadline so that its mail can be found */
+} wfi_store_peer_state;
+
+typedef struct wfi_store_peer {
+    wfi_list link; /* in server->peers, in order of arrival */
+    wfi_store_server *server;
+    uint64_t id;
+    int fd;
+    wfi_store_peer_state state;
+    bool is_stranger, is_broken, is_shut;
+    uint64_t deadline_ns; /* when it is closed; WFI_NEVER for members */
+    uint8_t *output;      /* what the kernel has not taken: [output_at, output_size) */
+    size_t output_at, output_size, output_capacity;
+    size_t input_size;
+    uint8_t input[WFI_STORE_SMALL_MAX];
+} wfi_store_peer;
+
+/* Touched by its thread only, but for ending, grace_ms (written before ending) and wake_fd. */
+struct wfi_store_server {
+    wfi_store *store;
+    pthread_t thread;
+    int listen_fd, wake_fd;
+    int world_size;
+    atomic_bool ending;
+    int64_t grace_ms;
+    wfi_list peers;
+    size_t peer_count;
+    wfi_map by_id;
+    uint64_t last_id;
+    int strangers;
+    uint64_t due_ns, accept_at_ns;
+    struct pollfd *polls;
+    wfi_store_peer **polled; /* beside polls */
+    size_t poll_capacity;
+};
+
+weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns); /* a stranger */
+void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns); /* tells the store, if it believes it open */
+short wfi_store_peer_events(const wfi_store_peer *peer);
+void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns);
+void wfi_store_peer_flush(wfi_store_peer *peer);
+wfi_store_outputs wfi_store_peer_outputs(wfi_store_server *server);
+
+#endif

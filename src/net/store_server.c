@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_server.c - the store's life as a server: its thread, its rounds, strangers, the end. Connections: store_peer.c. */
+#include "net/store_peer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define ACCEPTS_A_ROUND 64
+#define STRANGERS_MAX 256 /* and one more for each worker of the job */
+#define ACCEPT_PAUSE_NS (10ull * 1000 * 1000)
+
+static void note_due(wfi_store_server *server, uint64_t when_ns)
+{
+    if (when_ns < server->due_ns)
+        server->due_ns = when_ns;
+}
+
+/* ---- Arrivals -------------------------------------------------------------------------------------------------- */
+
+/* Makes room: whoever came first and has not said who he is goes. */
+static void drop_oldest_stranger(wfi_store_server *server)
+{
+    for (wfi_list *at = server->peers.next; at != &server->peers; at = at->next) {
+        wfi_store_peer *peer = wfi_container_of(at, wfi_store_peer, link);
+        if (peer->is_stranger && !peer->is_broken) {
+            peer->is_broken = true;
+            server->strangers--;
+            peer->is_stranger = false;
+            return;
+        }
+    }
+}
+
+static void admit(wfi_store_server *server, int fd, uint64_t now_ns)
+{
+    wfi_tune_socket(fd);
+    if (wfi_store_peer_create(server, fd, now_ns + WFI_STORE_STRANGER_MS * 1000000ull))
+        close(fd);
+    else if (server->strangers > STRANGERS_MAX + server->world_size)
+        drop_oldest_stranger(server);
+}
+
+static void accept_all(wfi_store_server *server, uint64_t now_ns)
+{
+    for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
+        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            admit(server, fd, now_ns);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            /* The one at the door stays there, so poll would return at once, again and again. */
+            drop_oldest_stranger(server);
+            server->accept_at_ns = now_ns + ACCEPT_PAUSE_NS;
+        }
+        if (errno != ECONNABORTED && errno != EINTR)
+            return;
+    }
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------------------------- */
+
+/* Those that broke, and those whose time is over. */
+static void sweep(wfi_store_server *server, uint64_t now_ns)
+{
+    for (wfi_list *at = server->peers.next, *next; at != &server->peers; at = next) {
+        next = at->next;
+        wfi_store_peer *peer = wfi_container_of(at, wfi_store_peer, link);
+        if (!peer->is_broken && peer->deadline_ns > now_ns)
+            note_due(server, peer->deadline_ns);
+        else
+            wfi_store_peer_destroy(peer, now_ns);
+    }
+}
+
+static bool reserve_polls(wfi_store_server *server, size_t count)
+{
+    if (count <= server->poll_capacity)
+        return true;
+    size_t capacity = count + 64;
+    struct pollfd *polls = realloc(server->polls, capacity * sizeof *polls);
+    if (polls)
+        server->polls = polls;
+    wfi_store_peer **polled = realloc(server->polled, capacity * sizeof *polled);
+    if (polled)
+        server->polled = polled;
+    if (polls && polled)
+        server->poll_capacity = capacity;
+    return polls && polled;
+}
+
+/* Slot 0: our own wake-up; 1: the door; then the peers. Out of memory: those beyond the array wait for a later round. */
+static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
+{
+    size_t count = 2;
+    (void)reserve_polls(server, 2 + server->peer_count);
+    bool door_open = server->accept_at_ns <= now_ns;
+    if (!door_open)
+        note_due(server, server->accept_at_ns);
+    server->polls[0] = (struct pollfd){.fd = server->wake_fd, .events = POLLIN};
+    server->polls[1] = (struct pollfd){.fd = door_open ? server->listen_fd : -1, .events = POLLIN};
+    for (wfi_list *at = server->peers.next; at != &server->peers && count < server->poll_capacity; at = at->next) {
+        wfi_store_peer *peer = wfi_container_of(at, wfi_store_peer, link);
+        server->polled[count] = peer;
+        server->polls[count++] = (struct pollfd){.fd = peer->fd, .events = wfi_store_peer_events(peer)};
+    }
+    return count;
+}
+
+static void one_round(wfi_store_server *server)
+{
+    uint64_t now_ns = wfi_now(&wfi_clock_real);
+    server->due_ns = wfi_store_due(server->store);
+    sweep(server, now_ns);
+    size_t count = fill_polls(server, now_ns);
+    int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));
+    /* The time is read before the mail: were we stopped here, mail must not look older than the clock. */
+    now_ns = wfi_now(&wfi_clock_real);
+    for (size_t i = 2; ready > 0 && i < count; i++)
+        wfi_store_peer_serve(server->polled[i], server->polls[i].revents, now_ns);
+    if (ready > 0 && server->polls[1].revents)
+        accept_all(server, now_ns);
+    if (wfi_store_due(server->store) <= now_ns)
+        wfi_store_tick(server->store, now_ns);
+}
+
+/* Last words are still in the buffers: what the kernel does not take within the time is lost. */
+static void flush_all(wfi_store_server *server)
+{
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, 500), now_ns;
+    bool pending = true;
+    while (pending && (now_ns = wfi_now(&wfi_clock_real)) < deadline_ns) {
+        pending = false;
+        size_t count = fill_polls(server, now_ns);
+        for (size_t i = 0; i < 2; i++)
+            server->polls[i].fd = -1;
+        for (size_t i = 2; i < count; i++) {
+            wfi_store_peer *peer = server->polled[i];
+            bool wants = !peer->is_broken && peer->output_at < peer->output_size;
+            server->polls[i] = (struct pollfd){.fd = wants ? peer->fd : -1, .events = POLLOUT};
+            pending |= wants;
+        }
+        if (pending && poll(server->polls, count, wfi_poll_timeout(now_ns, deadline_ns)) > 0)
+            for (size_t i = 2; i < count; i++)
+                if (server->polls[i].revents)
+                    wfi_store_peer_flush(server->polled[i]);
+    }
+}
+
+static void *run(void *arg)
+{
+    wfi_store_server *server = arg;
+    bool draining = false;
+    while (!draining || !wfi_store_is_finished(server->store, wfi_now(&wfi_clock_real))) {
+        one_round(server);
+        if (!draining && atomic_load(&server->ending)) {
+            draining = true;
+            uint64_t now_ns = wfi_now(&wfi_clock_real);
+            wfi_store_drain(server->store, now_ns, wfi_deadline(&wfi_clock_real, server->grace_ms));
+            server->polls[0].revents = 0;
+            uint64_t counted;
+            (void)!read(server->wake_fd, &counted, sizeof counted);
+        }
+    }
+    flush_all(server);
+    return NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+static void free_server(wfi_store_server *server)
+{
+    wfi_store_destroy(server->store);
+    server->store = NULL;
+    while (!wfi_list_empty(&server->peers))
+        wfi_store_peer_destroy(wfi_container_of(server->peers.next, wfi_store_peer, link), 0);
+    wfi_map_fini(&server->by_id);
+    free(server->polls);
+    free(server->polled);
+    if (server->wake_fd >= 0)
+        close(server->wake_fd);
+    close(server->listen_fd);
+    free(server);
+}
+
+static weft_status create_store(wfi_store_server *server, const wfi_store_server_options *options)
+{
+    wfi_store_options store = {.world_size = options->world_size,
+                               .death_timeout_ms = options->death_timeout_ms,
+                               .now_ns = wfi_now(&wfi_clock_real),
+                               .outputs = wfi_store_peer_outputs(server)};
+    if (getrandom(store.job_key, sizeof store.job_key, 0) != (ssize_t)sizeof store.job_key)
+        return WEFT_ERR_SYSTEM;
+    return wfi_store_create(&store, &server->store);
+}
+
+static weft_status start_thread(wfi_store_server *server)
+{
+    server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (server->wake_fd < 0)
+        return WEFT_ERR_SYSTEM;
+    if (!reserve_polls(server, 2))
+        return WEFT_ERR_MEMORY;
+    return wfi_start_quiet_thread(&server->thread, run, server, "weft-store") ? WEFT_ERR_SYSTEM : WEFT_OK;
+}
+
+weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error)
+{
+    wfi_store_server *server = calloc(1, sizeof *server);
+    weft_status status = WEFT_ERR_MEMORY;
+    if (!server) {
+        close(options->listen_fd);
+        goto give_error;
+    }
+    server->listen_fd = options->listen_fd;
+    server->wake_fd = -1;
+    server->world_size = options->world_size;
+    wfi_list_init(&server->peers);
+    wfi_map_init(&server->by_id);
+    status = create_store(server, options);
+    if (!status)
+        status = start_thread(server);
+    if (status)
+        goto free_server;
+    *out = server;
+    return WEFT_OK;
+
+free_server:
+    free_server(server);
+give_error:;
+    wfi_error_detail detail = {.code = status, .worker = -1};
+    wfi_error_give(error, wfi_error_create(&detail, "cannot start the store: %s", weft_status_text(status)));
+    return status;
+}
+
+void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms)
+{
+    if (!server)
+        return;
+    uint64_t one = 1;
+    server->grace_ms = grace_ms;
+    atomic_store(&server->ending, true);
+    (void)!write(server->wake_fd, &one, sizeof one); /* cannot fail: the counter is far from full */
+    pthread_join(server->thread, NULL);
+    free_server(server);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_server.h - the store over TCP: one thread of rank 0, around the state machine of store.h.
+ *
+ * The thread alone touches the state machine and the connections; others only set `ending` and wake it. Nothing in it
+ * blocks but poll: half a message, a silent stranger or a slow reader delay nobody. Strangers have WFI_STORE_STRANGER_MS
+ * to join and a bounded number of places, of which the oldest is given to the newest. All signals are blocked.
+ */
+#ifndef WFI_STORE_SERVER_H
+#define WFI_STORE_SERVER_H
+
+#include "net/rendezvous_os.h"
+#include "net/store.h"
+
+#define WFI_STORE_STRANGER_MS 5000
+
+typedef struct wfi_store_server_options {
+    int listen_fd; /* a listening socket; taken, on failure too */
+    int world_size;
+    int64_t death_timeout_ms;
+} wfi_store_server_options;
+
+typedef struct wfi_store_server wfi_store_server;
+
+weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error);
+/* Serves on until all members are gone, at most grace_ms; waits for that; frees. NULL is a no-op. */
+void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms);
+
+#endif

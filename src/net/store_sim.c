@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_sim.c - the store over the simulation's channels.
+ *
+ * Messages come from the world's loop, ticks from a fiber of rank 0's group. Both are one thread, and neither gives way
+ * inside, so nothing is locked.
+ */
+#include "net/store_sim.h"
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/parker.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct end { /* our end of a channel */
+    wfi_list link;
+    struct wfi_store_sim *owner;
+    uint64_t id;
+    wfi_sim_channel *channel;
+    bool is_kept;         /* evicted: nothing is read, closed at the deadline */
+    bool is_broken;       /* could not be sent to: the ticker closes it */
+    uint64_t deadline_ns; /* of a kept one */
+} end;
+
+struct wfi_store_sim {
+    wfi_store *store;
+    weft_sim *sim;
+    wfi_map by_id;
+    wfi_list ends;
+    uint64_t last_id;
+    wfi_parker *ticker; /* where the ticker sleeps; on its stack */
+    wfi_parker *ender;  /* who waits for the ticker's end */
+    uint64_t due_ns;    /* until when the ticker means to sleep */
+    bool ticks, ending, draining, must_sweep;
+    int64_t grace_ms;
+};
+
+static uint64_t now_of(const wfi_store_sim *store)
+{
+    return wfi_now(wfi_sim_clock(store->sim));
+}
+
+/* Wakes the ticker, if there is something for it before it meant to wake: most messages are heartbeats. */
+static void poke(wfi_store_sim *store)
+{
+    bool is_due = store->must_sweep || store->ending || wfi_store_due(store->store) < store->due_ns;
+    if (store->ticker && is_due)
+        wfi_unpark(store->ticker);
+}
+
+/* ---- Channels -------------------------------------------------------------------------------------------------- */
+
+static void free_end(end *at)
+{
+    wfi_map_take(&at->owner->by_id, at->id);
+    wfi_list_remove(&at->link);
+    free(at);
+}
+
+static void close_end(end *at)
+{
+    wfi_sim_channel_close(at->channel);
+    free_end(at);
+}
+
+static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
+{
+    end *at = arg;
+    wfi_store_sim *store = at->owner;
+    (void)channel;
+    if (at->is_kept || at->is_broken)
+        return;
+    wfi_store_received(store->store, at->id, now_of(store), data, size); /* may free `at` */
+    poke(store);
+}
+
+static void on_closed(void *arg, wfi_sim_channel *channel)
+{
+    end *at = arg;
+    wfi_store_sim *store = at->owner;
+    uint64_t id = at->id;
+    bool known = !at->is_kept;
+    (void)channel;
+    close_end(at);
+    if (known)
+        wfi_store_closed(store->store, id, now_of(store));
+    poke(store);
+}
+
+static void on_accepted(void *arg, wfi_sim_channel *channel)
+{
+    wfi_store_sim *store = arg;
+    end *at = calloc(1, sizeof *at);
+    if (!at)
+        goto close_channel;
+    *at = (end){.owner = store, .id = ++store->last_id, .channel = channel};
+    if (wfi_map_put(&store->by_id, at->id, at))
+        goto free_at;
+    if (wfi_store_opened(store->store, at->id))
+        goto take_id;
+    wfi_list_push_back(&store->ends, &at->link);
+    wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = at};
+    wfi_sim_channel_on(channel, &events);
+    return;
+
+take_id:
+    wfi_map_take(&store->by_id, at->id);
+free_at:
+    free(at);
+close_channel:
+    wfi_sim_channel_close(channel);
+}
+
+static void output_send(void *arg, uint64_t id, const uint8_t *data, size_t size)
+{
+    wfi_store_sim *store = arg;
+    end *at = wfi_map_get(&store->by_id, id);
+    if (!at || at->is_broken)
+        return;
+    weft_status status = wfi_sim_channel_send(at->channel, data, size);
+    at->is_broken = status && status != WEFT_ERR_UNREACHABLE; /* of one that is gone, on_closed tells */
+    store->must_sweep |= at->is_broken;
+}
+
+static void output_close(void *arg, uint64_t id, int64_t keep_ms)
+{
+    wfi_store_sim *store = arg;
+    end *at = wfi_map_get(&store->by_id, id);
+    if (!at)
+        return;
+    if (keep_ms == 0) {
+        close_end(at);
+        return;
+    }
+    at->is_kept = store->must_sweep = true;
+    at->deadline_ns = wfi_deadline(wfi_sim_clock(store->sim), keep_ms);
+}
+
+/* ---- The ticker ------------------------------------------------------------------------------------------------ */
+
+/* Closes what broke or was kept long enough; returns when the next is due. */
+static uint64_t sweep(wfi_store_sim *store, uint64_t now_ns)
+{
+    uint64_t due_ns = WFI_NEVER;
+    store->must_sweep = false;
+    for (wfi_list *node = store->ends.next, *next; node != &store->ends; node = next) {
+        next = node->next;
+        end *at = wfi_container_of(node, end, link);
+        uint64_t deadline_ns = at->is_kept ? at->deadline_ns : WFI_NEVER;
+        if (at->is_broken && !at->is_kept) {
+            on_closed(at, at->channel);
+            store->must_sweep = true;
+            return now_ns; /* once more: the store's answer may have closed the next one, too */
+        }
+        if (deadline_ns <= now_ns)
+            close_end(at);
+        else if (deadline_ns < due_ns)
+            due_ns = deadline_ns;
+    }
+    return due_ns;
+}
+
+static uint64_t serve(wfi_store_sim *store)
+{
+    uint64_t now_ns = now_of(store);
+    if (store->ending && !store->draining) {
+        store->draining = true;
+        wfi_store_drain(store->store, now_ns, wfi_deadline(wfi_sim_clock(store->sim), store->grace_ms));
+    }
+    if (wfi_store_due(store->store) <= now_ns)
+        wfi_store_tick(store->store, now_ns);
+    uint64_t due_ns = sweep(store, now_ns), store_due_ns = wfi_store_due(store->store);
+    return store_due_ns < due_ns ? store_due_ns : due_ns;
+}
+
+static void run_ticker(void *arg)
+{
+    wfi_store_sim *store = arg;
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    store->ticker = &parker;
+    for (;;) {
+        store->due_ns = serve(store);
+        if (wfi_store_is_finished(store->store, now_of(store)))
+            break;
+        (void)wfi_park(&parker, store->due_ns);
+    }
+    store->ticker = NULL;
+    wfi_sim_unlisten(store->sim, 0);
+    while (!wfi_list_empty(&store->ends))
+        close_end(wfi_container_of(store->ends.next, end, link));
+    store->ticks = false;
+    if (store->ender)
+        wfi_unpark(store->ender);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+static weft_status create_store(wfi_store_sim *store, int world_size, int64_t death_timeout_ms)
+{
+    wfi_store_options options = {.world_size = world_size,
+                                 .death_timeout_ms = death_timeout_ms,
+                                 .now_ns = now_of(store),
+                                 .outputs = {.send = output_send, .close = output_close, .arg = store}};
+    uint64_t key[2] = {wfi_sim_random(store->sim), wfi_sim_random(store->sim)};
+    memcpy(options.job_key, key, sizeof options.job_key);
+    return wfi_store_create(&options, &store->store);
+}
+
+weft_status wfi_store_sim_start(weft_sim *sim, int world_size, int64_t death_timeout_ms, wfi_store_sim **out)
+{
+    wfi_store_sim *store = calloc(1, sizeof *store);
+    if (!store)
+        return WEFT_ERR_MEMORY;
+    store->sim = sim;
+    wfi_list_init(&store->ends);
+    wfi_map_init(&store->by_id);
+    weft_status status = create_store(store, world_size, death_timeout_ms);
+    if (status)
+        goto free_store;
+    status = wfi_sim_listen(sim, 0, on_accepted, store);
+    if (status)
+        goto free_store;
+    store->ticks = true;
+    status = wfi_fiber_spawn(wfi_sim_fibers(sim), 0, run_ticker, store);
+    if (status)
+        goto unlisten;
+    *out = store;
+    return WEFT_OK;
+
+unlisten:
+    wfi_sim_unlisten(sim, 0);
+free_store:
+    wfi_store_sim_bury(store);
+    return status;
+}
+
+void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)
+{
+    if (!store)
+        return;
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    store->grace_ms = grace_ms;
+    store->ending = true;
+    store->ender = &parker;
+    poke(store);
+    while (store->ticks)
+        (void)wfi_park(&parker, WFI_NEVER);
+    wfi_store_sim_bury(store);
+}
+
+void wfi_store_sim_bury(wfi_store_sim *store)
+{
+    if (!store)
+        return;
+    while (!wfi_list_empty(&store->ends))
+        free_end(wfi_container_of(store->ends.next, end, link));
+    wfi_map_fini(&store->by_id);
+    wfi_store_destroy(store->store);
+    free(store);
+}

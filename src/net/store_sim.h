@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_sim.h - the store inside the simulation: served by rank 0's group, so that it is paused and killed with rank 0. */
+#ifndef WFI_STORE_SIM_H
+#define WFI_STORE_SIM_H
+
+#include "net/store.h"
+
+typedef struct wfi_store_sim wfi_store_sim;
+
+/* Listens as rank 0. WEFT_ERR_EXISTS if a store does already. */
+weft_status wfi_store_sim_start(weft_sim *sim, int world_size, int64_t death_timeout_ms, wfi_store_sim **out);
+/* Serves on until all members are gone, at most grace_ms; parks for that; frees. NULL is a no-op. */
+void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms);
+/* Of a rank 0 that was killed, or a world that runs no more: frees the memory, touches nothing of the world. */
+void wfi_store_sim_bury(wfi_store_sim *store);
+
+#endif

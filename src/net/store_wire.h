@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_wire.h - the messages between a worker and the store, and their form on the wire.
+ *
+ * A frame is a head of 8 bytes (2 magic, 1 version, 1 type, 4 length of the body) and a body. The head and the body of
+ * `refuse` are the same in every version, so that two programs of different versions can tell each other so. Everything
+ * but `world` fits WFI_STORE_SMALL_MAX; what a worker sends is never larger.
+ */
+#ifndef WFI_STORE_WIRE_H
+#define WFI_STORE_WIRE_H
+
+#include "base/codec.h"
+#include "net/rendezvous.h"
+
+#define WFI_STORE_VERSION 1
+#define WFI_STORE_HEAD 8
+#define WFI_STORE_TEXT_MAX 256 /* the NUL included */
+#define WFI_STORE_ADDRESS_MAX 64
+#define WFI_STORE_SMALL_MAX 640
+#define WFI_STORE_WORKERS_MAX 65536
+#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX)
+#define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 64 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
+
+typedef enum wfi_store_type {
+    WFI_STORE_JOIN = 1,        /* worker: rank, world_size, timeout_ms, text (its name), address */
+    WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
+    WFI_STORE_REFUSE = 3,      /* store: status, text */
+    WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer) */
+    WFI_STORE_SPEAK = 5,       /* store: send a heartbeat now */
+    WFI_STORE_SUSPECT = 6,     /* worker: rank, incarnation, text */
+    WFI_STORE_DIED = 7,        /* store: rank, incarnation, text */
+    WFI_STORE_LEFT = 8,        /* store: rank, incarnation */
+    WFI_STORE_EVICTED = 9,     /* store: text */
+    WFI_STORE_CLOSING = 10,    /* worker */
+    WFI_STORE_PROBE = 11,      /* store: round */
+    WFI_STORE_REPORT = 12,     /* worker: round, report */
+    WFI_STORE_TERMINATED = 13, /* store */
+    WFI_STORE_GOODBYE = 14,    /* worker */
+} wfi_store_type;
+
+/* One message; which fields count stands at its type. */
+typedef struct wfi_store_message {
+    wfi_store_type type;
+    int32_t rank, world_size;
+    uint32_t incarnation;
+    int64_t timeout_ms; /* join: how long the worker will wait yet; < 0: for ever */
+    weft_status status;
+    uint64_t round;
+    wfi_idle_report report;
+    char text[WFI_STORE_TEXT_MAX]; /* from the wire: printable ASCII only, others became '?' */
+    uint8_t address[WFI_STORE_ADDRESS_MAX];
+    size_t address_size;
+} wfi_store_message;
+
+/* The table, as all workers get it. */
+typedef struct wfi_store_world {
+    uint8_t job_key[WFI_JOB_KEY_BYTES];
+    int64_t death_timeout_ms; /* the store's bound: it rules the job */
+    int world_size;
+    wfi_member *members; /* by rank */
+} wfi_store_world;
+
+/* Any message but `world`; writes one frame to out[WFI_STORE_SMALL_MAX] and returns its size. */
+size_t wfi_store_encode(const wfi_store_message *message, uint8_t *out);
+void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world);
+
+/*
+ * The size of the frame that begins at data: 0 in *size if more bytes are needed to know. WEFT_ERR_PROTOCOL if this is no
+ * frame, or one over `limit`.
+ */
+weft_status wfi_store_frame_size(const uint8_t *data, size_t have, size_t limit, size_t *size);
+uint8_t wfi_store_frame_type(const uint8_t *frame); /* of a whole frame */
+
+/* WEFT_ERR_PROTOCOL: malformed; WEFT_ERR_UNSUPPORTED: another version (a `refuse` is read whatever its version). */
+weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_message *out);
+/* out->members is allocated; free it. Also WEFT_ERR_MEMORY. */
+weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_world *out);
+
+/* 1..127 bytes of [A-Za-z0-9-_:]. */
+bool wfi_store_name_is_well_formed(const char *name);
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent.c - opening and ending an agent, and what can be asked of it. */
+#include "rpc/agent.h"
+
+#include "base/error.h"
+#include "sim/sim.h"
+#include "rpc/call.h"
+#include "rpc/rref.h"
+#include "rpc/serve.h"
+#include "topo/topo.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+weft_agent *wfi_agent_ref(weft_agent *agent)
+{
+    atomic_fetch_add_explicit(&agent->refs, 1, memory_order_relaxed);
+    return agent;
+}
+
+void wfi_agent_unref(weft_agent *agent)
+{
+    if (atomic_fetch_sub_explicit(&agent->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    wfi_functions_fini(agent);
+    pthread_mutex_destroy(&agent->function_lock);
+    wfi_map_fini(&agent->calls);
+    wfi_cores_destroy(agent->cores);
+    free(agent->peers);
+    free(agent);
+}
+
+/* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees the
+ * other. */
+bool wfi_agent_enter(weft_agent *agent)
+{
+    atomic_fetch_add(&agent->late_users, 1);
+    if (!atomic_load(&agent->closed))
+        return true;
+    atomic_fetch_sub(&agent->late_users, 1);
+    return false;
+}
+
+void wfi_agent_leave(weft_agent *agent)
+{
+    atomic_fetch_sub(&agent->late_users, 1);
+}
+
+static weft_agent *make_agent(void)
+{
+    weft_agent *agent = calloc(1, sizeof *agent);
+    if (!agent)
+        return NULL;
+    atomic_init(&agent->refs, 1);
+    pthread_mutex_init(&agent->function_lock, NULL);
+    wfi_map_init(&agent->functions);
+    wfi_map_init(&agent->calls);
+    wfi_map_init(&agent->rrefs);
+    wfi_map_init(&agent->forks);
+    wfi_list_init(&agent->local_calls);
+    wfi_list_init(&agent->membership.events);
+    return agent;
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static weft_status register_all(weft_agent *agent, weft_error **error)
+{
+    const weft_agent_options *options = &agent->options.values;
+    weft_status st = weft_agent_register(agent, &wfi_fetch_function);
+    for (size_t i = 0; i < options->function_count && !st; i++) {
+        const weft_function *function = &options->functions[i];
+        const char *name = function->name ? function->name : "(no name)";
+        st = strncmp(name, "weft:", 5) == 0 ? WEFT_ERR_INVALID : weft_agent_register(agent, function);
+        if (st)
+            *error = weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                                       st == WEFT_ERR_EXISTS ? "the name is taken"
+                                                             : "it needs a name of 1 to 127 bytes outside \"weft:\", a run "
+                                                               "function, and signatures that end with WEFT_NONE");
+    }
+    return st;
+}
+
+static void bind_worker(void *arg)
+{
+    const weft_agent *agent = arg;
+    wfi_topo_bind_thread(agent->cores, agent->options.values.workers);
+}
+
+static weft_status make_executor(weft_agent *agent)
+{
+    const weft_agent_options *options = &agent->options.values;
+    wfi_executor_options how = {.workers = options->workers,
+                                .manual = options->no_threads,
+                                .group = options->rank,
+                                .thread_name = "weft-work",
+                                .thread_started = agent->cores ? bind_worker : NULL,
+                                .started_arg = agent};
+    if (options->sim)
+        how.fibers = wfi_sim_fibers(options->sim);
+    return wfi_executor_create(&how, &agent->executor);
+}
+
+static const wfi_upcalls upcalls = {.message = wfi_on_message,
+                                    .peer_gone = wfi_on_peer_gone,
+                                    .self_gone = wfi_on_self_gone,
+                                    .probe = wfi_on_probe,
+                                    .terminated = wfi_on_terminated};
+
+static weft_status open_net(weft_agent *agent, weft_error **error)
+{
+    wfi_net_options how = {.agent = &agent->options.values,
+                           .upcalls = &upcalls,
+                           .arg = agent,
+                           .executor = agent->executor,
+                           .sim = agent->options.values.sim,
+                           .store_fd = agent->options.store_fd};
+    agent->options.store_fd = -1; /* net's now */
+    return wfi_net_open(&how, &agent->net, error);
+}
+
+static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
+{
+    weft_status st = wfi_options_resolve(options, &agent->options, error);
+    if (st)
+        return st;
+    agent->call_timeout_ms = agent->options.values.call_timeout_ms;
+    agent->peers = calloc((size_t)agent->options.values.world_size, sizeof *agent->peers);
+    agent->terminated = wfi_future_create(NULL, NULL);
+    if (!agent->peers || !agent->terminated)
+        return WEFT_ERR_MEMORY;
+    if (!agent->options.values.no_binding && agent->options.values.iface)
+        agent->cores = wfi_topo_near_interface(agent->options.values.iface);
+    st = register_all(agent, error);
+    if (!st)
+        st = make_executor(agent);
+    if (!st)
+        st = open_net(agent, error);
+    return st;
+}
+
+weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
+{
+    weft_error *error = NULL;
+    weft_agent *agent = make_agent();
+    weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
+    if (!st) {
+        *out = agent;
+        return WEFT_OK;
+    }
+    if (!error)
+        error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
+    wfi_error_give(options ? options->error : NULL, error);
+    if (!agent)
+        return st;
+    if (agent->options.store_fd > 0)
+        close(agent->options.store_fd);
+    wfi_executor_destroy(agent->executor);
+    weft_future_unref(agent->terminated);
+    wfi_agent_unref(agent);
+    return st;
+}
+
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
+
+/* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
+void weft_agent_stop(weft_agent *agent)
+{
+    if (!agent)
+        return;
+    wfi_net_lock(agent->net);
+    agent->stopped = true;
+    wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
+    wfi_local_fail_all(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        wfi_serve_peer_gone(agent, rank);
+        wfi_rrefs_peer_gone(agent, rank, WEFT_ERR_CLOSED);
+    }
+    wfi_net_timer_clear(agent->net, &agent->probe_timer);
+    wfi_net_unlock(agent->net);
+    wfi_net_stop(agent->net);
+    wfi_executor_destroy(agent->executor);
+    atomic_store(&agent->closed, true);
+    while (atomic_load(&agent->late_users))
+        sched_yield();
+    wfi_net_close(agent->net);
+    wfi_serve_orphan_all(agent);
+    wfi_rrefs_fini(agent);
+    wfi_membership_fini(agent);
+    weft_future_unref(agent->terminated);
+    wfi_agent_unref(agent);
+}
+
+weft_status weft_agent_close(weft_agent *agent)
+{
+    if (!agent)
+        return WEFT_OK;
+    weft_status st = wfi_agent_await_end(agent);
+    weft_agent_stop(agent);
+    return st;
+}
+
+/* ---- Asking ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_agent_usable(const weft_agent *agent)
+{
+    return agent->stopped ? WEFT_ERR_CLOSED : agent->gone;
+}
+
+int weft_agent_rank(const weft_agent *agent)
+{
+    return agent->options.values.rank;
+}
+
+int weft_agent_world_size(const weft_agent *agent)
+{
+    return agent->options.values.world_size;
+}
+
+const char *weft_agent_name(const weft_agent *agent, int rank)
+{
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    return member ? member->name : NULL;
+}
+
+int weft_agent_find(const weft_agent *agent, const char *name)
+{
+    for (int rank = 0; name && rank < agent->options.values.world_size; rank++)
+        if (strcmp(wfi_net_member(agent->net, rank)->name, name) == 0)
+            return rank;
+    return -1;
+}
+
+bool weft_agent_alive(const weft_agent *agent, int rank)
+{
+    if (rank == wfi_agent_rank(agent))
+        return weft_agent_status(agent) == WEFT_OK;
+    wfi_net_lock(agent->net);
+    wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    bool alive = peer && wfi_peer_status(peer) == WEFT_OK;
+    wfi_net_unlock(agent->net);
+    return alive;
+}
+
+weft_status weft_agent_status(const weft_agent *agent)
+{
+    wfi_net_lock(agent->net);
+    weft_status st = agent->gone;
+    wfi_net_unlock(agent->net);
+    return st;
+}
+
+size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
+{
+    if (!agent->options.values.no_threads)
+        return 0;
+    size_t ran = wfi_executor_run_some(agent->executor);
+    size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
+    return ran + handled + wfi_executor_run_some(agent->executor);
+}
+
+void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
+{
+    wfi_net_lock(agent->net);
+    agent->call_timeout_ms = timeout_ms ? timeout_ms : 60000;
+    wfi_net_unlock(agent->net);
+}
+
+void weft_agent_stats(const weft_agent *agent, weft_stats *out)
+{
+    wfi_net_lock(agent->net);
+    *out = agent->stats;
+    wfi_net_stats(agent->net, out);
+    wfi_net_unlock(agent->net);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent.h - the agent, as the files of src/rpc see it.
+ *
+ * LOCKING. Everything below the line "agent lock" is guarded by the one lock of the agent, net's (net/net.h). What stands
+ * above it is set while opening and constant afterwards. User code never runs with the lock held.
+ *
+ * LIFE. The memory of an agent is counted: the user's handle, each call being served and each remote reference hold it,
+ * so that a call deferred by a careless user may still be finished after the agent was closed. What such a late comer
+ * finds is `closed`: it then touches neither net nor executor.
+ */
+#ifndef WFI_AGENT_H
+#define WFI_AGENT_H
+
+#include "base/map.h"
+#include "net/net.h"
+#include "rpc/options.h"
+#include "rpc/wire.h"
+#include "topo/topo.h"
+
+#include <weft/rpc.h>
+#include <weft/rref.h>
+
+typedef struct wfi_outcall wfi_outcall;
+
+/* What one other worker asked of us. */
+typedef struct wfi_rpc_peer {
+    wfi_map serving; /* its calls, by its ids */
+} wfi_rpc_peer;
+
+/* A function as registered; never removed while the agent lives. */
+typedef struct wfi_registered {
+    weft_function function; /* its name is owned */
+    struct wfi_registered *next; /* others with the same hash */
+} wfi_registered;
+
+/* Membership events wait here for the executor, one task for all, so that the user sees them one at a time. */
+typedef struct wfi_membership {
+    wfi_list events;
+    wfi_task task;
+    bool running;
+} wfi_membership;
+
+struct weft_agent {
+    atomic_int refs;
+    wfi_options options;
+    wfi_net *net;
+    wfi_executor *executor;
+    wfi_cores *cores; /* near the chosen interface; NULL: anywhere */
+    pthread_mutex_t function_lock; /* a leaf, over `functions` alone: registering needs no net */
+    wfi_map functions;             /* by hash of the name */
+    wfi_rpc_peer *peers;           /* by rank; guarded by the agent lock */
+    atomic_int late_users;         /* in wfi_agent_enter; closing waits for them */
+    atomic_bool closed;            /* net and executor are gone, or going */
+
+    /* ---- agent lock ---- */
+    wfi_map calls; /* outstanding ones of ours, by id */
+    wfi_list local_calls; /* being served for ourselves */
+    uint64_t next_call_id, next_rref_number, next_fork;
+    size_t serving;       /* calls of others and our own that have not been finished */
+    int64_t call_timeout_ms;
+    weft_status gone;     /* why this worker is out of the job */
+    bool closing, stopped;
+    bool probed;
+    uint64_t probe_round;
+    wfi_timer probe_timer;
+    weft_future *terminated;
+    wfi_membership membership;
+    wfi_map rrefs;        /* owned by us, by hash of the name: src/rpc/rref_table.c */
+    wfi_map forks;        /* references of ours to others' values, awaiting confirmation, by fork */
+    weft_stats stats;
+};
+
+weft_agent *wfi_agent_ref(weft_agent *agent);
+void wfi_agent_unref(weft_agent *agent);
+static inline int wfi_agent_rank(const weft_agent *agent)
+{
+    return agent->options.values.rank;
+}
+
+/*
+ * For what a user may do after the agent was closed (finish a call, drop a reference): true if the agent is still there, and
+ * then stays until wfi_agent_leave.
+ */
+bool wfi_agent_enter(weft_agent *agent);
+void wfi_agent_leave(weft_agent *agent);
+
+/* WEFT_OK, or why no call may start now. [agent lock] */
+weft_status wfi_agent_usable(const weft_agent *agent);
+/* A future of this agent: its executor, its waiting. NULL if memory is out. */
+weft_future *wfi_agent_future(weft_agent *agent);
+
+/* By name; NULL if there is none. Any thread. */
+const weft_function *wfi_function_find(weft_agent *agent, const char *name);
+void wfi_functions_fini(weft_agent *agent);
+
+/* Tells the user's callback, in order, on the executor. [agent lock] */
+void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, const char *why);
+void wfi_membership_fini(weft_agent *agent);
+
+/* Net's upcalls, each in the file of its subject. [agent lock] */
+void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
+void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text);
+void wfi_on_self_gone(void *arg, weft_status why, const char *text);
+void wfi_on_probe(void *arg, uint64_t round);
+void wfi_on_terminated(void *arg);
+
+/* Waits until the job is over (src/rpc/closing.c). Not locked. */
+weft_status wfi_agent_await_end(weft_agent *agent);
+
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * answer.c - what a served call sends back. Small results ride in the reply. Large ones are pushed into the caller's landing
+ * places first, and the reply follows when the last byte was acknowledged; without landing places they are exposed, and
+ * kept until the caller said DONE.
+ */
+#include "rpc/serve.h"
+
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+
+static void message_done(wfi_message *message, weft_status status)
+{
+    weft_call *call = wfi_container_of(message, weft_call, message);
+    (void)status;
+    call->message_out = false;
+    wfi_serve_drop_hold(call);
+}
+
+/* Nothing of this call will go to the caller any more. [agent lock] */
+static void give_up(weft_call *call)
+{
+    wfi_pack_withdraw(&call->pack, call->agent->net, call->peer, true);
+    call->awaiting_done = false;
+    wfi_serve_leave_table(call);
+}
+
+static void send_reply(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    call->message = (wfi_message){.type = WFI_RPC_REPLY,
+                                  .urgent = true,
+                                  .head = call->header.data,
+                                  .head_size = call->header.size,
+                                  .done = message_done};
+    if (call->cancelled || wfi_net_send(agent->net, call->peer, &call->message)) {
+        give_up(call);
+        return;
+    }
+    call->message_out = true;
+    call->holds++;
+    agent->stats.bytes_packed += call->pack.packed_bytes;
+    if (!call->awaiting_done)
+        wfi_serve_leave_table(call);
+}
+
+static void write_error_reply(weft_call *call)
+{
+    call->header.size = 0;
+    wfi_write_u64(&call->header, call->id);
+    wfi_write_u8(&call->header, WFI_REPLY_ERROR);
+    wfi_error_write(&call->header, call->error);
+    call->awaiting_done = false;
+}
+
+/* The header and body of good results. */
+static weft_status write_reply(weft_call *call)
+{
+    bool exposes = false;
+    for (size_t i = 0; i < call->pack.remote_count; i++)
+        exposes |= call->pack.remote[i].patch != WFI_NO_PATCH;
+    /* Metadata that will not fit is exposed as well: decided by the same bound as in wfi_pack_seal. */
+    bool outgrown = call->header.size + 9 + call->pack.meta.size + 64 > WFI_MESSAGE_MAX;
+    call->awaiting_done = exposes || outgrown || call->pack.has_rrefs;
+    wfi_write_u64(&call->header, call->id);
+    wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
+    return wfi_pack_seal(&call->pack, call->agent->net, call->peer, &call->header);
+}
+
+/* ---- Pushing ----------------------------------------------------------------------------------------------------- */
+
+static void pin_pushes(weft_call *call, bool pin)
+{
+    for (size_t i = 0; i < call->push_count; i++) {
+        if (pin)
+            wfi_storage_pin_read(call->pushes[i].storage);
+        else
+            wfi_storage_unpin_read(call->pushes[i].storage);
+    }
+}
+
+static void pushed(wfi_transfer *transfer, weft_status status)
+{
+    weft_call *call = wfi_container_of(transfer, weft_call, push);
+    call->pushing = false;
+    pin_pushes(call, false);
+    if (status && !call->cancelled) {
+        call->error = wfi_call_error(call, status, "the results could not be pushed to their landing places");
+        write_error_reply(call);
+    }
+    send_reply(call);
+}
+
+static weft_status start_push(weft_call *call)
+{
+    call->push = (wfi_transfer){
+        .kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .done = pushed};
+    pin_pushes(call, true);
+    call->pushing = true;
+    weft_status st = wfi_net_transfer(call->agent->net, call->peer, &call->push);
+    if (!st)
+        return WEFT_OK;
+    call->pushing = false;
+    pin_pushes(call, false);
+    return st;
+}
+
+/* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
+
+/* The result stays here; the reply only confirms. A failed making leaves nothing: the caller's handle keeps the error. */
+static void settle_owned(weft_call *call)
+{
+    wfi_owned_complete(wfi_owned_value(call->owned), call->results, call->error);
+    if (call->error)
+        wfi_owned_drop_fork(call->agent, &call->owned_name, call->from, call->fork);
+    call->owned = NULL;
+}
+
+/* ---- Together ---------------------------------------------------------------------------------------------------- */
+
+static weft_status pack_results(weft_call *call)
+{
+    const wfi_intake *intake = &call->arguments;
+    wfi_pack_options how = {.landing = intake->landing, .landing_count = intake->landing_count};
+    weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
+    if (call->owned)
+        how = (wfi_pack_options){0};
+    weft_status st = wfi_pack_values(&call->pack, results, &how);
+    if (!st)
+        wfi_pack_landing(&call->pack, NULL, 0);
+    if (!st && call->pack.remote_count)
+        st = wfi_pack_pushes(&call->pack, how.landing, &call->pushes, &call->push_count);
+    return st;
+}
+
+static void answer_locked(weft_call *call)
+{
+    weft_status st = WEFT_OK;
+    call->stage = WFI_SERVE_ANSWERING;
+    call->agent->serving--;
+    call->agent->stats.calls_served++;
+    if (call->owned)
+        settle_owned(call);
+    if (call->cancelled || call->agent->stopped) {
+        give_up(call);
+        return;
+    }
+    if (!call->error)
+        st = write_reply(call);
+    if (st)
+        call->error = wfi_call_error(call, st, "the results could not be sent");
+    if (call->error)
+        write_error_reply(call);
+    else if (call->push_count && (st = start_push(call)) == WEFT_OK)
+        return; /* the reply follows */
+    send_reply(call);
+}
+
+void wfi_answer(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    if (!call->error) {
+        weft_status st = pack_results(call);
+        if (st)
+            call->error = wfi_call_error(call, st, "the results do not fit what the caller offered, or cannot be sent");
+    }
+    wfi_serve_release_work(call);
+    wfi_net_lock(net);
+    bool was_deferred = call->deferred;
+    answer_locked(call);
+    wfi_serve_drop_hold(call); /* the user's */
+    if (!was_deferred)
+        wfi_serve_drop_hold(call); /* run_handler's: it is we */
+    wfi_net_unlock(net);
+}

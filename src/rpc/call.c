@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * call.c - the caller's side of a remote call. In order: weft_rpc_async (async.c) -> wfi_call_start -> the message goes
+ * (src/net/send.c) -> the reply comes (reply.c) or the timer fires -> wfi_call_complete.
+ */
+#include "rpc/call.h"
+
+#include "base/error.h"
+#include "rpc/rref.h"
+#include "rpc/values.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+
+static void free_call(wfi_outcall *call)
+{
+    for (size_t i = 0; i < call->land_count; i++)
+        weft_tensor_unref(call->land[i]);
+    free(call->land);
+    free(call->landing);
+    free(call->land_exposures);
+    wfi_intake_fini(&call->results);
+    wfi_pack_fini(&call->arguments);
+    wfi_writer_fini(&call->header);
+    weft_future_unref(call->future);
+    weft_rref_unref(call->remote);
+    weft_error_unref(call->failure);
+    wfi_agent_unref(call->agent);
+    free(call);
+}
+
+static void release_task(wfi_task *task)
+{
+    free_call(wfi_container_of(task, wfi_outcall, release));
+}
+
+static void drop_hold(wfi_outcall *call)
+{
+    if (--call->holds)
+        return;
+    call->release.run = release_task;
+    wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
+}
+
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
+
+static void withdraw(wfi_outcall *call, bool quiet)
+{
+    wfi_net *net = call->agent->net;
+    /* What was exposed to be written goes first: with quiet unset that closes the bulk lane for both. */
+    if (call->land_exposed)
+        wfi_net_withdraw(net, call->peer, call->land_exposures, call->land_exposed, quiet);
+    wfi_pack_withdraw(&call->arguments, net, call->peer, quiet || call->land_exposed);
+    call->land_exposed = 0;
+}
+
+static void settle_future(wfi_outcall *call, const weft_values *values, const weft_error *error)
+{
+    weft_stats *stats = &call->agent->stats;
+    stats->calls_finished++;
+    stats->calls_failed += error != NULL;
+    weft_status st;
+    if (error)
+        st = weft_future_fail(call->future, error);
+    else
+        st = weft_future_complete(call->future, weft_values_ref((weft_values *)values), wfi_values_drop);
+    (void)st; /* a call completes its future once: `completed` guards it */
+    if (call->remote)
+        wfi_rref_created(call->remote, error, !error || weft_error_code(error) == WEFT_ERR_TIMEOUT);
+}
+
+void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet)
+{
+    weft_agent *agent = call->agent;
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (call->completed)
+        return;
+    call->completed = true;
+    wfi_map_take(&agent->calls, call->id);
+    wfi_net_timer_clear(agent->net, &call->timer);
+    withdraw(call, quiet);
+    if (call->message_out && wfi_net_unsend(agent->net, call->peer, &call->message)) {
+        call->message_out = false;
+        drop_hold(call);
+    }
+    settle_future(call, values, error);
+    drop_hold(call);
+}
+
+void wfi_call_abort(wfi_outcall *call, weft_error *error)
+{
+    if (call->completed || call->failure) {
+        weft_error_unref(error);
+        return;
+    }
+    call->failure = error;
+    if (wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
+        wfi_post_id(call->agent, call->peer, WFI_RPC_CANCEL, call->id);
+    if (wfi_intake_busy(&call->results))
+        wfi_intake_cancel(&call->results); /* it ends the call when no byte of ours is under way */
+    else
+        wfi_call_complete(call, NULL, error, false);
+}
+
+static void timer_fired(wfi_timer *timer)
+{
+    wfi_outcall *call = wfi_container_of(timer, wfi_outcall, timer);
+    wfi_error_detail detail = {
+        .code = WEFT_ERR_TIMEOUT, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    wfi_call_abort(call, wfi_error_create(&detail, "no answer within the call's time limit"));
+}
+
+void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    size_t cursor = 0, count = 0;
+    uint64_t id;
+    wfi_outcall **list = malloc((agent->calls.count + 1) * sizeof *list);
+    for (wfi_outcall *call; list && (call = wfi_map_next(&agent->calls, &cursor, &id));)
+        if (!peer || call->peer == peer)
+            list[count++] = call;
+    for (size_t i = 0; i < count; i++) {
+        wfi_error_detail detail = {
+            .code = why, .function = list[i]->function, .worker = wfi_peer_rank(list[i]->peer)};
+        wfi_call_abort(list[i], wfi_error_create(&detail, "%s", text));
+    }
+    free(list);
+}
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+static void message_done(wfi_message *message, weft_status status)
+{
+    wfi_outcall *call = wfi_container_of(message, wfi_outcall, message);
+    (void)status; /* failures come by the peer's death, which fails the call */
+    call->message_out = false;
+    drop_hold(call);
+}
+
+static weft_status take_landing(wfi_outcall *call, weft_tensors land)
+{
+    if (!land.count)
+        return WEFT_OK;
+    if (land.count > WEFT_MAX_CALL_TENSORS)
+        return WEFT_ERR_TOO_LARGE;
+    call->land = calloc(land.count, sizeof *call->land);
+    call->landing = calloc(land.count, sizeof *call->landing);
+    call->land_exposures = calloc(land.count, sizeof *call->land_exposures);
+    if (!call->land || !call->landing || !call->land_exposures)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < land.count; i++) {
+        if (!land.items[i] || !weft_tensor_is_contiguous(land.items[i]))
+            return WEFT_ERR_INVALID;
+        call->land[call->land_count++] = weft_tensor_ref(land.items[i]);
+    }
+    return WEFT_OK;
+}
+
+/* [agent lock] */
+static weft_status expose_landing(wfi_outcall *call)
+{
+    for (size_t i = 0; i < call->land_count; i++) {
+        weft_tensor *place = call->land[i];
+        size_t nbytes = weft_tensor_nbytes(place);
+        wfi_exposure *exposure = &call->land_exposures[i];
+        weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage,
+                                        weft_tensor_data(place), nbytes, WFI_REMOTE_WRITE, exposure);
+        if (st)
+            return st;
+        call->land_exposed++;
+        call->landing[i] = (wfi_landing){.dtype = weft_tensor_dtype(place),
+                                         .shape = weft_tensor_shape(place),
+                                         .address = exposure->address,
+                                         .key = exposure->key,
+                                         .size = nbytes};
+    }
+    wfi_pack_landing(&call->arguments, call->landing, call->land_count);
+    return WEFT_OK;
+}
+
+static void write_header(wfi_outcall *call, uint64_t timeout_ns)
+{
+    wfi_writer *w = &call->header;
+    wfi_write_u64(w, call->id);
+    wfi_write_u8(w, call->remote ? WFI_CALL_REMOTE : 0);
+    wfi_write_u64(w, timeout_ns);
+    wfi_write_u8(w, (uint8_t)strlen(call->function));
+    wfi_write_bytes(w, call->function, strlen(call->function));
+    wfi_write_blob(w, NULL, 0); /* the context of src/dist goes here */
+    if (call->remote) {
+        wfi_write_rref_name(w, wfi_rref_name_of(call->remote));
+        wfi_write_u64(w, wfi_rref_fork_of(call->remote));
+    }
+}
+
+static void fill_message(wfi_outcall *call)
+{
+    wfi_message *message = &call->message;
+    *message = (wfi_message){.type = WFI_RPC_CALL,
+                             .head = call->header.data,
+                             .head_size = call->header.size,
+                             .part_count = call->arguments.part_count,
+                             .done = message_done};
+    for (int i = 0; i < message->part_count; i++) {
+        message->parts[i].data = weft_tensor_data(call->arguments.parts[i]);
+        message->parts[i].size = weft_tensor_nbytes(call->arguments.parts[i]);
+    }
+}
+
+/* Puts a prepared call on its way. On failure nothing of it is in any table. [agent lock] */
+static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
+{
+    weft_agent *agent = call->agent;
+    weft_status st = wfi_agent_usable(agent);
+    if (!st)
+        st = wfi_peer_status(call->peer);
+    if (st)
+        return st;
+    call->id = ++agent->next_call_id;
+    if (timeout_ms == 0)
+        timeout_ms = agent->call_timeout_ms;
+    st = expose_landing(call);
+    if (!st) {
+        write_header(call, timeout_ms < 0 ? WFI_TIMEOUT_NEVER : (uint64_t)timeout_ms * 1000000u);
+        st = wfi_pack_seal(&call->arguments, agent->net, call->peer, &call->header);
+    }
+    if (!st)
+        st = wfi_map_put(&agent->calls, call->id, call);
+    if (st)
+        goto withdraw;
+    fill_message(call);
+    st = wfi_net_send(agent->net, call->peer, &call->message);
+    if (st)
+        goto forget;
+    call->message_out = true;
+    call->holds++;
+    call->timer.fire = timer_fired;
+    if (timeout_ms >= 0) {
+        weft_status unset = wfi_net_timer_set(agent->net, &call->timer, wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
+        if (unset) { /* without a timer it could hang: end it now, by the road that ends all calls */
+            wfi_error_detail detail = {.code = unset, .function = call->function, .worker = -1};
+            wfi_call_abort(call, wfi_error_create(&detail, "no memory for the call's timer"));
+        }
+    }
+    agent->stats.calls_started++;
+    agent->stats.bytes_packed += call->arguments.packed_bytes;
+    return WEFT_OK;
+forget:
+    wfi_map_take(&agent->calls, call->id);
+withdraw:
+    withdraw(call, true); /* nobody was told of the exposures */
+    return st;
+}
+
+/* A launch that found the queue full leaves the call as it was prepared, but for its header and landing places. */
+static void rewind_call(wfi_outcall *call, size_t meta_size)
+{
+    call->header.size = 0;
+    call->arguments.meta.size = meta_size;
+    free(call->arguments.exposures);
+    call->arguments.exposures = NULL;
+    wfi_storage_unref(call->arguments.meta_storage);
+    call->arguments.meta_storage = NULL;
+}
+
+static weft_status launch_when_there_is_room(wfi_outcall *call, const weft_rpc_options *options)
+{
+    weft_agent *agent = call->agent;
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    size_t meta_size = call->arguments.meta.size;
+    for (;;) {
+        wfi_net_lock(agent->net);
+        weft_status st = launch(call, options->timeout_ms);
+        wfi_net_unlock(agent->net);
+        if (st != WEFT_ERR_AGAIN || !options->wait_for_room)
+            return st;
+        rewind_call(call, meta_size);
+        wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
+        wfi_parker_init(&nobody);
+        if (!driver->drive(driver, &nobody, wfi_deadline(driver->clock, 1)))
+            return WEFT_ERR_DEADLOCK;
+    }
+}
+
+static weft_status prepare(wfi_outcall *call, const char *function, weft_args arguments,
+                           const weft_rpc_options *options)
+{
+    wfi_writer_init_growing(&call->header);
+    strcpy(call->function, function);
+    call->holds = 1;
+    call->results.agent = call->agent;
+    call->results.peer = call->peer;
+    call->future = wfi_agent_future(call->agent);
+    if (!call->future)
+        return WEFT_ERR_MEMORY;
+    wfi_pack_options how = {.gather = true};
+    weft_status st = wfi_pack_values(&call->arguments, arguments, &how);
+    return st ? st : take_landing(call, options->land);
+}
+
+weft_status wfi_call_start(weft_agent *agent, int rank, const char *function, weft_args arguments,
+                           const weft_rpc_options *options, weft_rref *remote, weft_future **out)
+{
+    wfi_outcall *call = calloc(1, sizeof *call);
+    if (!call)
+        return WEFT_ERR_MEMORY;
+    call->agent = wfi_agent_ref(agent);
+    call->remote = weft_rref_ref(remote);
+    wfi_net_lock(agent->net);
+    call->peer = wfi_net_peer(agent->net, rank);
+    wfi_net_unlock(agent->net);
+    weft_status st = prepare(call, function, arguments, options);
+    weft_future *future = weft_future_ref(call->future);
+    if (!st)
+        st = launch_when_there_is_room(call, options);
+    if (st) {
+        weft_future_unref(future);
+        free_call(call);
+        return st;
+    }
+    *out = future;
+    return WEFT_OK;
+}

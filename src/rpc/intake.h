@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * intake.h - a body that arrives (arguments or results), until it is whole: metadata that outgrew the frame is pulled,
+ * values are unpacked, payload is pulled straight into its place, references are made known to their owners.
+ *
+ * Embedded in a call; one use each. ready is called exactly once, with the agent's lock held, perhaps before start
+ * returns. Then `values` holds the whole, or `problem` says what was wrong.
+ */
+#ifndef WFI_INTAKE_H
+#define WFI_INTAKE_H
+
+#include "rpc/agent.h"
+#include "rpc/unpack.h"
+
+typedef struct wfi_intake {
+    /* Set by the owner before start. */
+    weft_agent *agent;
+    wfi_peer *peer;
+    wfi_unpack_options options;
+    bool user_places; /* options.place is user code: called with no lock held */
+    void (*ready)(struct wfi_intake *intake, weft_status status);
+
+    /* For the owner, once ready. */
+    weft_values *values;
+    wfi_landing *landing; /* the caller's landing places */
+    size_t landing_count;
+    uint64_t payload_bytes;
+    char problem[160];
+
+    /* Own. */
+    wfi_storage *meta;    /* pulled metadata, or a copy of the body where it must outlive its frame */
+    size_t meta_size, tail_at, tail_size;
+    wfi_unpack unpack;
+    wfi_segment meta_segment;
+    wfi_transfer transfer;
+    wfi_task task;
+    size_t unconfirmed; /* references whose owners have not answered */
+    weft_status unpacked;
+    enum { WFI_INTAKE_NEW, WFI_INTAKE_PULLING, WFI_INTAKE_PLACING, WFI_INTAKE_CONFIRMING, WFI_INTAKE_READY } state;
+    bool cancelled;
+} wfi_intake;
+
+/* `body` stands at the body; its bytes need not outlive the call. [agent lock] */
+void wfi_intake_start(wfi_intake *intake, wfi_reader *body);
+/* ready follows with WEFT_ERR_CANCELLED unless it has been called; nothing of the peer's is touched after it. [lock] */
+void wfi_intake_cancel(wfi_intake *intake);
+/* A reference's owner has confirmed it, or never will. [agent lock] */
+void wfi_intake_confirmed(wfi_intake *intake, weft_status status);
+/* Whether an intake has been started and not become ready. */
+bool wfi_intake_busy(const wfi_intake *intake);
+/* Lets go of what it holds. Not with the agent's lock: references may go. */
+void wfi_intake_fini(wfi_intake *intake);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pack.c - values on their way out; see pack.h. */
+#include "rpc/pack.h"
+
+#include "rpc/rref.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BODY_MARGIN 64 /* bytes of a message kept for what stands before and after meta */
+
+typedef struct packing {
+    wfi_pack *pack;
+    const wfi_pack_options *options;
+    bool all_inline;
+    weft_status status;
+} packing;
+
+/* ---- How large is it --------------------------------------------------------------------------------------------- */
+
+typedef struct sizing {
+    uint64_t payload, meta; /* meta: an upper bound */
+    size_t tensors;
+} sizing;
+
+static void size_tensor(const weft_tensor *tensor, sizing *sum)
+{
+    sum->tensors++;
+    sum->meta += 32 + 8 * WEFT_MAX_DIMS;
+    sum->payload += tensor ? weft_tensor_nbytes(tensor) : 0;
+}
+
+static void size_values(weft_args values, int depth, sizing *sum)
+{
+    for (size_t i = 0; i < values.count && depth <= WEFT_MAX_LIST_DEPTH; i++) {
+        const weft_value *value = &values.items[i];
+        sum->meta += 16;
+        if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+            sum->meta += value->as.bytes.size;
+        else if (value->type == WEFT_TENSOR)
+            size_tensor(value->as.tensor, sum);
+        else if (value->type == WEFT_TENSORS)
+            for (size_t k = 0; k < value->as.tensors.count; k++)
+                size_tensor(value->as.tensors.items[k], sum);
+        else if (value->type == WEFT_LIST)
+            size_values(value->as.list, depth + 1, sum);
+    }
+}
+
+/* ---- One tensor -------------------------------------------------------------------------------------------------- */
+
+static void add_remote(packing *p, weft_tensor *tensor, size_t patch, size_t landing)
+{
+    wfi_pack *pack = p->pack;
+    if (pack->remote_count == pack->remote_capacity) {
+        size_t capacity = pack->remote_capacity ? pack->remote_capacity * 2 : 8;
+        wfi_packed *grown = realloc(pack->remote, capacity * sizeof *grown);
+        if (!grown) {
+            p->status = WEFT_ERR_MEMORY;
+            return;
+        }
+        pack->remote = grown;
+        pack->remote_capacity = capacity;
+    }
+    pack->remote[pack->remote_count++] =
+        (wfi_packed){.tensor = weft_tensor_ref(tensor), .patch = patch, .landing = landing};
+}
+
+/* A result that the caller wants in its landing place `index`. */
+static void pack_landed(packing *p, weft_tensor *tensor, size_t index)
+{
+    wfi_write_u8(&p->pack->meta, WFI_ROAD_LANDED);
+    wfi_write_u32(&p->pack->meta, (uint32_t)index);
+    add_remote(p, tensor, WFI_NO_PATCH, index);
+}
+
+static void pack_remote(packing *p, weft_tensor *tensor)
+{
+    wfi_write_u8(&p->pack->meta, WFI_ROAD_REMOTE);
+    size_t patch = p->pack->meta.size;
+    wfi_write_u64(&p->pack->meta, 0);
+    wfi_write_u64(&p->pack->meta, 0);
+    add_remote(p, tensor, patch, 0);
+}
+
+static void pack_inline(packing *p, weft_tensor *tensor, size_t nbytes)
+{
+    wfi_pack *pack = p->pack;
+    if (p->options->gather && p->all_inline && pack->part_count < 2 && nbytes > WFI_TINY_TENSOR) {
+        wfi_write_u8(&pack->meta, WFI_ROAD_PART);
+        pack->parts[pack->part_count++] = weft_tensor_ref(tensor);
+        return;
+    }
+    wfi_write_u8(&pack->meta, WFI_ROAD_META);
+    wfi_write_bytes(&pack->meta, weft_tensor_data(tensor), nbytes);
+}
+
+static bool fits_landing(const packing *p, const weft_tensor *tensor, size_t index)
+{
+    if (!p->options->landing)
+        return true;
+    if (index >= p->options->landing_count)
+        return false;
+    weft_shape have = weft_tensor_shape(tensor), want = p->options->landing[index].shape;
+    return weft_tensor_dtype(tensor) == p->options->landing[index].dtype && have.ndim == want.ndim &&
+           memcmp(have.dims, want.dims, (size_t)have.ndim * sizeof *have.dims) == 0;
+}
+
+static void pack_tensor(packing *p, weft_tensor *tensor)
+{
+    wfi_pack *pack = p->pack;
+    size_t index = pack->tensor_count++;
+    weft_tensor *flat = weft_tensor_contiguous(tensor);
+    if (!flat) {
+        p->status = WEFT_ERR_MEMORY;
+        return;
+    }
+    size_t nbytes = weft_tensor_nbytes(flat);
+    pack->payload_bytes += nbytes;
+    pack->packed_bytes += flat == tensor ? 0 : nbytes;
+    wfi_write_tensor_type(&pack->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
+    if (!fits_landing(p, flat, index))
+        p->status = WEFT_ERR_SHAPE;
+    else if (p->all_inline || nbytes <= WFI_TINY_TENSOR)
+        pack_inline(p, flat, nbytes);
+    else if (p->options->landing)
+        pack_landed(p, flat, index);
+    else
+        pack_remote(p, flat);
+    weft_tensor_unref(flat);
+}
+
+/* ---- Values ------------------------------------------------------------------------------------------------------ */
+
+static void pack_list(packing *p, weft_args values, int depth);
+
+static void pack_tensors(packing *p, weft_tensors tensors)
+{
+    wfi_write_u32(&p->pack->meta, (uint32_t)tensors.count);
+    for (size_t i = 0; i < tensors.count && !p->status; i++) {
+        if (tensors.items[i])
+            pack_tensor(p, tensors.items[i]);
+        else
+            p->status = WEFT_ERR_INVALID;
+    }
+}
+
+static void pack_bytes(packing *p, const weft_value *value)
+{
+    if (value->as.bytes.size > UINT32_MAX)
+        p->status = WEFT_ERR_TOO_LARGE;
+    else if (!value->as.bytes.data && (value->as.bytes.size || value->type == WEFT_STRING))
+        p->status = WEFT_ERR_INVALID;
+    else
+        wfi_write_blob(&p->pack->meta, value->as.bytes.data, value->as.bytes.size);
+}
+
+static void pack_value(packing *p, const weft_value *value, int depth)
+{
+    wfi_writer *meta = &p->pack->meta;
+    wfi_write_u8(meta, (uint8_t)value->type);
+    if (value->type == WEFT_NULL)
+        return;
+    if (value->type == WEFT_BOOL)
+        wfi_write_u8(meta, value->as.boolean);
+    else if (value->type == WEFT_I64)
+        wfi_write_i64(meta, value->as.i64);
+    else if (value->type == WEFT_F64)
+        wfi_write_f64(meta, value->as.f64);
+    else if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+        pack_bytes(p, value);
+    else if (value->type == WEFT_TENSOR && value->as.tensor)
+        pack_tensor(p, value->as.tensor);
+    else if (value->type == WEFT_TENSORS)
+        pack_tensors(p, value->as.tensors);
+    else if (value->type == WEFT_RREF && value->as.rref) {
+        wfi_write_rref_name(meta, wfi_rref_name_of(value->as.rref));
+        p->pack->has_rrefs = true;
+    } else if (value->type == WEFT_LIST)
+        pack_list(p, value->as.list, depth + 1);
+    else
+        p->status = WEFT_ERR_INVALID;
+}
+
+static void pack_list(packing *p, weft_args values, int depth)
+{
+    if (values.count > WEFT_MAX_VALUES || depth > WEFT_MAX_LIST_DEPTH) {
+        p->status = WEFT_ERR_TOO_LARGE;
+        return;
+    }
+    wfi_write_u32(&p->pack->meta, (uint32_t)values.count);
+    for (size_t i = 0; i < values.count && !p->status; i++)
+        pack_value(p, &values.items[i], depth);
+}
+
+weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_options *options)
+{
+    sizing size = {0};
+    size_values(values, 0, &size);
+    *pack = (wfi_pack){0};
+    packing p = {.pack = pack, .options = options, .status = WEFT_OK};
+    p.all_inline = size.payload <= WFI_INLINE_LIMIT && size.payload + size.meta <= WFI_MESSAGE_MAX - 512;
+    wfi_writer_init_growing(&pack->meta);
+    if (size.tensors > WEFT_MAX_CALL_TENSORS)
+        p.status = WEFT_ERR_TOO_LARGE;
+    else
+        pack_list(&p, values, 0);
+    if (!p.status && options->landing && pack->tensor_count != options->landing_count)
+        p.status = WEFT_ERR_SHAPE;
+    if (!p.status && pack->meta.failed)
+        p.status = WEFT_ERR_MEMORY;
+    if (p.status)
+        wfi_pack_fini(pack);
+    return p.status;
+}
+
+void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count)
+{
+    wfi_write_u32(&pack->meta, (uint32_t)count);
+    for (size_t i = 0; i < count; i++) {
+        wfi_write_tensor_type(&pack->meta, landing[i].dtype, landing[i].shape);
+        wfi_write_u64(&pack->meta, landing[i].address);
+        wfi_write_u64(&pack->meta, landing[i].key);
+    }
+}
+
+void wfi_pack_fini(wfi_pack *pack)
+{
+    for (size_t i = 0; i < pack->remote_count; i++)
+        weft_tensor_unref(pack->remote[i].tensor);
+    for (int i = 0; i < pack->part_count; i++)
+        weft_tensor_unref(pack->parts[i]);
+    free(pack->remote);
+    free(pack->exposures);
+    wfi_storage_unref(pack->meta_storage);
+    wfi_writer_fini(&pack->meta);
+    *pack = (wfi_pack){0};
+}
+
+/* ---- Sealing ----------------------------------------------------------------------------------------------------- */
+
+static void patch_u64(wfi_pack *pack, size_t at, uint64_t value)
+{
+    wfi_writer slot;
+    wfi_writer_init(&slot, pack->meta.data + at, 8);
+    wfi_write_u64(&slot, value);
+}
+
+static weft_status expose_tensors(wfi_pack *pack, wfi_net *net, wfi_peer *peer)
+{
+    pack->exposures = calloc(pack->remote_count + 1, sizeof *pack->exposures); /* and one for meta */
+    if (!pack->exposures)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < pack->remote_count; i++) {
+        wfi_packed *item = &pack->remote[i];
+        if (item->patch == WFI_NO_PATCH)
+            continue;
+        wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
+        weft_status st = wfi_net_expose(net, peer, item->tensor->storage, weft_tensor_data(item->tensor),
+                                        weft_tensor_nbytes(item->tensor), WFI_REMOTE_READ, exposure);
+        if (st)
+            return st;
+        pack->exposure_count++;
+        patch_u64(pack, item->patch, exposure->address);
+        patch_u64(pack, item->patch + 8, exposure->key);
+    }
+    return WEFT_OK;
+}
+
+static weft_status expose_meta(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header)
+{
+    weft_status st = wfi_storage_wrap(WFI_MEMORY_HOST, 0, pack->meta.data, pack->meta.size, NULL, NULL,
+                                      &pack->meta_storage);
+    if (st)
+        return st;
+    wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
+    st = wfi_net_expose(net, peer, pack->meta_storage, pack->meta.data, pack->meta.size, WFI_REMOTE_READ, exposure);
+    if (st)
+        return st;
+    pack->exposure_count++;
+    wfi_write_u8(header, 1);
+    wfi_write_u64(header, exposure->address);
+    wfi_write_u64(header, exposure->key);
+    wfi_write_u64(header, pack->meta.size);
+    return WEFT_OK;
+}
+
+weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header)
+{
+    size_t tail = 0;
+    for (int i = 0; i < pack->part_count; i++)
+        tail += weft_tensor_nbytes(pack->parts[i]);
+    weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : expose_tensors(pack, net, peer);
+    if (!st && header->size + pack->meta.size + tail + BODY_MARGIN > WFI_MESSAGE_MAX) {
+        st = expose_meta(pack, net, peer, header);
+    } else if (!st) {
+        wfi_write_u8(header, 0);
+        wfi_write_blob(header, pack->meta.data, pack->meta.size);
+    }
+    if (!st && header->failed)
+        st = WEFT_ERR_MEMORY;
+    if (st)
+        wfi_pack_withdraw(pack, net, peer, true); /* nobody has been told of them */
+    return st;
+}
+
+void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet)
+{
+    if (pack->exposure_count)
+        wfi_net_withdraw(net, peer, pack->exposures, pack->exposure_count, quiet);
+    pack->exposure_count = 0;
+}
+
+weft_status wfi_pack_pushes(const wfi_pack *pack, const wfi_landing *landing, wfi_segment **segments, size_t *count)
+{
+    *segments = NULL;
+    *count = 0;
+    if (!landing || !pack->remote_count)
+        return WEFT_OK;
+    wfi_segment *list = calloc(pack->remote_count, sizeof *list);
+    if (!list)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < pack->remote_count; i++) {
+        const wfi_packed *item = &pack->remote[i];
+        list[i] = (wfi_segment){.local = weft_tensor_data(item->tensor),
+                                .storage = item->tensor->storage,
+                                .size = weft_tensor_nbytes(item->tensor),
+                                .remote_address = landing[item->landing].address,
+                                .remote_key = landing[item->landing].key};
+    }
+    *segments = list;
+    *count = pack->remote_count;
+    return WEFT_OK;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pack.h - values on their way out: a small block of metadata, and the tensors it speaks of, which stay where they are.
+ *
+ * Packing takes references to the tensors (packing non-contiguous ones), and decides the road of each: payloads that fit
+ * the inline limit ride in the frame, others are exposed for the peer to pull, or are to be pushed into landing places.
+ * Not thread-safe; its owner orders access (before it is shared, or under the agent's lock).
+ */
+#ifndef WFI_PACK_H
+#define WFI_PACK_H
+
+#include "fabric.h"
+#include "net/net.h"
+#include "rpc/wire.h"
+
+#include <weft/value.h>
+
+/* A place at the caller that a result may be pushed to. */
+typedef struct wfi_landing {
+    weft_dtype dtype;
+    weft_shape shape;
+    uint64_t address, key, size;
+} wfi_landing;
+
+typedef struct wfi_packed { /* one tensor that does not ride in the frame */
+    weft_tensor *tensor;
+    size_t patch; /* offset in meta of its address and key; WFI_NO_PATCH: pushed to `landing` */
+    size_t landing;
+} wfi_packed;
+#define WFI_NO_PATCH SIZE_MAX
+
+typedef struct wfi_pack {
+    wfi_writer meta;
+    wfi_packed *remote;
+    size_t remote_count, remote_capacity;
+    weft_tensor *parts[2]; /* gathered behind meta */
+    int part_count;
+    size_t tensor_count;
+    bool has_rrefs;
+    uint64_t payload_bytes, packed_bytes;
+    wfi_storage *meta_storage; /* meta as something to expose, when it outgrew the frame */
+    wfi_exposure *exposures;
+    size_t exposure_count;
+    bool exposed;
+} wfi_pack;
+
+typedef struct wfi_pack_options {
+    bool gather;                /* parts by reference: their owner keeps them unchanged until the message is through */
+    const wfi_landing *landing; /* results: where the caller wants them */
+    size_t landing_count;
+} wfi_pack_options;
+
+/* WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result does not fit its landing place), WEFT_ERR_MEMORY.
+ * On failure the pack is empty. */
+weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_options *options);
+/* Adds the caller's own landing places, after the values. They are exposed by the call, not by the pack. */
+void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count);
+/* Lets go of everything; exposures must have been withdrawn. */
+void wfi_pack_fini(wfi_pack *pack);
+
+/*
+ * Exposes what must be pulled and writes the body after `header`. When all fits, meta is appended to `header` and parts are
+ * left to be gathered; else meta is exposed too. [agent lock]
+ */
+weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header);
+void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet); /* [agent lock] */
+
+/* The segments to push into landing places: a malloc'ed array, NULL if none. Tensors stay with the pack. */
+weft_status wfi_pack_pushes(const wfi_pack *pack, const wfi_landing *landing, wfi_segment **segments, size_t *count);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reply.c - the caller's side, second half: a reply comes, its results are taken in, the future completes. */
+#include "rpc/call.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+/* Results land where the caller asked: place number i is the caller's tensor i. */
+static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
+{
+    wfi_outcall *call = arg;
+    (void)dtype;
+    (void)shape; /* the unpacker checks them */
+    return index < call->land_count ? weft_tensor_ref(call->land[index]) : NULL;
+}
+
+static void results_ready(wfi_intake *intake, weft_status status)
+{
+    wfi_outcall *call = wfi_container_of(intake, wfi_outcall, results);
+    weft_agent *agent = call->agent;
+    if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
+        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id);
+    if (call->failure) { /* aborted while the results came */
+        wfi_call_complete(call, NULL, call->failure, false);
+        return;
+    }
+    if (!status) {
+        agent->stats.bytes_received += intake->payload_bytes;
+        wfi_call_complete(call, intake->values, NULL, true);
+        return;
+    }
+    wfi_error_detail detail = {.code = status, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    weft_error *error = wfi_error_create(&detail, "the results: %s", intake->problem);
+    wfi_call_complete(call, NULL, error, true);
+    weft_error_unref(error);
+}
+
+static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
+{
+    weft_error *error = wfi_error_read(reader);
+    if (!error) {
+        wfi_error_detail detail = {
+            .code = WEFT_ERR_PROTOCOL, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+        error = wfi_error_create(&detail, "malformed error in a reply");
+    }
+    wfi_call_complete(call, NULL, error, true);
+    weft_error_unref(error);
+}
+
+void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+{
+    uint64_t id = wfi_read_u64(reader);
+    uint8_t flags = wfi_read_u8(reader);
+    if (reader->failed)
+        return;
+    wfi_outcall *call = wfi_map_get(&agent->calls, id);
+    if (!call || call->peer != from || call->results.state != WFI_INTAKE_NEW || call->failure) {
+        /* Late: the call has ended. Whatever the callee keeps for it may go. */
+        if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_intake_busy(&call->results)))
+            wfi_post_id(agent, from, WFI_RPC_DONE, id);
+        return;
+    }
+    if (flags & WFI_REPLY_ERROR) {
+        fail_by_reply(call, reader);
+        return;
+    }
+    call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
+    call->results.options = (wfi_unpack_options){.place = call->land_count ? landing_place : NULL,
+                                                 .place_arg = call,
+                                                 .landed_count = call->land_count};
+    call->results.ready = results_ready;
+    wfi_intake_start(&call->results, reader);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.c - the callee's side of a remote call: the message is checked, its arguments are taken in (intake.c), the handler
+ * runs (src/net's leader or the executor), and answer.c sends what it gave.
+ */
+#include "rpc/serve.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = code, .worker = wfi_agent_rank(call->agent)};
+    detail.function = call->function ? call->function->name : NULL;
+    va_list args;
+    va_start(args, format);
+    weft_error *error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+    return error;
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+void wfi_serve_release_work(weft_call *call)
+{
+    if (call->slot.drop)
+        call->slot.drop(call->slot.value);
+    call->slot = (wfi_call_slot){0};
+    if (call->deferred)
+        return; /* its handler may still be on its way out, and let go of the arguments there */
+    weft_values_unref(call->args);
+    call->args = NULL;
+    wfi_intake_fini(&call->arguments);
+}
+
+static void free_task(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, release);
+    call->deferred = false;
+    wfi_serve_release_work(call);
+    wfi_pack_fini(&call->pack);
+    wfi_writer_fini(&call->header);
+    free(call->pushes);
+    weft_values_unref(call->results);
+    weft_error_unref(call->error);
+    weft_future_unref(call->local_future);
+    weft_rref_unref(call->local_rref);
+    weft_values_unref(call->local_land);
+    wfi_agent_unref(call->agent);
+    free(call);
+}
+
+void wfi_serve_drop_hold(weft_call *call)
+{
+    if (--call->holds)
+        return;
+    call->release.run = free_task;
+    wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
+}
+
+void wfi_serve_leave_table(weft_call *call)
+{
+    if (!call->in_table)
+        return;
+    call->in_table = false;
+    wfi_map_take(&call->agent->peers[call->from].serving, call->id);
+    wfi_serve_drop_hold(call);
+}
+
+/* ---- Checking ---------------------------------------------------------------------------------------------------- */
+
+bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
+{
+    size_t i = 0;
+    for (; i < WEFT_MAX_SIGNATURE && types[i] != WEFT_NONE; i++) {
+        if (types[i] == WEFT_REST)
+            return true;
+        if (i >= values.count) {
+            snprintf(problem, room, "%zu values where a %s should follow", values.count, weft_type_name(types[i]));
+            return false;
+        }
+        if (types[i] != WEFT_ANY && types[i] != values.items[i].type) {
+            snprintf(problem, room, "value %zu is a %s where the signature says %s", i,
+                     weft_type_name(values.items[i].type), weft_type_name(types[i]));
+            return false;
+        }
+    }
+    if (i < values.count)
+        snprintf(problem, room, "%zu values where the signature ends after %zu", values.count, i);
+    return i >= values.count;
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
+
+static void run_handler(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, task);
+    weft_status st = call->function->run(call, call->function->user);
+    if (st != WEFT_DEFERRED) {
+        weft_call_finish(call, st);
+        return;
+    }
+    /* The handler has let go: `call` may have been finished by others already, unless it forgot to defer it. The second hold
+     * of wfi_serve_run keeps the memory here, and with `deferred` set nobody else touches the arguments before it goes. */
+    wfi_net *net = call->agent->net;
+    if (!call->deferred) {
+        weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
+        weft_call_finish(call, WEFT_ERR_STATE);
+        return;
+    }
+    weft_values *args = call->keep_arguments ? NULL : call->args;
+    if (!call->keep_arguments)
+        call->args = NULL;
+    weft_values_unref(args);
+    wfi_net_lock(net);
+    wfi_serve_drop_hold(call);
+    wfi_net_unlock(net);
+}
+
+void wfi_serve_run(weft_call *call)
+{
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    call->stage = WFI_SERVE_SERVING;
+    call->holds += 2; /* the user's, until finished, and run_handler's */
+    call->task.run = run_handler;
+    bool is_inline = call->function->flags & WEFT_INLINE;
+    wfi_net_defer(call->agent->net, &call->task, is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER);
+}
+
+static void refuse_task(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, task);
+    if (call->peer)
+        wfi_answer(call);
+    else
+        wfi_answer_local(call);
+}
+
+void wfi_serve_refuse(weft_call *call, weft_error *error)
+{
+    call->error = error;
+    call->stage = WFI_SERVE_SERVING;
+    call->holds += 2; /* as in wfi_serve_run */
+    call->task.run = refuse_task;
+    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
+}
+
+/* ---- Arrival ----------------------------------------------------------------------------------------------------- */
+
+static void arguments_ready(wfi_intake *intake, weft_status status)
+{
+    weft_call *call = wfi_container_of(intake, weft_call, arguments);
+    char problem[128];
+    if (status) {
+        wfi_serve_refuse(call, wfi_call_error(call, status, "the arguments: %s", intake->problem));
+        return;
+    }
+    call->agent->stats.bytes_received += intake->payload_bytes;
+    call->args = intake->values;
+    intake->values = NULL;
+    if (wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
+        wfi_serve_run(call);
+    else
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
+}
+
+static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
+{
+    weft_call *call = arg;
+    return call->function->land(call->from, index, dtype, shape, call->function->user);
+}
+
+static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
+{
+    weft_call *call = calloc(1, sizeof *call);
+    if (!call)
+        return NULL;
+    call->agent = agent;
+    call->peer = from;
+    call->from = wfi_peer_rank(from);
+    call->id = id;
+    call->arguments.agent = agent;
+    call->arguments.peer = from;
+    call->arguments.ready = arguments_ready;
+    wfi_writer_init_growing(&call->header);
+    if (wfi_map_put(&agent->peers[call->from].serving, id, call)) {
+        free(call);
+        return NULL;
+    }
+    wfi_agent_ref(agent);
+    call->in_table = true;
+    call->holds = 1;
+    agent->serving++;
+    return call;
+}
+
+/* The part of the header that says under which name the result stays here. */
+static bool read_remote(weft_call *call, wfi_reader *reader)
+{
+    wfi_rref_name name = wfi_read_rref_name(reader);
+    uint64_t fork = wfi_read_u64(reader);
+    if (reader->failed || name.owner != (uint32_t)wfi_agent_rank(call->agent) || name.creator != (uint32_t)call->from)
+        return false;
+    call->owned = wfi_owned_make(call->agent, &name);
+    call->owned_name = name;
+    call->fork = fork;
+    return call->owned && !wfi_owned_add_fork(call->owned, call->from, fork);
+}
+
+void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+{
+    char name[WFI_FUNCTION_NAME_MAX + 1] = "";
+    uint64_t id = wfi_read_u64(reader);
+    uint8_t flags = wfi_read_u8(reader);
+    uint64_t timeout_ns = wfi_read_u64(reader);
+    uint8_t name_size = wfi_read_u8(reader);
+    const uint8_t *name_bytes = wfi_read_bytes(reader, name_size);
+    size_t context_size;
+    wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
+    weft_call *call = reader->failed ? NULL : make_call(agent, from, id);
+    if (!call)
+        return; /* nonsense, or no memory at all: the caller's deadline tells it */
+    if (name_size <= WFI_FUNCTION_NAME_MAX)
+        memcpy(name, name_bytes, name_size);
+    uint64_t now = wfi_now(wfi_net_clock(agent->net));
+    call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
+    call->function = wfi_function_find(agent, name);
+    bool remote_ok = !(flags & WFI_CALL_REMOTE) || read_remote(call, reader);
+    if (!remote_ok)
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PROTOCOL, "malformed name of a remote reference"));
+    else if (!call->function)
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s", name,
+                                              agent->options.name));
+    else {
+        call->arguments.user_places = call->function->land != NULL;
+        if (call->function->land)
+            call->arguments.options = (wfi_unpack_options){.place = user_place, .place_arg = call};
+        wfi_intake_start(&call->arguments, reader);
+    }
+}
+
+/* ---- The end of it ----------------------------------------------------------------------------------------------- */
+
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
+{
+    weft_call *call = wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
+    if (!call || !call->awaiting_done)
+        return;
+    call->awaiting_done = false;
+    wfi_pack_withdraw(&call->pack, agent->net, call->peer, true);
+    wfi_serve_leave_table(call);
+}
+
+/* The caller gave up, and has closed its end of whatever was under way. */
+static void cancel_call(weft_call *call)
+{
+    call->cancelled = true;
+    if (call->stage == WFI_SERVE_TAKING)
+        wfi_intake_cancel(&call->arguments);
+    else if (call->pushing)
+        wfi_net_transfer_cancel(call->agent->net, &call->push);
+    else if (call->awaiting_done)
+        wfi_serve_on_done(call->agent, call->peer, call->id);
+}
+
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id)
+{
+    weft_call *call = wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
+    if (call)
+        cancel_call(call);
+}
+
+void wfi_serve_peer_gone(weft_agent *agent, int rank)
+{
+    const wfi_map *serving = &agent->peers[rank].serving;
+    size_t cursor = 0, count = 0;
+    uint64_t id;
+    weft_call **list = malloc((serving->count + 1) * sizeof *list);
+    for (weft_call *call; list && (call = wfi_map_next(serving, &cursor, &id));)
+        list[count++] = call;
+    for (size_t i = 0; i < count; i++)
+        cancel_call(list[i]);
+    free(list);
+}
+
+void wfi_serve_finish_late(weft_call *call)
+{
+    call->holds -= call->deferred ? 1 : 2;
+    if (call->holds == 0)
+        free_task(&call->release);
+}
+
+void wfi_serve_orphan_all(weft_agent *agent)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        wfi_map *serving = &agent->peers[rank].serving;
+        size_t cursor = 0;
+        uint64_t id;
+        for (weft_call *call; (call = wfi_map_next(serving, &cursor, &id));) {
+            call->in_table = false;
+            if (--call->holds == 0)
+                free_task(&call->release);
+        }
+        wfi_map_fini(serving);
+    }
+    for (wfi_list *link; (link = wfi_list_pop_front(&agent->local_calls));) {
+        weft_call *call = wfi_container_of(link, weft_call, local_link);
+        if (--call->holds == 0)
+            free_task(&call->release);
+    }
+}

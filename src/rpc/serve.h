@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.h - a call being served: weft_call, from the message that brings it to the last acknowledgement of its answer.
+ *
+ * Who may touch it: the agent's lock guards `stage`, `cancelled`, `holds` and the tables. Between the moment that its
+ * handler may run (stage SERVING) and its finish, the rest belongs to the user: one flow of control at a time, as
+ * weft_call_finish is called exactly once and is the last touch.
+ */
+#ifndef WFI_SERVE_H
+#define WFI_SERVE_H
+
+#include "rpc/call.h"
+#include "rpc/rref.h"
+
+/* What a higher layer keeps in a call: a tape, a context. */
+typedef struct wfi_call_slot {
+    void *value;
+    weft_error *(*error)(void *value); /* the failure it keeps, with a reference; NULL: none */
+    void (*drop)(void *value);         /* when the handler's work is over */
+} wfi_call_slot;
+
+typedef enum wfi_serve_stage {
+    WFI_SERVE_TAKING,    /* arguments are under way */
+    WFI_SERVE_SERVING,   /* the handler runs, or somebody holds the deferred call */
+    WFI_SERVE_ANSWERING, /* results are being pushed, or the reply is on its way, or kept until DONE */
+} wfi_serve_stage;
+
+struct weft_call {
+    weft_agent *agent;
+    wfi_peer *peer; /* NULL: called by ourselves */
+    int from;
+    uint64_t id;
+    const weft_function *function;
+    uint64_t deadline_ns; /* WFI_NEVER */
+    int holds;            /* the table; the message in net's hands; the user */
+    wfi_serve_stage stage;
+    bool in_table, cancelled, awaiting_done, message_out, pushing;
+
+    wfi_intake arguments; /* of a remote call */
+    weft_values *args;    /* what the handler sees */
+    bool deferred, keep_arguments;
+    weft_values *results;
+    weft_error *error;
+    wfi_call_slot slot;
+
+    wfi_pack pack; /* the results on their way */
+    wfi_writer header;
+    wfi_message message;
+    wfi_segment *pushes;
+    size_t push_count;
+    wfi_transfer push;
+
+    wfi_owned *owned; /* rpc_remote: where the result stays */
+    uint64_t fork;
+    wfi_rref_name owned_name;
+
+    /* A call to ourselves. */
+    weft_future *local_future;
+    weft_rref *local_rref;
+    weft_values *local_land; /* the places for its results, as one list of tensors */
+    wfi_list local_link;
+    wfi_timer timer;
+
+    wfi_task task, release;
+};
+
+void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);          /* [agent lock] */
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id);        /* [agent lock] */
+void wfi_serve_peer_gone(weft_agent *agent, int rank);                            /* [agent lock] */
+/* After the executor and net are gone: the tables let go of what users still hold. Not locked. */
+void wfi_serve_orphan_all(weft_agent *agent);
+/* weft_call_finish after that: there is nobody to answer. Not locked. */
+void wfi_serve_finish_late(weft_call *call);
+/* Hands a call whose arguments are whole to its handler. [agent lock] */
+void wfi_serve_run(weft_call *call);
+/* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
+void wfi_serve_refuse(weft_call *call, weft_error *error);
+/* The answer of a call of another worker; its results or error are set. Not locked. */
+void wfi_answer(weft_call *call);
+void wfi_answer_local(weft_call *call); /* src/rpc/local.c */
+void wfi_serve_drop_hold(weft_call *call); /* [agent lock] */
+void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
+/* What the handler left undone is released: arguments, the slot. Not locked. */
+void wfi_serve_release_work(weft_call *call);
+/* Checks values against a signature; writes what is wrong. */
+bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
+
+weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
+
+#endif

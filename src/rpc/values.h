@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* values.h - making and releasing single owned values, for the decoder. */
+#ifndef WFI_VALUES_H
+#define WFI_VALUES_H
+
+#include <weft/rref.h>
+#include <weft/value.h>
+
+/* An owned copy; on failure *to is a null value. */
+weft_status wfi_value_own(const weft_value *from, weft_value *to);
+/* Releases what an owned value holds; it becomes a null value. */
+void wfi_value_release(weft_value *value);
+/* A list over `count` owned values in malloc'ed `items`, which move in; NULL if memory is out (then nothing moved). */
+weft_values *wfi_values_adopt(weft_value *items, size_t count);
+/* All tensors through all lists, in order: the first `room` into out; returns how many there are. */
+size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room);
+/* weft_values as a future's payload: its drop, by which it is recognised. */
+void wfi_values_drop(void *values);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wire.h - the messages of calls, as bytes. docs/wire.md has the whole format.
+ *
+ * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob, [rref name, fork u64], body
+ * REPLY   id u64, flags u8, error or body
+ * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
+ * CANCEL  id u64                 the caller gave up
+ * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
+ * FORKED  rref name, fork u64    confirmed
+ * DROP    rref name, fork u64    that reference is gone
+ * FETCH is a call of the reserved function "weft:fetch".
+ *
+ * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked PART) or elsewhere (u8 1, address u64,
+ * key u64, size u64 of meta to be pulled). Meta: values, then the caller's landing places.
+ */
+#ifndef WFI_RPC_WIRE_H
+#define WFI_RPC_WIRE_H
+
+#include "base/codec.h"
+
+#include <weft/tensor.h>
+
+enum wfi_rpc_message {
+    WFI_RPC_CALL = 1,
+    WFI_RPC_REPLY = 2,
+    WFI_RPC_DONE = 3,
+    WFI_RPC_CANCEL = 4,
+    WFI_RPC_FORK = 5,
+    WFI_RPC_FORKED = 6,
+    WFI_RPC_DROP = 7,
+};
+
+enum wfi_call_flags {
+    WFI_CALL_REMOTE = 1, /* the result stays with the callee, under an rref name */
+};
+
+enum wfi_reply_flags {
+    WFI_REPLY_ERROR = 1,
+    WFI_REPLY_NEEDS_DONE = 2, /* the callee keeps something until DONE */
+};
+
+/* Where a tensor's bytes are. */
+enum wfi_tensor_road {
+    WFI_ROAD_META = 0,   /* right here in meta */
+    WFI_ROAD_PART = 1,   /* behind meta, in order */
+    WFI_ROAD_REMOTE = 2, /* to be pulled: address, key */
+    WFI_ROAD_LANDED = 3, /* were pushed into landing place number u32 */
+};
+
+#define WFI_INLINE_LIMIT 2048 /* payload that rides in the frame; above it, nothing is copied */
+#define WFI_TINY_TENSOR 256   /* a tensor of a larger call that still rides in meta: one read would cost more */
+#define WFI_FUNCTION_NAME_MAX 127
+#define WFI_META_MAX (64u << 20) /* bytes of meta that a peer may ask us to pull */
+#define WFI_TIMEOUT_NEVER UINT64_MAX
+
+/* A remote reference's name: unique in a job. */
+typedef struct wfi_rref_name {
+    uint32_t owner, creator;
+    uint32_t creator_incarnation;
+    uint64_t number; /* counted by the creator */
+} wfi_rref_name;
+
+void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name);
+wfi_rref_name wfi_read_rref_name(wfi_reader *reader);
+uint64_t wfi_rref_name_hash(const wfi_rref_name *name);
+
+/* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow. */
+void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
+bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.h - what the kernels ask of their arguments before they touch them. */
+#ifndef WFI_CHECK_H
+#define WFI_CHECK_H
+
+#include "tensor/tensor.h"
+
+/* Contiguous, and not device memory. NULL passes. */
+static inline weft_status wfi_check_plain(const weft_tensor *tensor)
+{
+    if (tensor == NULL)
+        return WEFT_OK;
+    bool plain = wfi_tensor_kind(tensor) != WFI_MEMORY_CUDA && weft_tensor_is_contiguous(tensor);
+    return plain ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+}
+
+/* Plain, of float32 or float64, as `like` is. NULL passes. */
+static inline weft_status wfi_check_float(const weft_tensor *tensor, const weft_tensor *like)
+{
+    if (tensor == NULL)
+        return WEFT_OK;
+    if (!wfi_dtype_is_float(tensor->dtype) || tensor->dtype != like->dtype)
+        return WEFT_ERR_TYPE;
+    return wfi_check_plain(tensor);
+}
+
+/* All of a list ended by `count`; the first says which dtype. */
+static inline weft_status wfi_check_floats(int count, const weft_tensor *const *tensors)
+{
+    for (int i = 0; i < count; i++) {
+        weft_status status = wfi_check_float(tensors[i], tensors[0]);
+        if (status != WEFT_OK)
+            return status;
+    }
+    return WEFT_OK;
+}
+#define WFI_CHECK_FLOATS(...)                                                                                          \
+    wfi_check_floats((int)(sizeof((const weft_tensor *[]){__VA_ARGS__}) / sizeof(const weft_tensor *)),                \
+                     (const weft_tensor *[]){__VA_ARGS__})
+
+/* A vector of `length`; NULL passes. */
+static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
+{
+    return tensor == NULL || (tensor->shape.ndim == 1 && tensor->numel == length);
+}
+
+/* Runs MACRO(float) or MACRO(double). */
+#define WFI_BY_FLOAT(dtype, f32, f64) ((dtype) == WEFT_FLOAT32 ? (f32) : (f64))
+
+#endif

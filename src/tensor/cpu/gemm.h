@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm.h - the one product that everything else is made of, row-major, in float or double, by CBLAS. */
+#ifndef WFI_GEMM_H
+#define WFI_GEMM_H
+
+#include "tensor/tensor.h"
+
+/* c [m, n] = beta c + op(a) [m, k] op(b) [k, n], all packed. Sizes must fit the library's int (wfi_gemm_fits). */
+void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void *a,
+              const void *b, double beta, void *c);
+bool wfi_gemm_fits(int64_t m, int64_t n, int64_t k);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* linear.c - matrix products and the linear layer. */
+#include "tensor/cpu/check.h"
+#include "tensor/cpu/gemm.h"
+#include "tensor/cpu/parallel.h"
+#include "tensor/kernels.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <string.h>
+
+bool wfi_gemm_fits(int64_t m, int64_t n, int64_t k)
+{
+    return m <= INT_MAX && n <= INT_MAX && k <= INT_MAX;
+}
+
+static int at_least_one(int64_t size)
+{
+    return size > 0 ? (int)size : 1; /* BLAS refuses a leading dimension of 0 */
+}
+
+void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void *a,
+              const void *b, double beta, void *c)
+{
+    if (m == 0 || n == 0)
+        return;
+    if (k == 0) {
+        if (beta == 0)
+            memset(c, 0, (size_t)(m * n) * weft_dtype_size(dtype));
+        return;
+    }
+    CBLAS_TRANSPOSE op_a = transpose_a ? CblasTrans : CblasNoTrans, op_b = transpose_b ? CblasTrans : CblasNoTrans;
+    int lda = at_least_one(transpose_a ? m : k), ldb = at_least_one(transpose_b ? k : n), ldc = at_least_one(n);
+    wfi_parallel_tell_libraries();
+    if (dtype == WEFT_FLOAT32)
+        cblas_sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
+    else
+        cblas_dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
+}
+
+weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y)
+{
+    weft_status status = WFI_CHECK_FLOATS(a, b, y);
+    if (status != WEFT_OK)
+        return status;
+    if (a->shape.ndim != 2 || b->shape.ndim != 2 || y->shape.ndim != 2)
+        return WEFT_ERR_SHAPE;
+    int64_t m = a->shape.dims[transpose_a], k = a->shape.dims[!transpose_a];
+    int64_t n = b->shape.dims[!transpose_b];
+    if (b->shape.dims[transpose_b] != k || y->shape.dims[0] != m || y->shape.dims[1] != n)
+        return WEFT_ERR_SHAPE;
+    if (!wfi_gemm_fits(m, n, k))
+        return WEFT_ERR_TOO_LARGE;
+    wfi_gemm(a->dtype, transpose_a, transpose_b, m, n, k, wfi_tensor_address(a), wfi_tensor_address(b), 0,
+             wfi_tensor_address(y));
+    return WEFT_OK;
+}
+
+static weft_status check_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
+                                const weft_tensor *y)
+{
+    weft_status status = WFI_CHECK_FLOATS(x, weight, bias, y);
+    if (status != WEFT_OK)
+        return status;
+    bool fits = x->shape.ndim == 2 && weight->shape.ndim == 2 && y->shape.ndim == 2 &&
+                x->shape.dims[1] == weight->shape.dims[1] && y->shape.dims[0] == x->shape.dims[0] &&
+                y->shape.dims[1] == weight->shape.dims[0] && wfi_is_vector(bias, weight->shape.dims[0]);
+    return fits ? WEFT_OK : WEFT_ERR_SHAPE;
+}
+
+weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, weft_tensor *y)
+{
+    weft_status status = check_linear(x, weight, bias, y);
+    if (status == WEFT_OK)
+        status = wfi_matmul(x, false, weight, true, y);
+    if (status == WEFT_OK && bias != NULL)
+        status = wfi_binary(WFI_ADD, y, bias, y);
+    return status;
+}
+
+weft_status wfi_linear_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight, weft_tensor *dx,
+                                weft_tensor *dweight, weft_tensor *dbias)
+{
+    weft_status status = check_linear(x, weight, dbias, dy);
+    if (status == WEFT_OK && dx != NULL)
+        status = wfi_matmul(dy, false, weight, false, dx);
+    if (status == WEFT_OK && dweight != NULL)
+        status = wfi_matmul(dy, true, x, false, dweight);
+    if (status == WEFT_OK && dbias != NULL)
+        status = wfi_sum(dy, 1u << 0, dbias);
+    return status;
+}

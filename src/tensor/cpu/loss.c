@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loss.c - negative log likelihood and mean squared error. Sums are kept in double, in order. */
+#include "tensor/cpu/check.h"
+#include "tensor/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+static double read_one(const weft_tensor *x, int64_t i)
+{
+    const void *data = wfi_tensor_address(x);
+    return x->dtype == WEFT_FLOAT32 ? (double)((const float *)data)[i] : ((const double *)data)[i];
+}
+
+static void write_one(weft_tensor *y, int64_t i, double value)
+{
+    void *data = wfi_tensor_address(y);
+    if (y->dtype == WEFT_FLOAT32)
+        ((float *)data)[i] = (float)value;
+    else
+        ((double *)data)[i] = value;
+}
+
+/* logp [N, C], target [N] of classes, y or dy a scalar or [N]. */
+static weft_status check_nll(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction,
+                             const weft_tensor *y)
+{
+    weft_status status = WFI_CHECK_FLOATS(logp, y);
+    if (status == WEFT_OK && target->dtype != WEFT_INT64)
+        status = WEFT_ERR_TYPE;
+    if (status == WEFT_OK)
+        status = wfi_check_plain(target);
+    if (status != WEFT_OK)
+        return status;
+    if ((unsigned)reduction > WFI_REDUCE_NONE)
+        return WEFT_ERR_INVALID;
+    int64_t expected = reduction == WFI_REDUCE_NONE ? target->numel : 1;
+    bool fits = logp->shape.ndim == 2 && target->shape.ndim == 1 && logp->shape.dims[0] == target->numel &&
+                y->numel == expected;
+    if (!fits)
+        return WEFT_ERR_SHAPE;
+    const int64_t *classes = wfi_tensor_address(target);
+    for (int64_t i = 0; i < target->numel; i++) {
+        if (classes[i] < 0 || classes[i] >= logp->shape.dims[1])
+            return WEFT_ERR_INVALID;
+    }
+    return WEFT_OK;
+}
+
+weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
+{
+    weft_status status = check_nll(logp, target, reduction, y);
+    if (status != WEFT_OK)
+        return status;
+    const int64_t *classes = wfi_tensor_address(target);
+    double sum = 0;
+    for (int64_t i = 0; i < target->numel; i++) {
+        double loss = -read_one(logp, i * logp->shape.dims[1] + classes[i]);
+        sum += loss;
+        if (reduction == WFI_REDUCE_NONE)
+            write_one(y, i, loss);
+    }
+    if (reduction != WFI_REDUCE_NONE)
+        write_one(y, 0, reduction == WFI_REDUCE_MEAN ? sum / (double)target->numel : sum);
+    return WEFT_OK;
+}
+
+weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *target, wfi_reduction reduction,
+                                  weft_tensor *dlogp)
+{
+    weft_status status = check_nll(dlogp, target, reduction, dy);
+    if (status != WEFT_OK)
+        return status;
+    const int64_t *classes = wfi_tensor_address(target);
+    double factor = reduction == WFI_REDUCE_MEAN ? -1.0 / (double)target->numel : -1.0;
+    wfi_fill(dlogp, 0);
+    for (int64_t i = 0; i < target->numel; i++) {
+        double from = read_one(dy, reduction == WFI_REDUCE_NONE ? i : 0);
+        write_one(dlogp, i * dlogp->shape.dims[1] + classes[i], factor * from);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_mse(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction,
+                             const weft_tensor *y)
+{
+    weft_status status = WFI_CHECK_FLOATS(x, target, y);
+    if (status != WEFT_OK)
+        return status;
+    if ((unsigned)reduction > WFI_REDUCE_NONE)
+        return WEFT_ERR_INVALID;
+    bool fits = weft_tensor_same_shape(x, target) && y->numel == (reduction == WFI_REDUCE_NONE ? x->numel : 1);
+    return fits ? WEFT_OK : WEFT_ERR_SHAPE;
+}
+
+weft_status wfi_mse_loss(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
+{
+    weft_status status = check_mse(x, target, reduction, y);
+    if (status != WEFT_OK)
+        return status;
+    double sum = 0;
+    for (int64_t i = 0; i < x->numel; i++) {
+        double difference = read_one(x, i) - read_one(target, i);
+        sum += difference * difference;
+        if (reduction == WFI_REDUCE_NONE)
+            write_one(y, i, difference * difference);
+    }
+    if (reduction != WFI_REDUCE_NONE)
+        write_one(y, 0, reduction == WFI_REDUCE_MEAN ? sum / (double)x->numel : sum);
+    return WEFT_OK;
+}
+
+weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *target,
+                                  wfi_reduction reduction, weft_tensor *dx)
+{
+    weft_status status = check_mse(x, target, reduction, dy);
+    if (status == WEFT_OK)
+        status = check_mse(x, dx, reduction, dy);
+    if (status != WEFT_OK)
+        return status;
+    double factor = reduction == WFI_REDUCE_MEAN ? 2.0 / (double)x->numel : 2.0;
+    for (int64_t i = 0; i < x->numel; i++) {
+        double from = read_one(dy, reduction == WFI_REDUCE_NONE ? i : 0);
+        write_one(dx, i, factor * from * (read_one(x, i) - read_one(target, i)));
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parallel.c - the kernels' few threads. They start when first needed, block all signals and end with the process. */
+#include "tensor/cpu/parallel.h"
+
+#include "base/env.h"
+#include "base/log.h"
+#include "tensor/kernels.h"
+#include "topo/topo.h"
+
+#include <cblas.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#define THREADS_MAX 256
+
+typedef struct parallel_job {
+    void (*run)(void *arg, int64_t begin, int64_t end);
+    void *arg;
+    int64_t count, grain;
+    _Atomic int64_t next; /* first item not yet taken */
+} parallel_job;
+
+/*
+ * Locking: `busy` is held by the one caller whose job the pool runs; others run theirs alone meanwhile, which is as quick
+ * when cores are few and cannot deadlock. `lock` covers all below it. Workers look for a job whose number they have not
+ * served; the caller leaves when `inside` is back at 0, so the job may live on its stack.
+ */
+static struct parallel_pool {
+    pthread_mutex_t busy, lock;
+    pthread_cond_t work, done;
+    parallel_job *job;
+    uint64_t number; /* of the job */
+    int wanted;      /* workers that may still join it */
+    int inside;      /* workers in it */
+    int workers;     /* started */
+} pool = {
+    .busy = PTHREAD_MUTEX_INITIALIZER,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .work = PTHREAD_COND_INITIALIZER,
+    .done = PTHREAD_COND_INITIALIZER,
+};
+
+static _Atomic int thread_setting; /* 0: not yet known */
+
+static int threads_at_start(void)
+{
+    int64_t threads = 0;
+    weft_error *error = NULL;
+    weft_status status = wfi_env_i64("WEFT_CPU_THREADS", 1, THREADS_MAX, &threads, &error);
+    if (status == WEFT_OK && threads == 0)
+        status =
+            wfi_env_i64("OMP_NUM_THREADS", 1, INT32_MAX, &threads, NULL); /* may be a list: then it is left alone */
+    if (error != NULL)
+        wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error));
+    weft_error_unref(error);
+    if (status != WEFT_OK || threads == 0)
+        threads = wfi_topo_cores_usable();
+    return threads > THREADS_MAX ? THREADS_MAX : (int)threads;
+}
+
+int wfi_cpu_threads(void)
+{
+    int threads = atomic_load_explicit(&thread_setting, memory_order_relaxed);
+    if (threads == 0) {
+        int found = threads_at_start();
+        if (atomic_compare_exchange_strong(&thread_setting, &threads, found))
+            threads = found;
+    }
+    return threads;
+}
+
+void wfi_cpu_threads_set(int threads)
+{
+    if (threads < 1)
+        threads = 1;
+    atomic_store(&thread_setting, threads > THREADS_MAX ? THREADS_MAX : threads);
+}
+
+static void (*omp_set_threads)(int);
+static pthread_once_t omp_once = PTHREAD_ONCE_INIT;
+
+/* By name at run time: which OpenMP oneDNN was built with, if any, is the system's choice. */
+static void find_omp(void)
+{
+    *(void **)&omp_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+}
+
+void wfi_parallel_tell_libraries(void)
+{
+    static _Atomic int told; /* to OpenBLAS, which keeps one number for the process */
+    int threads = wfi_cpu_threads();
+    pthread_once(&omp_once, find_omp);
+    if (omp_set_threads != NULL)
+        omp_set_threads(threads); /* OpenMP keeps it per calling thread */
+    if (atomic_exchange(&told, threads) != threads)
+        openblas_set_num_threads(threads);
+}
+
+static void work_on(parallel_job *job)
+{
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&job->next, job->grain, memory_order_relaxed);
+        if (begin >= job->count)
+            return;
+        int64_t left = job->count - begin;
+        job->run(job->arg, begin, begin + (left < job->grain ? left : job->grain));
+    }
+}
+
+static void *worker(void *arg)
+{
+    (void)arg;
+    uint64_t served = 0;
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        while (pool.job == NULL || pool.number == served || pool.wanted == 0)
+            pthread_cond_wait(&pool.work, &pool.lock);
+        parallel_job *job = pool.job;
+        served = pool.number;
+        pool.wanted--;
+        pool.inside++;
+        pthread_mutex_unlock(&pool.lock);
+        work_on(job);
+        pthread_mutex_lock(&pool.lock);
+        if (--pool.inside == 0)
+            pthread_cond_signal(&pool.done);
+    }
+    return NULL;
+}
+
+static void forget_workers(void) /* in the child of a fork: they did not come along */
+{
+    pthread_mutex_init(&pool.busy, NULL);
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.work, NULL);
+    pthread_cond_init(&pool.done, NULL);
+    pool.job = NULL;
+    pool.workers = pool.inside = pool.wanted = 0;
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_workers);
+}
+
+static void start_workers(int wanted)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (pool.workers < wanted) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, worker, NULL) != 0)
+            break; /* fewer will do */
+        pthread_detach(thread);
+        pool.workers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void offer(parallel_job *job, int helpers)
+{
+    pthread_mutex_lock(&pool.lock);
+    start_workers(helpers);
+    pool.job = job;
+    pool.number++;
+    pool.wanted = helpers;
+    pthread_cond_broadcast(&pool.work);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void withdraw(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    pool.job = NULL;
+    while (pool.inside > 0)
+        pthread_cond_wait(&pool.done, &pool.lock);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+void wfi_parallel(int64_t count, int64_t grain, void (*run)(void *arg, int64_t begin, int64_t end), void *arg)
+{
+    parallel_job job = {.run = run, .arg = arg, .count = count, .grain = grain};
+    int64_t pieces = (count + grain - 1) / grain;
+    int threads = pieces > 1 ? wfi_cpu_threads() : 1;
+    if (threads > pieces)
+        threads = (int)pieces;
+    if (threads <= 1 || pthread_mutex_trylock(&pool.busy) != 0) {
+        work_on(&job);
+        return;
+    }
+    offer(&job, threads - 1);
+    work_on(&job);
+    withdraw();
+    pthread_mutex_unlock(&pool.busy);
+}

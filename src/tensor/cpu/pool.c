@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool.c - max pooling and adaptive average pooling; a plane of one image and channel is one piece of work. */
+#include "tensor/cpu/check.h"
+#include "tensor/cpu/parallel.h"
+#include "tensor/kernels.h"
+
+#include <string.h>
+
+typedef struct plane_args {
+    const void *in;
+    void *out;
+    int32_t *indices;
+    int64_t in_size[2], out_size[2]; /* height, width */
+    const wfi_pool2d *how;
+} plane_args;
+
+weft_status wfi_pool2d_shape(const weft_shape *x, const wfi_pool2d *how, weft_shape *y)
+{
+    if (x->ndim != 4)
+        return WEFT_ERR_SHAPE;
+    weft_shape shape = *x;
+    for (int d = 0; d < 2; d++) {
+        if (how->kernel[d] < 1 || how->stride[d] < 1 || how->padding[d] < 0 || how->padding[d] > how->kernel[d] / 2)
+            return WEFT_ERR_INVALID;
+        int64_t room = x->dims[2 + d] + 2 * how->padding[d] - how->kernel[d];
+        if (x->dims[2 + d] < 1 || x->dims[2 + d] > INT32_MAX || room < 0)
+            return WEFT_ERR_SHAPE;
+        shape.dims[2 + d] = room / how->stride[d] + 1;
+    }
+    if (x->dims[2] * x->dims[3] > INT32_MAX) /* indices are int32 */
+        return WEFT_ERR_TOO_LARGE;
+    *y = shape;
+    return WEFT_OK;
+}
+
+static int64_t clamp(int64_t value, int64_t low, int64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* The first of the largest wins; a NaN wins over all, as in PyTorch. */
+#define MAX_POOL(tag, T)                                                                                               \
+    static int64_t tag##_window(const T *x, int64_t width, const int64_t top[2], const int64_t bottom[2])              \
+    {                                                                                                                  \
+        int64_t best = top[0] * width + top[1];                                                                        \
+        for (int64_t h = top[0]; h < bottom[0]; h++) {                                                                 \
+            for (int64_t at = h * width + top[1]; at < h * width + bottom[1]; at++)                                    \
+                best = x[at] > x[best] || x[at] != x[at] ? at : best;                                                  \
+        }                                                                                                              \
+        return best;                                                                                                   \
+    }                                                                                                                  \
+    static void tag##_max_plane(const plane_args *args, const T *x, T *y, int32_t *indices)                            \
+    {                                                                                                                  \
+        int64_t count = args->out_size[0] * args->out_size[1], top[2], bottom[2];                                      \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            int64_t cell[2] = {i / args->out_size[1], i % args->out_size[1]};                                          \
+            for (int d = 0; d < 2; d++) {                                                                              \
+                int64_t start = cell[d] * args->how->stride[d] - args->how->padding[d];                                \
+                top[d] = clamp(start, 0, args->in_size[d]);                                                            \
+                bottom[d] = clamp(start + args->how->kernel[d], 0, args->in_size[d]);                                  \
+            }                                                                                                          \
+            int64_t best = tag##_window(x, args->in_size[1], top, bottom);                                             \
+            y[i] = x[best];                                                                                            \
+            indices[i] = (int32_t)best;                                                                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_max_piece(void *arg, int64_t begin, int64_t end)                                                 \
+    {                                                                                                                  \
+        const plane_args *args = arg;                                                                                  \
+        int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
+        for (int64_t p = begin; p < end; p++)                                                                          \
+            tag##_max_plane(args, (const T *)args->in + p * in, (T *)args->out + p * out, args->indices + p * out);    \
+    }                                                                                                                  \
+    static void tag##_max_back_piece(void *arg, int64_t begin, int64_t end)                                            \
+    {                                                                                                                  \
+        const plane_args *args = arg; /* `in` has the size of the pooled plane here */                                 \
+        int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
+        for (int64_t p = begin; p < end; p++) {                                                                        \
+            const T *dy = (const T *)args->in + p * in;                                                                \
+            const int32_t *indices = args->indices + p * in;                                                           \
+            T *dx = (T *)args->out + p * out;                                                                          \
+            for (int64_t i = 0; i < in; i++)                                                                           \
+                dx[indices[i]] += dy[i];                                                                               \
+        }                                                                                                              \
+    }
+
+/* ROWS and COLUMNS of the input that output cell i covers. */
+static void cell_range(int64_t i, int64_t in, int64_t out, int64_t *begin, int64_t *end)
+{
+    *begin = i * in / out;
+    *end = ((i + 1) * in + out - 1) / out;
+}
+
+#define AVERAGE_POOL(tag, T)                                                                                           \
+    static T tag##_average(const T *x, int64_t width, const int64_t begin[2], const int64_t end[2])                    \
+    {                                                                                                                  \
+        double sum = 0;                                                                                                \
+        for (int64_t h = begin[0]; h < end[0]; h++) {                                                                  \
+            for (int64_t w = begin[1]; w < end[1]; w++)                                                                \
+                sum += (double)x[h * width + w];                                                                       \
+        }                                                                                                              \
+        return (T)(sum / (double)((end[0] - begin[0]) * (end[1] - begin[1])));                                         \
+    }                                                                                                                  \
+    static void tag##_spread_cell(T *x, int64_t width, const int64_t begin[2], const int64_t end[2], T value)          \
+    {                                                                                                                  \
+        T share = value / (T)((end[0] - begin[0]) * (end[1] - begin[1]));                                              \
+        for (int64_t h = begin[0]; h < end[0]; h++) {                                                                  \
+            for (int64_t w = begin[1]; w < end[1]; w++)                                                                \
+                x[h * width + w] += share;                                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_average_piece(void *arg, int64_t piece, int64_t last)                                            \
+    {                                                                                                                  \
+        const plane_args *args = arg;                                                                                  \
+        int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
+        for (int64_t i = piece * out; i < last * out; i++) {                                                           \
+            int64_t begin[2], end[2];                                                                                  \
+            cell_range(i % out / args->out_size[1], args->in_size[0], args->out_size[0], &begin[0], &end[0]);          \
+            cell_range(i % args->out_size[1], args->in_size[1], args->out_size[1], &begin[1], &end[1]);                \
+            const T *x = (const T *)args->in + i / out * in;                                                           \
+            ((T *)args->out)[i] = tag##_average(x, args->in_size[1], begin, end);                                      \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_average_back_piece(void *arg, int64_t piece, int64_t last)                                       \
+    {                                                                                                                  \
+        const plane_args *args = arg; /* `in` has the size of the pooled plane here */                                 \
+        int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
+        for (int64_t i = piece * in; i < last * in; i++) {                                                             \
+            int64_t begin[2], end[2];                                                                                  \
+            cell_range(i % in / args->in_size[1], args->out_size[0], args->in_size[0], &begin[0], &end[0]);            \
+            cell_range(i % args->in_size[1], args->out_size[1], args->in_size[1], &begin[1], &end[1]);                 \
+            T *dx = (T *)args->out + i / in * out;                                                                     \
+            tag##_spread_cell(dx, args->out_size[1], begin, end, ((const T *)args->in)[i]);                            \
+        }                                                                                                              \
+    }
+
+MAX_POOL(f32, float)
+MAX_POOL(f64, double)
+AVERAGE_POOL(f32, float)
+AVERAGE_POOL(f64, double)
+
+static weft_status planes_init(plane_args *args, const weft_tensor *in, weft_tensor *out)
+{
+    weft_status status = WFI_CHECK_FLOATS(in, out);
+    if (status != WEFT_OK)
+        return status;
+    if (in->shape.ndim != 4 || out->shape.ndim != 4 || in->shape.dims[0] != out->shape.dims[0] ||
+        in->shape.dims[1] != out->shape.dims[1])
+        return WEFT_ERR_SHAPE;
+    memset(args, 0, sizeof(*args));
+    args->in = wfi_tensor_address(in);
+    args->out = wfi_tensor_address(out);
+    memcpy(args->in_size, in->shape.dims + 2, sizeof(args->in_size));
+    memcpy(args->out_size, out->shape.dims + 2, sizeof(args->out_size));
+    return WEFT_OK;
+}
+
+static int64_t planes_of(const weft_tensor *x)
+{
+    return x->shape.dims[0] * x->shape.dims[1];
+}
+
+static weft_status check_indices(const weft_tensor *indices, const weft_tensor *pooled)
+{
+    if (indices->dtype != WEFT_INT32)
+        return WEFT_ERR_TYPE;
+    return weft_tensor_same_shape(indices, pooled) ? wfi_check_plain(indices) : WEFT_ERR_SHAPE;
+}
+
+weft_status wfi_max_pool2d(const weft_tensor *x, const wfi_pool2d *how, weft_tensor *y, weft_tensor *indices)
+{
+    plane_args args;
+    weft_shape shape;
+    weft_status status = wfi_pool2d_shape(&x->shape, how, &shape);
+    if (status == WEFT_OK && !wfi_shape_equal(&shape, &y->shape))
+        status = WEFT_ERR_SHAPE;
+    if (status == WEFT_OK)
+        status = planes_init(&args, x, y);
+    if (status == WEFT_OK)
+        status = check_indices(indices, y);
+    if (status != WEFT_OK)
+        return status;
+    args.indices = wfi_tensor_address(indices);
+    args.how = how;
+    wfi_parallel(planes_of(x), 8, WFI_BY_FLOAT(x->dtype, f32_max_piece, f64_max_piece), &args);
+    return WEFT_OK;
+}
+
+weft_status wfi_max_pool2d_backward(const weft_tensor *dy, const weft_tensor *indices, weft_tensor *dx)
+{
+    plane_args args;
+    weft_status status = planes_init(&args, dy, dx);
+    if (status == WEFT_OK)
+        status = check_indices(indices, dy);
+    if (status != WEFT_OK)
+        return status;
+    args.indices = wfi_tensor_address(indices);
+    wfi_fill(dx, 0);
+    wfi_parallel(planes_of(dy), 8, WFI_BY_FLOAT(dy->dtype, f32_max_back_piece, f64_max_back_piece), &args);
+    return WEFT_OK;
+}
+
+weft_status wfi_adaptive_avg_pool2d(const weft_tensor *x, weft_tensor *y)
+{
+    plane_args args;
+    weft_status status = planes_init(&args, x, y);
+    if (status != WEFT_OK)
+        return status;
+    if (y->numel > 0 && x->numel == 0)
+        return WEFT_ERR_SHAPE;
+    wfi_parallel(planes_of(x), 8, WFI_BY_FLOAT(x->dtype, f32_average_piece, f64_average_piece), &args);
+    return WEFT_OK;
+}
+
+weft_status wfi_adaptive_avg_pool2d_backward(const weft_tensor *dy, weft_tensor *dx)
+{
+    plane_args args;
+    weft_status status = planes_init(&args, dy, dx);
+    if (status != WEFT_OK)
+        return status;
+    if (dy->numel > 0 && dx->numel == 0)
+        return WEFT_ERR_SHAPE;
+    wfi_fill(dx, 0);
+    wfi_parallel(planes_of(dy), 8, WFI_BY_FLOAT(dy->dtype, f32_average_back_piece, f64_average_back_piece), &args);
+    return WEFT_OK;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce.c - sums and means over some or all dimensions, and argmax.
+ *
+ * float32 is summed in double: one rounding at the end, whatever the order, and the same on every machine.
+ */
+#include "tensor/cpu/check.h"
+#include "tensor/cpu/parallel.h"
+#include "tensor/cpu/strided.h"
+#include "tensor/kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+weft_shape wfi_reduce_shape(const weft_shape *x, uint32_t dims, bool keep)
+{
+    weft_shape shape = {0, {0}};
+    for (int d = 0; d < x->ndim; d++) {
+        if ((dims >> d & 1) == 0)
+            shape.dims[shape.ndim++] = x->dims[d];
+        else if (keep)
+            shape.dims[shape.ndim++] = 1;
+    }
+    return shape;
+}
+
+/* A view of y as if every reduced dimension had been kept with size 1. */
+static weft_status view_kept(const weft_tensor *y, const weft_shape *x, uint32_t dims, weft_tensor **view)
+{
+    weft_shape kept = wfi_reduce_shape(x, dims, true), dropped = wfi_reduce_shape(x, dims, false);
+    if (!wfi_shape_equal(&y->shape, &kept) && !wfi_shape_equal(&y->shape, &dropped))
+        return WEFT_ERR_SHAPE;
+    return wfi_tensor_over(y->storage, y->offset, kept, y->dtype, view);
+}
+
+#define SUM_ROW(name, T, ACC)                                                                                          \
+    static bool name(char *const *at, const int64_t *step, int64_t count, void *arg)                                   \
+    {                                                                                                                  \
+        (void)arg;                                                                                                     \
+        if (step[1] == 0) {                                                                                            \
+            ACC sum = 0;                                                                                               \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                sum += (ACC) * (const T *)(at[0] + i * step[0]);                                                       \
+            *(ACC *)at[1] += sum;                                                                                      \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                *(ACC *)(at[1] + i * step[1]) += (ACC) * (const T *)(at[0] + i * step[0]);                             \
+        }                                                                                                              \
+        return true;                                                                                                   \
+    }
+
+SUM_ROW(sum_f32, float, double)
+SUM_ROW(sum_f64, double, double)
+SUM_ROW(sum_i64, int64_t, uint64_t)
+SUM_ROW(sum_i32, int32_t, uint64_t)
+SUM_ROW(sum_u8, uint8_t, uint64_t)
+
+static const wfi_strided_row sum_rows[6] = {sum_f32, sum_f64, sum_i64, sum_i32, sum_u8, sum_u8};
+
+/* y (which broadcasts to x's shape) = factor * sums of x. Adds up in float64 or int64, then converts. */
+static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
+{
+    bool is_float = wfi_dtype_is_float(x->dtype);
+    weft_tensor *sums = weft_tensor_zeros(y->shape, is_float ? WEFT_FLOAT64 : WEFT_INT64);
+    if (sums == NULL)
+        return WEFT_ERR_MEMORY;
+    wfi_strided walk;
+    weft_status status = wfi_strided_init(&walk, &x->shape, 2, (const weft_tensor *[]){x, sums});
+    if (status == WEFT_OK)
+        wfi_strided_walk(&walk, sum_rows[x->dtype], NULL);
+    if (status == WEFT_OK && factor != 1)
+        status = wfi_scale(sums, factor, sums);
+    if (status == WEFT_OK)
+        status = wfi_copy(sums, y);
+    weft_tensor_unref(sums);
+    return status;
+}
+
+weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y)
+{
+    weft_status status = WFI_CHECK_FLOATS(x, y);
+    return status == WEFT_OK ? sum_onto(x, 1, y) : status;
+}
+
+static weft_status sum_dims(const weft_tensor *x, uint32_t dims, double factor, weft_tensor *y)
+{
+    weft_tensor *kept;
+    weft_dtype expected = wfi_dtype_is_float(x->dtype) ? x->dtype : WEFT_INT64;
+    if (y->dtype != expected)
+        return WEFT_ERR_TYPE;
+    weft_status status = wfi_check_plain(y);
+    if (status == WEFT_OK)
+        status = view_kept(y, &x->shape, dims, &kept);
+    if (status != WEFT_OK)
+        return status;
+    status = sum_onto(x, factor, kept);
+    weft_tensor_unref(kept);
+    return status;
+}
+
+weft_status wfi_sum(const weft_tensor *x, uint32_t dims, weft_tensor *y)
+{
+    return sum_dims(x, dims, 1, y);
+}
+
+weft_status wfi_mean(const weft_tensor *x, uint32_t dims, weft_tensor *y)
+{
+    int64_t count = 1;
+    if (!wfi_dtype_is_float(x->dtype))
+        return WEFT_ERR_TYPE;
+    for (int d = 0; d < x->shape.ndim; d++)
+        count *= dims >> d & 1 ? x->shape.dims[d] : 1;
+    return sum_dims(x, dims, count > 0 ? 1.0 / (double)count : (double)NAN, y);
+}
+
+weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor, weft_tensor *dx)
+{
+    weft_tensor *kept;
+    weft_status status = WFI_CHECK_FLOATS(dy, dx);
+    if (status == WEFT_OK)
+        status = view_kept(dy, &dx->shape, dims, &kept);
+    if (status != WEFT_OK)
+        return status;
+    status = wfi_expand(kept, dx);
+    if (status == WEFT_OK && factor != 1)
+        status = wfi_scale(dx, factor, dx);
+    weft_tensor_unref(kept);
+    return status;
+}
+
+/* A NaN counts as the largest, as in PyTorch. */
+#define ARGMAX(name, T)                                                                                                \
+    static int64_t name(const void *data, int64_t count, int64_t stride)                                               \
+    {                                                                                                                  \
+        const T *x = data;                                                                                             \
+        int64_t best = 0;                                                                                              \
+        for (int64_t i = 1; i < count; i++) {                                                                          \
+            T u = x[i * stride], v = x[best * stride];                                                                 \
+            if (u > v || (u != u && v == v))                                                                           \
+                best = i;                                                                                              \
+        }                                                                                                              \
+        return best;                                                                                                   \
+    }
+ARGMAX(argmax_f32, float)
+ARGMAX(argmax_f64, double)
+ARGMAX(argmax_i64, int64_t)
+ARGMAX(argmax_i32, int32_t)
+ARGMAX(argmax_u8, uint8_t)
+
+weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
+{
+    static int64_t (*const finders[6])(const void *, int64_t, int64_t) = {argmax_f32, argmax_f64, argmax_i64,
+                                                                          argmax_i32, argmax_u8,  argmax_u8};
+    if (y->dtype != WEFT_INT64)
+        return WEFT_ERR_TYPE;
+    if (dim < 0 || dim >= x->shape.ndim || x->shape.dims[dim] == 0)
+        return WEFT_ERR_SHAPE;
+    int64_t inner = 1, length = x->shape.dims[dim];
+    for (int d = dim + 1; d < x->shape.ndim; d++)
+        inner *= x->shape.dims[d];
+    if (y->numel != x->numel / length)
+        return WEFT_ERR_SHAPE;
+    weft_status status = wfi_check_plain(x);
+    if (status == WEFT_OK)
+        status = wfi_check_plain(y);
+    if (status != WEFT_OK)
+        return status;
+    const char *data = wfi_tensor_address(x);
+    int64_t *indices = wfi_tensor_address(y), size = (int64_t)weft_dtype_size(x->dtype);
+    for (int64_t i = 0; i < y->numel; i++)
+        indices[i] = finders[x->dtype](data + (i / inner * inner * length + i % inner) * size, length, inner);
+    return WEFT_OK;
+}

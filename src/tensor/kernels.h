@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels.h - the arithmetic without a tape: forward and backward pairs on tensors.
+ *
+ * Unless a comment says otherwise: tensors are contiguous, in host memory, of one floating dtype (float32 or float64); the
+ * caller has made the outputs with the right shapes (the _shape functions say which); outputs are overwritten, and may not
+ * overlap inputs except where "in place" is said. NULL stands for an optional tensor that is not there or not wanted.
+ * WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED (device memory, not contiguous), _INVALID, _MEMORY; outputs are undefined then.
+ * Elementwise and reducing kernels give the same bits for any number of threads. Any thread may call.
+ *
+ * Letters: N batch, C channels, O output channels, H W height and width, K kernel size.
+ */
+#ifndef WFI_KERNELS_H
+#define WFI_KERNELS_H
+
+#include "tensor/tensor.h"
+
+/* How many threads a kernel may use: WEFT_CPU_THREADS, else OMP_NUM_THREADS, else the usable cores. */
+int wfi_cpu_threads(void);
+void wfi_cpu_threads_set(int threads); /* for the whole process, from the next kernel on; < 1 is 1 */
+
+/* --- copying; any strides, any dtypes --- */
+weft_status wfi_copy(const weft_tensor *x, weft_tensor *y);   /* same shape; converts as C does (bool: not zero) */
+void wfi_fill(weft_tensor *y, double value);                  /* any dtype and strides */
+weft_status wfi_expand(const weft_tensor *x, weft_tensor *y); /* y = x broadcast to y's shape; same dtype */
+
+/* --- elementwise --- */
+typedef enum wfi_binary_op { WFI_ADD, WFI_SUB, WFI_MUL, WFI_DIV } wfi_binary_op;
+typedef enum wfi_compare_op { WFI_EQ, WFI_NE, WFI_LT, WFI_LE, WFI_GT, WFI_GE } wfi_compare_op;
+
+/* NumPy's rule. WEFT_ERR_SHAPE. */
+weft_status wfi_broadcast_shape(const weft_shape *a, const weft_shape *b, weft_shape *out);
+/* y = a op b, broadcast; any dtype but bool, the same in all; y may be a or b. Integer division by 0: WEFT_ERR_INVALID. */
+weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
+/* y[bool] = a op b, broadcast; any dtype, the same in a and b. */
+weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
+/* x summed over its broadcast dimensions to y's shape: the gradient of a broadcast operand. */
+weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y);
+weft_status wfi_scale(const weft_tensor *x, double factor, weft_tensor *y); /* in place allowed */
+weft_status wfi_axpy(double factor, const weft_tensor *x, weft_tensor *y);  /* y += factor x, same shape */
+weft_status wfi_add_into(const weft_tensor *x, weft_tensor *y);             /* y += x, same shape */
+
+weft_status wfi_relu(const weft_tensor *x, weft_tensor *y);                                  /* in place allowed */
+weft_status wfi_relu_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx); /* dx may be dy */
+
+weft_status wfi_exp(const weft_tensor *x, weft_tensor *y);                      /* in place allowed, as below */
+weft_status wfi_ln(const weft_tensor *x, weft_tensor *y);                       /* wfi_log is what writes log lines */
+weft_status wfi_add_scalar(const weft_tensor *x, double value, weft_tensor *y); /* y = x + value */
+
+/* --- reductions; `dims` is a mask, bit d for dimension d; WFI_ALL_DIMS all of them --- */
+#define WFI_ALL_DIMS UINT32_MAX
+weft_shape wfi_reduce_shape(const weft_shape *x, uint32_t dims, bool keep);
+/* y: reduce_shape, kept or not. float to the same float, integers and bool to int64. An empty mean is NaN. */
+weft_status wfi_sum(const weft_tensor *x, uint32_t dims, weft_tensor *y);
+weft_status wfi_mean(const weft_tensor *x, uint32_t dims, weft_tensor *y); /* floats */
+/* dx = dy spread over the reduced dimensions, times `factor` (1 for a sum, 1/count for a mean). */
+weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor, weft_tensor *dx);
+/* Index of the (first) largest along `dim` (>= 0); y int64 without that dimension, or with it as 1. Any dtype of x. */
+weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
+
+/* --- softmax and losses; dim >= 0 --- */
+weft_status wfi_softmax(const weft_tensor *x, int dim, weft_tensor *y);
+weft_status wfi_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
+weft_status wfi_log_softmax(const weft_tensor *x, int dim, weft_tensor *y);
+weft_status wfi_log_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
+
+typedef enum wfi_reduction { WFI_REDUCE_MEAN, WFI_REDUCE_SUM, WFI_REDUCE_NONE } wfi_reduction;
+/* logp [N, C], target int64 [N] in [0, C) (else WEFT_ERR_INVALID); y scalar, or [N] for NONE. */
+weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y);
+weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *target, wfi_reduction reduction,
+                                  weft_tensor *dlogp);
+/* (x - target)^2; y scalar, or x's shape for NONE. The gradient of target is -dx. */
+weft_status wfi_mse_loss(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y);
+weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *target,
+                                  wfi_reduction reduction, weft_tensor *dx);
+
+/* --- products --- */
+/* y [M, L] = op(a) [M, K] op(b) [K, L]; op transposes where asked: then a is [K, M], b [L, K]. */
+weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y);
+/* y [N, O] = x [N, I] weight [O, I]^T + bias [O] */
+weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, weft_tensor *y);
+weft_status wfi_linear_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight, weft_tensor *dx,
+                                weft_tensor *dweight, weft_tensor *dbias);
+
+/* --- convolution; x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O], y [N, O, OH, OW] --- */
+typedef struct wfi_conv2d {
+    int64_t stride[2], padding[2], dilation[2]; /* height, width */
+    int64_t groups;
+} wfi_conv2d;
+weft_status wfi_conv2d_shape(const weft_shape *x, const weft_shape *weight, const wfi_conv2d *how, weft_shape *y);
+weft_status wfi_conv2d_forward(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
+                               const wfi_conv2d *how, weft_tensor *y);
+weft_status wfi_conv2d_backward_data(const weft_tensor *dy, const weft_tensor *weight, const wfi_conv2d *how,
+                                     weft_tensor *dx);
+weft_status wfi_conv2d_backward_weight(const weft_tensor *dy, const weft_tensor *x, const wfi_conv2d *how,
+                                       weft_tensor *dweight, weft_tensor *dbias);
+
+/* --- batch normalisation; x [N, C, H, W] or [N, C]; all others [C] --- */
+/*
+ * Normalises by the batch's own mean and (biased) variance; moves the running ones by `momentum` (the unbiased variance,
+ * as PyTorch does); keeps mean and 1 / sqrt(var + eps) for the backward pass. weight and bias may be NULL (1, 0), running_*
+ * too. WEFT_ERR_SHAPE with a single value a channel.
+ */
+weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
+                                 weft_tensor *running_mean, weft_tensor *running_var, double momentum, double eps,
+                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd);
+/* Normalises by the running statistics; save_invstd (may be NULL) receives 1 / sqrt(running_var + eps). */
+weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
+                                const weft_tensor *running_mean, const weft_tensor *running_var, double eps,
+                                weft_tensor *y, weft_tensor *save_invstd);
+/* mean and invstd: what the forward pass used; `train` says which one it was. dx, dweight, dbias may be NULL. */
+weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight,
+                                    const weft_tensor *mean, const weft_tensor *invstd, bool train, weft_tensor *dx,
+                                    weft_tensor *dweight, weft_tensor *dbias);
+
+/* --- pooling; x [N, C, H, W] --- */
+typedef struct wfi_pool2d {
+    int64_t kernel[2], stride[2], padding[2]; /* padding at most half the kernel */
+} wfi_pool2d;
+weft_status wfi_pool2d_shape(const weft_shape *x, const wfi_pool2d *how, weft_shape *y);
+/* indices int32, y's shape: where in the H x W plane each maximum was. */
+weft_status wfi_max_pool2d(const weft_tensor *x, const wfi_pool2d *how, weft_tensor *y, weft_tensor *indices);
+weft_status wfi_max_pool2d_backward(const weft_tensor *dy, const weft_tensor *indices, weft_tensor *dx);
+/* y [N, C, OH, OW]: cell i covers rows floor(i H / OH) to ceil((i + 1) H / OH). */
+weft_status wfi_adaptive_avg_pool2d(const weft_tensor *x, weft_tensor *y);
+weft_status wfi_adaptive_avg_pool2d_backward(const weft_tensor *dy, weft_tensor *dx);
+
+/* --- updates, in place --- */
+typedef struct wfi_sgd {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov;
+    bool first; /* the momentum buffer holds nothing yet: it becomes the gradient */
+} wfi_sgd;
+/* PyTorch's SGD. `velocity` may be NULL when momentum is 0. */
+weft_status wfi_sgd_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *velocity,
+                         const wfi_sgd *how);
+
+/*
+ * weft_tensor_assign and weft_tensor_fill call wfi_storage_wrote (mem.h) on their target, so that a tape notices a saved
+ * tensor that was changed in place. Kernels do not: their callers know whether the output was new.
+ */
+
+#endif

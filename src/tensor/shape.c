@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape.c - arithmetic on shapes, checked for overflow. */
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+bool wfi_shape_numel(const weft_shape *shape, int64_t *numel)
+{
+    if (shape->ndim < 0 || shape->ndim > WEFT_MAX_DIMS)
+        return false;
+    int64_t product = 1;
+    bool empty = false;
+    for (int d = 0; d < shape->ndim; d++) {
+        if (shape->dims[d] < 0)
+            return false;
+        if (shape->dims[d] == 0)
+            empty = true;
+        else if (__builtin_mul_overflow(product, shape->dims[d], &product)) /* also past a 0: strides must fit */
+            return false;
+    }
+    *numel = empty ? 0 : product;
+    return true;
+}
+
+bool wfi_shape_equal(const weft_shape *a, const weft_shape *b)
+{
+    return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof(a->dims[0])) == 0;
+}
+
+void wfi_shape_strides(const weft_shape *shape, int64_t strides[WEFT_MAX_DIMS])
+{
+    int64_t step = 1;
+    for (int d = shape->ndim - 1; d >= 0; d--) {
+        strides[d] = step;
+        step *= shape->dims[d] > 0 ? shape->dims[d] : 1;
+    }
+}
+
+weft_status wfi_shape_infer(int64_t numel, weft_shape *shape)
+{
+    if (shape->ndim < 0 || shape->ndim > WEFT_MAX_DIMS)
+        return WEFT_ERR_SHAPE;
+    weft_shape known = *shape;
+    int unknown = -1;
+    for (int d = 0; d < shape->ndim; d++) {
+        if (shape->dims[d] != -1)
+            continue;
+        if (unknown >= 0)
+            return WEFT_ERR_SHAPE;
+        unknown = d;
+        known.dims[d] = 1;
+    }
+    int64_t product;
+    if (!wfi_shape_numel(&known, &product))
+        return WEFT_ERR_SHAPE;
+    if (unknown < 0)
+        return product == numel ? WEFT_OK : WEFT_ERR_SHAPE;
+    if (product == 0 || numel % product != 0)
+        return WEFT_ERR_SHAPE;
+    shape->dims[unknown] = numel / product;
+    return WEFT_OK;
+}
+
+bool wfi_dim_wrap(int ndim, int *dim)
+{
+    int wrapped = *dim < 0 ? *dim + ndim : *dim;
+    if (wrapped < 0 || wrapped >= ndim)
+        return false;
+    *dim = wrapped;
+    return true;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensor.c - making, counting and asking tensors. */
+#include "tensor/kernels.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t next_id(void)
+{
+    static _Atomic uint64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+/* Takes over the reference of `storage`, also on failure. */
+static weft_status assemble(wfi_storage *storage, weft_shape shape, const int64_t *strides, int64_t offset,
+                            weft_dtype dtype, weft_tensor **out)
+{
+    weft_tensor *tensor = calloc(1, sizeof(*tensor));
+    if (tensor == NULL) {
+        wfi_storage_unref(storage);
+        return WEFT_ERR_MEMORY;
+    }
+    atomic_init(&tensor->refs, 1);
+    tensor->dtype = dtype;
+    tensor->shape = shape;
+    for (int d = shape.ndim; d < WEFT_MAX_DIMS; d++)
+        tensor->shape.dims[d] = 0;
+    memcpy(tensor->strides, strides, (size_t)shape.ndim * sizeof(strides[0]));
+    tensor->offset = offset;
+    (void)wfi_shape_numel(&shape, &tensor->numel); /* the callers have checked */
+    tensor->id = next_id();
+    tensor->storage = storage;
+    *out = tensor;
+    return WEFT_OK;
+}
+
+static weft_status check_geometry(const weft_shape *shape, weft_dtype dtype, int64_t *numel, size_t *bytes)
+{
+    if (!wfi_dtype_is_valid(dtype))
+        return WEFT_ERR_TYPE;
+    if (!wfi_shape_numel(shape, numel))
+        return WEFT_ERR_SHAPE;
+    if (__builtin_mul_overflow((size_t)*numel, weft_dtype_size(dtype), bytes) || *bytes > PTRDIFF_MAX)
+        return WEFT_ERR_TOO_LARGE;
+    return WEFT_OK;
+}
+
+weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out)
+{
+    int64_t numel, strides[WEFT_MAX_DIMS];
+    size_t bytes;
+    weft_status status = check_geometry(&shape, dtype, &numel, &bytes);
+    if (status != WEFT_OK)
+        return status;
+    wfi_storage *storage;
+    status = wfi_storage_create(kind, device, bytes, &storage);
+    if (status != WEFT_OK)
+        return status;
+    wfi_shape_strides(&shape, strides);
+    return assemble(storage, shape, strides, 0, dtype, out);
+}
+
+/* Whether every element that the geometry reaches lies in the storage. */
+static bool range_fits(const wfi_storage *storage, const weft_shape *shape, const int64_t *strides, int64_t offset,
+                       weft_dtype dtype)
+{
+    int64_t capacity = (int64_t)(wfi_storage_size(storage) / weft_dtype_size(dtype));
+    int64_t numel, last = offset;
+    if (!wfi_shape_numel(shape, &numel) || offset < 0 || offset > capacity)
+        return false;
+    if (numel == 0)
+        return true;
+    for (int d = 0; d < shape->ndim; d++) {
+        int64_t reach;
+        if (strides[d] < 0 || __builtin_mul_overflow(strides[d], shape->dims[d] - 1, &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return false;
+    }
+    return last < capacity;
+}
+
+weft_status wfi_tensor_over(wfi_storage *storage, int64_t offset, weft_shape shape, weft_dtype dtype, weft_tensor **out)
+{
+    int64_t numel, strides[WEFT_MAX_DIMS];
+    size_t bytes;
+    weft_status status = check_geometry(&shape, dtype, &numel, &bytes);
+    if (status != WEFT_OK)
+        return status;
+    wfi_shape_strides(&shape, strides);
+    if (!range_fits(storage, &shape, strides, offset, dtype))
+        return WEFT_ERR_INVALID;
+    return assemble(wfi_storage_ref(storage), shape, strides, offset, dtype, out);
+}
+
+weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const int64_t *strides, int64_t offset,
+                            weft_tensor **out)
+{
+    if (!range_fits(tensor->storage, &shape, strides, offset, tensor->dtype))
+        return WEFT_ERR_INVALID;
+    return assemble(wfi_storage_ref(tensor->storage), shape, strides, offset, tensor->dtype, out);
+}
+
+static weft_tensor *made(weft_status status, weft_tensor *tensor, const char *what)
+{
+    if (status == WEFT_OK)
+        return tensor;
+    wfi_log(WEFT_LOG_DEBUG, "%s: %s", what, weft_status_text(status));
+    return NULL;
+}
+
+weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype)
+{
+    weft_tensor *tensor = NULL;
+    return made(wfi_tensor_create(shape, dtype, WFI_MEMORY_HOST, 0, &tensor), tensor, "no new tensor");
+}
+
+weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype)
+{
+    return weft_tensor_full(shape, dtype, 0);
+}
+
+weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value)
+{
+    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    if (tensor != NULL)
+        wfi_fill(tensor, value);
+    return tensor;
+}
+
+weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype)
+{
+    weft_tensor *counted = weft_tensor_empty(WEFT_SHAPE(count), WEFT_INT64);
+    if (counted == NULL)
+        return NULL;
+    int64_t *data = wfi_tensor_address(counted);
+    for (int64_t i = 0; i < count; i++)
+        data[i] = i;
+    if (dtype == WEFT_INT64)
+        return counted;
+    weft_tensor *tensor = weft_tensor_to(counted, dtype);
+    weft_tensor_unref(counted);
+    return tensor;
+}
+
+weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data)
+{
+    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    if (tensor == NULL || tensor->numel == 0)
+        return tensor;
+    if (data == NULL) {
+        weft_tensor_unref(tensor);
+        return made(WEFT_ERR_INVALID, NULL, "no copy of a NULL pointer");
+    }
+    memcpy(wfi_tensor_address(tensor), data, weft_tensor_nbytes(tensor));
+    return tensor;
+}
+
+weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, weft_drop_fn drop, void *arg)
+{
+    int64_t numel, strides[WEFT_MAX_DIMS];
+    size_t bytes = 0;
+    weft_status status = check_geometry(&shape, dtype, &numel, &bytes);
+    if (status == WEFT_OK && (uintptr_t)data % weft_dtype_size(dtype) != 0)
+        status = WEFT_ERR_INVALID; /* misaligned */
+    if (status != WEFT_OK) {
+        if (drop != NULL)
+            drop(arg);
+        return made(status, NULL, "memory not wrapped");
+    }
+    wfi_storage *storage;
+    weft_tensor *tensor = NULL;
+    status = wfi_storage_wrap(WFI_MEMORY_HOST, 0, data, bytes, drop, arg, &storage);
+    if (status == WEFT_OK) {
+        wfi_shape_strides(&shape, strides);
+        status = assemble(storage, shape, strides, 0, dtype, &tensor);
+    }
+    return made(status, tensor, "memory not wrapped");
+}
+
+weft_tensor *weft_tensor_ref(weft_tensor *tensor)
+{
+    if (tensor == NULL)
+        return NULL;
+    uint32_t before = atomic_fetch_add_explicit(&tensor->refs, 1, memory_order_relaxed);
+    assert(before > 0 && before < UINT32_MAX);
+    (void)before;
+    return tensor;
+}
+
+void weft_tensor_unref(weft_tensor *tensor)
+{
+    if (tensor == NULL || atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (tensor->grad_node_drop != NULL)
+        tensor->grad_node_drop(tensor->grad_node);
+    wfi_storage_unref(tensor->storage);
+    free(tensor);
+}
+
+weft_dtype weft_tensor_dtype(const weft_tensor *tensor)
+{
+    return tensor->dtype;
+}
+
+int weft_tensor_ndim(const weft_tensor *tensor)
+{
+    return tensor->shape.ndim;
+}
+
+int64_t weft_tensor_size(const weft_tensor *tensor, int dim)
+{
+    return wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->shape.dims[dim] : 0;
+}
+
+int64_t weft_tensor_stride(const weft_tensor *tensor, int dim)
+{
+    return wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->strides[dim] : 0;
+}
+
+weft_shape weft_tensor_shape(const weft_tensor *tensor)
+{
+    return tensor->shape;
+}
+
+int64_t weft_tensor_numel(const weft_tensor *tensor)
+{
+    return tensor->numel;
+}
+
+size_t weft_tensor_nbytes(const weft_tensor *tensor)
+{
+    return (size_t)tensor->numel * weft_dtype_size(tensor->dtype);
+}
+
+bool weft_tensor_is_contiguous(const weft_tensor *tensor)
+{
+    int64_t step = 1;
+    for (int d = tensor->shape.ndim - 1; d >= 0 && tensor->numel > 0; d--) {
+        if (tensor->shape.dims[d] == 1)
+            continue; /* its stride is never taken */
+        if (tensor->strides[d] != step)
+            return false;
+        step *= tensor->shape.dims[d];
+    }
+    return true;
+}
+
+bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
+{
+    return wfi_shape_equal(&a->shape, &b->shape);
+}
+
+void *weft_tensor_data(const weft_tensor *tensor)
+{
+    return wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
+}
+
+void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)
+{
+    atomic_store_explicit(&tensor->requires_grad, requires_grad, memory_order_relaxed);
+}
+
+bool weft_tensor_requires_grad(const weft_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->requires_grad, memory_order_relaxed);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor.h - what a tensor is inside.
+ *
+ * Everything but `refs` and `requires_grad` is fixed once the tensor has been handed out, so it may be read from any
+ * thread. `grad_node` is set once, by the tape that made the tensor, before anyone else sees it; leaves have none (one leaf
+ * may be used on many tapes at once: a tape finds its leaves by `id`).
+ */
+#ifndef WFI_TENSOR_H
+#define WFI_TENSOR_H
+
+#include "mem/mem.h"
+
+#include <weft/tensor.h>
+
+#include <stdatomic.h>
+
+struct weft_tensor {
+    _Atomic uint32_t refs;
+    atomic_bool requires_grad;
+    weft_dtype dtype;
+    weft_shape shape;
+    int64_t strides[WEFT_MAX_DIMS]; /* in elements */
+    int64_t offset;                 /* of the first element, in elements */
+    int64_t numel;
+    uint64_t id;                             /* never used twice in a process: a key for maps */
+    wfi_storage *storage;                    /* one reference */
+    void *grad_node;                         /* autograd's; NULL: a leaf, or not recorded */
+    void (*grad_node_drop)(void *grad_node); /* runs with the last reference; may be NULL */
+};
+
+/* New contiguous tensor on a kind of memory. WEFT_ERR_INVALID, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
+weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out);
+/* Contiguous over an existing storage, which it references. The range must lie inside it. */
+weft_status wfi_tensor_over(wfi_storage *storage, int64_t offset, weft_shape shape, weft_dtype dtype,
+                            weft_tensor **out);
+/* A view of `tensor` with another geometry; the range must lie inside the storage. */
+weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const int64_t *strides, int64_t offset,
+                            weft_tensor **out);
+
+/* False if a size is negative, there are too many dimensions, or the product overflows. */
+bool wfi_shape_numel(const weft_shape *shape, int64_t *numel);
+bool wfi_shape_equal(const weft_shape *a, const weft_shape *b);
+void wfi_shape_strides(const weft_shape *shape, int64_t strides[WEFT_MAX_DIMS]); /* row-major */
+/* Fills in a -1 of a reshape. WEFT_ERR_SHAPE if the element count does not come out. */
+weft_status wfi_shape_infer(int64_t numel, weft_shape *shape);
+bool wfi_dim_wrap(int ndim, int *dim); /* negative ones count from the end; false if outside */
+
+bool wfi_dtype_is_valid(weft_dtype dtype);
+bool wfi_dtype_is_float(weft_dtype dtype); /* float32 or float64 */
+
+static inline wfi_memory_kind wfi_tensor_kind(const weft_tensor *tensor)
+{
+    return wfi_storage_kind(tensor->storage);
+}
+
+/* The first element's address, in whatever memory it is. */
+static inline void *wfi_tensor_address(const weft_tensor *tensor)
+{
+    return (char *)wfi_storage_data(tensor->storage) + (size_t)tensor->offset * weft_dtype_size(tensor->dtype);
+}
+
+#endif

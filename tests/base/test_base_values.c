@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_base_values.c - the parts of base without threads: status, error, codec, map, env, clock, list, mutex. */
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "base/mutex.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void every_status_has_a_name(void **state)
+{
+    (void)state;
+    assert_string_equal(weft_status_name(WEFT_OK), "OK");
+    assert_string_equal(weft_status_name(WEFT_ERR_PEER_DEAD), "PEER_DEAD");
+    assert_string_equal(weft_status_name((weft_status)-9999), "UNLISTED");
+    assert_non_null(weft_status_text((weft_status)-9999));
+    assert_true(wfi_status_is_known(WEFT_ERR_SYSTEM));
+    assert_false(wfi_status_is_known(-50));
+}
+
+static void report_gives_an_exit_code(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_report(WEFT_OK), 0);
+    assert_int_equal(weft_report(WEFT_DEFERRED), 0);
+    assert_int_equal(weft_report(WEFT_ERR_TIMEOUT), 1);
+}
+
+static void no_error_answers_as_success(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_error_code(NULL), WEFT_OK);
+    assert_string_equal(weft_error_message(NULL), "");
+    assert_int_equal(weft_error_worker(NULL), -1);
+    assert_int_equal(weft_error_hops(NULL), 0);
+    weft_error_unref(NULL);
+    weft_error_print(NULL, stderr);
+}
+
+static void long_messages_are_cut(void **state)
+{
+    char text[3000];
+    weft_error *error;
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    error = weft_error_create(WEFT_ERR_IO, "%s", text);
+    assert_int_equal(strlen(weft_error_message(error)), WFI_ERROR_MESSAGE_MAX - 1);
+    weft_error_unref(error);
+}
+
+static weft_error *detailed(void)
+{
+    wfi_error_detail detail = {WEFT_ERR_REMOTE, WEFT_ERR_SHAPE, "ps.update", 3};
+    return wfi_error_create(&detail, "rows %d\n", 7);
+}
+
+static void hops_are_added_to_copies_up_to_the_limit(void **state)
+{
+    weft_error *error = detailed(), *next;
+    int i;
+    (void)state;
+    for (i = 0; i < WFI_ERROR_HOPS_MAX + 3; i++) {
+        next = wfi_error_with_hop(error, 10 + i);
+        weft_error_unref(error);
+        error = next;
+    }
+    assert_int_equal(weft_error_hops(error), WFI_ERROR_HOPS_MAX);
+    assert_int_equal(weft_error_hop(error, 0), 10);
+    assert_int_equal(weft_error_hop(error, 99), -1);
+    assert_string_equal(weft_error_function(error), "ps.update");
+    weft_error_unref(error);
+}
+
+static void an_error_prints_as_one_line(void **state)
+{
+    char line[256] = "";
+    FILE *to = fmemopen(line, sizeof line, "w");
+    weft_error *error = detailed(), *hop = wfi_error_with_hop(error, 5);
+    (void)state;
+    weft_error_print(hop, to);
+    fclose(to);
+    assert_string_equal(line, "weft: REMOTE (SHAPE) in ps.update at worker 3 via 5: rows 7 \n");
+    weft_error_unref(error);
+    weft_error_unref(hop);
+}
+
+static void errors_survive_the_wire_and_truncation_does_not(void **state)
+{
+    weft_error *error = detailed(), *hop = wfi_error_with_hop(error, 5), *back;
+    wfi_writer writer;
+    wfi_reader reader;
+    size_t size;
+    (void)state;
+    wfi_writer_init_growing(&writer);
+    wfi_error_write(&writer, hop);
+    assert_false(writer.failed);
+    for (size = 0; size < writer.size; size++) {
+        wfi_reader_init(&reader, writer.data, size);
+        assert_null(wfi_error_read(&reader));
+    }
+    wfi_reader_init(&reader, writer.data, writer.size);
+    back = wfi_error_read(&reader);
+    assert_int_equal(weft_error_code(back), WEFT_ERR_REMOTE);
+    assert_int_equal(weft_error_remote_code(back), WEFT_ERR_SHAPE);
+    assert_int_equal(weft_error_worker(back), 3);
+    assert_int_equal(weft_error_hop(back, 0), 5);
+    assert_string_equal(weft_error_message(back), "rows 7\n");
+    weft_error_unref(back);
+    writer.data[0] = 77; /* a code that nobody knows */
+    wfi_reader_init(&reader, writer.data, writer.size);
+    back = wfi_error_read(&reader);
+    assert_int_equal(weft_error_code(back), WEFT_ERR_PROTOCOL);
+    weft_error_unref(back);
+    writer.data[12] = 200; /* more hops than an error can have */
+    wfi_reader_init(&reader, writer.data, writer.size);
+    assert_null(wfi_error_read(&reader));
+    wfi_writer_fini(&writer);
+    weft_error_unref(error);
+    weft_error_unref(hop);
+}
+
+static void random_bytes_never_break_the_error_reader(void **state)
+{
+    uint8_t bytes[64];
+    unsigned seed = 1, round;
+    size_t i;
+    (void)state;
+    for (round = 0; round < 20000; round++) {
+        wfi_reader reader;
+        for (i = 0; i < sizeof bytes; i++)
+            bytes[i] = (uint8_t)(rand_r(&seed) % 4 == 0 ? rand_r(&seed) : 0);
+        wfi_reader_init(&reader, bytes, round % sizeof bytes);
+        weft_error_unref(wfi_error_read(&reader));
+    }
+}
+
+static void numbers_are_little_endian_and_come_back(void **state)
+{
+    wfi_writer writer;
+    wfi_reader reader;
+    char text[4];
+    (void)state;
+    wfi_writer_init_growing(&writer);
+    wfi_write_u8(&writer, 0xab);
+    wfi_write_u16(&writer, 0x1234);
+    wfi_write_u32(&writer, 0xdeadbeef);
+    wfi_write_u64(&writer, UINT64_MAX - 1);
+    wfi_write_i64(&writer, INT64_MIN);
+    wfi_write_f64(&writer, -0.5);
+    wfi_write_string(&writer, "abc");
+    wfi_write_blob(&writer, NULL, 0);
+    assert_false(writer.failed);
+    assert_int_equal(writer.data[1], 0x34);
+    wfi_reader_init(&reader, writer.data, writer.size);
+    assert_int_equal(wfi_read_u8(&reader), 0xab);
+    assert_int_equal(wfi_read_u16(&reader), 0x1234);
+    assert_int_equal(wfi_read_u32(&reader), 0xdeadbeef);
+    assert_true(wfi_read_u64(&reader) == UINT64_MAX - 1);
+    assert_true(wfi_read_i64(&reader) == INT64_MIN);
+    assert_true(wfi_read_f64(&reader) == -0.5);
+    wfi_read_string(&reader, text, sizeof text);
+    assert_string_equal(text, "abc");
+    assert_int_equal(wfi_read_u32(&reader), 0);
+    assert_int_equal(wfi_reader_left(&reader), 0);
+    assert_false(reader.failed);
+    wfi_writer_fini(&writer);
+}
+
+static void a_full_writer_keeps_its_failure(void **state)
+{
+    uint8_t room[5];
+    wfi_writer writer;
+    (void)state;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u32(&writer, 1);
+    wfi_write_u32(&writer, 2);
+    assert_true(writer.failed);
+    wfi_write_u8(&writer, 3);
+    assert_int_equal(writer.size, 4);
+    wfi_writer_fini(&writer);
+}
+
+static void a_reader_past_the_end_gives_zeros(void **state)
+{
+    static const uint8_t bytes[] = {1, 2, 3};
+    wfi_reader reader;
+    (void)state;
+    wfi_reader_init(&reader, bytes, sizeof bytes);
+    assert_int_equal(wfi_read_u32(&reader), 0);
+    assert_true(reader.failed);
+    assert_int_equal(wfi_read_u8(&reader), 0);
+    assert_int_equal(wfi_reader_left(&reader), 0);
+    wfi_reader_init(&reader, NULL, 0);
+    assert_non_null(wfi_read_bytes(&reader, 0));
+    assert_null(wfi_read_bytes(&reader, SIZE_MAX));
+}
+
+static void strings_must_fit_and_hold_no_nul(void **state)
+{
+    static const uint8_t with_nul[] = {2, 0, 0, 0, 'a', 0}, too_long[] = {4, 0, 0, 0, 'a', 'b', 'c', 'd'};
+    char out[4];
+    size_t size;
+    wfi_reader reader;
+    (void)state;
+    wfi_reader_init(&reader, with_nul, sizeof with_nul);
+    wfi_read_string(&reader, out, sizeof out);
+    assert_true(reader.failed);
+    wfi_reader_init(&reader, too_long, sizeof too_long);
+    wfi_read_string(&reader, out, sizeof out);
+    assert_true(reader.failed && out[0] == '\0');
+    wfi_reader_init(&reader, too_long, sizeof too_long);
+    assert_null(wfi_read_blob(&reader, 3, &size));
+}
+
+static void a_map_keeps_what_it_was_given(void **state)
+{
+    static int values[5000];
+    wfi_map map;
+    size_t cursor = 0, seen = 0, i;
+    uint64_t key;
+    int *value;
+    (void)state;
+    wfi_map_init(&map);
+    assert_null(wfi_map_get(&map, 0));
+    assert_null(wfi_map_take(&map, 0));
+    for (i = 0; i < 5000; i++)
+        assert_int_equal(wfi_map_put(&map, i << 32, &values[i]), WEFT_OK);
+    assert_int_equal(wfi_map_put(&map, 0, &values[0]), WEFT_ERR_EXISTS);
+    for (i = 0; i < 5000; i += 2)
+        assert_ptr_equal(wfi_map_take(&map, i << 32), &values[i]);
+    for (i = 0; i < 5000; i++)
+        assert_ptr_equal(wfi_map_get(&map, i << 32), i % 2 ? &values[i] : NULL);
+    while ((value = wfi_map_next(&map, &cursor, &key)) != NULL) {
+        assert_ptr_equal(value, &values[key >> 32]);
+        seen++;
+    }
+    assert_int_equal(seen, 2500);
+    wfi_map_fini(&map);
+}
+
+static void a_map_in_steady_use_does_not_grow(void **state)
+{
+    wfi_map map;
+    uint64_t i;
+    int value;
+    (void)state;
+    wfi_map_init(&map);
+    for (i = 0; i < 100000; i++) {
+        assert_int_equal(wfi_map_put(&map, i, &value), WEFT_OK);
+        if (i >= 8)
+            assert_non_null(wfi_map_take(&map, i - 8));
+    }
+    assert_true(map.capacity <= 64);
+    wfi_map_fini(&map);
+}
+
+static void the_hash_is_the_published_one(void **state)
+{
+    (void)state;
+    assert_true(wfi_hash_bytes("", 0) == 0xcbf29ce484222325u);
+    assert_true(wfi_hash_bytes("foobar", 6) == 0x85944171f73967e8u);
+}
+
+static void malformed_environment_is_named(void **state)
+{
+    weft_error *error = NULL;
+    int64_t number = 5;
+    bool flag = false;
+    (void)state;
+    unsetenv("WEFT_TEST");
+    assert_int_equal(wfi_env_i64("WEFT_TEST", 0, 9, &number, NULL), WEFT_OK);
+    assert_int_equal(number, 5);
+    setenv("WEFT_TEST", "12x", 1);
+    assert_int_equal(wfi_env_i64("WEFT_TEST", 0, 99, &number, &error), WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_message(error), "WEFT_TEST=\"12x\""));
+    weft_error_unref(error);
+    assert_int_equal(wfi_env_bool("WEFT_TEST", &flag, NULL), WEFT_ERR_INVALID);
+    setenv("WEFT_TEST", "99999999999999999999", 1);
+    assert_int_equal(wfi_env_i64("WEFT_TEST", INT64_MIN, INT64_MAX, &number, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(number, 5);
+    setenv("WEFT_TEST", "-7", 1);
+    assert_int_equal(wfi_env_i64("WEFT_TEST", -9, 9, &number, NULL), WEFT_OK);
+    assert_int_equal(number, -7);
+    setenv("WEFT_TEST", "Yes", 1);
+    assert_int_equal(wfi_env_bool("WEFT_TEST", &flag, NULL), WEFT_OK);
+    assert_true(flag);
+    unsetenv("WEFT_TEST");
+}
+
+static void deadlines_saturate(void **state)
+{
+    (void)state;
+    assert_true(wfi_deadline(&wfi_clock_real, WEFT_FOREVER) == WFI_NEVER);
+    assert_true(wfi_deadline(&wfi_clock_real, INT64_MAX) == WFI_NEVER);
+    assert_true(wfi_deadline(&wfi_clock_real, 1000) > wfi_now(&wfi_clock_real));
+}
+
+typedef struct numbered {
+    wfi_list link;
+    int number;
+} numbered;
+
+static void lists_keep_order_over_a_splice(void **state)
+{
+    numbered items[4] = {{.number = 0}, {.number = 1}, {.number = 2}, {.number = 3}};
+    wfi_list a, b;
+    int i;
+    (void)state;
+    wfi_list_init(&a);
+    wfi_list_init(&b);
+    wfi_list_push_back(&a, &items[1].link);
+    wfi_list_push_front(&a, &items[0].link);
+    wfi_list_push_back(&b, &items[2].link);
+    wfi_list_push_back(&b, &items[3].link);
+    wfi_list_splice(&a, &b);
+    assert_true(wfi_list_empty(&b));
+    for (i = 0; i < 4; i++)
+        assert_int_equal(wfi_container_of(wfi_list_pop_front(&a), numbered, link)->number, i);
+    assert_null(wfi_list_pop_front(&a));
+}
+
+static void a_mutex_knows_its_owner(void **state)
+{
+    wfi_mutex mutex;
+    (void)state;
+    wfi_mutex_init(&mutex);
+    assert_false(wfi_mutex_is_mine(&mutex));
+    wfi_mutex_lock(&mutex);
+    assert_true(wfi_mutex_is_mine(&mutex));
+    wfi_mutex_unlock(&mutex);
+    assert_true(wfi_mutex_trylock(&mutex));
+    wfi_mutex_unlock(&mutex);
+    wfi_mutex_fini(&mutex);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_status_has_a_name),
+        cmocka_unit_test(report_gives_an_exit_code),
+        cmocka_unit_test(no_error_answers_as_success),
+        cmocka_unit_test(long_messages_are_cut),
+        cmocka_unit_test(hops_are_added_to_copies_up_to_the_limit),
+        cmocka_unit_test(an_error_prints_as_one_line),
+        cmocka_unit_test(errors_survive_the_wire_and_truncation_does_not),
+        cmocka_unit_test(random_bytes_never_break_the_error_reader),
+        cmocka_unit_test(numbers_are_little_endian_and_come_back),
+        cmocka_unit_test(a_full_writer_keeps_its_failure),
+        cmocka_unit_test(a_reader_past_the_end_gives_zeros),
+        cmocka_unit_test(strings_must_fit_and_hold_no_nul),
+        cmocka_unit_test(a_map_keeps_what_it_was_given),
+        cmocka_unit_test(a_map_in_steady_use_does_not_grow),
+        cmocka_unit_test(the_hash_is_the_published_one),
+        cmocka_unit_test(malformed_environment_is_named),
+        cmocka_unit_test(deadlines_saturate),
+        cmocka_unit_test(lists_keep_order_over_a_splice),
+        cmocka_unit_test(a_mutex_knows_its_owner),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_gpu_memory.c - storage on a real device: bytes survive the way there and back. Skips where no GPU is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "mem/mem.h"
+
+#include <string.h>
+
+enum { SKIPPED = 77, SIZE = (4 << 20) + 13 };
+
+static wfi_storage *storage_of(wfi_memory_kind kind, size_t size)
+{
+    wfi_storage *storage = NULL;
+    assert_int_equal(wfi_storage_create(kind, 0, size, &storage), WEFT_OK);
+    assert_int_equal(wfi_storage_kind(storage), kind);
+    assert_int_equal(wfi_storage_size(storage), size);
+    return storage;
+}
+
+static wfi_storage *counted(wfi_memory_kind kind)
+{
+    wfi_storage *storage = storage_of(kind, SIZE);
+    uint8_t *bytes = wfi_storage_data(storage);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = (uint8_t)(i * 31 + (i >> 8));
+    return storage;
+}
+
+static void round_trip(wfi_memory_kind kind)
+{
+    wfi_storage *from = counted(kind);
+    wfi_storage *device = storage_of(WFI_MEMORY_CUDA, SIZE);
+    wfi_storage *second = storage_of(WFI_MEMORY_CUDA, SIZE);
+    wfi_storage *back = storage_of(kind, SIZE);
+    memset(wfi_storage_data(back), 0, SIZE);
+    assert_int_equal(wfi_memory_copy(device, 0, from, 0, SIZE), WEFT_OK);
+    assert_int_equal(wfi_memory_copy(second, 0, device, 0, SIZE), WEFT_OK);
+    assert_int_equal(wfi_memory_copy(back, 0, second, 0, SIZE), WEFT_OK);
+    assert_memory_equal(wfi_storage_data(from), wfi_storage_data(back), SIZE);
+    wfi_storage_unref(from);
+    wfi_storage_unref(device);
+    wfi_storage_unref(second);
+    wfi_storage_unref(back);
+}
+
+static void test_host_to_device_and_back(void **state)
+{
+    (void)state;
+    round_trip(WFI_MEMORY_HOST);
+}
+
+static void test_pinned_to_device_and_back(void **state)
+{
+    (void)state;
+    round_trip(WFI_MEMORY_PINNED);
+}
+
+static void test_copy_at_offsets(void **state)
+{
+    (void)state;
+    wfi_storage *from = counted(WFI_MEMORY_HOST);
+    wfi_storage *device = storage_of(WFI_MEMORY_CUDA, SIZE);
+    wfi_storage *back = storage_of(WFI_MEMORY_HOST, SIZE);
+    assert_int_equal(wfi_memory_copy(device, 7, from, 1001, 4097), WEFT_OK);
+    assert_int_equal(wfi_memory_copy(back, 3, device, 7, 4097), WEFT_OK);
+    assert_memory_equal((char *)wfi_storage_data(from) + 1001, (char *)wfi_storage_data(back) + 3, 4097);
+    wfi_storage_unref(from);
+    wfi_storage_unref(device);
+    wfi_storage_unref(back);
+}
+
+static void test_copy_out_of_range_is_refused(void **state)
+{
+    (void)state;
+    wfi_storage *host = storage_of(WFI_MEMORY_HOST, 64);
+    wfi_storage *device = storage_of(WFI_MEMORY_CUDA, 64);
+    assert_int_equal(wfi_memory_copy(device, 1, host, 0, 64), WEFT_ERR_INVALID);
+    assert_int_equal(wfi_memory_copy(host, 0, device, SIZE_MAX, 2), WEFT_ERR_INVALID);
+    wfi_storage_unref(host);
+    wfi_storage_unref(device);
+}
+
+static void test_empty_storage_on_device(void **state)
+{
+    (void)state;
+    wfi_storage_unref(storage_of(WFI_MEMORY_CUDA, 0));
+}
+
+static void test_no_such_device_is_an_error(void **state)
+{
+    (void)state;
+    wfi_storage *storage = NULL;
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 1000, SIZE, &storage), WEFT_ERR_INVALID);
+    assert_null(storage);
+}
+
+static void test_more_than_the_device_has_is_an_error(void **state)
+{
+    (void)state;
+    wfi_storage *storage = NULL;
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 0, (size_t)1 << 50, &storage), WEFT_ERR_MEMORY);
+    assert_null(storage);
+    wfi_storage_unref(storage_of(WFI_MEMORY_CUDA, SIZE)); /* and what comes after it works */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_to_device_and_back),
+        cmocka_unit_test(test_pinned_to_device_and_back),
+        cmocka_unit_test(test_copy_at_offsets),
+        cmocka_unit_test(test_copy_out_of_range_is_refused),
+        cmocka_unit_test(test_empty_storage_on_device),
+        cmocka_unit_test(test_no_such_device_is_an_error),
+        cmocka_unit_test(test_more_than_the_device_has_is_an_error),
+    };
+    wfi_storage *probe = NULL;
+    if (wfi_storage_create(WFI_MEMORY_CUDA, 0, 1, &probe) == WEFT_ERR_UNSUPPORTED)
+        return SKIPPED;
+    wfi_storage_unref(probe);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ofi_connect_test.c - coming up, refusing, closing, ports and interfaces, over libfabric's tcp. */
+#include "ofi/ofi_node.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const wfi_fabric_ops *const tcp = &wfi_fabric_tcp;
+
+static void both_ends_learn_what_the_other_sent(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    ofi_join(&a, &b, &link);
+    assert_int_equal(b.asked_size, 5);
+    assert_memory_equal(b.asked, "hello", 5);
+    assert_int_equal(link.data_size, 3);
+    assert_memory_equal(link.data, "yes", 3);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void private_data_of_full_size_arrives_and_more_is_refused(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    wfi_lane *lane;
+    uint8_t data[WFI_CONNECT_DATA_MAX + 1];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 7);
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    assert_int_equal(tcp->connect(a.fabric, b.address, b.address_size, data, sizeof data, NULL, &lane),
+                     WEFT_ERR_INVALID);
+    ofi_dial(&a, &b, &link, data, WFI_CONNECT_DATA_MAX);
+    ofi_until(&a, &b, link.connected);
+    assert_int_equal(b.asked_size, WFI_CONNECT_DATA_MAX);
+    assert_memory_equal(b.asked, data, WFI_CONNECT_DATA_MAX);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void a_refusal_closes_the_lane(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    b.refuse = true;
+    ofi_dial(&a, &b, &link, NULL, 0);
+    ofi_until(&a, &b, link.closed);
+    assert_int_equal(link.why, WEFT_ERR_UNREACHABLE);
+    assert_int_equal(link.connected, 0);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void nobody_listening_closes_the_lane(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    ofi_node gone = b;
+    ofi_node_close(&b);
+    ofi_dial(&a, &gone, &link, NULL, 0);
+    ofi_until(&a, NULL, link.closed);
+    assert_int_equal(link.why, WEFT_ERR_UNREACHABLE);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+}
+
+static void both_may_connect_at_once(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link ab, ba;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    ofi_dial(&a, &b, &ab, NULL, 0);
+    ofi_dial(&b, &a, &ba, NULL, 0);
+    ofi_until(&a, &b, ab.connected && ba.connected && a.accepted_count == 1 && b.accepted_count == 1);
+    ofi_hang_up(&ba);
+    ofi_until(&a, &b, a.accepted[0].closed);
+    assert_int_equal(ab.closed, 0);
+    ofi_hang_up(&ab);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void closing_one_end_is_announced_once_at_the_other(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    ofi_link *other = ofi_join(&a, &b, &link);
+    ofi_hang_up(&link);
+    ofi_until(&a, &b, other->closed);
+    for (int i = 0; i < 50; i++)
+        ofi_step(&a, &b);
+    assert_int_equal(other->closed, 1);
+    assert_int_equal(other->why, WEFT_ERR_FABRIC);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+/* The other side takes the connection and never answers, as an address that drops everything would not. */
+static void a_lane_that_never_connects_can_be_closed(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link links[8];
+    ofi_job receive;
+    uint8_t buffer[16];
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    for (int i = 0; i < 8; i++)
+        ofi_dial(&a, &b, &links[i], NULL, 0);
+    ofi_job_init(&receive);
+    assert_int_equal(tcp->post_recv(links[3].lane, &receive.op, buffer, sizeof buffer, NULL), WEFT_OK);
+    for (int i = 0; i < 20; i++) /* b sleeps: requests are sent, never answered */
+        ofi_step(&a, NULL);
+    for (int i = 0; i < 8; i++)
+        ofi_hang_up(&links[i]);
+    ofi_until(&a, NULL, receive.reports);
+    assert_int_equal(receive.status, WEFT_ERR_CANCELLED);
+    for (int i = 0; i < 100; i++)
+        ofi_step(&a, &b);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(links[i].connected, 0);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void a_request_may_wait_and_its_caller_may_leave(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link, accepted = {0};
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    b.passive = true;
+    ofi_dial(&a, &b, &link, NULL, 0);
+    ofi_until(&a, &b, b.waiting);
+    ofi_hang_up(&link);
+    assert_int_equal(tcp->accept(b.fabric, b.waiting, NULL, 0, &accepted, &accepted.lane), WEFT_OK);
+    b.waiting = NULL;
+    ofi_until(&a, &b, accepted.closed);
+    ofi_hang_up(&accepted);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void requests_unanswered_at_the_end_are_refused(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link first, second;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    b.passive = true;
+    ofi_dial(&a, &b, &first, NULL, 0);
+    ofi_until(&a, &b, b.waiting);
+    b.waiting = NULL; /* forgotten by its owner */
+    ofi_dial(&a, &b, &second, NULL, 0);
+    for (int i = 0; i < 20; i++)
+        ofi_step(&a, NULL);
+    ofi_node_close(&b);
+    ofi_until(&a, NULL, first.closed && second.closed);
+    ofi_hang_up(&first);
+    ofi_hang_up(&second);
+    ofi_node_close(&a);
+}
+
+static void a_malformed_address_is_invalid(void **state)
+{
+    (void)state;
+    ofi_node a;
+    wfi_lane *lane;
+    const uint8_t bad[][7] = {{0}, {4, 0, 0, 127, 0, 0, 1}, {4, 1, 1, 0, 0, 0, 0}, {6, 1, 1, 1, 1, 1, 1}};
+    ofi_node_open(&a);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(tcp->connect(a.fabric, bad[i], 7, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
+    for (size_t size = 0; size < 7; size++)
+        assert_int_equal(tcp->connect(a.fabric, bad[1], size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
+    ofi_node_close(&a);
+}
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static void a_thousand_connections_leave_no_descriptor(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    int before = count_descriptors();
+    for (int i = 0; i < 1000; i++) {
+        ofi_link *other = ofi_join(&a, &b, &link);
+        ofi_hang_up(i % 2 ? &link : other);
+        ofi_hang_up(i % 2 ? other : &link);
+        b.accepted_count = 0;
+        memset(b.accepted, 0, sizeof *b.accepted);
+    }
+    assert_int_equal(count_descriptors(), before);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static int port_of(const ofi_node *node)
+{
+    return node->address[1] << 8 | node->address[2];
+}
+
+/* Two neighbouring ports that were free a moment ago. */
+static int free_pair(void)
+{
+    for (int port = 42000 + getpid() % 8000; port < 60000; port += 2) {
+        bool free = true;
+        for (int i = 0; i < 2; i++) {
+            struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(port + i))};
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            free = free && bind(fd, (struct sockaddr *)&here, sizeof here) == 0;
+            close(fd);
+        }
+        if (free)
+            return port;
+    }
+    fail_msg("no two neighbouring ports are free");
+    return 0;
+}
+
+static void a_range_of_ports_is_used_up_then_refused(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    int low = free_pair();
+    wfi_fabric_options options = {.towards = "127.0.0.1", .port_low = low, .port_high = low + 1};
+    ofi_node_open_with(&a, &options);
+    ofi_node_open_with(&b, &options);
+    assert_int_equal(port_of(&a), low);
+    assert_int_equal(port_of(&b), low + 1);
+    wfi_fabric *third = NULL;
+    weft_error *error = NULL;
+    assert_int_equal(tcp->open(&options, &third, &error), WEFT_ERR_FABRIC);
+    char range[32];
+    snprintf(range, sizeof range, "from %d to %d", low, low + 1);
+    assert_non_null(strstr(weft_error_message(error), range));
+    weft_error_unref(error);
+    assert_null(third);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+static void open_fails(const wfi_fabric_options *options, weft_status expected, const char *says)
+{
+    wfi_fabric *fabric = NULL;
+    weft_error *error = NULL;
+    assert_int_equal(tcp->open(options, &fabric, &error), expected);
+    assert_null(fabric);
+    assert_non_null(strstr(weft_error_message(error), says));
+    weft_error_unref(error);
+}
+
+static void bad_options_are_named(void **state)
+{
+    (void)state;
+    open_fails(&(wfi_fabric_options){.iface = "nosuch0"}, WEFT_ERR_INVALID, "nosuch0");
+    open_fails(&(wfi_fabric_options){.iface = "nosuch0"}, WEFT_ERR_INVALID, "lo");
+    open_fails(&(wfi_fabric_options){.iface = "0.0.0.0"}, WEFT_ERR_INVALID, "0.0.0.0");
+    open_fails(&(wfi_fabric_options){.iface = "192.0.2.77"}, WEFT_ERR_FABRIC, "192.0.2.77");
+    open_fails(&(wfi_fabric_options){.towards = "no such host"}, WEFT_ERR_INVALID, "no such host");
+    open_fails(&(wfi_fabric_options){.port_low = 9, .port_high = 8}, WEFT_ERR_INVALID, "ports 9 to 8");
+    open_fails(&(wfi_fabric_options){.port_low = 1, .port_high = 70000}, WEFT_ERR_INVALID, "70000");
+}
+
+static void an_interface_can_be_named(void **state)
+{
+    (void)state;
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open_with(&a, &(wfi_fabric_options){.iface = "lo"});
+    ofi_node_open_with(&b, &(wfi_fabric_options){.iface = "127.0.0.1"});
+    assert_memory_equal(a.address + 3, ((uint8_t[]){127, 0, 0, 1}), 4);
+    ofi_join(&a, &b, &link);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ends_learn_what_the_other_sent),
+        cmocka_unit_test(private_data_of_full_size_arrives_and_more_is_refused),
+        cmocka_unit_test(a_refusal_closes_the_lane),
+        cmocka_unit_test(nobody_listening_closes_the_lane),
+        cmocka_unit_test(both_may_connect_at_once),
+        cmocka_unit_test(closing_one_end_is_announced_once_at_the_other),
+        cmocka_unit_test(a_lane_that_never_connects_can_be_closed),
+        cmocka_unit_test(a_request_may_wait_and_its_caller_may_leave),
+        cmocka_unit_test(requests_unanswered_at_the_end_are_refused),
+        cmocka_unit_test(a_malformed_address_is_invalid),
+        cmocka_unit_test(a_thousand_connections_leave_no_descriptor),
+        cmocka_unit_test(a_range_of_ports_is_used_up_then_refused),
+        cmocka_unit_test(bad_options_are_named),
+        cmocka_unit_test(an_interface_can_be_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

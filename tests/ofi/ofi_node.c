@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ofi_node.c - see ofi_node.h. */
+#include "ofi/ofi_node.h"
+
+#include "base/clock.h"
+
+#include <unistd.h>
+
+uint64_t ofi_now_ms(void)
+{
+    return wfi_now(&wfi_clock_real) / 1000000;
+}
+
+void ofi_node_open_with(ofi_node *node, const wfi_fabric_options *options)
+{
+    weft_error *error = NULL;
+    memset(node, 0, sizeof *node);
+    weft_status status = wfi_fabric_tcp.open(options, &node->fabric, &error);
+    if (status != WEFT_OK)
+        weft_error_print(error, stderr);
+    assert_int_equal(status, WEFT_OK);
+    node->address_size = wfi_fabric_tcp.address(node->fabric, node->address);
+}
+
+void ofi_node_open(ofi_node *node)
+{
+    ofi_node_open_with(node, &(wfi_fabric_options){.towards = "127.0.0.1"});
+}
+
+void ofi_hang_up(ofi_link *link)
+{
+    if (link->lane)
+        wfi_fabric_tcp.lane_close(link->lane);
+    link->lane = NULL;
+}
+
+void ofi_node_close(ofi_node *node)
+{
+    for (int i = 0; i < node->accepted_count; i++)
+        ofi_hang_up(&node->accepted[i]);
+    if (node->waiting)
+        wfi_fabric_tcp.reject(node->fabric, node->waiting);
+    wfi_fabric_tcp.close(node->fabric);
+}
+
+void ofi_job_init(ofi_job *job)
+{
+    memset(job, 0, sizeof *job);
+    job->op.user = job;
+}
+
+static void on_request(ofi_node *node, wfi_event *event)
+{
+    node->requests++;
+    memcpy(node->asked, event->data, event->data_size);
+    node->asked_size = event->data_size;
+    if (node->passive) {
+        node->waiting = event->request;
+        return;
+    }
+    if (node->refuse || node->accepted_count == OFI_LINKS_MAX) {
+        wfi_fabric_tcp.reject(node->fabric, event->request);
+        return;
+    }
+    ofi_link *link = &node->accepted[node->accepted_count++];
+    assert_int_equal(wfi_fabric_tcp.accept(node->fabric, event->request, "yes", 3, link, &link->lane), WEFT_OK);
+}
+
+static void on_event(ofi_node *node, wfi_event *event)
+{
+    ofi_link *link = event->lane_user;
+    switch (event->kind) {
+    case WFI_EVENT_REQUEST:
+        on_request(node, event);
+        break;
+    case WFI_EVENT_CONNECTED:
+        link->connected++;
+        memcpy(link->data, event->data, event->data_size);
+        link->data_size = event->data_size;
+        break;
+    case WFI_EVENT_CLOSED:
+        link->closed++;
+        link->why = event->status;
+        break;
+    }
+}
+
+static size_t step_one(ofi_node *node)
+{
+    wfi_event events[4];
+    wfi_completion done[8];
+    size_t event_count = wfi_fabric_tcp.poll_events(node->fabric, events, 4, 0, -1);
+    for (size_t i = 0; i < event_count; i++)
+        on_event(node, &events[i]);
+    size_t count = wfi_fabric_tcp.poll(node->fabric, done, 8);
+    for (size_t i = 0; i < count; i++) {
+        ofi_job *job = done[i].op->user;
+        job->reports++;
+        job->status = done[i].status;
+        job->size = done[i].size;
+        job->order = node->completions++;
+    }
+    return event_count + count;
+}
+
+void ofi_step(ofi_node *a, ofi_node *b)
+{
+    size_t count = step_one(a) + (b && !b->deaf ? step_one(b) : 0);
+    if (count == 0)
+        usleep(20);
+}
+
+void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size)
+{
+    memset(link, 0, sizeof *link);
+    assert_int_equal(wfi_fabric_tcp.connect(from->fabric, to->address, to->address_size, data, size, link, &link->lane),
+                     WEFT_OK);
+}
+
+ofi_link *ofi_join(ofi_node *from, ofi_node *to, ofi_link *link)
+{
+    int index = to->accepted_count;
+    ofi_dial(from, to, link, "hello", 5);
+    ofi_until(from, to, link->connected && to->accepted_count > index && to->accepted[index].connected);
+    return &to->accepted[index];
+}

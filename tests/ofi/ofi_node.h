@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ofi_node.h - a fabric with an owner that does nothing but keep count, for tests in one thread.
+ *
+ * A node accepts every request unless told otherwise. Whoever waits steps all the nodes that it names.
+ */
+#ifndef OFI_NODE_H
+#define OFI_NODE_H
+
+#include "fabric.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <string.h>
+
+typedef struct ofi_link { /* lane_user */
+    wfi_lane *lane;
+    int connected, closed;
+    weft_status why;
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    size_t data_size;
+} ofi_link;
+
+typedef struct ofi_job { /* op.user */
+    wfi_op op;
+    int reports;
+    weft_status status;
+    size_t size;
+    int order; /* among the completions of its node */
+} ofi_job;
+
+#define OFI_LINKS_MAX 64
+
+typedef struct ofi_node {
+    wfi_fabric *fabric;
+    uint8_t address[WFI_ADDRESS_MAX];
+    size_t address_size;
+    bool refuse;  /* requests */
+    bool passive; /* leaves requests unanswered in `waiting` */
+    bool deaf;    /* is not stepped by others: makes no progress */
+    wfi_connect_request *waiting;
+    ofi_link accepted[OFI_LINKS_MAX];
+    int accepted_count, requests;
+    uint8_t asked[WFI_CONNECT_DATA_MAX]; /* the last request's data */
+    size_t asked_size;
+    int completions;
+} ofi_node;
+
+void ofi_node_open(ofi_node *node);
+void ofi_node_open_with(ofi_node *node, const wfi_fabric_options *options);
+void ofi_node_close(ofi_node *node); /* and its accepted lanes */
+void ofi_job_init(ofi_job *job);
+void ofi_step(ofi_node *a, ofi_node *b); /* b may be NULL; sleeps a little if nothing happened */
+void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size);
+ofi_link *ofi_join(ofi_node *from, ofi_node *to, ofi_link *link); /* dial, and wait; gives the other end */
+void ofi_hang_up(ofi_link *link);
+uint64_t ofi_now_ms(void);
+
+/* Steps until `condition` holds; fails the test after ten seconds. */
+#define ofi_until(a, b, condition)                                                                                     \
+    do {                                                                                                               \
+        uint64_t ofi_limit = ofi_now_ms() + 10000;                                                                     \
+        while (!(condition)) {                                                                                         \
+            ofi_step(a, b);                                                                                            \
+            if (ofi_now_ms() > ofi_limit)                                                                              \
+                fail_msg("gave up waiting for %s", #condition);                                                        \
+        }                                                                                                              \
+    } while (0)
+
+#endif

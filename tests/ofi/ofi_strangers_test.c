@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ofi_strangers_test.c - callers on the listening port that are no peers: silent, half a header, garbage. */
+#include "ofi/ofi_node.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BOUND_MS 20 /* what a stranger may cost */
+#define SLACK_MS 20 /* for a busy machine, and the kernel's tick */
+
+typedef struct scene {
+    ofi_node a, b;
+} scene;
+
+static scene *scene_open(void)
+{
+    static scene s;
+    ofi_node_open(&s.a);
+    ofi_node_open(&s.b);
+    return &s;
+}
+
+static void scene_close(scene *s)
+{
+    ofi_node_close(&s->a);
+    ofi_node_close(&s->b);
+}
+
+static int call(const ofi_node *node, const void *bytes, size_t size)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    memcpy(&to.sin_port, node->address + 1, 2);
+    memcpy(&to.sin_addr, node->address + 3, 4);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    if (size)
+        assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
+    return fd;
+}
+
+static bool is_hung_up(int fd)
+{
+    char byte;
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    return poll(&one, 1, 0) == 1 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+/* A connection beside `count` strangers who have said `bytes`, ten times; the slowest must keep the bound. */
+static void connect_beside(const void *bytes, size_t size, int count)
+{
+    scene *s = scene_open();
+    for (int round = 0; round < 10; round++) {
+        int fds[8];
+        ofi_link link;
+        for (int i = 0; i < count; i++)
+            fds[i] = call(&s->b, bytes, size);
+        uint64_t start = ofi_now_ms();
+        ofi_join(&s->a, &s->b, &link);
+        assert_in_range(ofi_now_ms() - start, 0, (uint64_t)(BOUND_MS * (count ? count : 1) + SLACK_MS));
+        ofi_hang_up(&link);
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+    }
+    scene_close(s);
+}
+
+/* libfabric's header of a connection request: version 3, type 1 (request), and 40 bytes of data that never come. */
+static const uint8_t promise[16] = {3, 1, 0, 40, 0, 0, 0, 0, 1};
+
+static void a_silent_stranger_delays_nobody(void **state)
+{
+    (void)state;
+    connect_beside(NULL, 0, 4);
+}
+
+static void half_a_header_delays_nobody(void **state)
+{
+    (void)state;
+    connect_beside(promise, 7, 1);
+}
+
+static void a_promise_unkept_delays_little(void **state)
+{
+    (void)state;
+    uint8_t header[64];
+    for (size_t size = 8; size <= sizeof header; size += 8) {
+        memset(header, 0, sizeof header);
+        memcpy(header, promise, sizeof promise);
+        connect_beside(header, size, 1);
+    }
+}
+
+static void garbage_delays_nobody(void **state)
+{
+    (void)state;
+    uint8_t bytes[512];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 37 + 11);
+    connect_beside(bytes, sizeof bytes, 1);
+    connect_beside("GET / HTTP/1.0\r\n\r\n", 18, 4);
+}
+
+static void a_stranger_who_stays_silent_is_hung_up_on(void **state)
+{
+    (void)state;
+    scene *s = scene_open();
+    ofi_link link;
+    int silent[3];
+    ofi_join(&s->a, &s->b, &link);
+    for (int i = 0; i < 3; i++)
+        silent[i] = call(&s->b, NULL, 0);
+    ofi_until(&s->a, &s->b, is_hung_up(silent[0]) && is_hung_up(silent[1]) && is_hung_up(silent[2]));
+    assert_int_equal(link.closed, 0);
+    assert_int_equal(s->b.accepted[0].closed, 0);
+    for (int i = 0; i < 3; i++)
+        close(silent[i]);
+    ofi_hang_up(&link);
+    scene_close(s);
+}
+
+static void a_request_that_waits_is_no_stranger(void **state)
+{
+    (void)state;
+    scene *s = scene_open();
+    ofi_link link;
+    s->b.passive = true;
+    ofi_dial(&s->a, &s->b, &link, NULL, 0);
+    ofi_until(&s->a, &s->b, s->b.waiting);
+    int silent = call(&s->b, NULL, 0);
+    ofi_until(&s->a, &s->b, is_hung_up(silent));
+    assert_int_equal(link.closed, 0);
+    close(silent);
+    ofi_hang_up(&link);
+    scene_close(s);
+}
+
+static void events_end_at_their_time_beside_a_stranger_who_left(void **state)
+{
+    (void)state;
+    scene *s = scene_open();
+    wfi_event event;
+    close(call(&s->b, promise, 7));
+    close(call(&s->b, NULL, 0));
+    uint64_t start = ofi_now_ms();
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(wfi_fabric_tcp.poll_events(s->b.fabric, &event, 1, 20, -1), 0);
+    assert_in_range(ofi_now_ms() - start, 95, 400);
+    scene_close(s);
+}
+
+static void a_wake_ends_the_wait_for_events(void **state)
+{
+    (void)state;
+    scene *s = scene_open();
+    int fds[2];
+    wfi_event event;
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    uint64_t start = ofi_now_ms();
+    assert_int_equal(wfi_fabric_tcp.poll_events(s->b.fabric, &event, 1, 5000, fds[0]), 0);
+    assert_in_range(ofi_now_ms() - start, 0, 1000);
+    close(fds[0]);
+    close(fds[1]);
+    scene_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_silent_stranger_delays_nobody),
+        cmocka_unit_test(half_a_header_delays_nobody),
+        cmocka_unit_test(a_promise_unkept_delays_little),
+        cmocka_unit_test(garbage_delays_nobody),
+        cmocka_unit_test(a_stranger_who_stays_silent_is_hung_up_on),
+        cmocka_unit_test(a_request_that_waits_is_no_stranger),
+        cmocka_unit_test(events_end_at_their_time_beside_a_stranger_who_left),
+        cmocka_unit_test(a_wake_ends_the_wait_for_events),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# consume_pkgconfig.sh shared|static PREFIX PKG_CONFIG CC - one compiler line with what weft.pc says, built and run.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/consume.sh"
+form=$1 prefix=$2 pkg_config=$3 cc=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft.pc)")
+export PKG_CONFIG_PATH
+
+"$pkg_config" --exists --print-errors 'weft >= 0.1'
+read -ra cflags <<<"$("$pkg_config" --cflags weft)"
+if [ "$form" = static ]; then
+  read -ra libs <<<"$("$pkg_config" --static --libs weft)"
+  libs=("${libs[@]/#-lweft/-l:libweft.a}") # both forms are installed, and a linker prefers the shared one
+else
+  read -ra libs <<<"$("$pkg_config" --libs weft)"
+fi
+"$cc" "${cflags[@]}" "$here/consumer/main.c" -o "$work/consumer" "${libs[@]}"
+run_consumer "$work/consumer" "$form" "$prefix"

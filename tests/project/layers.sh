@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# layers.sh ROOT - a folder includes only from folders below it, and from include/weft/.
+#
+# The table is that of the design: each layer and what it rests on directly; what those rest on is allowed too. Of the
+# foreign headers, each is for one layer: that is what keeps libfabric, hwloc and oneDNN replaceable.
+set -euo pipefail
+cd "$1"
+
+table='
+base:
+future: base
+topo: base
+mem: topo base
+providers: mem base
+providers/sim: providers mem base
+providers/ofi: providers mem base
+providers/tcp: providers providers/ofi
+providers/verbs: providers providers/ofi
+providers/shm: providers providers/ofi
+net: providers providers/sim providers/tcp providers/verbs providers/shm mem future base
+tensor: mem
+coll: net future tensor
+rpc: net future tensor
+autograd: tensor
+nn: autograd
+optim: autograd
+dist: rpc coll autograd
+ps: dist rpc optim
+'
+foreign='
+rdma/ providers/
+hwloc src/topo/
+oneapi/ src/tensor/cpu/
+dnnl src/tensor/cpu/
+cblas src/tensor/cpu/
+openblas src/tensor/cpu/
+cuda src/mem/cuda src/tensor/cuda/
+cublas src/tensor/cuda/
+cudnn src/tensor/cuda/
+nccl src/coll/
+'
+
+folders=()
+for folder in include src providers examples perf; do
+  [ ! -d "$folder" ] || folders+=("$folder")
+done
+mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+[ ${#files[@]} -gt 0 ] || { echo "no sources under $1"; exit 1; }
+
+awk -v table="$table" -v foreign="$foreign" '
+# The layer of a path: src/rpc/call.c is rpc, providers/ofi/ep.c is providers/ofi, providers/fabric.h is providers.
+function layer_of(path,    part, n) {
+  n = split(path, part, "/")
+  if (part[1] == "src") return part[2]
+  if (part[1] == "providers") return n > 2 ? "providers/" part[2] : "providers"
+  return part[1]
+}
+function exists(path,    line, found) {
+  found = (getline line < path) >= 0
+  close(path)
+  return found
+}
+function normal(path) {
+  while (sub(/[^\/]+\/\.\.\//, "", path)) continue
+  return path
+}
+# Where a quoted include leads: beside the file first, then along the -I of the build.
+function resolve(file, name,    folder) {
+  folder = file
+  sub(/[^\/]*$/, "", folder)
+  if (exists(normal(folder name))) return normal(folder name)
+  if (layer_of(file) == "examples" || layer_of(file) == "perf")
+    return exists(layer_of(file) "/" name) ? layer_of(file) "/" name : ""
+  if (exists("src/" name)) return "src/" name
+  return exists("providers/" name) ? "providers/" name : ""
+}
+function complain(text) {
+  print FILENAME ":" FNR ": " text
+  bad = 1
+}
+function check_quoted(name,    from, target, to) {
+  from = layer_of(FILENAME)
+  target = resolve(FILENAME, name)
+  if (target == "") { complain("\"" name "\" is in no layer"); return }
+  to = layer_of(target)
+  if (from == "include") complain("a public header includes \"" name "\": <weft/...> and libc only")
+  else if (from != to && !((from, to) in below)) complain(from " may not include from " to " (\"" name "\")")
+}
+function check_angle(name,    i, allowed, ok, n, where) {
+  if (layer_of(FILENAME) == "include") {
+    if (name !~ /^weft\// && name !~ /^(std[a-z]+|sys\/types|math|string|limits)\.h$/ && name !~ /^[a-z]+$/)
+      complain("a public header includes <" name ">: <weft/...> and libc only")
+    return
+  }
+  if (name ~ /^weft\// || FILENAME ~ /^(perf|examples)\//) return
+  for (i in prefix) {
+    if (index(name, prefix[i]) != 1) continue
+    ok = 0
+    n = split(places[i], where, " ")
+    for (allowed = 1; allowed <= n; allowed++) if (index(FILENAME, where[allowed]) == 1) ok = 1
+    if (!ok) complain("<" name "> belongs to " places[i] " alone")
+  }
+}
+function close_over(    changed, pair, a, b, c, names) {
+  do {
+    changed = 0
+    for (pair in below) {
+      split(pair, names, SUBSEP)
+      a = names[1]; b = names[2]
+      for (c in layer) if (((b, c) in below) && !((a, c) in below)) { below[a, c] = 1; changed = 1 }
+    }
+  } while (changed)
+}
+BEGIN {
+  n = split(table, rows, "\n")
+  for (i = 1; i <= n; i++) {
+    if (rows[i] == "") continue
+    split(rows[i], sides, ":")
+    layer[sides[1]] = 1
+    m = split(sides[2], rests, " ")
+    for (j = 1; j <= m; j++) below[sides[1], rests[j]] = 1
+  }
+  close_over()
+  n = split(foreign, rows, "\n")
+  for (i = 1; i <= n; i++) {
+    if (rows[i] == "") continue
+    prefix[i] = substr(rows[i], 1, index(rows[i], " ") - 1)
+    places[i] = substr(rows[i], index(rows[i], " ") + 1)
+  }
+}
+FNR == 1 && FILENAME ~ /^(src|providers)\// && !(layer_of(FILENAME) in layer) {
+  complain("the folder " layer_of(FILENAME) " is no layer of the design")
+}
+/^[ \t]*#[ \t]*include[ \t]*"/ { name = $0; sub(/^[^"]*"/, "", name); sub(/".*/, "", name); check_quoted(name) }
+/^[ \t]*#[ \t]*include[ \t]*</ { name = $0; sub(/^[^<]*</, "", name); sub(/>.*/, "", name); check_angle(name) }
+END { exit bad }
+' "${files[@]}"
+echo "${#files[@]} files keep to their layers"

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_bench.c - the store's state machine on a bench. */
+#include "store_bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t size)
+{
+    bench *at = arg;
+    assert_true(connection < BENCH_LINES);
+    bench_line *line = &at->lines[connection];
+    assert_false(line->closed);
+    line->frames++;
+    if (wfi_store_frame_type(data) == WFI_STORE_WORLD) {
+        free(line->world.members);
+        assert_int_equal(wfi_store_decode_world(data, size, &line->world), WEFT_OK);
+    } else if (line->count < BENCH_MAIL) {
+        assert_int_equal(wfi_store_decode(data, size, &line->mail[line->count++]), WEFT_OK);
+    }
+}
+
+static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
+{
+    bench *at = arg;
+    assert_true(connection < BENCH_LINES);
+    assert_false(at->lines[connection].closed);
+    at->lines[connection].closed = true;
+    at->lines[connection].keep_ms = keep_ms;
+}
+
+bench *bench_create(int world_size, int64_t death_timeout_ms)
+{
+    bench *at = calloc(1, sizeof *at);
+    assert_non_null(at);
+    at->now_ns = 1000 * MS;
+    wfi_store_options options = {.world_size = world_size,
+                                 .death_timeout_ms = death_timeout_ms,
+                                 .now_ns = at->now_ns,
+                                 .outputs = {.send = on_send, .close = on_close, .arg = at}};
+    memset(options.job_key, 0x5a, sizeof options.job_key);
+    assert_int_equal(wfi_store_create(&options, &at->store), WEFT_OK);
+    return at;
+}
+
+void bench_destroy(bench *at)
+{
+    wfi_store_destroy(at->store);
+    for (size_t i = 0; i < BENCH_LINES; i++)
+        free(at->lines[i].world.members);
+    free(at);
+}
+
+void bench_say(bench *at, uint64_t line, const wfi_store_message *message)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    size_t size = wfi_store_encode(message, frame);
+    wfi_store_received(at->store, line, at->now_ns, frame, size);
+}
+
+void bench_say_type(bench *at, uint64_t line, wfi_store_type type)
+{
+    wfi_store_message message = {.type = type};
+    bench_say(at, line, &message);
+}
+
+void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *name, int64_t timeout_ms)
+{
+    wfi_store_message join = {
+        .type = WFI_STORE_JOIN, .rank = rank, .world_size = world_size, .timeout_ms = timeout_ms, .address_size = 3};
+    snprintf(join.text, sizeof join.text, "%s", name);
+    memcpy(join.address, "adr", 3);
+    assert_int_equal(wfi_store_opened(at->store, line), WEFT_OK);
+    bench_say(at, line, &join);
+}
+
+void bench_join_all(bench *at, int world_size)
+{
+    for (int rank = 0; rank < world_size; rank++) {
+        char name[32];
+        snprintf(name, sizeof name, "worker%d", rank);
+        bench_join(at, (uint64_t)rank + 1, rank, world_size, name, 60000);
+    }
+}
+
+void bench_pass(bench *at, uint64_t ms)
+{
+    uint64_t until_ns = at->now_ns + ms * MS;
+    while (wfi_store_due(at->store) <= until_ns) {
+        uint64_t due_ns = wfi_store_due(at->store);
+        at->now_ns = due_ns > at->now_ns ? due_ns : at->now_ns;
+        wfi_store_tick(at->store, at->now_ns);
+        assert_true(wfi_store_due(at->store) > at->now_ns || wfi_store_is_finished(at->store, at->now_ns));
+        if (wfi_store_is_finished(at->store, at->now_ns))
+            break;
+    }
+    at->now_ns = until_ns;
+}
+
+size_t bench_heard(const bench *at, uint64_t line, wfi_store_type type)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < at->lines[line].count; i++)
+        count += at->lines[line].mail[i].type == type;
+    return count;
+}
+
+const wfi_store_message *bench_last(const bench *at, uint64_t line, wfi_store_type type)
+{
+    const wfi_store_message *last = NULL;
+    for (size_t i = 0; i < at->lines[line].count; i++)
+        if (at->lines[line].mail[i].type == type)
+            last = &at->lines[line].mail[i];
+    assert_non_null(last);
+    return last;
+}

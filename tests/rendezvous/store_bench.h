@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_bench.h - the store's state machine on a bench: connections that only keep what was said to them. */
+#ifndef STORE_BENCH_H
+#define STORE_BENCH_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/store.h"
+
+#define BENCH_LINES 320
+#define BENCH_MAIL 64
+#define MS 1000000ull
+
+typedef struct bench_line { /* a connection */
+    wfi_store_message mail[BENCH_MAIL];
+    size_t count;
+    size_t frames; /* of all types, the table and heartbeats included */
+    wfi_store_world world;
+    bool closed;
+    int64_t keep_ms;
+} bench_line;
+
+typedef struct bench {
+    wfi_store *store;
+    uint64_t now_ns;
+    bench_line lines[BENCH_LINES];
+} bench;
+
+bench *bench_create(int world_size, int64_t death_timeout_ms);
+void bench_destroy(bench *at);
+
+/* Connection `line` opens and joins. */
+void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *name, int64_t timeout_ms);
+/* World of `world_size`, rank r on line r + 1. */
+void bench_join_all(bench *at, int world_size);
+void bench_say(bench *at, uint64_t line, const wfi_store_message *message);
+void bench_say_type(bench *at, uint64_t line, wfi_store_type type);
+/* Time passes; ticks come when due. */
+void bench_pass(bench *at, uint64_t ms);
+/* How many messages of a type a line got, and the last of them. */
+size_t bench_heard(const bench *at, uint64_t line, wfi_store_type type);
+const wfi_store_message *bench_last(const bench *at, uint64_t line, wfi_store_type type);
+
+#endif

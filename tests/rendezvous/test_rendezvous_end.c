@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rendezvous_end.c - termination detection: waves, follow-up calls, deaths between and within waves. */
+#include "store_bench.h"
+
+static bench *closing_job(int world_size)
+{
+    bench *at = bench_create(world_size, -1);
+    bench_join_all(at, world_size);
+    for (int rank = 0; rank < world_size; rank++)
+        bench_say_type(at, (uint64_t)rank + 1, WFI_STORE_CLOSING);
+    return at;
+}
+
+static void report(bench *at, uint64_t line, bool idle, uint64_t started, uint64_t finished, uint64_t served)
+{
+    wfi_store_message message = {.type = WFI_STORE_REPORT,
+                                 .round = bench_last(at, line, WFI_STORE_PROBE)->round,
+                                 .report = {idle, started, finished, served}};
+    bench_say(at, line, &message);
+}
+
+static bool is_terminated(const bench *at, uint64_t line)
+{
+    return bench_heard(at, line, WFI_STORE_TERMINATED) == 1;
+}
+
+static void nobody_is_probed_before_all_close(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, -1);
+    bench_join_all(at, 2);
+    bench_say_type(at, 1, WFI_STORE_CLOSING);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 0);
+    bench_say_type(at, 2, WFI_STORE_CLOSING);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_PROBE), 1);
+    bench_destroy(at);
+}
+
+static void two_equal_waves_end_the_job(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    report(at, 1, true, 5, 5, 1);
+    report(at, 2, true, 1, 1, 5);
+    assert_false(is_terminated(at, 1));
+    report(at, 2, true, 1, 1, 5);
+    report(at, 1, true, 5, 5, 1);
+    assert_true(is_terminated(at, 1) && is_terminated(at, 2));
+    bench_destroy(at);
+}
+
+static void a_wave_that_is_not_answered_is_waited_for_in_silence(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    report(at, 1, true, 0, 0, 0);
+    bench_pass(at, 3600 * 1000);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_PROBE), 1);
+    bench_destroy(at);
+}
+
+static void a_follow_up_call_between_the_waves_costs_another_wave(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    report(at, 1, true, 1, 1, 0);
+    report(at, 2, true, 0, 0, 0);
+    report(at, 1, true, 2, 2, 0); /* a handler called once more, unseen by the first wave */
+    report(at, 2, true, 0, 0, 1);
+    assert_false(is_terminated(at, 1));
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 3);
+    report(at, 1, true, 2, 2, 0);
+    report(at, 2, true, 0, 0, 1);
+    assert_true(is_terminated(at, 1) && is_terminated(at, 2));
+    bench_destroy(at);
+}
+
+static void equal_waves_with_an_open_call_do_not_end_it(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    for (int wave = 0; wave < 3; wave++) {
+        report(at, 1, true, 3, 2, 0);
+        report(at, 2, true, 0, 0, 0);
+        bench_pass(at, 20);
+    }
+    assert_false(is_terminated(at, 1));
+    bench_destroy(at);
+}
+
+static void answers_that_are_not_idle_pause_the_waves(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    report(at, 1, false, 0, 0, 0);
+    report(at, 2, true, 0, 0, 0);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
+    bench_pass(at, 20);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 2);
+    bench_destroy(at);
+}
+
+static void a_death_voids_the_waves_and_the_rest_ends(void **state)
+{
+    (void)state;
+    bench *at = closing_job(3);
+    for (uint64_t line = 1; line <= 3; line++)
+        report(at, line, true, 0, 0, 0);
+    report(at, 1, true, 0, 0, 0);
+    wfi_store_closed(at->store, 3, at->now_ns); /* in the middle of the second wave */
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_PROBE), 3);
+    report(at, 1, true, 0, 0, 0);
+    report(at, 2, true, 0, 0, 0);
+    assert_false(is_terminated(at, 1));
+    report(at, 1, true, 0, 0, 0);
+    report(at, 2, true, 0, 0, 0);
+    assert_true(is_terminated(at, 1) && is_terminated(at, 2));
+    bench_destroy(at);
+}
+
+static void a_death_of_the_last_one_who_does_not_close_begins_the_waves(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, -1);
+    bench_join_all(at, 3);
+    bench_say_type(at, 1, WFI_STORE_CLOSING);
+    bench_say_type(at, 2, WFI_STORE_CLOSING);
+    wfi_store_closed(at->store, 3, at->now_ns);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
+    bench_destroy(at);
+}
+
+static void one_that_stops_without_closing_is_taken_out(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, -1);
+    bench_join_all(at, 2);
+    bench_say_type(at, 1, WFI_STORE_CLOSING);
+    bench_say_type(at, 2, WFI_STORE_GOODBYE);
+    report(at, 1, true, 0, 0, 0);
+    report(at, 1, true, 0, 0, 0);
+    assert_true(is_terminated(at, 1));
+    bench_destroy(at);
+}
+
+static void answers_to_old_waves_and_double_answers_do_not_count(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    wfi_store_message old = {.type = WFI_STORE_REPORT, .round = 99, .report = {.idle = true}};
+    bench_say(at, 1, &old);
+    report(at, 1, true, 0, 0, 0);
+    report(at, 1, true, 0, 0, 0);
+    report(at, 1, true, 0, 0, 0);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
+    assert_false(is_terminated(at, 1));
+    bench_destroy(at);
+}
+
+static void the_last_word_is_said_once(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    for (int wave = 0; wave < 2; wave++)
+        for (uint64_t line = 1; line <= 2; line++)
+            report(at, line, true, 0, 0, 0);
+    bench_say_type(at, 1, WFI_STORE_GOODBYE);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_TERMINATED), 1);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_PROBE), 2);
+    bench_destroy(at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_is_probed_before_all_close),
+        cmocka_unit_test(two_equal_waves_end_the_job),
+        cmocka_unit_test(a_wave_that_is_not_answered_is_waited_for_in_silence),
+        cmocka_unit_test(a_follow_up_call_between_the_waves_costs_another_wave),
+        cmocka_unit_test(equal_waves_with_an_open_call_do_not_end_it),
+        cmocka_unit_test(answers_that_are_not_idle_pause_the_waves),
+        cmocka_unit_test(a_death_voids_the_waves_and_the_rest_ends),
+        cmocka_unit_test(a_death_of_the_last_one_who_does_not_close_begins_the_waves),
+        cmocka_unit_test(one_that_stops_without_closing_is_taken_out),
+        cmocka_unit_test(answers_to_old_waves_and_double_answers_do_not_count),
+        cmocka_unit_test(the_last_word_is_said_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

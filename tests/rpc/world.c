@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* world.c - see world.h. */
+#include "rpc/world.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+typedef struct seat {
+    world *w;
+    int rank;
+} seat;
+
+/* cmocka's assertions jump, which only its own thread may do: elsewhere say it and end. */
+static void must(bool good, const char *what, int rank, const weft_error *error)
+{
+    if (good)
+        return;
+    fprintf(stderr, "rank %d: %s\n", rank, what);
+    weft_error_print(error, stderr);
+    abort();
+}
+
+static void run_seat(world *w, int rank)
+{
+    weft_error *error = NULL;
+    weft_agent *agent = NULL;
+    weft_agent_options options = {.functions = w->functions,
+                                  .function_count = w->function_count,
+                                  .has_rank = true,
+                                  .rank = rank,
+                                  .world_size = w->size,
+                                  .master_addr = "127.0.0.1",
+                                  .master_port = w->port,
+                                  .fabric = w->fabric == WORLD_SIM ? "sim" : "tcp",
+                                  .sim = w->sim,
+                                  .rendezvous_timeout_ms = 20000,
+                                  .error = &error};
+    if (w->adjust)
+        w->adjust(&options, w->arg);
+    weft_status st = weft_agent_open(&options, &agent);
+    must(st == WEFT_OK, "could not open", rank, error);
+    w->program(agent, w->arg);
+    if (w->stop) {
+        weft_agent_stop(agent);
+        return;
+    }
+    st = weft_agent_close(agent);
+    must(st == WEFT_OK || w->close_may_fail, weft_status_name(st), rank, NULL);
+}
+
+static void *run_thread(void *arg)
+{
+    seat *s = arg;
+    run_seat(s->w, s->rank);
+    return NULL;
+}
+
+static void run_fiber(weft_sim *sim, int rank, void *arg)
+{
+    (void)sim;
+    run_seat(arg, rank);
+}
+
+int world_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(fd >= 0 && !bind(fd, (struct sockaddr *)&address, size) && !getsockname(fd, (struct sockaddr *)&address, &size),
+         "no free port", 0, NULL);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void run_tcp(world *w)
+{
+    pthread_t threads[256];
+    seat seats[256];
+    w->port = world_free_port();
+    for (int rank = 0; rank < w->size; rank++) {
+        seats[rank] = (seat){w, rank};
+        must(!pthread_create(&threads[rank], NULL, run_thread, &seats[rank]), "no thread", rank, NULL);
+    }
+    for (int rank = 0; rank < w->size; rank++)
+        pthread_join(threads[rank], NULL);
+}
+
+static void run_sim(world *w)
+{
+    w->sim = weft_sim_create(&(weft_sim_options){.seed = w->seed});
+    assert_non_null(w->sim);
+    for (int rank = 0; rank < w->size; rank++)
+        assert_int_equal(weft_sim_spawn(w->sim, rank, run_fiber, w), WEFT_OK);
+    weft_status st = weft_sim_run(w->sim, 3600 * 1000);
+    assert_string_equal(weft_status_name(st), "OK");
+    weft_sim_destroy(w->sim);
+    w->sim = NULL;
+}
+
+void world_run(world *w)
+{
+    if (w->fabric == WORLD_SIM)
+        run_sim(w);
+    else
+        run_tcp(w);
+}
+
+void world_sleep_ms(world *w, int ms)
+{
+    if (w->sim)
+        weft_sim_sleep(w->sim, (uint64_t)ms * 1000000u);
+    else
+        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* world.h - the same program on every rank of a small job, on the simulation (fibers) or on tcp (threads). */
+#ifndef TESTS_RPC_WORLD_H
+#define TESTS_RPC_WORLD_H
+
+#include <weft/weft.h>
+
+typedef enum world_fabric { WORLD_SIM, WORLD_TCP } world_fabric;
+
+typedef struct world {
+    world_fabric fabric;
+    int size;
+    uint64_t seed; /* of the simulation */
+    const weft_function *functions;
+    size_t function_count;
+    void (*program)(weft_agent *agent, void *arg); /* between open and close of each rank */
+    void *arg;
+    void (*adjust)(weft_agent_options *options, void *arg); /* optional */
+    bool stop; /* end with weft_agent_stop instead of a graceful close */
+    bool close_may_fail;
+    weft_sim *sim; /* while it runs */
+    int port;
+} world;
+
+/* Runs it to the end; asserts that opening, closing and the whole simulation succeeded. */
+void world_run(world *w);
+int world_free_port(void);
+/* Sleeps in the fabric's time. */
+void world_sleep_ms(world *w, int ms);
+
+#define WORLD_FUNCTIONS(table) .functions = (table), .function_count = sizeof(table) / sizeof *(table)
+
+#endif
