@@ -77,7 +77,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 /*
  * Leaves gracefully: waits until every worker of the job closes and none has calls outstanding, follow-up calls of
  * handlers included, then ends threads and connections and frees the agent. After a death or the loss of the store it
- * waits only for those alive. Always frees; returns the first trouble met. NULL is a no-op.
+ * waits only for those alive. Frees, and returns the first trouble met; but from a handler or continuation of this agent
+ * it is WEFT_ERR_DEADLOCK and nothing happens. NULL is a no-op.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 

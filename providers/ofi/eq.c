@@ -173,6 +173,8 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
 {
     wfofi_fabric *fabric = wfofi_of(base);
     uint64_t deadline = wfi_deadline(&wfi_clock_real, timeout_ms);
+    if (timeout_ms == 0) /* we shall not sleep, so nothing will wake us */
+        wfofi_strangers_suspect(fabric);
     for (bool woken = false;;) {
         size_t count = read_events(fabric, out, room);
         if (fabric->provider->sockets)

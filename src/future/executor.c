@@ -104,6 +104,14 @@ bool wfi_executor_has_work(const wfi_executor *executor)
     return atomic_load(&executor->queued) > 0 || atomic_load(&executor->ending);
 }
 
+bool wfi_executor_idle(wfi_executor *executor)
+{
+    wfi_mutex_lock(&executor->lock);
+    bool idle = wfi_list_empty(&executor->queue) && executor->active == 0 && executor->blocked == 0;
+    wfi_mutex_unlock(&executor->lock);
+    return idle;
+}
+
 void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg))
 {
     wfi_mutex_lock(&executor->lock);

@@ -65,6 +65,7 @@ typedef wfi_task *(*wfi_idle_hook)(void *arg);
 void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg));
 /* Whether a worker inside the hook should return to look at the queue, or to end. No lock; any thread. */
 bool wfi_executor_has_work(const wfi_executor *executor);
+bool wfi_executor_idle(wfi_executor *executor); /* nothing queued, running, or blocked in a wait */
 
 size_t wfi_executor_run_some(wfi_executor *executor); /* manual form: runs what is queued now */
 

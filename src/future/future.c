@@ -126,6 +126,25 @@ static void tell_waiter(weft_future *future, wfi_waiting *waiting)
         wfi_unpark(&waiting->parker);
 }
 
+/* Observers complete other futures (collect_all of collect_all, in chains of any length): those that come up while some are
+ * being called on this thread join their list, so that the stack does not grow with the chain. */
+static _Thread_local wfi_list *calling;
+
+static void call_observers(wfi_list *observers)
+{
+    wfi_list *link;
+    if (calling != NULL) {
+        wfi_list_splice(calling, observers);
+        return;
+    }
+    calling = observers;
+    while ((link = wfi_list_pop_front(observers)) != NULL) {
+        wfi_observer *observer = wfi_container_of(link, wfi_observer, link);
+        observer->completed(observer);
+    }
+    calling = NULL;
+}
+
 /* What was set before is published, and everybody who asked is told. [future lock], which it lets go */
 static void publish(weft_future *future, future_state state)
 {
@@ -139,10 +158,7 @@ static void publish(weft_future *future, future_state state)
     while ((link = wfi_list_pop_front(&future->waiters)) != NULL)
         tell_waiter(future, wfi_container_of(link, wfi_waiter, link)->waiting);
     wfi_mutex_unlock(&future->lock);
-    while ((link = wfi_list_pop_front(&observers)) != NULL) {
-        wfi_observer *observer = wfi_container_of(link, wfi_observer, link);
-        observer->completed(observer);
-    }
+    call_observers(&observers);
 }
 
 weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)

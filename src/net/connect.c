@@ -180,8 +180,7 @@ static weft_status take_request(wfi_line *line, wfi_connect_request *request, ui
         return WEFT_ERR_MEMORY;
     }
     line->conn = conn;
-    weft_status status =
-        net->ops->accept(net->fabric, request, data, size, (void *)(uintptr_t)conn->id, &conn->lane);
+    weft_status status = net->ops->accept(net->fabric, request, data, size, (void *)(uintptr_t)conn->id, &conn->lane);
     if (!status)
         status = wfi_conn_post_receives(conn);
     if (!status)

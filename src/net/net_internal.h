@@ -25,10 +25,10 @@
 
 #include <sodium.h>
 
-#define WFI_RECEIVE_DEPTH 8      /* frames posted on a control lane */
-#define WFI_CREDIT_RESERVE 2     /* of them: one for urgent messages, one for a bare acknowledgement */
-#define WFI_ACK_AFTER_FRAMES 4   /* half of the window: acknowledge at once */
-#define WFI_ACK_DELAY_NS 1000000 /* else this long after the first frame that nothing answered */
+#define WFI_RECEIVE_DEPTH 8              /* frames posted on a control lane */
+#define WFI_CREDIT_RESERVE 2             /* of them: one for urgent messages, one for a bare acknowledgement */
+#define WFI_ACK_AFTER_FRAMES 4           /* half of the window: acknowledge at once */
+#define WFI_ACK_DELAY_NS 1000000         /* else this long after the first frame that nothing answered */
 #define WFI_BULK_WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
 #define WFI_BULK_WINDOW_CHUNKS 64
 #define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000)
@@ -73,15 +73,15 @@ typedef struct wfi_work {
     wfi_list link; /* in wfi_peer.works, taking turns; then in wfi_net.finished */
     wfi_transfer *owner;
     wfi_peer *peer;
-    void **regions;       /* per segment, where the fabric wants local ones; else NULL */
-    uint64_t *first;      /* per segment the number of its first chunk; one more entry: the count of chunks */
-    uint64_t *taken;      /* bitmap: under way or done */
-    uint64_t next;        /* no chunk below it is free */
-    uint64_t done;        /* chunks done */
-    size_t under_way;     /* chunks */
-    unsigned refusals;    /* lanes that broke under it without progress */
-    bool proven;          /* made progress since the last break */
-    bool ending;          /* takes no more chunks; ends with status when none is under way */
+    void **regions;    /* per segment, where the fabric wants local ones; else NULL */
+    uint64_t *first;   /* per segment the number of its first chunk; one more entry: the count of chunks */
+    uint64_t *taken;   /* bitmap: under way or done */
+    uint64_t next;     /* no chunk below it is free */
+    uint64_t done;     /* chunks done */
+    size_t under_way;  /* chunks */
+    unsigned refusals; /* lanes that broke under it without progress */
+    bool proven;       /* made progress since the last break */
+    bool ending;       /* takes no more chunks; ends with status when none is under way */
     weft_status status;
 } wfi_work;
 
@@ -113,12 +113,12 @@ struct wfi_conn {
     uint32_t generation;
     bool ours; /* we asked for it */
     bool up, useful, closed;
-    uint32_t frames_sent, frames_returned;  /* returned: consumed by the peer, as it told us */
-    uint32_t frames_consumed, frames_told;  /* by us, and what of it the peer knows */
-    size_t outstanding;                     /* operations that the fabric has still to report */
-    size_t chunk_bytes, chunk_count;        /* under way; bulk only */
-    wfi_list flights;                       /* frames or chunks, oldest first */
-    wfi_rx *receives;                       /* WFI_RECEIVE_DEPTH; control only */
+    uint32_t frames_sent, frames_returned; /* returned: consumed by the peer, as it told us */
+    uint32_t frames_consumed, frames_told; /* by us, and what of it the peer knows */
+    size_t outstanding;                    /* operations that the fabric has still to report */
+    size_t chunk_bytes, chunk_count;       /* under way; bulk only */
+    wfi_list flights;                      /* frames or chunks, oldest first */
+    wfi_rx *receives;                      /* WFI_RECEIVE_DEPTH; control only */
     uint8_t *receive_data;
     wfi_region *receive_region;
 };
@@ -178,14 +178,18 @@ typedef struct wfi_spin {
 
 typedef struct wfi_token { /* all atomic; see token.c */
     _Atomic int state;
-    _Atomic uint32_t uses;         /* taken so often by others than the poller */
-    _Atomic int wanted;            /* waiting threads that ask for it */
-    atomic_bool leader_wants;      /* a worker asks the poller for it */
-    atomic_bool leader_in;         /* a worker is in the idle hook */
-    atomic_bool nudged;            /* the leader should look at its queue */
-    atomic_bool poller_blocked;    /* the poller waits to be told, instead of looking now and then */
-    atomic_bool in_bed[WFI_BEDS];  /* in poll(2), with the token or robbed of it */
-    int bed_fds[WFI_BEDS];         /* (constant) an eventfd each, to end that */
+    _Atomic uint32_t uses;        /* taken so often by others than the poller */
+    _Atomic int wanted;           /* waiting threads that ask for it */
+    atomic_bool leader_wants;     /* a worker asks the poller for it */
+    atomic_bool leader_in;        /* a worker is in the idle hook */
+    atomic_bool nudged;           /* the leader should look at its queue */
+    _Atomic uint32_t departures;  /* how often a worker left the idle hook */
+    atomic_bool in_bed[WFI_BEDS]; /* in poll(2), with the token, robbed of it, or resting */
+    atomic_bool called[WFI_BEDS]; /* should get up */
+    atomic_bool robbed[WFI_BEDS]; /* lay down with the token: whoever takes it from there tells it when done */
+    atomic_bool poller_blocked;   /* the poller sleeps until the leader leaves the hook */
+    _Atomic int parked;           /* waiting threads that found the token taken, or gave it up */
+    int bed_fds[WFI_BEDS];        /* (constant) an eventfd each, to end that */
     wfi_spin spin[WFI_ROLES];
     uint64_t spin_max_ns; /* (constant) 0 on one core */
 } wfi_token;
@@ -194,30 +198,30 @@ typedef struct wfi_token { /* all atomic; see token.c */
 
 struct wfi_net {
     wfi_mutex lock;
-    const wfi_clock *clock;         /* (constant) */
-    wfi_fabric *fabric;             /* (constant) */
-    const wfi_fabric_ops *ops;      /* (constant) */
+    const wfi_clock *clock;          /* (constant) */
+    wfi_fabric *fabric;              /* (constant) */
+    const wfi_fabric_ops *ops;       /* (constant) */
     const wfi_fabric_limits *limits; /* (constant) */
-    wfi_rendezvous *rendezvous;     /* (constant) once `open` */
-    wfi_executor *executor;         /* (constant) */
-    wfi_upcalls upcalls;            /* (constant) */
-    void *arg;                      /* (constant) */
-    wfi_reg_cache *cache;           /* (constant) NULL on fabrics whose keys live for one transfer */
-    wfi_fibers *fibers;             /* (constant) in the simulation */
-    int rank, world_size;           /* (constant) */
-    bool no_threads;                /* (constant) */
-    int64_t death_timeout_ms;       /* (constant) */
-    size_t queue_limit_bytes;       /* (constant) */
+    wfi_rendezvous *rendezvous;      /* (constant) once `open` */
+    wfi_executor *executor;          /* (constant) */
+    wfi_upcalls upcalls;             /* (constant) */
+    void *arg;                       /* (constant) */
+    wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys live for one transfer */
+    wfi_fibers *fibers;              /* (constant) in the simulation */
+    int rank, world_size;            /* (constant) */
+    bool no_threads;                 /* (constant) */
+    int64_t death_timeout_ms;        /* (constant) */
+    size_t queue_limit_bytes;        /* (constant) */
 
-    bool open;      /* the table is here; upcalls may go up */
-    bool closing;   /* nothing new */
-    weft_status gone; /* why we are out ourselves; WEFT_OK */
+    bool open;           /* the table is here; upcalls may go up */
+    bool closing;        /* nothing new */
+    weft_status gone;    /* why we are out ourselves; WEFT_OK */
     weft_status verdict; /* about ourselves, told while opening */
     bool terminated_early;
     wfi_peer *peers; /* by rank; (constant) */
     wfi_map conns;   /* by id */
     uint64_t next_id;
-    size_t zombies; /* closed connections with operations still to be reported */
+    size_t zombies;  /* closed connections with operations still to be reported */
     uint64_t now_ns; /* of the present round: for what need not be exact */
     wfi_list spare_frames, spare_chunks;
     size_t spare_frame_count;
@@ -234,23 +238,24 @@ struct wfi_net {
 
     wfi_token token;
     wfi_driver driver;
-    int events_fd;     /* ends the event thread's */
-    atomic_bool stop;  /* (atomic) threads end */
+    int events_fd;    /* ends the event thread's */
+    atomic_bool stop; /* (atomic) threads end */
+    bool stopped;     /* wfi_net_stop is through */
     pthread_t poller, events;
     bool poller_started, events_started;
-    wfi_parker poller_parker;
-    atomic_bool poller_parked; /* (atomic) the parker is initialised */
-    wfi_parker *closer;        /* simulation: who waits for the poller's end */
-    bool fiber_ended;
+    /* In the simulation the poller is a fiber. */
+    wfi_parker fiber_parker;
+    bool fiber_made, fiber_runs, fiber_ended;
+    wfi_parker *closer;               /* who waits for its end */
     _Atomic(pthread_t) inline_thread; /* (atomic) runs an inline handler now, if inline_busy */
     _Atomic(wfi_fiber *) inline_fiber;
     atomic_bool inline_busy;
 };
 
 /* defer.c */
-void wfi_net_settle(wfi_net *net);                           /* [locked] calls what is due to be called */
-wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role);    /* a leader gets the first task to run itself */
-bool wfi_net_is_inline(wfi_net *net);                        /* are we inside an inline handler? */
+void wfi_net_settle(wfi_net *net);                        /* [locked] calls what is due to be called */
+wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role); /* a leader gets the first task to run itself */
+bool wfi_net_is_inline(wfi_net *net);                     /* are we inside an inline handler? */
 
 /* peer.c; all [locked] */
 weft_status wfi_peers_create(wfi_net *net);
@@ -339,8 +344,15 @@ bool wfi_token_ask(wfi_net *net, wfi_role role); /* takes it from a sleeper, or 
 void wfi_token_release(wfi_net *net, wfi_role role);
 /* Progresses until it should give the token up, and does; a leader's task comes back. */
 wfi_task *wfi_token_hold(wfi_net *net, wfi_role role);
-/* Sleeps with the token; false if somebody took it meanwhile. */
+/* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */
 bool wfi_token_sleep(wfi_net *net, int bed, int fd_extra, uint64_t until_ns);
+weft_status wfi_token_init(wfi_net *net);
+void wfi_token_fini(wfi_net *net);
+
+/* bed.c: where threads sleep that see to the net */
+bool wfi_bed_sleep(wfi_net *net, int bed, const int fds[2],
+                   uint64_t timeout_ns); /* true: it was called; fds: -1: none */
+void wfi_bed_call(wfi_net *net, int bed);
 
 /* spin.c */
 void wfi_spin_init(wfi_net *net);
@@ -354,8 +366,10 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
 /* threads.c */
 weft_status wfi_threads_start(wfi_net *net);
 void wfi_threads_stop(wfi_net *net);
-void wfi_poller_tell(wfi_net *net); /* somebody has to see to things */
-void wfi_fiber_ready(void *arg);    /* wfi_fabric_options.ready */
+void wfi_watcher_call(wfi_net *net); /* somebody has to see to things */
+wfi_task *wfi_idle_lead(void *arg);  /* the executor's idle hook */
+void wfi_idle_nudge(void *arg);
+void wfi_fiber_ready(void *arg); /* wfi_fabric_options.ready */
 
 /* member.c */
 const wfi_rendezvous_events *wfi_member_events(void);

@@ -80,8 +80,8 @@ static void answer(wfi_conn *conn)
     if (conn->closed)
         return;
     bool many = conn->frames_consumed - conn->frames_told >= WFI_ACK_AFTER_FRAMES;
-    if (many || (peer->owes_ack && !peer->ack.heap_index &&
-                 wfi_net_timer_set(net, &peer->ack, net->now_ns + WFI_ACK_DELAY_NS)))
+    if (many ||
+        (peer->owes_ack && !peer->ack.heap_index && wfi_net_timer_set(net, &peer->ack, net->now_ns + WFI_ACK_DELAY_NS)))
         wfi_peer_send_ack(peer);
 }
 

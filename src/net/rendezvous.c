@@ -100,7 +100,8 @@ bool wfi_link_join_answered(wfi_rendezvous *link, const uint8_t *frame, size_t s
         return take_world(link, frame, size);
     weft_status status = wfi_store_decode(frame, size, &message);
     if (status || message.type != WFI_STORE_REFUSE)
-        return refused(link, WEFT_ERR_PROTOCOL, "what answers at MASTER_PORT does not speak as a store of this version");
+        return refused(link, WEFT_ERR_PROTOCOL,
+                       "what answers at MASTER_PORT does not speak as a store of this version");
     return refused(link, message.status, message.text);
 }
 
@@ -151,7 +152,7 @@ void wfi_link_lost(wfi_rendezvous *link, const char *why)
 {
     if (!go_out(link))
         return;
-    wfi_log(WEFT_LOG_WARN, "rank %d: the store is lost: %s", link->rank, why);
+    wfi_log(WEFT_LOG_INFO, "rank %d: the store is lost: %s", link->rank, why);
     link->events.store_lost(link->events.arg, why);
 }
 
@@ -159,7 +160,7 @@ static void evicted(wfi_rendezvous *link, const char *why)
 {
     if (!go_out(link))
         return;
-    wfi_log(WEFT_LOG_WARN, "rank %d: evicted: %s", link->rank, why);
+    wfi_log(WEFT_LOG_INFO, "rank %d: evicted: %s", link->rank, why);
     link->events.evicted(link->events.arg, why);
 }
 
@@ -233,6 +234,13 @@ uint64_t wfi_link_tick(wfi_rendezvous *link)
     return silent_ns < link->beat_ns ? silent_ns : link->beat_ns;
 }
 
+bool wfi_link_say_goodbye(wfi_rendezvous *link)
+{
+    wfi_store_message message = {.type = WFI_STORE_GOODBYE};
+    send_message(link, &message);
+    return go_out(link);
+}
+
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link)
 {
     return link->world.death_timeout_ms < 0 ? GRACE_MS : link->world.death_timeout_ms;
@@ -282,12 +290,8 @@ void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t round, const wfi_idle_
 
 void wfi_rendezvous_close(wfi_rendezvous *link)
 {
-    if (!link)
-        return;
-    wfi_store_message message = {.type = WFI_STORE_GOODBYE};
-    send_message(link, &message);
-    bool was_member = go_out(link);
-    link->shell->close(link, was_member);
+    if (link)
+        link->shell->close(link);
 }
 
 int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns)

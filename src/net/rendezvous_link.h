@@ -24,7 +24,7 @@ typedef enum wfi_link_state {
 
 typedef struct wfi_link_shell {
     void (*send)(wfi_rendezvous *link, const uint8_t *frame, size_t size); /* never blocks; lock held */
-    void (*close)(wfi_rendezvous *link, bool was_member);                  /* ends and frees */
+    void (*close)(wfi_rendezvous *link);                                   /* says goodbye, ends and frees */
     int (*pump)(wfi_rendezvous *link, uint64_t *due_ns);
 } wfi_link_shell;
 
@@ -55,6 +55,8 @@ void wfi_link_received(wfi_rendezvous *link, const uint8_t *frame, size_t size);
 void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
 uint64_t wfi_link_tick(wfi_rendezvous *link);              /* sends the heartbeat when due; returns the next time */
 
+/* The link is out from now on. True if it was a member's, and the goodbye was sent. */
+bool wfi_link_say_goodbye(wfi_rendezvous *link);
 bool wfi_link_is_out(wfi_rendezvous *link);
 /* How long rank 0's store serves on for the others: the bound, or 2 s where that is switched off. */
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link);

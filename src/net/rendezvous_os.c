@@ -77,11 +77,11 @@ static weft_status listen_failed(const char *host, int port, int trouble, weft_e
         wfi_error_give(error, wfi_error_create(&detail, "MASTER_PORT %d on %s is in use; choose another", port, host));
     } else if (trouble == EADDRNOTAVAIL) {
         detail.code = WEFT_ERR_INVALID;
-        wfi_error_give(error, wfi_error_create(&detail, "MASTER_ADDR %s is no address of this machine, where rank 0 runs",
-                                               host));
+        wfi_error_give(
+            error, wfi_error_create(&detail, "MASTER_ADDR %s is no address of this machine, where rank 0 runs", host));
     } else {
-        wfi_error_give(error, wfi_error_create(&detail, "cannot listen on %s port %d: %s", host, port,
-                                               strerrordesc_np(trouble)));
+        wfi_error_give(
+            error, wfi_error_create(&detail, "cannot listen on %s port %d: %s", host, port, strerrordesc_np(trouble)));
     }
     return detail.code;
 }

@@ -120,10 +120,9 @@ static void free_link(sim_link *link)
     free(link);
 }
 
-static void sim_close(wfi_rendezvous *base, bool was_member)
+static void sim_close(wfi_rendezvous *base)
 {
     sim_link *link = of(base);
-    (void)was_member;
     if (!wfi_fiber_current()) {
         wfi_store_sim_bury(link->store);
         free_link(link);
@@ -131,6 +130,7 @@ static void sim_close(wfi_rendezvous *base, bool was_member)
     }
     wfi_parker parker;
     wfi_parker_init(&parker);
+    (void)wfi_link_say_goodbye(base);
     link->closer = &parker;
     link->stopping = true;
     poke(link->ticker);

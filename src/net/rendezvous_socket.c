@@ -261,9 +261,10 @@ static void end_thread(socket_link *link)
     link->threaded = false;
 }
 
-static void socket_close(wfi_rendezvous *base, bool was_member)
+static void socket_close(wfi_rendezvous *base)
 {
     socket_link *link = of(base);
+    bool was_member = wfi_link_say_goodbye(base);
     end_thread(link);
     if (was_member)
         say_farewell(link);
@@ -351,9 +352,10 @@ static weft_status join_failed(const attempt *at, weft_error **error)
         wfi_error_give(error, wfi_error_create(&detail, "the store on %s port %d did not answer within %lld ms", host,
                                                options->master_port, (long long)options->join_timeout_ms));
     else
-        wfi_error_give(error, wfi_error_create(&detail, "rank 0's store on %s port %d could not be reached within %lld ms: %s",
-                                               host, options->master_port, (long long)options->join_timeout_ms,
-                                               strerrordesc_np(at->trouble)));
+        wfi_error_give(error,
+                       wfi_error_create(&detail, "rank 0's store on %s port %d could not be reached within %lld ms: %s",
+                                        host, options->master_port, (long long)options->join_timeout_ms,
+                                        strerrordesc_np(at->trouble)));
     return detail.code;
 }
 
@@ -402,7 +404,8 @@ static weft_status start_thread(socket_link *link, weft_error **error)
         return WEFT_OK;
     }
     wfi_error_detail detail = {.code = WEFT_ERR_SYSTEM, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "cannot start the link to the store: %s", strerrordesc_np(trouble)));
+    wfi_error_give(error,
+                   wfi_error_create(&detail, "cannot start the link to the store: %s", strerrordesc_np(trouble)));
     return detail.code;
 }
 

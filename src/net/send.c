@@ -16,14 +16,14 @@
 
 #define PARTS_MAX 4
 
-typedef struct packing {
+typedef struct packing_state {
     wfi_tx *tx;
     wfi_part parts[PARTS_MAX];
     size_t count, room; /* of parts */
     size_t used, span;  /* of the buffer; where the open span begins */
     size_t total;       /* bytes of the frame */
     bool by_reference;
-} packing;
+} packing_state;
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
@@ -62,26 +62,27 @@ void wfi_tx_recycle(wfi_net *net, wfi_tx *tx)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-static void packing_begin(packing *packing, wfi_net *net, wfi_tx *tx)
+static void packing_begin(packing_state *packing, wfi_net *net, wfi_tx *tx)
 {
     size_t room = net->limits->send_parts_max;
-    *packing = (struct packing){.tx = tx,
-                                .room = room < PARTS_MAX ? room : PARTS_MAX,
-                                .used = WFI_FRAME_HEAD,
-                                .total = WFI_FRAME_HEAD,
-                                .by_reference = !net->limits->needs_local_regions};
+    *packing = (packing_state){.tx = tx,
+                               .room = room < PARTS_MAX ? room : PARTS_MAX,
+                               .used = WFI_FRAME_HEAD,
+                               .total = WFI_FRAME_HEAD,
+                               .by_reference = !net->limits->needs_local_regions};
 }
 
-static void close_span(packing *packing)
+static void close_span(packing_state *packing)
 {
     if (packing->used == packing->span)
         return;
-    packing->parts[packing->count++] = (wfi_part){
-        .data = packing->tx->data + packing->span, .size = packing->used - packing->span, .region = packing->tx->region};
+    packing->parts[packing->count++] = (wfi_part){.data = packing->tx->data + packing->span,
+                                                  .size = packing->used - packing->span,
+                                                  .region = packing->tx->region};
     packing->span = packing->used;
 }
 
-static void put_bytes(packing *packing, const void *data, size_t size)
+static void put_bytes(packing_state *packing, const void *data, size_t size)
 {
     /* The reference, a span before it if one is open, and the span that may follow. */
     size_t needed = 2 + (packing->used > packing->span);
@@ -104,7 +105,7 @@ static size_t message_size(const wfi_message *message)
     return size;
 }
 
-static bool put_message(packing *packing, const wfi_message *message)
+static bool put_message(packing_state *packing, const wfi_message *message)
 {
     size_t size = message_size(message);
     if (packing->tx->count == UINT8_MAX || packing->total + WFI_MESSAGE_HEAD + size > WFI_FRAME_BYTES)
@@ -119,7 +120,7 @@ static bool put_message(packing *packing, const wfi_message *message)
     return true;
 }
 
-static bool put_list(packing *packing, wfi_list *from, wfi_list *end)
+static bool put_list(packing_state *packing, wfi_list *from, wfi_list *end)
 {
     for (; from != end; from = from->next) {
         if (!put_message(packing, wfi_container_of(from, wfi_message, link)))
@@ -130,7 +131,7 @@ static bool put_list(packing *packing, wfi_list *from, wfi_list *end)
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-static weft_status post_frame(wfi_conn *conn, packing *packing)
+static weft_status post_frame(wfi_conn *conn, packing_state *packing)
 {
     wfi_net *net = conn->net;
     wfi_peer *peer = conn->line->peer;
@@ -209,7 +210,7 @@ static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
 static bool send_again(wfi_conn *conn)
 {
     wfi_peer *peer = conn->line->peer;
-    packing packing;
+    packing_state packing;
     wfi_tx *tx = tx_take(conn->net);
     if (!tx)
         return false;
@@ -231,7 +232,7 @@ static bool send_again(wfi_conn *conn)
 static bool send_new(wfi_conn *conn, bool requests_too)
 {
     wfi_peer *peer = conn->line->peer;
-    packing packing;
+    packing_state packing;
     wfi_tx *tx = tx_take(conn->net);
     if (!tx)
         return false;
@@ -280,7 +281,7 @@ void wfi_peer_send_ack(wfi_peer *peer)
     wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]);
     if (!conn || conn->frames_consumed == conn->frames_told || credit(conn) < 1)
         return;
-    packing packing;
+    packing_state packing;
     wfi_tx *tx = tx_take(conn->net);
     if (!tx)
         return;

@@ -269,7 +269,7 @@ static void tell_gone(wfi_store *store, int rank, wfi_store_type type, const cha
 /* `link_is_lost`: nobody can be told at the other end. */
 static void declare_dead(wfi_store *store, int rank, const char *why, bool link_is_lost)
 {
-    wfi_log(WEFT_LOG_WARN, "store: rank %d is dead: %s", rank, why);
+    wfi_log(WEFT_LOG_INFO, "store: rank %d is dead: %s", rank, why);
     wfi_store_link *link = vacate(store, rank, WFI_SEAT_DEAD);
     if (!link_is_lost) {
         wfi_store_message message = {.type = WFI_STORE_EVICTED};
@@ -423,7 +423,8 @@ static void handle_stranger(wfi_store *store, wfi_store_link *link, weft_status 
                             const wfi_store_message *message, uint64_t now_ns)
 {
     if (decoded == WEFT_ERR_UNSUPPORTED)
-        refuse(store, link, WEFT_ERR_PROTOCOL, "this weft speaks another version of the store's protocol than rank 0's");
+        refuse(store, link, WEFT_ERR_PROTOCOL,
+               "this weft speaks another version of the store's protocol than rank 0's");
     else if (decoded || message->type != WFI_STORE_JOIN)
         hang_up(store, link, 0);
     else

@@ -159,6 +159,8 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
         }
         if (size == 0 || size > have)
             break;
+        if (peer->is_stranger) /* not before: hundreds of silent ones shall cost little */
+            wfi_tune_socket(peer->fd);
         wfi_store_received(peer->server->store, peer->id, now_ns, peer->input + at, size);
         at += size;
     }

@@ -40,7 +40,6 @@ static void drop_oldest_stranger(wfi_store_server *server)
 
 static void admit(wfi_store_server *server, int fd, uint64_t now_ns)
 {
-    wfi_tune_socket(fd);
     if (wfi_store_peer_create(server, fd, now_ns + WFI_STORE_STRANGER_MS * 1000000ull))
         close(fd);
     else if (server->strangers > STRANGERS_MAX + server->world_size)

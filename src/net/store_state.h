@@ -8,7 +8,7 @@
 
 typedef struct wfi_store_link { /* a connection */
     uint64_t id;
-    int rank;     /* whose it is; -1: a stranger's */
+    int rank; /* whose it is; -1: a stranger's */
 } wfi_store_link;
 
 typedef enum wfi_seat_state {

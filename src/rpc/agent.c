@@ -77,10 +77,11 @@ static weft_status register_all(weft_agent *agent, weft_error **error)
         const char *name = function->name ? function->name : "(no name)";
         st = strncmp(name, "weft:", 5) == 0 ? WEFT_ERR_INVALID : weft_agent_register(agent, function);
         if (st)
-            *error = weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
-                                       st == WEFT_ERR_EXISTS ? "the name is taken"
-                                                             : "it needs a name of 1 to 127 bytes outside \"weft:\", a run "
-                                                               "function, and signatures that end with WEFT_NONE");
+            *error =
+                weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                                  st == WEFT_ERR_EXISTS ? "the name is taken"
+                                                        : "it needs a name of 1 to 127 bytes outside \"weft:\", a run "
+                                                          "function, and signatures that end with WEFT_NONE");
     }
     return st;
 }
@@ -199,6 +200,8 @@ weft_status weft_agent_close(weft_agent *agent)
 {
     if (!agent)
         return WEFT_OK;
+    if (wfi_executor_current() == agent->executor)
+        return WEFT_ERR_DEADLOCK; /* from a handler: it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
     weft_agent_stop(agent);
     return st;

@@ -30,7 +30,7 @@ typedef struct wfi_rpc_peer {
 
 /* A function as registered; never removed while the agent lives. */
 typedef struct wfi_registered {
-    weft_function function; /* its name is owned */
+    weft_function function;      /* its name is owned */
     struct wfi_registered *next; /* others with the same hash */
 } wfi_registered;
 
@@ -46,7 +46,7 @@ struct weft_agent {
     wfi_options options;
     wfi_net *net;
     wfi_executor *executor;
-    wfi_cores *cores; /* near the chosen interface; NULL: anywhere */
+    wfi_cores *cores;              /* near the chosen interface; NULL: anywhere */
     pthread_mutex_t function_lock; /* a leaf, over `functions` alone: registering needs no net */
     wfi_map functions;             /* by hash of the name */
     wfi_rpc_peer *peers;           /* by rank; guarded by the agent lock */
@@ -54,20 +54,20 @@ struct weft_agent {
     atomic_bool closed;            /* net and executor are gone, or going */
 
     /* ---- agent lock ---- */
-    wfi_map calls; /* outstanding ones of ours, by id */
+    wfi_map calls;        /* outstanding ones of ours, by id */
     wfi_list local_calls; /* being served for ourselves */
     uint64_t next_call_id, next_rref_number, next_fork;
-    size_t serving;       /* calls of others and our own that have not been finished */
+    size_t serving; /* calls of others and our own that have not been finished */
     int64_t call_timeout_ms;
-    weft_status gone;     /* why this worker is out of the job */
+    weft_status gone; /* why this worker is out of the job */
     bool closing, stopped;
     bool probed;
     uint64_t probe_round;
     wfi_timer probe_timer;
     weft_future *terminated;
     wfi_membership membership;
-    wfi_map rrefs;        /* owned by us, by hash of the name: src/rpc/rref_table.c */
-    wfi_map forks;        /* references of ours to others' values, awaiting confirmation, by fork */
+    wfi_map rrefs; /* owned by us, by hash of the name: src/rpc/rref_table.c */
+    wfi_map forks; /* references of ours to others' values, awaiting confirmation, by fork */
     weft_stats stats;
 };
 
@@ -107,6 +107,5 @@ void wfi_on_terminated(void *arg);
 
 /* Waits until the job is over (src/rpc/closing.c). Not locked. */
 weft_status wfi_agent_await_end(weft_agent *agent);
-
 
 #endif

@@ -95,8 +95,8 @@ static void pushed(wfi_transfer *transfer, weft_status status)
 
 static weft_status start_push(weft_call *call)
 {
-    call->push = (wfi_transfer){
-        .kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .done = pushed};
+    call->push =
+        (wfi_transfer){.kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .done = pushed};
     pin_pushes(call, true);
     call->pushing = true;
     weft_status st = wfi_net_transfer(call->agent->net, call->peer, &call->push);

@@ -81,6 +81,8 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     call->completed = true;
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
+    if (!error)
+        agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
     withdraw(call, quiet);
     if (call->message_out && wfi_net_unsend(agent->net, call->peer, &call->message)) {
         call->message_out = false;
@@ -122,8 +124,7 @@ void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, cons
         if (!peer || call->peer == peer)
             list[count++] = call;
     for (size_t i = 0; i < count; i++) {
-        wfi_error_detail detail = {
-            .code = why, .function = list[i]->function, .worker = wfi_peer_rank(list[i]->peer)};
+        wfi_error_detail detail = {.code = why, .function = list[i]->function, .worker = wfi_peer_rank(list[i]->peer)};
         wfi_call_abort(list[i], wfi_error_create(&detail, "%s", text));
     }
     free(list);
@@ -165,8 +166,8 @@ static weft_status expose_landing(wfi_outcall *call)
         weft_tensor *place = call->land[i];
         size_t nbytes = weft_tensor_nbytes(place);
         wfi_exposure *exposure = &call->land_exposures[i];
-        weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage,
-                                        weft_tensor_data(place), nbytes, WFI_REMOTE_WRITE, exposure);
+        weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage, weft_tensor_data(place), nbytes,
+                                        WFI_REMOTE_WRITE, exposure);
         if (st)
             return st;
         call->land_exposed++;
@@ -238,7 +239,8 @@ static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
     call->holds++;
     call->timer.fire = timer_fired;
     if (timeout_ms >= 0) {
-        weft_status unset = wfi_net_timer_set(agent->net, &call->timer, wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
+        weft_status unset =
+            wfi_net_timer_set(agent->net, &call->timer, wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
         if (unset) { /* without a timer it could hang: end it now, by the road that ends all calls */
             wfi_error_detail detail = {.code = unset, .function = call->function, .worker = -1};
             wfi_call_abort(call, wfi_error_create(&detail, "no memory for the call's timer"));

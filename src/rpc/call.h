@@ -31,10 +31,9 @@ struct wfi_outcall {
     size_t land_count, land_exposed;
 
     wfi_intake results;
-    bool needs_done;         /* the callee keeps something until we say DONE */
-    weft_error *failure;     /* why it ends, while the intake of its results is being cancelled */
-    weft_rref *remote;       /* rpc_remote: the handle that the reply confirms */
-    uint64_t sent_bytes;
+    bool needs_done;     /* the callee keeps something until we say DONE */
+    weft_error *failure; /* why it ends, while the intake of its results is being cancelled */
+    weft_rref *remote;   /* rpc_remote: the handle that the reply confirms */
     wfi_task release;
 };
 

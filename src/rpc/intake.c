@@ -19,7 +19,7 @@ static void become_ready(wfi_intake *intake, weft_status status)
 static void fail(wfi_intake *intake, weft_status status, const char *problem)
 {
     if (!intake->problem[0])
-        strncpy(intake->problem, problem, sizeof intake->problem - 1);
+        snprintf(intake->problem, sizeof intake->problem, "%s", problem);
     become_ready(intake, status);
 }
 
@@ -64,7 +64,7 @@ static void pull_payload(wfi_intake *intake)
 {
     intake->values = intake->unpack.values;
     intake->unpack.values = NULL;
-    intake->payload_bytes = intake->unpack.payload_bytes;
+    intake->landed_bytes = intake->unpack.landed_bytes;
     if (intake->unpack.segment_count == 0) {
         import_references(intake);
         return;
@@ -157,8 +157,8 @@ static void pull_meta(wfi_intake *intake, wfi_reader *body)
     intake->state = WFI_INTAKE_PULLING;
     intake->meta_segment = (wfi_segment){
         .local = bytes, .storage = intake->meta, .size = size, .remote_address = address, .remote_key = key};
-    intake->transfer = (wfi_transfer){
-        .kind = WFI_PULL, .segments = &intake->meta_segment, .segment_count = 1, .done = meta_pulled};
+    intake->transfer =
+        (wfi_transfer){.kind = WFI_PULL, .segments = &intake->meta_segment, .segment_count = 1, .done = meta_pulled};
     st = wfi_net_transfer(intake->agent->net, intake->peer, &intake->transfer);
     if (st)
         fail(intake, st, "its metadata could not be pulled");

@@ -24,11 +24,11 @@ typedef struct wfi_intake {
     weft_values *values;
     wfi_landing *landing; /* the caller's landing places */
     size_t landing_count;
-    uint64_t payload_bytes;
+    uint64_t landed_bytes; /* pushed by the peer into our places */
     char problem[160];
 
     /* Own. */
-    wfi_storage *meta;    /* pulled metadata, or a copy of the body where it must outlive its frame */
+    wfi_storage *meta; /* pulled metadata, or a copy of the body where it must outlive its frame */
     size_t meta_size, tail_at, tail_size;
     wfi_unpack unpack;
     wfi_segment meta_segment;

@@ -39,7 +39,7 @@ void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, c
         return; /* memory is out; every call to that worker still fails with the same news */
     news->event = event;
     news->rank = rank;
-    strncpy(news->why, why ? why : "", sizeof news->why - 1);
+    snprintf(news->why, sizeof news->why, "%s", why ? why : "");
     wfi_list_push_back(&agent->membership.events, &news->link);
     if (agent->membership.running)
         return;

@@ -139,7 +139,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     snprintf(fallback, sizeof fallback, "worker%d", values->rank);
     weft_status st = take_text(values->name, "WEFT_NAME", fallback, out->name, sizeof out->name, error);
     if (!st)
-        st = take_text(values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr, error);
+        st = take_text(values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr,
+                       error);
     if (!st)
         st = take_text(values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "tcp", out->fabric, sizeof out->fabric,
                        error);

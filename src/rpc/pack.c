@@ -117,7 +117,6 @@ static void pack_tensor(packing *p, weft_tensor *tensor)
         return;
     }
     size_t nbytes = weft_tensor_nbytes(flat);
-    pack->payload_bytes += nbytes;
     pack->packed_bytes += flat == tensor ? 0 : nbytes;
     wfi_write_tensor_type(&pack->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
     if (!fits_landing(p, flat, index))
@@ -270,8 +269,8 @@ static weft_status expose_tensors(wfi_pack *pack, wfi_net *net, wfi_peer *peer)
 
 static weft_status expose_meta(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header)
 {
-    weft_status st = wfi_storage_wrap(WFI_MEMORY_HOST, 0, pack->meta.data, pack->meta.size, NULL, NULL,
-                                      &pack->meta_storage);
+    weft_status st =
+        wfi_storage_wrap(WFI_MEMORY_HOST, 0, pack->meta.data, pack->meta.size, NULL, NULL, &pack->meta_storage);
     if (st)
         return st;
     wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
@@ -303,6 +302,14 @@ weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writ
     if (st)
         wfi_pack_withdraw(pack, net, peer, true); /* nobody has been told of them */
     return st;
+}
+
+uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < pack->exposure_count; i++)
+        bytes += pack->exposures[i].size;
+    return bytes;
 }
 
 void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet)

@@ -37,7 +37,7 @@ typedef struct wfi_pack {
     int part_count;
     size_t tensor_count;
     bool has_rrefs;
-    uint64_t payload_bytes, packed_bytes;
+    uint64_t packed_bytes; /* of non-contiguous tensors, copied to be sent */
     wfi_storage *meta_storage; /* meta as something to expose, when it outgrew the frame */
     wfi_exposure *exposures;
     size_t exposure_count;
@@ -63,6 +63,7 @@ void wfi_pack_fini(wfi_pack *pack);
  * left to be gathered; else meta is exposed too. [agent lock]
  */
 weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header);
+uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack); /* what the peer pulls from us: net cannot count it */
 void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet); /* [agent lock] */
 
 /* The segments to push into landing places: a malloc'ed array, NULL if none. Tensors stay with the pack. */

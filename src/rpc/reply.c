@@ -26,7 +26,7 @@ static void results_ready(wfi_intake *intake, weft_status status)
         return;
     }
     if (!status) {
-        agent->stats.bytes_received += intake->payload_bytes;
+        agent->stats.bytes_received += intake->landed_bytes;
         wfi_call_complete(call, intake->values, NULL, true);
         return;
     }
@@ -66,9 +66,8 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         return;
     }
     call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
-    call->results.options = (wfi_unpack_options){.place = call->land_count ? landing_place : NULL,
-                                                 .place_arg = call,
-                                                 .landed_count = call->land_count};
+    call->results.options = (wfi_unpack_options){
+        .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
     call->results.ready = results_ready;
     wfi_intake_start(&call->results, reader);
 }

@@ -31,7 +31,7 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error, bool known);
 
 /* Owner's side. All [agent lock]. */
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
-wfi_owned *wfi_rref_home(weft_rref *rref); /* of a handle on its owner; borrowed */
+wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a handle on its owner; borrowed */
 weft_status wfi_owned_add_fork(wfi_owned *owned, int rank, uint64_t fork);
 void wfi_owned_drop_fork(weft_agent *agent, const wfi_rref_name *name, int rank, uint64_t fork);
 void wfi_owned_drop_all_of(weft_agent *agent, int rank); /* a worker is gone */

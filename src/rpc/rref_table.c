@@ -184,8 +184,8 @@ static void answer_fetch(weft_future *value, void *arg)
     const weft_values *values = weft_future_values(value);
     const weft_error *error = weft_future_error(value);
     if (error)
-        weft_call_fail(call, weft_error_remote_code(error) ? weft_error_remote_code(error) : weft_error_code(error), "%s",
-                       weft_error_message(error));
+        weft_call_fail(call, weft_error_remote_code(error) ? weft_error_remote_code(error) : weft_error_code(error),
+                       "%s", weft_error_message(error));
     else if (!values)
         weft_call_fail(call, WEFT_ERR_TYPE, "the reference holds an object of its owner's own type");
     else if (weft_values_count(values) == 0)
@@ -221,11 +221,8 @@ static weft_status run_fetch(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-const weft_function wfi_fetch_function = {.name = "weft:fetch",
-                                          .takes = {WEFT_BYTES},
-                                          .gives = {WEFT_ANY},
-                                          .run = run_fetch,
-                                          .flags = WEFT_INLINE};
+const weft_function wfi_fetch_function = {
+    .name = "weft:fetch", .takes = {WEFT_BYTES}, .gives = {WEFT_ANY}, .run = run_fetch, .flags = WEFT_INLINE};
 
 /* The agent is being freed: nobody can ask any more. */
 void wfi_rrefs_fini(weft_agent *agent)

@@ -157,7 +157,6 @@ static void arguments_ready(wfi_intake *intake, weft_status status)
         wfi_serve_refuse(call, wfi_call_error(call, status, "the arguments: %s", intake->problem));
         return;
     }
-    call->agent->stats.bytes_received += intake->payload_bytes;
     call->args = intake->values;
     intake->values = NULL;
     if (wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
@@ -249,6 +248,7 @@ void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
     if (!call || !call->awaiting_done)
         return;
     call->awaiting_done = false;
+    agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->pack);
     wfi_pack_withdraw(&call->pack, agent->net, call->peer, true);
     wfi_serve_leave_table(call);
 }

@@ -64,10 +64,10 @@ struct weft_call {
     wfi_task task, release;
 };
 
-void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
-void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);          /* [agent lock] */
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id);        /* [agent lock] */
-void wfi_serve_peer_gone(weft_agent *agent, int rank);                            /* [agent lock] */
+void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);        /* [agent lock] */
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id);      /* [agent lock] */
+void wfi_serve_peer_gone(weft_agent *agent, int rank);                         /* [agent lock] */
 /* After the executor and net are gone: the tables let go of what users still hold. Not locked. */
 void wfi_serve_orphan_all(weft_agent *agent);
 /* weft_call_finish after that: there is nobody to answer. Not locked. */
@@ -78,8 +78,8 @@ void wfi_serve_run(weft_call *call);
 void wfi_serve_refuse(weft_call *call, weft_error *error);
 /* The answer of a call of another worker; its results or error are set. Not locked. */
 void wfi_answer(weft_call *call);
-void wfi_answer_local(weft_call *call); /* src/rpc/local.c */
-void wfi_serve_drop_hold(weft_call *call); /* [agent lock] */
+void wfi_answer_local(weft_call *call);      /* src/rpc/local.c */
+void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
 /* What the handler left undone is released: arguments, the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);

@@ -89,9 +89,10 @@ static void add_segment(unpacking *u, weft_tensor *place, uint64_t nbytes)
                                                               .remote_key = key};
 }
 
-static void check_landed(unpacking *u)
+static void check_landed(unpacking *u, uint64_t nbytes)
 {
     uint32_t index = wfi_read_u32(u->meta);
+    u->unpack->landed_bytes += nbytes;
     if (index >= u->options->landed_count || index != u->tensor_count - 1)
         fail(u, WEFT_ERR_PROTOCOL, "tensor %zu claims landing place %u of %zu", u->tensor_count - 1, index,
              u->options->landed_count);
@@ -119,7 +120,6 @@ static weft_tensor *unpack_tensor(unpacking *u)
     weft_tensor *place = find_place(u, dtype, shape);
     if (!place)
         return NULL;
-    u->unpack->payload_bytes += nbytes;
     if (road == WFI_ROAD_META)
         copy_here(u, u->meta, place, nbytes);
     else if (road == WFI_ROAD_PART)
@@ -127,7 +127,7 @@ static weft_tensor *unpack_tensor(unpacking *u)
     else if (road == WFI_ROAD_REMOTE)
         add_segment(u, place, nbytes);
     else
-        check_landed(u);
+        check_landed(u, nbytes);
     if (u->status || u->meta->failed) {
         fail(u, WEFT_ERR_PROTOCOL, "truncated metadata");
         weft_tensor_unref(place);
@@ -234,8 +234,7 @@ static void unpack_list(unpacking *u, weft_value *value, int depth)
     value->as.list = (weft_args){items, count};
 }
 
-weft_status wfi_unpack_values(wfi_unpack *unpack, wfi_reader *meta, wfi_reader *tail,
-                              const wfi_unpack_options *options)
+weft_status wfi_unpack_values(wfi_unpack *unpack, wfi_reader *meta, wfi_reader *tail, const wfi_unpack_options *options)
 {
     *unpack = (wfi_unpack){0};
     unpacking u = {.unpack = unpack, .meta = meta, .tail = tail, .options = options, .status = WEFT_OK};

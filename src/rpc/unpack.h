@@ -33,7 +33,7 @@ typedef struct wfi_unpack {
     size_t segment_count, segment_capacity;
     wfi_unpacked_rref *rrefs;
     size_t rref_count, rref_capacity;
-    uint64_t payload_bytes; /* of all tensors, however they came */
+    uint64_t landed_bytes; /* that the peer pushed into our places: net has not counted them */
     char problem[160];      /* what was wrong, for the error's message */
 } wfi_unpack;
 

@@ -13,8 +13,8 @@ struct weft_values {
 };
 
 static const char *const type_names[] = {
-    [WEFT_NONE] = "none",     [WEFT_NULL] = "null",       [WEFT_BOOL] = "bool",   [WEFT_I64] = "int64",
-    [WEFT_F64] = "double",    [WEFT_STRING] = "string",   [WEFT_BYTES] = "bytes", [WEFT_TENSOR] = "tensor",
+    [WEFT_NONE] = "none",       [WEFT_NULL] = "null",     [WEFT_BOOL] = "bool",   [WEFT_I64] = "int64",
+    [WEFT_F64] = "double",      [WEFT_STRING] = "string", [WEFT_BYTES] = "bytes", [WEFT_TENSOR] = "tensor",
     [WEFT_TENSORS] = "tensors", [WEFT_RREF] = "rref",     [WEFT_LIST] = "list",   [WEFT_ANY] = "any",
     [WEFT_REST] = "rest",
 };

@@ -2,6 +2,7 @@
 /* test_rpc_calls.c - calls of every size and kind between two and more workers, on sim and on tcp. */
 #include "rpc/world.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,12 +11,12 @@
 
 #include <cmocka.h>
 
-#define MUST(condition)                                                               \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                  \
-        }                                                                             \
+#define MUST(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition);                                   \
+            abort();                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* ---- Functions ------------------------------------------------------------------------------------------------- */
@@ -173,7 +174,8 @@ static void many_in_flight(weft_agent *agent, void *arg)
     weft_future *futures[COUNT];
     (void)arg;
     for (int i = 0; i < COUNT; i++)
-        MUST(!weft_rpc_async(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_i64(i)), NULL, &futures[i]));
+        MUST(
+            !weft_rpc_async(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_i64(i)), NULL, &futures[i]));
     MUST(weft_future_wait_all(futures, COUNT, WEFT_FOREVER) == WEFT_OK);
     for (int i = 0; i < COUNT; i++) {
         int64_t value = -1;
@@ -247,15 +249,16 @@ static void non_contiguous(weft_agent *agent, void *arg)
 static void to_self(weft_agent *agent, void *arg)
 {
     (void)arg;
-    weft_tensor *x = weft_tensor_arange(100000, WEFT_FLOAT32), *y, *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(100000, WEFT_FLOAT32), *y,
+                *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
     weft_values *got;
     int me = weft_agent_rank(agent);
     MUST(!weft_rpc_sync(agent, weft_to_rank(me), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
     MUST(!weft_values_get_tensor(got, 0, &y) && y == x); /* by reference */
     weft_values_unref(got);
     weft_rpc_options options = {.land = {&land, 1}};
-    MUST(!weft_rpc_sync(agent, weft_to_name(weft_agent_name(agent, me)), "echo", WEFT_VALUES(weft_of_tensor(x)), &options,
-                        NULL));
+    MUST(!weft_rpc_sync(agent, weft_to_name(weft_agent_name(agent, me)), "echo", WEFT_VALUES(weft_of_tensor(x)),
+                        &options, NULL));
     MUST(weft_tensor_get_f64(land, 99999) == 99999);
     MUST(weft_rpc_sync(agent, weft_to_rank(me), "fail", WEFT_NO_VALUES, NULL, NULL) == WEFT_ERR_REMOTE);
     weft_tensor_unref(x);
@@ -265,15 +268,16 @@ static void to_self(weft_agent *agent, void *arg)
 static void run_both(void (*program)(weft_agent *, void *), int size)
 {
     for (uint64_t seed = 1; seed <= 3; seed++)
-        world_run(&(world){.fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(functions), .program = program});
+        world_run(
+            &(world){.fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(functions), .program = program});
     world_run(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(functions), .program = program});
 }
 
-#define ON_BOTH(name, size)           \
-    static void test_##name(void **s) \
-    {                                 \
-        (void)s;                      \
-        run_both(name, size);         \
+#define ON_BOTH(name, size)                                                                                            \
+    static void test_##name(void **s)                                                                                  \
+    {                                                                                                                  \
+        (void)s;                                                                                                       \
+        run_both(name, size);                                                                                          \
     }
 
 ON_BOTH(calls_nothing, 2)
@@ -292,7 +296,8 @@ static void never_answered(weft_agent *agent, void *arg)
 {
     world *w = arg;
     if (weft_agent_rank(agent) == 1) {
-        weft_tensor *x = weft_tensor_arange(200000, WEFT_FLOAT32), *land = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_FLOAT32);
+        weft_tensor *x = weft_tensor_arange(200000, WEFT_FLOAT32),
+                    *land = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_FLOAT32);
         weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = 100};
         MUST(weft_rpc_sync(agent, weft_to_rank(0), "never", WEFT_VALUES(weft_of_tensor(x)), &options, NULL) ==
              WEFT_ERR_TIMEOUT);
@@ -309,9 +314,11 @@ static void test_never_answered(void **s)
     (void)s;
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         weft_call *kept = NULL;
-        weft_function table[] = {{.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never, .user = &kept},
-                                 {.name = "nothing", .run = run_nothing}};
-        world w = {.fabric = (world_fabric)fabric, .seed = 5, .size = 2, WORLD_FUNCTIONS(table), .program = never_answered};
+        weft_function table[] = {
+            {.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never, .user = &kept},
+            {.name = "nothing", .run = run_nothing}};
+        world w = {
+            .fabric = (world_fabric)fabric, .seed = 5, .size = 2, WORLD_FUNCTIONS(table), .program = never_answered};
         w.arg = &w;
         world_run(&w);
     }

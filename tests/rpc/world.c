@@ -75,7 +75,8 @@ int world_free_port(void)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(fd >= 0 && !bind(fd, (struct sockaddr *)&address, size) && !getsockname(fd, (struct sockaddr *)&address, &size),
+    must(fd >= 0 && !bind(fd, (struct sockaddr *)&address, size) &&
+             !getsockname(fd, (struct sockaddr *)&address, &size),
          "no free port", 0, NULL);
     close(fd);
     return ntohs(address.sin_port);

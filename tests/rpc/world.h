@@ -16,7 +16,7 @@ typedef struct world {
     void (*program)(weft_agent *agent, void *arg); /* between open and close of each rank */
     void *arg;
     void (*adjust)(weft_agent_options *options, void *arg); /* optional */
-    bool stop; /* end with weft_agent_stop instead of a graceful close */
+    bool stop;                                              /* end with weft_agent_stop instead of a graceful close */
     bool close_may_fail;
     weft_sim *sim; /* while it runs */
     int port;

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_elementwise.c - functions of one tensor, element by element. */
+#include "autograd/op.h"
+
+static weft_status scaled(const weft_tensor *dy, double factor, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, dx);
+    return status == WEFT_OK ? wfi_scale(dy, factor, *dx) : status;
+}
+
+static weft_status scale_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    return scaled(dy, node->state.factor, &dx[0]);
+}
+
+static weft_status same_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    (void)node;
+    dx[0] = weft_tensor_ref(dy);
+    return WEFT_OK;
+}
+
+/* saved: y. d e^x = y dx */
+static weft_status exp_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_binary(WFI_MUL, dy, node->saved[0], dx[0]) : status;
+}
+
+/* saved: x */
+static weft_status log_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_binary(WFI_DIV, dy, node->saved[0], dx[0]) : status;
+}
+
+/* saved: y, which is positive where x was */
+static weft_status relu_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_relu_backward(dy, node->saved[0], dx[0]) : status;
+}
+
+static const wfi_node_type neg_type = {"neg", scale_backward};
+static const wfi_node_type scale_type = {"scale", scale_backward};
+static const wfi_node_type add_scalar_type = {"add_scalar", same_backward};
+static const wfi_node_type exp_type = {"exp", exp_backward};
+static const wfi_node_type log_type = {"log", log_backward};
+static const wfi_node_type relu_type = {"relu", relu_backward};
+
+static weft_tensor *scale(weft_tape *tape, const wfi_node_type *type, weft_tensor *x, double factor)
+{
+    wfi_op op;
+    if (!wfi_op_begin(&op, tape, type, 0, &x, 1))
+        return NULL;
+    weft_tensor *y = wfi_op_output(&op, x->shape);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_scale(op.in[0], factor, y));
+    if (op.node != NULL)
+        op.node->state.factor = factor;
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_neg(weft_tape *tape, weft_tensor *x)
+{
+    return scale(tape, &neg_type, x, -1);
+}
+
+weft_tensor *weft_scale(weft_tape *tape, weft_tensor *x, double factor)
+{
+    return scale(tape, &scale_type, x, factor);
+}
+
+weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value)
+{
+    wfi_op op;
+    if (!wfi_op_begin(&op, tape, &add_scalar_type, 0, &x, 1))
+        return NULL;
+    weft_tensor *y = wfi_op_output(&op, x->shape);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_add_scalar(op.in[0], value, y));
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x)
+{
+    wfi_op op;
+    if (!wfi_op_begin(&op, tape, &exp_type, 0, &x, 1))
+        return NULL;
+    weft_tensor *y = wfi_op_output(&op, x->shape);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_exp(op.in[0], y));
+    wfi_op_save(&op, 0, y);
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_log(weft_tape *tape, weft_tensor *x)
+{
+    wfi_op op;
+    if (!wfi_op_begin(&op, tape, &log_type, 0, &x, 1))
+        return NULL;
+    weft_tensor *y = wfi_op_output(&op, x->shape);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_log(op.in[0], y));
+    wfi_op_save(&op, 0, op.in[0]);
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x)
+{
+    wfi_op op;
+    if (!wfi_op_begin(&op, tape, &relu_type, 0, &x, 1))
+        return NULL;
+    weft_tensor *y = wfi_op_output(&op, x->shape);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_relu(op.in[0], y));
+    wfi_op_save(&op, 0, y);
+    return wfi_op_end(&op);
+}

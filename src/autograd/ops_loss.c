@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_loss.c - softmax, log_softmax, and losses. */
+#include "autograd/op.h"
+
+/* saved: y; dims[0] */
+static weft_status softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_softmax_backward(dy, node->saved[0], node->state.dims[0], dx[0]) : status;
+}
+
+static weft_status log_softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_log_softmax_backward(dy, node->saved[0], node->state.dims[0], dx[0]) : status;
+}
+
+/* saved: target; shapes[0]: of the log-probabilities */
+static weft_status nll_loss_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, node->state.shapes[0], dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_nll_loss_backward(dy, node->saved[0], node->state.reduction, dx[0]) : status;
+}
+
+/* saved: x, target. The target's gradient is the negative of x's. */
+static weft_status mse_loss_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_tensor *d = NULL;
+    weft_status status = wfi_grad_new(true, node->saved[0]->shape, dy->dtype, &d);
+    if (status == WEFT_OK)
+        status = wfi_mse_loss_backward(dy, node->saved[0], node->saved[1], node->state.reduction, d);
+    if (status == WEFT_OK && node->inputs[1] != NULL) {
+        status = wfi_grad_new(true, d->shape, d->dtype, &dx[1]);
+        if (status == WEFT_OK)
+            status = wfi_scale(d, -1, dx[1]);
+    }
+    if (status == WEFT_OK && node->inputs[0] != NULL)
+        dx[0] = weft_tensor_ref(d);
+    weft_tensor_unref(d);
+    return status;
+}
+
+static const wfi_node_type softmax_type = {"softmax", softmax_backward};
+static const wfi_node_type log_softmax_type = {"log_softmax", log_softmax_backward};
+static const wfi_node_type nll_loss_type = {"nll_loss", nll_loss_backward};
+static const wfi_node_type mse_loss_type = {"mse_loss", mse_loss_backward};
+
+static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_tensor *x, int dim)
+{
+    wfi_op op;
+    if (!wfi_op_begin(&op, tape, type, 0, &x, 1))
+        return NULL;
+    wfi_op_dim(&op, &dim);
+    weft_tensor *y = wfi_op_output(&op, x->shape);
+    if (y != NULL)
+        wfi_op_check(&op, type == &softmax_type ? wfi_softmax(op.in[0], dim, y) : wfi_log_softmax(op.in[0], dim, y));
+    if (op.node != NULL)
+        op.node->state.dims[0] = dim;
+    wfi_op_save(&op, 0, y);
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_softmax(weft_tape *tape, weft_tensor *x, int dim)
+{
+    return softmax(tape, &softmax_type, x, dim);
+}
+
+weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim)
+{
+    return softmax(tape, &log_softmax_type, x, dim);
+}
+
+static wfi_reduction reduction_from(wfi_op *op, weft_reduction reduction)
+{
+    switch (reduction) {
+    case WEFT_REDUCE_MEAN:
+        return WFI_REDUCE_MEAN;
+    case WEFT_REDUCE_SUM:
+        return WFI_REDUCE_SUM;
+    case WEFT_REDUCE_NONE:
+        return WFI_REDUCE_NONE;
+    }
+    wfi_op_fail(op, WEFT_ERR_INVALID, "there is no reduction %d", (int)reduction);
+    return WFI_REDUCE_MEAN;
+}
+
+static void check_target(wfi_op *op, const weft_tensor *target)
+{
+    const weft_shape *x = &op->in[0]->shape;
+    char text[WFI_SHAPE_TEXT];
+    if (target->dtype != WEFT_INT64)
+        wfi_op_fail(op, WEFT_ERR_TYPE, "the target must be int64, not %s", weft_dtype_name(target->dtype));
+    else if (x->ndim != 2)
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "wants scores [N, C]");
+    else if (target->shape.ndim != 1 || target->shape.dims[0] != x->dims[0])
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "the target must be [%lld], not %s", (long long)x->dims[0],
+                    wfi_shape_text(&target->shape, text));
+}
+
+static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_tensor *y)
+{
+    weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(target));
+    if (packed == NULL) {
+        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
+        return;
+    }
+    weft_status status = wfi_nll_loss(op->in[0], packed, how, y);
+    if (status == WEFT_ERR_INVALID)
+        wfi_op_fail(op, status, "a target is not in [0, %lld)", (long long)op->in[0]->shape.dims[1]);
+    else
+        wfi_op_check(op, status);
+    wfi_op_save(op, 0, packed);
+}
+
+weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target,
+                                   weft_reduction reduction)
+{
+    wfi_op op;
+    if (!wfi_op_needs(tape, &nll_loss_type, log_probabilities, "the log-probabilities") ||
+        !wfi_op_needs(tape, &nll_loss_type, target, "the target") ||
+        !wfi_op_begin(&op, tape, &nll_loss_type, 0, &log_probabilities, 1))
+        return NULL;
+    wfi_reduction how = reduction_from(&op, reduction);
+    check_target(&op, target);
+    weft_tensor *y = wfi_op_output(&op, how == WFI_REDUCE_NONE ? target->shape : WEFT_SCALAR);
+    if (y != NULL)
+        run_nll(&op, target, how, y);
+    if (op.node != NULL) {
+        op.node->state.shapes[0] = log_probabilities->shape;
+        op.node->state.reduction = how;
+    }
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor *target, weft_reduction reduction)
+{
+    wfi_op op;
+    if (!wfi_op_needs(tape, &mse_loss_type, x, "x") || !wfi_op_needs(tape, &mse_loss_type, target, "the target") ||
+        !wfi_op_begin(&op, tape, &mse_loss_type, 0, (weft_tensor *[]){x, target}, 2))
+        return NULL;
+    wfi_reduction how = reduction_from(&op, reduction);
+    if (!wfi_shape_equal(&x->shape, &target->shape))
+        wfi_op_fail(&op, WEFT_ERR_SHAPE, "x and target must be of one shape");
+    weft_tensor *y = wfi_op_output(&op, how == WFI_REDUCE_NONE ? x->shape : WEFT_SCALAR);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_mse_loss(op.in[0], op.in[1], how, y));
+    if (op.node != NULL)
+        op.node->state.reduction = how;
+    wfi_op_save(&op, 0, op.in[0]);
+    wfi_op_save(&op, 1, op.in[1]);
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, weft_tensor *target,
+                                        weft_reduction reduction)
+{
+    return weft_nll_loss_reduced(tape, weft_log_softmax(tape, scores, 1), target, reduction);
+}
+
+weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target)
+{
+    return weft_nll_loss_reduced(tape, log_probabilities, target, WEFT_REDUCE_MEAN);
+}
+
+weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target)
+{
+    return weft_cross_entropy_reduced(tape, scores, target, WEFT_REDUCE_MEAN);
+}
+
+weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target)
+{
+    return weft_mse_loss_reduced(tape, x, target, WEFT_REDUCE_MEAN);
+}

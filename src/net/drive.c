@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* drive.c - a thread that waits for a future makes the progress itself, for a while; see token.c. */
+#include "net/net_internal.h"
+
+#define LOOK_MS 5
+
+static bool is_unparked(wfi_parker *parker)
+{
+    return atomic_load_explicit(&parker->state, memory_order_acquire) == 1;
+}
+
+static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
+{
+    uint64_t last = wfi_now(net->clock), now = last;
+    while (!is_unparked(parker) && now < deadline_ns && !atomic_load_explicit(&net->stop, memory_order_relaxed)) {
+        size_t count = wfi_round(net, WFI_WAITER, NULL);
+        now = wfi_now(net->clock);
+        if (count) {
+            wfi_spin_caught(net, WFI_WAITER, now);
+            last = now;
+        } else if (now - last >= wfi_spin_limit(net, WFI_WAITER)) {
+            wfi_spin_missed(net, WFI_WAITER, now);
+            return;
+        }
+    }
+}
+
+/* Nobody else progresses: without threads, or after wfi_net_stop. */
+static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
+{
+    while (!is_unparked(parker)) {
+        uint64_t now = wfi_now(net->clock);
+        if (now >= deadline_ns)
+            return;
+        uint64_t left_ms = deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
+        if (!wfi_net_progress(net, left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS))
+            (void)wfi_park(parker, now + 50000); /* another thread may be progressing */
+    }
+}
+
+bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
+{
+    wfi_net *net = wfi_container_of(driver, wfi_net, driver);
+    if (wfi_net_is_inline(net))
+        return false;
+    if (net->fibers) {
+        (void)wfi_park(parker, deadline_ns);
+        return true;
+    }
+    if (net->no_threads || atomic_load(&net->stop)) {
+        drive_alone(net, parker, deadline_ns);
+        return true;
+    }
+    if (wfi_token_ask(net, WFI_WAITER)) {
+        progress_for(net, parker, deadline_ns);
+        wfi_token_release(net, WFI_WAITER);
+    }
+    if (is_unparked(parker) || wfi_now(net->clock) >= deadline_ns)
+        return true;
+    atomic_fetch_add(&net->token.parked, 1);
+    wfi_watcher_call(net);
+    /* Bounded once the net stops: then nobody watches any more, and the next turn sees that. */
+    (void)wfi_park(parker, deadline_ns);
+    atomic_fetch_sub(&net->token.parked, 1);
+    wfi_spin_caught(net, WFI_WAITER, wfi_now(net->clock));
+    return true;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net.c - opening and closing: fabric, store, threads, in this order and back. */
+#include "net/net_internal.h"
+
+#include "base/error.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- Small answers --------------------------------------------------------------------------------------------- */
+
+const wfi_clock *wfi_net_clock(const wfi_net *net)
+{
+    return net->clock;
+}
+
+wfi_driver *wfi_net_driver(wfi_net *net)
+{
+    return &net->driver;
+}
+
+int wfi_net_rank(const wfi_net *net)
+{
+    return net->rank;
+}
+
+int wfi_net_world_size(const wfi_net *net)
+{
+    return net->world_size;
+}
+
+const wfi_member *wfi_net_member(const wfi_net *net, int rank)
+{
+    if (rank < 0 || rank >= net->world_size)
+        return NULL;
+    return &wfi_rendezvous_members(net->rendezvous)[rank];
+}
+
+void wfi_net_stats(wfi_net *net, weft_stats *out)
+{
+    wfi_assert_held(&net->lock);
+    out->bytes_sent = net->stats.bytes_sent;
+    out->bytes_received = net->stats.bytes_received;
+    out->frames_sent = net->stats.frames_sent;
+    out->frames_received = net->stats.frames_received;
+    out->lanes_lost = net->stats.lanes_lost;
+    out->strangers_refused = net->stats.strangers_refused;
+}
+
+void wfi_net_begin_closing(wfi_net *net)
+{
+    wfi_rendezvous_closing(net->rendezvous);
+}
+
+void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report)
+{
+    wfi_rendezvous_report(net->rendezvous, round, report);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
+
+static weft_status refuse(weft_error **error, weft_status code, const char *text)
+{
+    wfi_error_detail detail = {.code = code, .worker = -1};
+    if (error)
+        wfi_error_give(error, wfi_error_create(&detail, "%s", text));
+    return code;
+}
+
+static wfi_net *net_create(const wfi_net_options *options)
+{
+    const weft_agent_options *agent = options->agent;
+    wfi_net *net = calloc(1, sizeof(*net));
+    if (!net)
+        return NULL;
+    wfi_mutex_init(&net->lock);
+    wfi_map_init(&net->conns);
+    net->fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL;
+    net->clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
+    net->executor = options->executor;
+    net->upcalls = *options->upcalls;
+    net->arg = options->arg;
+    net->rank = agent->rank;
+    net->world_size = agent->world_size;
+    net->no_threads = agent->no_threads;
+    net->death_timeout_ms = agent->death_timeout_ms;
+    net->queue_limit_bytes = agent->queue_limit_bytes;
+    net->driver = (wfi_driver){.drive = wfi_drive, .clock = net->clock};
+    wfi_list_init(&net->spare_frames);
+    wfi_list_init(&net->spare_chunks);
+    wfi_list_init(&net->done_messages);
+    wfi_list_init(&net->finished);
+    for (int kind = 0; kind < 3; kind++)
+        wfi_list_init(&net->deferred[kind]);
+    atomic_init(&net->next_deadline_ns, WFI_NEVER);
+    net->events_fd = net->token.bed_fds[0] = net->token.bed_fds[1] = -1;
+    return net;
+}
+
+static weft_status make_descriptors(wfi_net *net, weft_error **error)
+{
+    if (net->fibers)
+        return WEFT_OK;
+    net->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (net->events_fd < 0 || wfi_token_init(net))
+        return refuse(error, WEFT_ERR_SYSTEM, "no more file descriptors");
+    return WEFT_OK;
+}
+
+static bool read_port(const char **text, long *out)
+{
+    char *end;
+    if (**text < '0' || **text > '9')
+        return false;
+    *out = strtol(*text, &end, 10);
+    *text = end;
+    return *out >= 1 && *out <= 65535;
+}
+
+/* "low-high", or one port. */
+static bool read_ports(const char *text, wfi_fabric_options *out)
+{
+    long low, high;
+    if (!text || !*text)
+        return true;
+    if (!read_port(&text, &low))
+        return false;
+    high = low;
+    if (*text == '-') {
+        text++;
+        if (!read_port(&text, &high))
+            return false;
+    }
+    out->port_low = (int)low;
+    out->port_high = (int)high;
+    return !*text && low <= high;
+}
+
+static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, weft_error **error)
+{
+    const weft_agent_options *agent = options->agent;
+    wfi_fabric_options how = {.rank = net->rank,
+                              .iface = agent->iface,
+                              .towards = agent->master_addr,
+                              .sim = options->sim,
+                              .ready = wfi_fiber_ready,
+                              .ready_arg = net};
+    net->ops = wfi_fabric_find(agent->fabric);
+    if (!net->ops)
+        return refuse(error, WEFT_ERR_INVALID, "there is no such fabric");
+    if (!read_ports(agent->ports, &how))
+        return refuse(error, WEFT_ERR_INVALID, "ports must be \"low-high\", each 1 to 65535");
+    weft_status status = net->ops->open(&how, &net->fabric, error);
+    if (status)
+        return status;
+    net->limits = net->ops->limits(net->fabric);
+    if (wfi_peers_create(net) || wfi_cache_create(net))
+        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
+    return WEFT_OK;
+}
+
+static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error **error)
+{
+    const weft_agent_options *agent = options->agent;
+    uint8_t address[WFI_ADDRESS_MAX];
+    wfi_rendezvous_events events = *wfi_member_events();
+    events.arg = net;
+    wfi_rendezvous_options how = {.rank = net->rank,
+                                  .world_size = net->world_size,
+                                  .name = agent->name,
+                                  .address = address,
+                                  .address_size = net->ops->address(net->fabric, address),
+                                  .master_addr = agent->master_addr,
+                                  .master_port = agent->master_port,
+                                  .store_fd = options->store_fd,
+                                  .sim = options->sim,
+                                  .no_threads = agent->no_threads,
+                                  .join_timeout_ms = agent->rendezvous_timeout_ms,
+                                  .death_timeout_ms = agent->death_timeout_ms,
+                                  .clock = net->clock,
+                                  .events = &events};
+    weft_status status = wfi_rendezvous_open(&how, &net->rendezvous, error);
+    if (status)
+        return status;
+    for (int rank = 0; rank < net->world_size; rank++)
+        wfi_peer_keys(&net->peers[rank]);
+    return WEFT_OK;
+}
+
+weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error)
+{
+    wfi_net *net = sodium_init() < 0 ? NULL : net_create(options);
+    if (!net)
+        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
+    weft_status status = make_descriptors(net, error);
+    if (!status)
+        status = open_fabric(net, options, error);
+    if (!status)
+        status = join(net, options, error);
+    if (status)
+        goto close_net;
+    *out = net;
+    if (!net->fibers && !net->no_threads)
+        wfi_executor_set_idle(net->executor, wfi_idle_lead, net, wfi_idle_nudge);
+    wfi_net_lock(net);
+    net->open = true;
+    wfi_member_catch_up(net);
+    wfi_net_unlock(net);
+    status = wfi_threads_start(net);
+    if (!status)
+        return WEFT_OK;
+    (void)refuse(error, status, "a thread could not be started");
+    *out = NULL;
+close_net:
+    wfi_net_close(net);
+    return status;
+}
+
+/* ---- Closing --------------------------------------------------------------------------------------------------- */
+
+static void fail_everything(wfi_net *net)
+{
+    wfi_net_lock(net);
+    for (int rank = 0; rank < net->world_size; rank++) {
+        if (net->peers[rank].owes_ack)
+            wfi_peer_send_ack(&net->peers[rank]);
+    }
+    net->closing = true;
+    for (int rank = 0; rank < net->world_size; rank++)
+        wfi_peer_fail(&net->peers[rank], WEFT_ERR_CLOSED);
+    wfi_net_unlock(net);
+}
+
+void wfi_net_stop(wfi_net *net)
+{
+    if (net->stopped)
+        return;
+    if (net->peers)
+        fail_everything(net);
+    if (net->rendezvous)
+        wfi_rendezvous_close(net->rendezvous);
+    if (net->open)
+        wfi_threads_stop(net);
+    atomic_store(&net->stop, true);
+    net->stopped = true;
+}
+
+static void free_spares(wfi_net *net)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&net->spare_frames)))
+        wfi_tx_recycle(net, wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_tx, flight));
+    while ((node = wfi_list_pop_front(&net->spare_chunks)))
+        free(wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_chunk, flight));
+}
+
+void wfi_net_close(wfi_net *net)
+{
+    if (!net)
+        return;
+    wfi_net_stop(net);
+    net->closing = true;
+    free_spares(net);
+    if (net->cache)
+        wfi_reg_cache_destroy(net->cache);
+    if (net->fabric)
+        net->ops->close(net->fabric);
+    wfi_peers_destroy(net);
+    if (net->events_fd >= 0)
+        close(net->events_fd);
+    wfi_token_fini(net);
+    wfi_map_fini(&net->conns);
+    free(net->heap);
+    wfi_mutex_fini(&net->lock);
+    free(net);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* progress.c - one round: completions, timers, posts that were refused; and rounds for agents without threads. */
+#include "net/net_internal.h"
+
+#define EVENTS_BATCH 8
+#define NAP_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
+
+static void dispatch(const wfi_completion *completion)
+{
+    wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
+    wfi_conn *conn = flight->conn;
+    switch (flight->kind) {
+    case WFI_FLIGHT_RECEIVE:
+        wfi_frame_received(wfi_container_of(flight, wfi_rx, flight), completion);
+        break;
+    case WFI_FLIGHT_FRAME:
+        wfi_frame_sent(wfi_container_of(flight, wfi_tx, flight), completion->status);
+        break;
+    case WFI_FLIGHT_CHUNK:
+        wfi_chunk_reported(wfi_container_of(flight, wfi_chunk, flight), completion);
+        break;
+    }
+    wfi_conn_reported(conn);
+}
+
+/* Some post found no room; completions since then may have made some. */
+static void post_again(wfi_net *net)
+{
+    atomic_store(&net->stuck, false);
+    for (int rank = 0; rank < net->world_size; rank++) {
+        wfi_peer_flush(&net->peers[rank]);
+        wfi_works_pump(&net->peers[rank]);
+    }
+}
+
+size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine)
+{
+    wfi_completion completions[WFI_BATCH];
+    size_t count = net->ops->poll(net->fabric, completions, WFI_BATCH);
+    uint64_t now = wfi_now(net->clock);
+    if (!count && atomic_load_explicit(&net->next_deadline_ns, memory_order_relaxed) > now)
+        return 0;
+    wfi_mutex_lock(&net->lock);
+    net->now_ns = now;
+    for (size_t i = 0; i < count; i++)
+        dispatch(&completions[i]);
+    size_t fired = wfi_timers_fire(net);
+    if (atomic_load(&net->stuck))
+        post_again(net);
+    wfi_task *task = wfi_net_unlock_as(net, role);
+    if (mine)
+        *mine = task;
+    return count + fired;
+}
+
+size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd)
+{
+    wfi_event events[EVENTS_BATCH];
+    size_t count = net->ops->poll_events(net->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
+    if (!count)
+        return 0;
+    wfi_mutex_lock(&net->lock);
+    net->now_ns = wfi_now(net->clock);
+    for (size_t i = 0; i < count; i++)
+        wfi_net_event(net, &events[i]);
+    wfi_net_unlock(net);
+    return count;
+}
+
+/* ---- Without threads ------------------------------------------------------------------------------------------- */
+
+static size_t manual_round(wfi_net *net, int *fd, uint64_t *due_ns)
+{
+    size_t done = wfi_round_events(net, 0, -1) + wfi_round(net, WFI_MANUAL, NULL);
+    if (!net->stopped)
+        *fd = wfi_rendezvous_pump(net->rendezvous, due_ns);
+    return done;
+}
+
+size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
+{
+    uint64_t until = wfi_deadline(net->clock, timeout_ms), due = WFI_NEVER;
+    size_t done = 0;
+    int fd = -1;
+    if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
+        return 0;
+    for (;;) {
+        done = manual_round(net, &fd, &due);
+        uint64_t now = wfi_now(net->clock);
+        if (done || now >= until)
+            break;
+        uint64_t nap = now + NAP_NS;
+        nap = nap < until ? nap : until;
+        if (!wfi_token_sleep(net, WFI_BED_POLLER, fd, nap < due ? nap : due))
+            return 0;
+    }
+    wfi_token_release(net, WFI_MANUAL);
+    return done;
+}

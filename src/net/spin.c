@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spin.c - how long to spin for the next event before going to sleep.
+ *
+ * Sleeping costs about 20 us when the event comes (the wake-up, and a cold core); spinning costs a core meanwhile, which
+ * hurts exactly when somebody else needs it. No count of processes or threads says reliably whether somebody does (the
+ * peers of a job, OpenMP's threads and neighbours all look alike), but the outcome does: on a busy machine the peer gets
+ * its turn late, so its answer comes after we gave up. So the rule rests on outcomes only: a spin that ended without an
+ * event halves the next one, down to a microsecond; a spin that ended with one doubles it; and an event so soon after a
+ * sleep began that a whole spin would have caught it restores the whole. On one core nobody ever spins: whoever we wait for
+ * needs that core.
+ */
+#include "net/net_internal.h"
+
+#include <sched.h>
+
+#define SPIN_MAX_NS 50000
+#define SPIN_MIN_NS 1000
+
+void wfi_spin_init(wfi_net *net)
+{
+    cpu_set_t cores;
+    bool several = sched_getaffinity(0, sizeof(cores), &cores) || CPU_COUNT(&cores) > 1;
+    net->token.spin_max_ns = several ? SPIN_MAX_NS : 0;
+    for (int role = 0; role < WFI_ROLES; role++)
+        atomic_store(&net->token.spin[role].limit_ns, net->token.spin_max_ns);
+}
+
+uint64_t wfi_spin_limit(wfi_net *net, wfi_role role)
+{
+    return atomic_load_explicit(&net->token.spin[role].limit_ns, memory_order_relaxed);
+}
+
+void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns)
+{
+    wfi_spin *spin = &net->token.spin[role];
+    uint64_t limit = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed), max = net->token.spin_max_ns;
+    uint64_t slept = atomic_load_explicit(&spin->slept_ns, memory_order_relaxed);
+    if (limit == max && !slept)
+        return;
+    if (!slept)
+        limit = 2 * limit;
+    else if (now_ns - slept < max)
+        limit = max;
+    atomic_store_explicit(&spin->limit_ns, limit < max ? limit : max, memory_order_relaxed);
+    atomic_store_explicit(&spin->slept_ns, 0, memory_order_relaxed);
+}
+
+void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns)
+{
+    wfi_spin *spin = &net->token.spin[role];
+    uint64_t half = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed) / 2;
+    uint64_t floor = net->token.spin_max_ns ? SPIN_MIN_NS : 0;
+    atomic_store_explicit(&spin->limit_ns, half > floor ? half : floor, memory_order_relaxed);
+    atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
+}

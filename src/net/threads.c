@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * threads.c - who sees to the net: the poller and the event thread, the leader in the executor's idle hook; in the
+ * simulation one fiber. token.c has the rules.
+ */
+#include "net/net_internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define NAP_NS 200000
+#define EVENTS_WAIT_MS 60000
+#define DRAIN_NS UINT64_C(2000000000)
+
+static const int no_fds[2] = {-1, -1};
+
+/* ---- Watching -------------------------------------------------------------------------------------------------- */
+
+void wfi_watcher_call(wfi_net *net)
+{
+    wfi_bed_call(net, atomic_load(&net->token.leader_in) ? WFI_BED_LEADER : WFI_BED_POLLER);
+}
+
+void wfi_net_wake(wfi_net *net)
+{
+    if (net->fibers) {
+        wfi_fiber_ready(net);
+        return;
+    }
+    wfi_bed_call(net, WFI_BED_POLLER);
+    wfi_bed_call(net, WFI_BED_LEADER);
+}
+
+/* The leader stays: until it leaves there is nothing to do. */
+static void poller_block(wfi_net *net)
+{
+    atomic_store(&net->token.poller_blocked, true);
+    if (atomic_load(&net->token.leader_in) && !atomic_load(&net->stop))
+        (void)wfi_bed_sleep(net, WFI_BED_POLLER, no_fds, WFI_NEVER);
+    atomic_store(&net->token.poller_blocked, false);
+}
+
+/* One nap; true if the token is ours then. */
+static bool poller_rest(wfi_net *net)
+{
+    uint32_t uses = atomic_load(&net->token.uses), departures = atomic_load(&net->token.departures);
+    bool called = wfi_bed_sleep(net, WFI_BED_POLLER, no_fds, NAP_NS);
+    bool leader = atomic_load(&net->token.leader_in);
+    if (leader && departures == atomic_load(&net->token.departures))
+        poller_block(net);
+    else if (!leader && (called || uses == atomic_load(&net->token.uses)))
+        return wfi_token_take(net, WFI_POLLER);
+    return false;
+}
+
+static void *poller_main(void *arg)
+{
+    wfi_net *net = arg;
+    pthread_setname_np(pthread_self(), "weft-poll");
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* naps of 200 us would else take 250 */
+    bool ours = wfi_token_take(net, WFI_POLLER);
+    while (!atomic_load(&net->stop)) {
+        if (ours)
+            (void)wfi_token_hold(net, WFI_POLLER);
+        ours = poller_rest(net);
+    }
+    if (ours)
+        wfi_token_release(net, WFI_POLLER);
+    return NULL;
+}
+
+wfi_task *wfi_idle_lead(void *arg)
+{
+    wfi_net *net = arg;
+    wfi_task *task = NULL;
+    bool try = true;
+    atomic_store(&net->token.leader_in, true);
+    while (!task && !atomic_load(&net->token.nudged)) {
+        bool over = atomic_load(&net->stop);
+        if (try && !over && wfi_token_ask(net, WFI_LEADER))
+            task = wfi_token_hold(net, WFI_LEADER);
+        if (task || atomic_load(&net->token.nudged))
+            break;
+        uint32_t uses = atomic_load(&net->token.uses);
+        bool called = wfi_bed_sleep(net, WFI_BED_LEADER, no_fds, over ? WFI_NEVER : NAP_NS);
+        try = called || uses == atomic_load(&net->token.uses);
+    }
+    atomic_store(&net->token.nudged, false);
+    atomic_fetch_add(&net->token.departures, 1);
+    atomic_store(&net->token.leader_in, false);
+    if (atomic_load(&net->token.poller_blocked))
+        wfi_bed_call(net, WFI_BED_POLLER);
+    return task;
+}
+
+void wfi_idle_nudge(void *arg)
+{
+    wfi_net *net = arg;
+    atomic_store(&net->token.nudged, true);
+    wfi_bed_call(net, WFI_BED_LEADER);
+}
+
+static void *events_main(void *arg)
+{
+    wfi_net *net = arg;
+    pthread_setname_np(pthread_self(), "weft-cm");
+    while (!atomic_load(&net->stop))
+        (void)wfi_round_events(net, EVENTS_WAIT_MS, net->events_fd);
+    return NULL;
+}
+
+/* ---- The simulation's fiber ------------------------------------------------------------------------------------ */
+
+void wfi_fiber_ready(void *arg)
+{
+    wfi_net *net = arg;
+    if (net->fiber_runs)
+        wfi_unpark(&net->fiber_parker);
+}
+
+static void fiber_park(wfi_net *net, uint64_t drained_by)
+{
+    wfi_mutex_lock(&net->lock);
+    uint64_t next = atomic_load_explicit(&net->next_deadline_ns, memory_order_relaxed);
+    net->sleep_until_ns = next < drained_by ? next : drained_by;
+    uint64_t until = net->sleep_until_ns;
+    wfi_mutex_unlock(&net->lock);
+    (void)wfi_park(&net->fiber_parker, until);
+    net->sleep_until_ns = 0;
+}
+
+static void fiber_main(void *arg)
+{
+    wfi_net *net = arg;
+    uint64_t drained_by = WFI_NEVER;
+    wfi_parker_init(&net->fiber_parker);
+    net->fiber_runs = true;
+    for (;;) {
+        if (wfi_round_events(net, 0, -1) + wfi_round(net, WFI_POLLER, NULL))
+            continue;
+        bool stop = atomic_load(&net->stop);
+        if (stop && drained_by == WFI_NEVER)
+            drained_by = wfi_now(net->clock) + DRAIN_NS;
+        if (stop && (!net->zombies || wfi_now(net->clock) >= drained_by))
+            break;
+        fiber_park(net, drained_by);
+    }
+    net->fiber_runs = false;
+    net->fiber_ended = true;
+    if (net->closer)
+        wfi_unpark(net->closer);
+}
+
+static void fiber_stop(wfi_net *net)
+{
+    wfi_parker parker;
+    if (!wfi_fiber_current()) { /* a worker that was killed, or a world that has run: nobody else would read these */
+        while (net->zombies && wfi_round(net, WFI_WAITER, NULL))
+            continue;
+        return;
+    }
+    wfi_parker_init(&parker);
+    net->closer = &parker;
+    wfi_fiber_ready(net);
+    while (net->fiber_made && !net->fiber_ended)
+        (void)wfi_park(&parker, WFI_NEVER);
+    net->closer = NULL;
+}
+
+/* ---- Starting and stopping ------------------------------------------------------------------------------------- */
+
+static weft_status start(pthread_t *thread, void *(*run)(void *), wfi_net *net)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
+    int rc = pthread_create(thread, NULL, run, net);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc ? WEFT_ERR_SYSTEM : WEFT_OK;
+}
+
+weft_status wfi_threads_start(wfi_net *net)
+{
+    weft_status status;
+    if (net->fibers) {
+        status = wfi_fiber_spawn(net->fibers, net->rank, fiber_main, net);
+        net->fiber_made = !status;
+        return status;
+    }
+    if (net->no_threads)
+        return WEFT_OK;
+    status = start(&net->events, events_main, net);
+    if (status)
+        return status;
+    net->events_started = true;
+    status = start(&net->poller, poller_main, net);
+    if (status)
+        return status;
+    net->poller_started = true;
+    return WEFT_OK;
+}
+
+/* What closed lanes had under way is reported still, and only then freed. */
+static void drain(wfi_net *net)
+{
+    uint64_t until = wfi_now(net->clock) + DRAIN_NS;
+    size_t left = 1;
+    while (left && wfi_now(net->clock) < until) {
+        if (wfi_token_take(net, WFI_WAITER)) {
+            (void)wfi_round(net, WFI_WAITER, NULL);
+            wfi_token_release(net, WFI_WAITER);
+        }
+        wfi_mutex_lock(&net->lock);
+        left = net->zombies;
+        wfi_net_unlock(net);
+    }
+    if (left)
+        wfi_log(WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
+}
+
+void wfi_threads_stop(wfi_net *net)
+{
+    uint64_t one = 1;
+    atomic_store(&net->stop, true);
+    if (net->fibers) {
+        fiber_stop(net);
+        return;
+    }
+    wfi_net_wake(net);
+    ssize_t written = write(net->events_fd, &one, sizeof(one));
+    (void)written;
+    if (net->poller_started)
+        pthread_join(net->poller, NULL);
+    if (net->events_started)
+        pthread_join(net->events, NULL);
+    net->poller_started = net->events_started = false;
+    drain(net);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conv_onednn.c - convolution by oneDNN, in the layouts that it likes best.
+ *
+ * Tensors outside are plain NCHW and OIHW; a plan says for each of its arrays whether it must be reordered on the way in
+ * or out. On plain layouts oneDNN takes a product over unfolded images instead, several times slower. Plans are made once
+ * for each set of sizes and kept.
+ */
+#include "tensor/cpu/conv.h"
+
+#include "base/list.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "tensor/cpu/parallel.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARRAYS 4      /* x, weight, y, bias */
+#define PLANS_MAX 512 /* a large model has some 200 */
+
+typedef struct plan_key {
+    wfi_conv_sizes sizes;
+    int64_t pass, has_bias;
+} plan_key;
+
+typedef struct plan_array {
+    int role; /* DNNL_ARG_... */
+    bool used, written;
+    dnnl_memory_desc_t plain, inner;
+    size_t inner_size;
+    dnnl_primitive_t reorder; /* NULL: the plain layout will do */
+} plan_array;
+
+typedef struct conv_plan {
+    wfi_list by_age;
+    plan_key key;
+    _Atomic int users; /* the cache is one */
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t scratch;
+    plan_array arrays[ARRAYS];
+} conv_plan;
+
+/*
+ * Locking: `lock` covers the list of plans and the engine's making. A plan does not change once it is in the list, and is
+ * run by any number of threads at once: scratch memory belongs to the run. It goes when its last user leaves.
+ */
+static struct {
+    wfi_mutex lock;
+    wfi_list plans; /* most recently used first */
+    size_t count;
+    dnnl_engine_t engine; /* NULL: oneDNN would not give one */
+} cache;
+static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
+
+static void cache_init(void)
+{
+    wfi_mutex_init(&cache.lock);
+    wfi_list_init(&cache.plans);
+    if (dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success)
+        cache.engine = NULL;
+}
+
+static weft_status status_of(dnnl_status_t status)
+{
+    if (status == dnnl_success)
+        return WEFT_OK;
+    return status == dnnl_out_of_memory ? WEFT_ERR_MEMORY : WEFT_ERR_UNSUPPORTED;
+}
+
+static void plan_release(conv_plan *plan)
+{
+    if (atomic_fetch_sub(&plan->users, 1) != 1)
+        return;
+    for (int i = 0; i < ARRAYS; i++) {
+        if (plan->arrays[i].reorder != NULL)
+            dnnl_primitive_destroy(plan->arrays[i].reorder);
+    }
+    if (plan->primitive != NULL)
+        dnnl_primitive_destroy(plan->primitive);
+    free(plan);
+}
+
+/* --- making a plan --- */
+
+typedef struct conv_descs {
+    dnnl_memory_desc_t x, weight, bias, y; /* with format_tag_any: oneDNN chooses */
+    dnnl_dims_t stride, dilation, padding;
+} conv_descs;
+
+static void describe_one(int ndim, const dnnl_dims_t dims, dnnl_format_tag_t tag, dnnl_memory_desc_t *any,
+                         dnnl_memory_desc_t *plain)
+{
+    (void)dnnl_memory_desc_init_by_tag(any, ndim, dims, dnnl_f32, ndim == 1 ? dnnl_a : dnnl_format_tag_any);
+    (void)dnnl_memory_desc_init_by_tag(plain, ndim, dims, dnnl_f32, tag);
+}
+
+static void describe(const wfi_conv_sizes *s, conv_descs *d, conv_plan *plan)
+{
+    dnnl_dims_t x = {s->batch, s->groups * s->in, s->image[0], s->image[1]};
+    dnnl_dims_t y = {s->batch, s->groups * s->out, s->result[0], s->result[1]};
+    dnnl_dims_t grouped = {s->groups, s->out, s->in, s->kernel[0], s->kernel[1]};
+    dnnl_dims_t plain = {s->out, s->in, s->kernel[0], s->kernel[1]};
+    dnnl_dims_t bias = {s->groups * s->out};
+    memset(d, 0, sizeof(*d));
+    describe_one(4, x, dnnl_nchw, &d->x, &plan->arrays[0].plain);
+    if (s->groups > 1)
+        describe_one(5, grouped, dnnl_goihw, &d->weight, &plan->arrays[1].plain);
+    else
+        describe_one(4, plain, dnnl_oihw, &d->weight, &plan->arrays[1].plain);
+    describe_one(4, y, dnnl_nchw, &d->y, &plan->arrays[2].plain);
+    describe_one(1, bias, dnnl_a, &d->bias, &plan->arrays[3].plain);
+    for (int i = 0; i < 2; i++) {
+        d->stride[i] = s->stride[i];
+        d->dilation[i] = s->dilation[i] - 1; /* oneDNN counts the gaps */
+        d->padding[i] = s->padding[i];
+    }
+}
+
+static dnnl_status_t describe_pass(wfi_conv_pass pass, const conv_descs *d, bool bias, dnnl_convolution_desc_t *op)
+{
+    const dnnl_memory_desc_t *b = bias ? &d->bias : NULL;
+    dnnl_alg_kind_t alg = dnnl_convolution_direct;
+    if (pass == WFI_CONV_BACKWARD_DATA)
+        return dnnl_dilated_convolution_backward_data_desc_init(op, alg, &d->x, &d->weight, &d->y, d->stride,
+                                                                d->dilation, d->padding, d->padding);
+    if (pass == WFI_CONV_BACKWARD_WEIGHT)
+        return dnnl_dilated_convolution_backward_weights_desc_init(op, alg, &d->x, &d->weight, b, &d->y, d->stride,
+                                                                   d->dilation, d->padding, d->padding);
+    return dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, alg, &d->x, &d->weight, b, &d->y,
+                                                      d->stride, d->dilation, d->padding, d->padding);
+}
+
+static dnnl_status_t create_pd(const plan_key *key, const conv_descs *d, dnnl_primitive_desc_t *out)
+{
+    dnnl_convolution_desc_t op;
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status != dnnl_success)
+        return status;
+    (void)dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (key->pass != WFI_CONV_FORWARD) { /* the backward passes want to know which forward one they belong to */
+        status = describe_pass(WFI_CONV_FORWARD, d, key->has_bias, &op);
+        if (status == dnnl_success)
+            status = dnnl_primitive_desc_create(&hint, &op, NULL, cache.engine, NULL);
+    }
+    if (status == dnnl_success)
+        status = describe_pass((wfi_conv_pass)key->pass, d, key->has_bias, &op);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(out, &op, attr, cache.engine, hint);
+    if (hint != NULL)
+        dnnl_primitive_desc_destroy(hint);
+    dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+static void assign_roles(conv_plan *plan)
+{
+    static const int roles[3][ARRAYS] = {
+        [WFI_CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+        [WFI_CONV_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0},
+        [WFI_CONV_BACKWARD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_BIAS},
+    };
+    static const bool written[3][ARRAYS] = {
+        [WFI_CONV_FORWARD] = {false, false, true, false},
+        [WFI_CONV_BACKWARD_DATA] = {true, false, false, false},
+        [WFI_CONV_BACKWARD_WEIGHT] = {false, true, false, true},
+    };
+    for (int i = 0; i < ARRAYS; i++) {
+        plan->arrays[i].role = roles[plan->key.pass][i];
+        plan->arrays[i].written = written[plan->key.pass][i];
+        plan->arrays[i].used = i < 3 || plan->key.has_bias;
+    }
+}
+
+static dnnl_status_t add_reorder(plan_array *array, const_dnnl_primitive_desc_t pd)
+{
+    array->inner = *dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, array->role);
+    array->inner_size = dnnl_memory_desc_get_size(&array->inner);
+    if (dnnl_memory_desc_equal(&array->inner, &array->plain))
+        return dnnl_success;
+    dnnl_primitive_desc_t reorder;
+    const dnnl_memory_desc_t *from = array->written ? &array->inner : &array->plain;
+    const dnnl_memory_desc_t *to = array->written ? &array->plain : &array->inner;
+    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&reorder, from, cache.engine, to, cache.engine, NULL);
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_create(&array->reorder, reorder);
+    dnnl_primitive_desc_destroy(reorder);
+    return status;
+}
+
+static weft_status plan_create(const plan_key *key, conv_plan **out)
+{
+    conv_descs descs;
+    dnnl_primitive_desc_t pd;
+    conv_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL)
+        return WEFT_ERR_MEMORY;
+    wfi_list_init(&plan->by_age);
+    plan->key = *key;
+    atomic_init(&plan->users, 1);
+    assign_roles(plan);
+    describe(&key->sizes, &descs, plan);
+    dnnl_status_t status = create_pd(key, &descs, &pd);
+    if (status != dnnl_success) {
+        plan_release(plan);
+        return status_of(status);
+    }
+    plan->scratch = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    status = dnnl_primitive_create(&plan->primitive, pd);
+    for (int i = 0; i < ARRAYS && status == dnnl_success; i++) {
+        if (plan->arrays[i].used)
+            status = add_reorder(&plan->arrays[i], pd);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    if (status != dnnl_success) {
+        plan_release(plan);
+        return status_of(status);
+    }
+    *out = plan;
+    return WEFT_OK;
+}
+
+/* --- the cache --- */
+
+static conv_plan *cache_find(const plan_key *key)
+{
+    wfi_assert_held(&cache.lock);
+    for (wfi_list *link = cache.plans.next; link != &cache.plans; link = link->next) {
+        conv_plan *plan = wfi_container_of(link, conv_plan, by_age);
+        if (memcmp(&plan->key, key, sizeof(*key)) != 0)
+            continue;
+        wfi_list_remove(&plan->by_age);
+        wfi_list_push_front(&cache.plans, &plan->by_age);
+        atomic_fetch_add(&plan->users, 1);
+        return plan;
+    }
+    return NULL;
+}
+
+/* Two threads may make the same plan at once; then both are kept until they age. */
+static void cache_add(conv_plan *plan)
+{
+    conv_plan *oldest = NULL;
+    wfi_mutex_lock(&cache.lock);
+    atomic_fetch_add(&plan->users, 1);
+    wfi_list_push_front(&cache.plans, &plan->by_age);
+    if (++cache.count > PLANS_MAX) {
+        oldest = wfi_container_of(cache.plans.prev, conv_plan, by_age);
+        wfi_list_remove(&oldest->by_age);
+        cache.count--;
+    }
+    wfi_mutex_unlock(&cache.lock);
+    if (oldest != NULL)
+        plan_release(oldest);
+}
+
+static weft_status plan_get(const plan_key *key, conv_plan **out)
+{
+    pthread_once(&cache_once, cache_init);
+    if (cache.engine == NULL)
+        return WEFT_ERR_UNSUPPORTED;
+    wfi_mutex_lock(&cache.lock);
+    conv_plan *plan = cache_find(key);
+    wfi_mutex_unlock(&cache.lock);
+    if (plan == NULL) {
+        weft_status status = plan_create(key, &plan);
+        if (status != WEFT_OK)
+            return status;
+        cache_add(plan);
+    }
+    *out = plan;
+    return WEFT_OK;
+}
+
+/* --- running a plan --- */
+
+typedef struct conv_run {
+    const conv_plan *plan;
+    dnnl_stream_t stream;
+    wfi_storage *rooms[ARRAYS + 1]; /* for reordered arrays, and scratch */
+    dnnl_memory_t plain[ARRAYS], inner[ARRAYS], scratch;
+    void *data[ARRAYS];
+} conv_run;
+
+static weft_status make_memory(const dnnl_memory_desc_t *desc, void *data, dnnl_memory_t *out)
+{
+    return status_of(dnnl_memory_create(out, desc, cache.engine, data));
+}
+
+static weft_status run_reorder(conv_run *run, int i)
+{
+    const plan_array *array = &run->plan->arrays[i];
+    dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, array->written ? run->inner[i] : run->plain[i]},
+                               {DNNL_ARG_TO, array->written ? run->plain[i] : run->inner[i]}};
+    return status_of(dnnl_primitive_execute(array->reorder, run->stream, 2, args));
+}
+
+static weft_status prepare_array(conv_run *run, int i)
+{
+    const plan_array *array = &run->plan->arrays[i];
+    if (!array->used)
+        return WEFT_OK;
+    if (array->reorder == NULL)
+        return make_memory(&array->plain, run->data[i], &run->inner[i]);
+    weft_status status = wfi_storage_create(WFI_MEMORY_HOST, 0, array->inner_size, &run->rooms[i]);
+    if (status == WEFT_OK)
+        status = make_memory(&array->plain, run->data[i], &run->plain[i]);
+    if (status == WEFT_OK)
+        status = make_memory(&array->inner, wfi_storage_data(run->rooms[i]), &run->inner[i]);
+    if (status == WEFT_OK && !array->written)
+        status = run_reorder(run, i);
+    return status;
+}
+
+static weft_status prepare(conv_run *run)
+{
+    weft_status status = status_of(dnnl_stream_create(&run->stream, cache.engine, dnnl_stream_default_flags));
+    for (int i = 0; i < ARRAYS && status == WEFT_OK; i++)
+        status = prepare_array(run, i);
+    if (status != WEFT_OK)
+        return status;
+    size_t scratch = dnnl_memory_desc_get_size(&run->plan->scratch);
+    status = wfi_storage_create(WFI_MEMORY_HOST, 0, scratch, &run->rooms[ARRAYS]);
+    if (status == WEFT_OK)
+        status = make_memory(&run->plan->scratch, wfi_storage_data(run->rooms[ARRAYS]), &run->scratch);
+    return status;
+}
+
+static weft_status execute(conv_run *run)
+{
+    dnnl_exec_arg_t args[ARRAYS + 1];
+    int count = 0;
+    for (int i = 0; i < ARRAYS; i++) {
+        if (run->plan->arrays[i].used)
+            args[count++] = (dnnl_exec_arg_t){run->plan->arrays[i].role, run->inner[i]};
+    }
+    args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, run->scratch};
+    weft_status status = status_of(dnnl_primitive_execute(run->plan->primitive, run->stream, count, args));
+    for (int i = 0; i < ARRAYS && status == WEFT_OK; i++) {
+        if (run->plan->arrays[i].written && run->plan->arrays[i].reorder != NULL)
+            status = run_reorder(run, i);
+    }
+    return status == WEFT_OK ? status_of(dnnl_stream_wait(run->stream)) : status;
+}
+
+static void finish(conv_run *run)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        dnnl_memory_destroy(run->plain[i]);
+        dnnl_memory_destroy(run->inner[i]);
+    }
+    dnnl_memory_destroy(run->scratch);
+    for (int i = 0; i <= ARRAYS; i++)
+        wfi_storage_unref(run->rooms[i]);
+    dnnl_stream_destroy(run->stream);
+}
+
+weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
+{
+    plan_key key; /* compared as bytes: made of int64 alone, so without holes */
+    memset(&key, 0, sizeof(key));
+    key.sizes = *sizes;
+    key.pass = pass;
+    key.has_bias = data->bias != NULL && pass != WFI_CONV_BACKWARD_DATA;
+    wfi_parallel_tell_libraries();
+    conv_plan *plan;
+    weft_status status = plan_get(&key, &plan);
+    if (status != WEFT_OK)
+        return status;
+    conv_run run = {.plan = plan, .data = {data->x, data->weight, data->y, data->bias}};
+    status = prepare(&run);
+    if (status == WEFT_OK)
+        status = execute(&run);
+    finish(&run);
+    plan_release(plan);
+    return status;
+}

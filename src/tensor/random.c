@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* random.c - see random.h. */
+#include "tensor/random.h"
+
+#include "tensor/cpu/check.h"
+#include "tensor/cpu/parallel.h"
+
+#include <math.h>
+
+#define MULTIPLIER_0 0xD2511F53u /* these four are the paper's */
+#define MULTIPLIER_1 0xCD9E8D57u
+#define WEYL_0 0x9E3779B9u
+#define WEYL_1 0xBB67AE85u
+#define ROUNDS 10
+
+void wfi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t p0 = (uint64_t)MULTIPLIER_0 * c0, p1 = (uint64_t)MULTIPLIER_1 * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += WEYL_0;
+        k1 += WEYL_1;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* 128 bits for each index: the counter is (index, stream), the key is the seed. */
+static void block(wfi_random random, uint64_t index, uint64_t out[2])
+{
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)random.stream,
+                           (uint32_t)(random.stream >> 32)};
+    uint32_t key[2] = {(uint32_t)random.seed, (uint32_t)(random.seed >> 32)}, bits[4];
+    wfi_philox(counter, key, bits);
+    out[0] = bits[0] | (uint64_t)bits[1] << 32;
+    out[1] = bits[2] | (uint64_t)bits[3] << 32;
+}
+
+static double unit(uint64_t bits)
+{
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+uint64_t wfi_random_u64(wfi_random random, uint64_t index)
+{
+    uint64_t bits[2];
+    block(random, index, bits);
+    return bits[0];
+}
+
+double wfi_random_f64(wfi_random random, uint64_t index)
+{
+    return unit(wfi_random_u64(random, index));
+}
+
+double wfi_random_normal_f64(wfi_random random, uint64_t index)
+{
+    uint64_t bits[2];
+    block(random, index, bits);
+    double radius = sqrt(-2 * log(1 - unit(bits[0]))); /* 1 - u lies in (0, 1]: no log of 0 */
+    return radius * cos(2 * M_PI * unit(bits[1]));
+}
+
+/* The high half of a 64 by 64 bit product; the bias of at most end / 2^64 is far below what could be noticed. */
+int64_t wfi_random_below(wfi_random random, uint64_t index, int64_t end)
+{
+    if (end < 1)
+        return 0;
+    unsigned __int128 product = (unsigned __int128)wfi_random_u64(random, index) * (uint64_t)end;
+    return (int64_t)(product >> 64);
+}
+
+typedef struct random_args {
+    void *data;
+    weft_dtype dtype;
+    wfi_random random;
+    double a, b;
+    int64_t end;
+} random_args;
+
+static void uniform_piece(void *arg, int64_t begin, int64_t end)
+{
+    const random_args *args = arg;
+    for (int64_t i = begin; i < end; i++) {
+        uint64_t bits = wfi_random_u64(args->random, (uint64_t)i);
+        if (args->dtype == WEFT_FLOAT32) { /* 24 bits: rounding a double could reach 1 */
+            float u = (float)(bits >> 40) * 0x1p-24f;
+            ((float *)args->data)[i] = (float)args->a + u * (float)(args->b - args->a);
+        } else {
+            ((double *)args->data)[i] = args->a + unit(bits) * (args->b - args->a);
+        }
+    }
+}
+
+static void normal_piece(void *arg, int64_t begin, int64_t end)
+{
+    const random_args *args = arg;
+    for (int64_t i = begin; i < end; i++) {
+        double value = args->a + args->b * wfi_random_normal_f64(args->random, (uint64_t)i);
+        if (args->dtype == WEFT_FLOAT32)
+            ((float *)args->data)[i] = (float)value;
+        else
+            ((double *)args->data)[i] = value;
+    }
+}
+
+static void integer_piece(void *arg, int64_t begin, int64_t end)
+{
+    const random_args *args = arg;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t value = wfi_random_below(args->random, (uint64_t)i, args->end);
+        if (args->dtype == WEFT_INT64)
+            ((int64_t *)args->data)[i] = value;
+        else if (args->dtype == WEFT_INT32)
+            ((int32_t *)args->data)[i] = (int32_t)value;
+        else
+            ((uint8_t *)args->data)[i] = (uint8_t)value;
+    }
+}
+
+static weft_status fill(weft_tensor *tensor, random_args *args, void (*piece)(void *, int64_t, int64_t))
+{
+    weft_status status = wfi_check_plain(tensor);
+    if (status != WEFT_OK)
+        return status;
+    args->data = wfi_tensor_address(tensor);
+    args->dtype = tensor->dtype;
+    wfi_parallel(tensor->numel, WFI_GRAIN / 8, piece, args);
+    return WEFT_OK;
+}
+
+weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double low, double high)
+{
+    random_args args = {.random = random, .a = low, .b = high};
+    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, uniform_piece) : WEFT_ERR_TYPE;
+}
+
+weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mean, double deviation)
+{
+    random_args args = {.random = random, .a = mean, .b = deviation};
+    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, normal_piece) : WEFT_ERR_TYPE;
+}
+
+weft_status wfi_random_integers(weft_tensor *tensor, wfi_random random, int64_t end)
+{
+    random_args args = {.random = random, .end = end};
+    int64_t most = tensor->dtype == WEFT_INT64 ? INT64_MAX : tensor->dtype == WEFT_INT32 ? INT32_MAX : 256;
+    bool fits = tensor->dtype == WEFT_INT64 || tensor->dtype == WEFT_INT32 || tensor->dtype == WEFT_UINT8;
+    if (!fits)
+        return WEFT_ERR_TYPE;
+    return end >= 1 && end <= most ? fill(tensor, &args, integer_piece) : WEFT_ERR_INVALID;
+}
+
+static void mask_piece(void *arg, int64_t begin, int64_t end)
+{
+    const random_args *args = arg;
+    for (int64_t i = begin; i < end; i++) {
+        double value = wfi_random_f64(args->random, (uint64_t)i) < args->a ? args->b : 0;
+        if (args->dtype == WEFT_FLOAT32)
+            ((float *)args->data)[i] = (float)value;
+        else
+            ((double *)args->data)[i] = value;
+    }
+}
+
+weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value)
+{
+    random_args args = {.random = random, .a = p, .b = value};
+    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, mask_piece) : WEFT_ERR_TYPE;
+}
+
+weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
+{
+    if (tensor->dtype != WEFT_INT64)
+        return WEFT_ERR_TYPE;
+    weft_status status = wfi_check_plain(tensor);
+    if (status != WEFT_OK)
+        return status;
+    int64_t *order = wfi_tensor_address(tensor);
+    for (int64_t i = 0; i < tensor->numel; i++)
+        order[i] = i;
+    for (int64_t i = tensor->numel - 1; i > 0; i--) {
+        int64_t other = wfi_random_below(random, (uint64_t)i, i + 1), moved = order[i];
+        order[i] = order[other];
+        order[other] = moved;
+    }
+    return WEFT_OK;
+}

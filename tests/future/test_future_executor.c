@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_future_executor.c - the three forms of the executor, and leader and followers with a made-up network. */
+#include "base/mutex.h"
+#include "future/executor.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+typedef struct job {
+    wfi_task task;
+    wfi_executor *executor;
+    atomic_int *count;
+    wfi_parker *wake; /* unparked when it has run */
+    int number, *order;
+} job;
+
+static void run_job(wfi_task *task)
+{
+    job *self = wfi_container_of(task, job, task);
+    int place = atomic_fetch_add(self->count, 1);
+    if (self->order != NULL)
+        self->order[place] = self->number;
+    if (self->wake != NULL)
+        wfi_unpark(self->wake);
+}
+
+static wfi_executor *open_executor(int workers)
+{
+    wfi_executor_options options = {.workers = workers, .thread_name = "weft-test"};
+    wfi_executor *executor = NULL;
+    assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
+    return executor;
+}
+
+static void destroy_runs_what_is_queued(void **state)
+{
+    enum { COUNT = 5000 };
+    wfi_executor *executor = open_executor(3);
+    job *jobs = calloc(COUNT, sizeof *jobs);
+    atomic_int count = 0;
+    int i;
+    (void)state;
+    for (i = 0; i < COUNT; i++) {
+        jobs[i] = (job){.task.run = run_job, .count = &count};
+        wfi_executor_submit(executor, &jobs[i].task);
+    }
+    wfi_executor_destroy(executor);
+    assert_int_equal(count, COUNT);
+    free(jobs);
+}
+
+static void one_worker_keeps_the_order(void **state)
+{
+    enum { COUNT = 500 };
+    static int order[COUNT];
+    static job jobs[COUNT];
+    wfi_executor *executor = open_executor(1);
+    atomic_int count = 0;
+    int i;
+    (void)state;
+    for (i = 0; i < COUNT; i++) {
+        jobs[i] = (job){.task.run = run_job, .count = &count, .number = i, .order = order};
+        wfi_executor_submit(executor, &jobs[i].task);
+    }
+    wfi_executor_destroy(executor);
+    for (i = 0; i < COUNT; i++)
+        assert_int_equal(order[i], i);
+}
+
+static void unused_and_bad_executors(void **state)
+{
+    wfi_executor_options bad = {.workers = 0};
+    wfi_executor *executor = NULL;
+    (void)state;
+    assert_int_equal(wfi_executor_create(&bad, &executor), WEFT_ERR_INVALID);
+    wfi_executor_destroy(NULL);
+    wfi_executor_destroy(open_executor(4));
+    assert_null(wfi_executor_current());
+}
+
+/* A task that waits for the next one, submitted to the same executor: a chain as deep as `number`. */
+static void run_nested(wfi_task *task)
+{
+    job *self = wfi_container_of(task, job, task);
+    wfi_parker mine;
+    job next = {.task.run = run_nested, .executor = self->executor, .count = self->count, .wake = &mine};
+    wfi_parker_init(&mine);
+    next.number = self->number - 1;
+    assert_ptr_equal(wfi_executor_current(), self->executor);
+    if (self->number > 0) {
+        wfi_executor_submit(self->executor, &next.task);
+        wfi_executor_block_begin();
+        wfi_park(&mine, WFI_NEVER);
+        wfi_executor_block_end();
+    }
+    run_job(task);
+}
+
+static void nested_waits_finish_with_one_worker(void **state)
+{
+    wfi_executor *executor = open_executor(1);
+    atomic_int count = 0;
+    wfi_parker mine;
+    job first = {.task.run = run_nested, .executor = executor, .count = &count, .wake = &mine, .number = 30};
+    (void)state;
+    wfi_parker_init(&mine);
+    wfi_executor_submit(executor, &first.task);
+    wfi_park(&mine, WFI_NEVER);
+    wfi_executor_destroy(executor);
+    assert_int_equal(count, 31);
+}
+
+static void run_resubmitting(wfi_task *task)
+{
+    job *self = wfi_container_of(task, job, task);
+    atomic_fetch_add(self->count, 1);
+    if (self->number-- > 0)
+        wfi_executor_submit(self->executor, task);
+}
+
+static void destroy_while_tasks_still_submit(void **state)
+{
+    wfi_executor *executor = open_executor(2);
+    static job jobs[8];
+    atomic_int count = 0;
+    int i;
+    (void)state;
+    for (i = 0; i < 8; i++) {
+        jobs[i] = (job){.task.run = run_resubmitting, .executor = executor, .count = &count, .number = 200};
+        wfi_executor_submit(executor, &jobs[i].task);
+    }
+    wfi_executor_destroy(executor);
+    assert_int_equal(count, 8 * 201);
+}
+
+static void a_late_task_goes_to_the_process(void **state)
+{
+    wfi_executor *executor = open_executor(1);
+    atomic_int count = 0;
+    wfi_parker mine;
+    job late = {.task.run = run_job, .count = &count, .wake = &mine};
+    (void)state;
+    wfi_parker_init(&mine);
+    wfi_executor_ref(executor);
+    wfi_executor_destroy(executor);
+    assert_true(wfi_executor_has_ended(executor));
+    wfi_executor_submit(executor, &late.task);
+    wfi_park(&mine, WFI_NEVER);
+    assert_int_equal(count, 1);
+    wfi_executor_unref(executor);
+}
+
+/* ---- A made-up network: a list of messages, each a task for the leader ---- */
+
+typedef struct network {
+    wfi_executor *executor;
+    wfi_mutex lock;
+    wfi_list messages;
+    wfi_parker *leader;
+    atomic_bool nudged;
+    atomic_int inside, most_inside, polled;
+} network;
+
+static wfi_task *network_idle(void *arg)
+{
+    network *net = arg;
+    wfi_parker mine;
+    wfi_list *link;
+    int inside = atomic_fetch_add(&net->inside, 1) + 1;
+    if (inside > atomic_load(&net->most_inside))
+        atomic_store(&net->most_inside, inside);
+    wfi_parker_init(&mine);
+    wfi_mutex_lock(&net->lock);
+    net->leader = &mine;
+    while ((link = wfi_list_pop_front(&net->messages)) == NULL && !atomic_exchange(&net->nudged, false)) {
+        wfi_mutex_unlock(&net->lock);
+        wfi_park(&mine, wfi_deadline(&wfi_clock_real, 1)); /* nudge takes no lock, so it may come between: look again */
+        wfi_mutex_lock(&net->lock);
+    }
+    net->leader = NULL;
+    wfi_mutex_unlock(&net->lock);
+    atomic_fetch_sub(&net->inside, 1);
+    return link != NULL ? wfi_container_of(link, wfi_task, link) : NULL;
+}
+
+static void network_nudge(void *arg)
+{
+    network *net = arg;
+    atomic_store(&net->nudged, true);
+}
+
+static void deliver(network *net, job *message)
+{
+    wfi_mutex_lock(&net->lock);
+    wfi_list_push_back(&net->messages, &message->task.link);
+    if (net->leader != NULL)
+        wfi_unpark(net->leader);
+    wfi_mutex_unlock(&net->lock);
+}
+
+static void leaders_and_followers_run_everything(void **state)
+{
+    enum { COUNT = 2000 };
+    network net = {.executor = open_executor(2)};
+    job *jobs = calloc(COUNT + 1, sizeof *jobs);
+    atomic_int count = 0;
+    int i;
+    (void)state;
+    wfi_mutex_init(&net.lock);
+    wfi_list_init(&net.messages);
+    wfi_executor_set_idle(net.executor, network_idle, &net, network_nudge);
+    for (i = 0; i <= COUNT; i++) {
+        jobs[i] = (job){.task.run = run_job, .count = &count};
+        if (i % 2 == 0)
+            wfi_executor_submit(net.executor, &jobs[i].task);
+        else
+            deliver(&net, &jobs[i]);
+    }
+    while (atomic_load(&count) <= COUNT)
+        sched_yield();
+    wfi_executor_destroy(net.executor);
+    assert_int_equal(count, COUNT + 1);
+    assert_int_equal(net.most_inside, 1);
+    wfi_mutex_fini(&net.lock);
+    free(jobs);
+}
+
+static void a_nudged_leader_runs_a_submitted_task(void **state)
+{
+    network net = {.executor = open_executor(1)};
+    atomic_int count = 0;
+    int i;
+    (void)state;
+    wfi_mutex_init(&net.lock);
+    wfi_list_init(&net.messages);
+    wfi_executor_set_idle(net.executor, network_idle, &net, network_nudge);
+    for (i = 0; i < 200; i++) { /* one after the other: each finds the only worker inside the hook */
+        wfi_parker mine;
+        job one = {.task.run = run_job, .count = &count, .wake = &mine};
+        wfi_parker_init(&mine);
+        wfi_executor_submit(net.executor, &one.task);
+        wfi_park(&mine, WFI_NEVER);
+    }
+    wfi_executor_destroy(net.executor);
+    assert_int_equal(count, 200);
+    wfi_mutex_fini(&net.lock);
+}
+
+/* ---- Manual and fibers ---- */
+
+static void the_manual_form_runs_when_told(void **state)
+{
+    wfi_executor_options options = {.workers = 1, .manual = true};
+    wfi_executor *executor = NULL;
+    atomic_int count = 0;
+    int order[3] = {0}, i;
+    job jobs[3];
+    (void)state;
+    assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
+    for (i = 0; i < 3; i++) {
+        jobs[i] = (job){.task.run = run_job, .count = &count, .number = i, .order = order};
+        wfi_executor_submit(executor, &jobs[i].task);
+    }
+    assert_int_equal(count, 0);
+    assert_true(wfi_executor_has_work(executor));
+    assert_int_equal(wfi_executor_run_some(executor), 3);
+    assert_int_equal(order[2], 2);
+    wfi_executor_submit(executor, &jobs[0].task);
+    jobs[0].order = NULL;
+    wfi_executor_destroy(executor);
+    assert_int_equal(count, 4);
+}
+
+static void the_fiber_form_nests_and_is_drained_from_outside(void **state)
+{
+    wfi_fibers *fibers = wfi_fibers_create(&wfi_clock_real, (size_t)64 << 10);
+    wfi_executor_options options = {.workers = 1, .fibers = fibers, .group = 2};
+    wfi_executor *executor = NULL;
+    atomic_int count = 0;
+    job first;
+    (void)state;
+    assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
+    first = (job){.task.run = run_nested, .executor = executor, .count = &count, .number = 30};
+    wfi_executor_submit(executor, &first.task);
+    assert_int_equal(count, 0);
+    assert_int_equal(wfi_fibers_live(fibers, 2), 1);
+    wfi_fibers_run(fibers);
+    assert_int_equal(count, 31);
+    assert_int_equal(wfi_fibers_live(fibers, 2), 0); /* idle workers leave nothing behind */
+    first.task.run = run_job;
+    wfi_executor_submit(executor, &first.task);
+    wfi_executor_destroy(executor);
+    assert_int_equal(count, 32);
+    wfi_fibers_destroy(fibers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(destroy_runs_what_is_queued),
+        cmocka_unit_test(one_worker_keeps_the_order),
+        cmocka_unit_test(unused_and_bad_executors),
+        cmocka_unit_test(nested_waits_finish_with_one_worker),
+        cmocka_unit_test(destroy_while_tasks_still_submit),
+        cmocka_unit_test(a_late_task_goes_to_the_process),
+        cmocka_unit_test(leaders_and_followers_run_everything),
+        cmocka_unit_test(a_nudged_leader_runs_a_submitted_task),
+        cmocka_unit_test(the_manual_form_runs_when_told),
+        cmocka_unit_test(the_fiber_form_nests_and_is_drained_from_outside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

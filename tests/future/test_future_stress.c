@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_future_stress.c - futures between many threads: complete against wait against add callback; nested waits. */
+#include "future/future.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define FUTURES 500
+#define THREADS 4
+
+typedef struct shared {
+    weft_future *futures[FUTURES];
+    atomic_int completed, refused, called, dropped, waited;
+    pthread_barrier_t start;
+} shared;
+
+static void note_call(weft_future *future, void *arg)
+{
+    shared *all = arg;
+    if (weft_future_done(future))
+        atomic_fetch_add(&all->called, 1);
+}
+
+static void note_drop(void *arg)
+{
+    shared *all = arg;
+    atomic_fetch_add(&all->dropped, 1);
+}
+
+static void *race(void *arg)
+{
+    shared *all = arg;
+    int i;
+    pthread_barrier_wait(&all->start);
+    for (i = 0; i < FUTURES; i++) {
+        weft_future *future = all->futures[i];
+        weft_status status = weft_future_add_done_callback(future, note_call, all, note_drop);
+        if (status == WEFT_OK && (status = weft_future_complete(future, all, NULL)) == WEFT_OK)
+            atomic_fetch_add(&all->completed, 1);
+        else if (status == WEFT_ERR_COMPLETED)
+            atomic_fetch_add(&all->refused, 1);
+    }
+    return NULL;
+}
+
+static void *wait_each(void *arg)
+{
+    shared *all = arg;
+    int i;
+    pthread_barrier_wait(&all->start);
+    for (i = 0; i < FUTURES; i++) {
+        while (weft_future_wait(all->futures[i], i % 3 == 0 ? 0 : WEFT_FOREVER) == WEFT_ERR_TIMEOUT)
+            continue;
+        atomic_fetch_add(&all->waited, 1);
+        weft_future_unref(all->futures[i]); /* this thread's reference: perhaps the last one */
+    }
+    return NULL;
+}
+
+static void every_future_completes_once_and_tells_all(void **state)
+{
+    wfi_executor_options options = {.workers = 2};
+    wfi_executor *executor = NULL;
+    static shared all;
+    pthread_t racers[THREADS], waiters[THREADS];
+    int i;
+    (void)state;
+    assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
+    pthread_barrier_init(&all.start, NULL, 2 * THREADS);
+    for (i = 0; i < FUTURES; i++) {
+        int k;
+        all.futures[i] = wfi_future_create(executor, NULL);
+        for (k = 0; k < THREADS; k++)
+            weft_future_ref(all.futures[i]);
+    }
+    for (i = 0; i < THREADS; i++) {
+        pthread_create(&racers[i], NULL, race, &all);
+        pthread_create(&waiters[i], NULL, wait_each, &all);
+    }
+    for (i = 0; i < THREADS; i++) {
+        pthread_join(racers[i], NULL);
+        pthread_join(waiters[i], NULL);
+    }
+    assert_int_equal(weft_future_wait_all(all.futures, FUTURES, WEFT_FOREVER), WEFT_OK);
+    for (i = 0; i < FUTURES; i++)
+        weft_future_unref(all.futures[i]);
+    wfi_executor_destroy(executor);
+    assert_int_equal(all.completed, FUTURES);
+    assert_int_equal(all.refused, FUTURES * (THREADS - 1));
+    assert_int_equal(all.waited, FUTURES * THREADS);
+    assert_int_equal(all.called, FUTURES * THREADS);
+    assert_int_equal(all.dropped, FUTURES * THREADS);
+    pthread_barrier_destroy(&all.start);
+}
+
+static void *complete_all(void *arg)
+{
+    weft_future **futures = arg;
+    int i;
+    for (i = 0; i < FUTURES; i++) {
+        if (weft_future_complete(futures[i], NULL, NULL) != WEFT_OK)
+            abort();
+    }
+    return NULL;
+}
+
+static void wait_all_and_collect_all_race_with_completion(void **state)
+{
+    int round, i;
+    (void)state;
+    for (round = 0; round < 20; round++) {
+        weft_future *futures[FUTURES], *all;
+        pthread_t thread;
+        for (i = 0; i < FUTURES; i++)
+            futures[i] = wfi_future_create(NULL, NULL);
+        pthread_create(&thread, NULL, complete_all, futures);
+        all = weft_future_collect_all(futures, FUTURES);
+        assert_int_equal(weft_future_wait_all(futures, FUTURES, WEFT_FOREVER), WEFT_OK);
+        assert_int_equal(weft_future_wait(all, WEFT_FOREVER), WEFT_OK);
+        weft_future_unref(all);
+        pthread_join(thread, NULL);
+        for (i = 0; i < FUTURES; i++)
+            weft_future_unref(futures[i]);
+    }
+}
+
+/* Each continuation makes a future that another task of the same executor completes, and waits for it. */
+static weft_status wait_deeper(weft_future *parent, weft_future *child, void *arg)
+{
+    wfi_executor *executor = wfi_executor_current();
+    uintptr_t depth = (uintptr_t)arg;
+    weft_future *start, *next;
+    weft_status status;
+    (void)parent;
+    if (depth == 0)
+        return weft_future_complete(child, (void *)1, NULL);
+    start = wfi_future_create(executor, NULL);
+    next = weft_future_then(start, wait_deeper, (void *)(depth - 1), NULL);
+    status = weft_future_complete(start, NULL, NULL);
+    if (status == WEFT_OK)
+        status = weft_future_wait(next, WEFT_FOREVER);
+    weft_future_unref(start);
+    weft_future_unref(next);
+    return status == WEFT_OK ? weft_future_complete(child, (void *)1, NULL) : status;
+}
+
+static void continuations_may_wait_for_each_other_on_one_worker(void **state)
+{
+    wfi_executor_options options = {.workers = 1};
+    wfi_executor *executor = NULL;
+    weft_future *first, *last;
+    (void)state;
+    assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
+    first = wfi_future_create(executor, NULL);
+    last = weft_future_then(first, wait_deeper, (void *)40, NULL);
+    assert_int_equal(weft_future_complete(first, NULL, NULL), WEFT_OK);
+    assert_int_equal(weft_future_wait(last, WEFT_FOREVER), WEFT_OK);
+    weft_future_unref(first);
+    weft_future_unref(last);
+    wfi_executor_destroy(executor);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_future_completes_once_and_tells_all),
+        cmocka_unit_test(wait_all_and_collect_all_race_with_completion),
+        cmocka_unit_test(continuations_may_wait_for_each_other_on_one_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net_host.h - for the tests of net: worlds of a few nets, simulated or over tcp in one process, and messages that count
+ * what became of them.
+ */
+#ifndef TEST_NET_HOST_H
+#define TEST_NET_HOST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fabric.h"
+#include "net/net_internal.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HOSTS_MAX 8
+#define DIRECTOR 1000 /* the rank of a program that only makes trouble */
+
+typedef struct net_host net_host;
+typedef struct net_world net_world;
+
+struct net_host {
+    net_world *world;
+    int rank;
+    wfi_net *net;
+    wfi_executor *executor;
+    /* All below under the net's lock, but the counts may be looked at without. */
+    void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
+    atomic_int arrived, done_ok, done_failed, gone, self_gone;
+    _Atomic(weft_status) why;
+    uint64_t next[HOSTS_MAX]; /* the number that the next message of each peer must bear */
+    void *user;
+};
+
+struct net_world {
+    int size;
+    const char *fabric; /* "sim" or "tcp" */
+    weft_sim *sim;
+    int port, store_fd;
+    int64_t death_timeout_ms;
+    bool no_threads;
+    void (*body)(net_host *host);
+    net_host hosts[HOSTS_MAX];
+    atomic_int ready, finished;
+    void *user;
+};
+
+/* Runs body(host) on every host of a simulated world, after all have opened; `director` (may be NULL) beside them. */
+void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host *host),
+               void (*director)(weft_sim *sim, int rank, void *world));
+/* The same over tcp, each host on a thread. */
+void world_tcp(net_world *world, int size, void (*body)(net_host *host));
+
+void host_pause(net_host *host, uint64_t ns);
+/* Waits until *count >= wanted; fails after 20 s (of the world's time). */
+void host_until(net_host *host, atomic_int *count, int wanted);
+void host_meet(net_host *host, atomic_int *count); /* until all hosts of the world are here */
+wfi_peer *host_peer(net_host *host, int rank);     /* [locked] */
+
+/* A message on the heap that frees itself when done: `number`, then `size` bytes that follow from it. */
+weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool urgent); /* [locked] */
+weft_status host_send_free(net_host *host, int to, uint64_t number, size_t size);         /* takes the lock */
+/* on_message: numbers in order and content right, else fails. */
+void host_check_order(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
+
+#endif

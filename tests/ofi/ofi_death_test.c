@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ofi_death_test.c - the process at the other end is killed: everything outstanding is reported, and the lane announced. */
+#include "ofi/ofi_node.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOTICE_MS 100
+#define BYTES ((size_t)64 << 20)
+
+typedef struct notice { /* what the child tells through a pipe */
+    uint8_t address[WFI_ADDRESS_MAX];
+    size_t address_size;
+    uint64_t base, key;
+} notice;
+
+/* The child: serves until it is killed; stops serving once it was asked for a lane and ten rounds more. */
+static void serve(int to_parent)
+{
+    static ofi_node node;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ofi_node_open(&node);
+    void *memory = calloc(1, BYTES);
+    wfi_region *region;
+    notice n = {0};
+    if (!memory || wfi_fabric_tcp.region_open(node.fabric, memory, BYTES, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region))
+        _exit(1);
+    memcpy(n.address, node.address, node.address_size);
+    n.address_size = node.address_size;
+    n.base = region->base;
+    n.key = region->key;
+    if (write(to_parent, &n, sizeof n) != sizeof n)
+        _exit(1);
+    while (node.accepted_count == 0 || !node.accepted[0].connected)
+        ofi_step(&node, NULL);
+    for (;;)
+        pause();
+}
+
+static void a_killed_peer_is_noticed_at_once(void **state)
+{
+    (void)state;
+    int fds[2];
+    notice n;
+    static ofi_node survivor;
+    ofi_link link = {0};
+    enum { RECEIVE, SMALL, LARGE, READ, WRITE, JOBS };
+    static ofi_job jobs[JOBS];
+    assert_int_equal(pipe(fds), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        serve(fds[1]);
+    assert_int_equal(read(fds[0], &n, sizeof n), sizeof n);
+    ofi_node_open(&survivor);
+    const wfi_fabric_ops *tcp = survivor.fabric->ops;
+    assert_int_equal(tcp->connect(survivor.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane), WEFT_OK);
+    ofi_until(&survivor, NULL, link.connected);
+    for (int i = 0; i < JOBS; i++)
+        ofi_job_init(&jobs[i]);
+    uint8_t *local = calloc(2, BYTES);
+    assert_int_equal(tcp->post_recv(link.lane, &jobs[RECEIVE].op, local, 64, NULL), WEFT_OK);
+    assert_int_equal(tcp->send(link.lane, &jobs[SMALL].op, &(wfi_part){.data = "x", .size = 1}, 1), WEFT_OK);
+    assert_int_equal(tcp->read(link.lane, &jobs[READ].op, local, BYTES, NULL, n.base, n.key), WEFT_OK);
+    assert_int_equal(tcp->write(link.lane, &jobs[WRITE].op, local + BYTES, BYTES, NULL, n.base, n.key), WEFT_OK);
+    assert_int_equal(tcp->send(link.lane, &jobs[LARGE].op, &(wfi_part){.data = local + BYTES, .size = BYTES}, 1),
+                     WEFT_OK);
+    for (int i = 0; i < 20; i++)
+        ofi_step(&survivor, NULL);
+    assert_int_equal(jobs[READ].reports + jobs[WRITE].reports + jobs[RECEIVE].reports + link.closed, 0);
+
+    kill(child, SIGKILL);
+    uint64_t start = ofi_now_ms();
+    ofi_until(&survivor, NULL,
+              link.closed && jobs[RECEIVE].reports && jobs[LARGE].reports && jobs[READ].reports && jobs[WRITE].reports);
+    assert_in_range(ofi_now_ms() - start, 0, NOTICE_MS);
+    assert_int_equal(link.why, WEFT_ERR_FABRIC);
+    assert_int_equal(jobs[SMALL].reports, 1);
+    assert_int_equal(jobs[READ].status, WEFT_ERR_UNREACHABLE);
+    ofi_hang_up(&link);
+    for (int i = 0; i < 50; i++)
+        ofi_step(&survivor, NULL);
+    assert_int_equal(link.closed, 1);
+    for (int i = 0; i < JOBS; i++)
+        assert_int_equal(jobs[i].reports, 1);
+    ofi_node_close(&survivor);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    free(local);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* Nothing at all shows that a peer is stopped: the owner's deadline closes the lane, and must get everything back. */
+static void a_stopped_peer_can_be_left(void **state)
+{
+    (void)state;
+    int fds[2];
+    notice n;
+    static ofi_node survivor;
+    ofi_link link = {0};
+    static ofi_job read_job, write_job;
+    assert_int_equal(pipe(fds), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        serve(fds[1]);
+    assert_int_equal(read(fds[0], &n, sizeof n), sizeof n);
+    ofi_node_open(&survivor);
+    const wfi_fabric_ops *tcp = survivor.fabric->ops;
+    assert_int_equal(tcp->connect(survivor.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane), WEFT_OK);
+    ofi_until(&survivor, NULL, link.connected);
+    kill(child, SIGSTOP);
+    uint8_t *local = calloc(2, BYTES);
+    ofi_job_init(&read_job);
+    ofi_job_init(&write_job);
+    assert_int_equal(tcp->read(link.lane, &read_job.op, local, BYTES, NULL, n.base, n.key), WEFT_OK);
+    assert_int_equal(tcp->write(link.lane, &write_job.op, local + BYTES, BYTES, NULL, n.base, n.key), WEFT_OK);
+    for (int i = 0; i < 50; i++)
+        ofi_step(&survivor, NULL);
+    uint64_t start = ofi_now_ms();
+    ofi_hang_up(&link);
+    ofi_until(&survivor, NULL, read_job.reports && write_job.reports);
+    assert_in_range(ofi_now_ms() - start, 0, NOTICE_MS);
+    assert_int_equal(read_job.status, WEFT_ERR_CANCELLED);
+    assert_int_equal(write_job.status, WEFT_ERR_CANCELLED);
+    ofi_node_close(&survivor);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    free(local);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_peer_is_noticed_at_once),
+        cmocka_unit_test(a_stopped_peer_can_be_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_spawn_job.c - children of a job; this program is its own child, told by argv[1] what to do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/spawn.h"
+
+#include "base/clock.h"
+#include "net/rendezvous_os.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- As a child ------------------------------------------------------------------------------------------------ */
+
+static int env_number(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : -1;
+}
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count - 3; /* ".", "..", and the folder's own */
+}
+
+/* 0 if the environment is what the job says it is; argv[2]: the world size. */
+static int check_environment(char **argv)
+{
+    const char *address = getenv("MASTER_ADDR");
+    int fd, rank = env_number("RANK"), world_size = env_number("WORLD_SIZE"), port = env_number("MASTER_PORT");
+    if (rank < 1 || rank >= world_size || world_size != atoi(argv[2]))
+        return 2;
+    if (!address || strcmp(address, "127.0.0.1") != 0)
+        return 3;
+    return wfi_connect_to(address, port, wfi_deadline(&wfi_clock_real, 5000), &fd) == 0 ? 0 : 4;
+}
+
+static int check_signals(void)
+{
+    sigset_t mask;
+    sigprocmask(SIG_SETMASK, NULL, &mask);
+    for (int number = 1; number < 32; number++)
+        if (sigismember(&mask, number) == 1)
+            return 5;
+    return 0;
+}
+
+static int spawn_and_hang(void); /* a parent of grandchildren */
+
+static int be_child(char **argv)
+{
+    const char *role = argv[1];
+    if (strcmp(role, "environment") == 0)
+        return check_environment(argv);
+    if (strcmp(role, "signals") == 0)
+        return check_signals();
+    if (strcmp(role, "descriptors") == 0)
+        return count_descriptors() == atoi(argv[2]) ? 0 : 6;
+    if (strcmp(role, "rank") == 0)
+        return env_number("RANK");
+    if (strcmp(role, "abort") == 0)
+        return raise(SIGKILL);
+    if (strcmp(role, "parent") == 0)
+        return spawn_and_hang();
+    if (strcmp(role, "deaf") == 0)
+        signal(SIGTERM, SIG_IGN);
+    for (;;)
+        pause();
+}
+
+/* ---- As rank 0 ------------------------------------------------------------------------------------------------- */
+
+static weft_job *spawn(int count, const char *role, const char *argument)
+{
+    const char *argv[] = {"child", role, argument, NULL};
+    weft_error *error = NULL;
+    weft_job *job = NULL;
+    weft_spawn_options options = {.count = count, .argv = argv, .error = &error};
+    weft_status status = weft_spawn(&options, &job);
+    if (status)
+        print_message("%s\n", weft_error_message(error));
+    weft_error_unref(error);
+    assert_int_equal(status, WEFT_OK);
+    return job;
+}
+
+static void expect(weft_job *job, int64_t timeout_ms, weft_status status, int exit_code)
+{
+    int worst = -1;
+    assert_int_equal(weft_job_wait(job, timeout_ms, &worst), status);
+    assert_int_equal(worst, exit_code);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD); /* neither children nor zombies */
+}
+
+static void children_get_the_environment(void **state)
+{
+    (void)state;
+    setenv("RANK", "77", 1); /* ours must not be seen */
+    weft_job *job = spawn(3, "environment", "4");
+    unsetenv("RANK");
+    assert_int_equal(wfi_job_world_size(job), 4);
+    expect(job, 20000, WEFT_OK, 0);
+}
+
+static void the_job_knows_its_pids(void **state)
+{
+    (void)state;
+    weft_job *job = spawn(2, "hang", NULL);
+    assert_int_equal(weft_job_pid(job, 0), 0);
+    assert_int_equal(weft_job_pid(job, 3), 0);
+    assert_int_equal(kill(weft_job_pid(job, 1), 0), 0);
+    assert_int_not_equal(weft_job_pid(job, 1), weft_job_pid(job, 2));
+    kill(weft_job_pid(job, 1), SIGKILL);
+    kill(weft_job_pid(job, 2), SIGKILL);
+    expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
+}
+
+static void the_worst_exit_code_is_told(void **state)
+{
+    (void)state;
+    expect(spawn(3, "rank", NULL), 20000, WEFT_ERR_REMOTE, 3);
+}
+
+static void a_killed_child_counts_as_128_and_the_signal(void **state)
+{
+    (void)state;
+    expect(spawn(1, "abort", NULL), 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
+}
+
+static void a_straggler_is_ended(void **state)
+{
+    (void)state;
+    expect(spawn(2, "hang", NULL), 200, WEFT_ERR_TIMEOUT, 128 + SIGTERM);
+}
+
+static void a_deaf_straggler_is_killed(void **state)
+{
+    (void)state;
+    weft_job *job = spawn(1, "deaf", NULL);
+    usleep(200 * 1000); /* let it become deaf */
+    expect(job, 50, WEFT_ERR_TIMEOUT, 128 + SIGKILL);
+}
+
+static void a_stopped_straggler_is_killed(void **state)
+{
+    (void)state;
+    weft_job *job = spawn(1, "hang", NULL);
+    kill(weft_job_pid(job, 1), SIGSTOP);
+    expect(job, 50, WEFT_ERR_TIMEOUT, 128 + SIGKILL);
+}
+
+static void the_signal_mask_is_reset(void **state)
+{
+    (void)state;
+    sigset_t mask, before;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &mask, &before);
+    weft_job *job = spawn(1, "signals", NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    expect(job, 20000, WEFT_OK, 0);
+}
+
+static void no_descriptor_of_ours_reaches_a_child(void **state)
+{
+    (void)state;
+    char inherited[16];
+    snprintf(inherited, sizeof inherited, "%d", count_descriptors());
+    expect(spawn(2, "descriptors", inherited), 20000, WEFT_OK, 0);
+}
+
+static void waiting_closes_all_descriptors(void **state)
+{
+    (void)state;
+    int before = count_descriptors();
+    expect(spawn(2, "environment", "3"), 20000, WEFT_OK, 0);
+    assert_int_equal(count_descriptors(), before);
+}
+
+static void the_stores_socket_is_taken_once(void **state)
+{
+    (void)state;
+    weft_job *job = spawn(0, "hang", NULL);
+    wfi_endpoint where;
+    int fd = wfi_job_take_fd(job);
+    assert_int_equal(wfi_listens_at(fd, &where), WEFT_OK);
+    assert_int_equal(wfi_job_take_fd(job), -1);
+    assert_true(wfi_job_port(job) > 0);
+    expect(job, 0, WEFT_OK, 0);
+    assert_int_equal(close(fd), 0);
+}
+
+static void a_program_that_does_not_exist_is_an_error(void **state)
+{
+    (void)state;
+    weft_job *job = NULL;
+    weft_error *error = NULL;
+    const char *argv[] = {"x", NULL};
+    weft_spawn_options options = {.count = 2, .program = "/does/not/exist", .argv = argv, .error = &error};
+    assert_int_equal(weft_spawn(&options, &job), WEFT_ERR_SYSTEM);
+    assert_non_null(strstr(weft_error_message(error), "No such file"));
+    assert_null(job);
+    weft_error_unref(error);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    (void)state;
+    weft_job *job;
+    const char *argv[] = {NULL};
+    assert_int_equal(weft_spawn(NULL, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = -1}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1 << 20}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1, .argv = argv}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_wait(NULL, 0, NULL), WEFT_OK);
+}
+
+static void reap_everything(int number)
+{
+    (void)number;
+    int before = errno;
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+    errno = before;
+}
+
+static void an_application_that_reaps_first_is_survived(void **state)
+{
+    (void)state;
+    struct sigaction reaper = {.sa_handler = reap_everything}, before;
+    sigaction(SIGCHLD, &reaper, &before);
+    weft_job *job = spawn(2, "rank", NULL);
+    usleep(100 * 1000);
+    int worst = -1;
+    weft_status status = weft_job_wait(job, 20000, &worst);
+    sigaction(SIGCHLD, &before, NULL);
+    assert_true(status == WEFT_ERR_UNKNOWN || status == WEFT_ERR_REMOTE);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+/* A child that spawns two of its own, writes their pids to descriptor 9 and hangs. */
+static int spawn_and_hang(void)
+{
+    const char *argv[] = {"child", "hang", NULL};
+    weft_job *job;
+    weft_spawn_options options = {.count = 2, .argv = argv};
+    if (weft_spawn(&options, &job))
+        return 7;
+    int pids[2] = {weft_job_pid(job, 1), weft_job_pid(job, 2)};
+    if (write(9, pids, sizeof pids) != (ssize_t)sizeof pids)
+        return 8;
+    for (;;)
+        pause();
+}
+
+/* Gone, or a zombie that some init has yet to reap. */
+static bool is_dead(int pid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return true;
+    (void)!fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    const char *after = strrchr(text, ')');
+    return !after || after[2] == 'Z' || after[2] == 'X';
+}
+
+static void children_die_with_their_parent(void **state)
+{
+    (void)state;
+    int ends[2], pids[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(dup2(ends[1], 9), 9);
+    close(ends[1]);
+    weft_job *job = spawn(1, "parent", NULL);
+    close(9);
+    assert_int_equal(read(ends[0], pids, sizeof pids), sizeof pids);
+    close(ends[0]);
+    assert_false(is_dead(pids[0]) || is_dead(pids[1]));
+    kill(weft_job_pid(job, 1), SIGKILL);
+    expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
+    for (int i = 0; i < 200 && !(is_dead(pids[0]) && is_dead(pids[1])); i++)
+        usleep(10 * 1000);
+    assert_true(is_dead(pids[0]) && is_dead(pids[1]));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(children_get_the_environment),
+        cmocka_unit_test(the_job_knows_its_pids),
+        cmocka_unit_test(the_worst_exit_code_is_told),
+        cmocka_unit_test(a_killed_child_counts_as_128_and_the_signal),
+        cmocka_unit_test(a_straggler_is_ended),
+        cmocka_unit_test(a_deaf_straggler_is_killed),
+        cmocka_unit_test(a_stopped_straggler_is_killed),
+        cmocka_unit_test(the_signal_mask_is_reset),
+        cmocka_unit_test(no_descriptor_of_ours_reaches_a_child),
+        cmocka_unit_test(waiting_closes_all_descriptors),
+        cmocka_unit_test(the_stores_socket_is_taken_once),
+        cmocka_unit_test(a_program_that_does_not_exist_is_an_error),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(an_application_that_reaps_first_is_survived),
+        cmocka_unit_test(children_die_with_their_parent),
+    };
+    if (argc > 1)
+        return be_child(argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
