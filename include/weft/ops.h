@@ -89,8 +89,8 @@ WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contigu
 WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient passes */
 
 /* ---- Reducing ---- */
-WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* of all elements; a scalar */
-WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x); /* NaN if there are none */
+WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);                         /* of all elements; a scalar */
+WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x);                        /* NaN if there are none */
 WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep); /* keep: `dim` stays, as 1 */
 WEFT_API weft_tensor *weft_mean_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep);
 /* Index of the first largest element along `dim`; int64, without `dim`. Any dtype; no gradient. */

@@ -17,9 +17,10 @@
 WEFT_BEGIN_C
 
 typedef struct weft_tape_options {
-    bool record;       /* keep what the backward pass needs; off: operators only compute */
-    uint64_t seed;     /* of random operators (dropout); a child takes its parent's and streams of its own */
-    weft_tape *parent; /* what the child recorded moves there when the child closes; not used meanwhile by other threads */
+    bool record;   /* keep what the backward pass needs; off: operators only compute */
+    uint64_t seed; /* of random operators (dropout); a child takes its parent's and streams of its own */
+    weft_tape
+        *parent; /* what the child recorded moves there when the child closes; not used meanwhile by other threads */
 } weft_tape_options;
 
 /* A new tape; `options` NULL: does not record, seed 0. NULL only if memory is out; operators on a NULL tape return NULL. */

@@ -129,10 +129,11 @@ static bool is_usable(engine *e, const wfi_node *node)
 {
     const char *name = node->type->name;
     if (node->spent) {
-        wfi_tape_fail(e->tape, WEFT_ERR_STATE, "backward",
-                      "backward: the records of %s are gone: to go back through them a second time, the first pass must "
-                      "retain them",
-                      name);
+        wfi_tape_fail(
+            e->tape, WEFT_ERR_STATE, "backward",
+            "backward: the records of %s are gone: to go back through them a second time, the first pass must "
+            "retain them",
+            name);
         return false;
     }
     int slot = wfi_node_changed(node);

@@ -67,7 +67,7 @@ struct wfi_node {
 wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id); /* NULL: no memory */
 wfi_node *wfi_node_ref(wfi_node *node);
 void wfi_node_unref(wfi_node *node);
-void wfi_node_unref_opaque(void *node);                           /* for weft_tensor.grad_node_drop */
+void wfi_node_unref_opaque(void *node);                            /* for weft_tensor.grad_node_drop */
 void wfi_node_save(wfi_node *node, int slot, weft_tensor *tensor); /* references it; NULL saves nothing */
 /* The slot of a saved tensor that was changed in place since; -1 if there is none. */
 int wfi_node_changed(const wfi_node *node);

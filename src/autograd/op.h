@@ -28,7 +28,8 @@ enum {
 typedef struct wfi_op {
     weft_tape *tape;
     const wfi_node_type *type;
-    weft_tensor *in[WFI_NODE_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there */
+    weft_tensor
+        *in[WFI_NODE_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there */
     int in_count;
     weft_tensor *given[WFI_NODE_INPUTS]; /* as the caller gave them; for the graph and for messages */
     wfi_node *node;                      /* if this operator is recorded */

@@ -101,7 +101,7 @@ weft_tensor *weft_log(weft_tape *tape, weft_tensor *x)
         return NULL;
     weft_tensor *y = wfi_op_output(&op, x->shape);
     if (y != NULL)
-        wfi_op_check(&op, wfi_log(op.in[0], y));
+        wfi_op_check(&op, wfi_ln(op.in[0], y));
     wfi_op_save(&op, 0, op.in[0]);
     return wfi_op_end(&op);
 }

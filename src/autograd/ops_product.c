@@ -77,8 +77,8 @@ static void check_linear(wfi_op *op, const weft_shape *x, const weft_shape *weig
     if (x->ndim < 1 || weight->ndim != 2)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants x [..., I] and weight [O, I]");
     else if (x->dims[x->ndim - 1] != weight->dims[1])
-        wfi_op_fail(op, WEFT_ERR_SHAPE, "x has %lld features, the weight wants %lld",
-                    (long long)x->dims[x->ndim - 1], (long long)weight->dims[1]);
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "x has %lld features, the weight wants %lld", (long long)x->dims[x->ndim - 1],
+                    (long long)weight->dims[1]);
     else if (bias != NULL && (bias->shape.ndim != 1 || bias->shape.dims[0] != weight->dims[0]))
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants a bias of %lld elements", (long long)weight->dims[0]);
     else if (x->dims[x->ndim - 1] == 0)

@@ -24,9 +24,9 @@ static weft_status narrow_backward(const wfi_node *node, weft_tensor *dy, weft_t
     dx[0] = weft_tensor_zeros(state->shapes[0], dy->dtype);
     if (dx[0] == NULL)
         return WEFT_ERR_MEMORY;
-    weft_tensor *place = state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)
-                                        : weft_tensor_narrow(dx[0], state->dims[0], state->start,
-                                                             node->shape.dims[state->dims[0]]);
+    weft_tensor *place =
+        state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)
+                       : weft_tensor_narrow(dx[0], state->dims[0], state->start, node->shape.dims[state->dims[0]]);
     if (place == NULL)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_copy(dy, place);

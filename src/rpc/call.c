@@ -165,17 +165,18 @@ static weft_status expose_landing(wfi_outcall *call)
     for (size_t i = 0; i < call->land_count; i++) {
         weft_tensor *place = call->land[i];
         size_t nbytes = weft_tensor_nbytes(place);
-        wfi_exposure *exposure = &call->land_exposures[i];
+        call->landing[i] =
+            (wfi_landing){.dtype = weft_tensor_dtype(place), .shape = weft_tensor_shape(place), .size = nbytes};
+        if (nbytes <= WFI_TINY_TENSOR)
+            continue; /* such a result rides in the reply */
+        wfi_exposure *exposure = &call->land_exposures[call->land_exposed];
         weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage, weft_tensor_data(place), nbytes,
                                         WFI_REMOTE_WRITE, exposure);
         if (st)
             return st;
         call->land_exposed++;
-        call->landing[i] = (wfi_landing){.dtype = weft_tensor_dtype(place),
-                                         .shape = weft_tensor_shape(place),
-                                         .address = exposure->address,
-                                         .key = exposure->key,
-                                         .size = nbytes};
+        call->landing[i].address = exposure->address;
+        call->landing[i].key = exposure->key;
     }
     wfi_pack_landing(&call->arguments, call->landing, call->land_count);
     return WEFT_OK;

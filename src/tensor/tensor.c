@@ -114,7 +114,8 @@ static weft_tensor *made(weft_status status, weft_tensor *tensor, const char *wh
 weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype)
 {
     weft_tensor *tensor = NULL;
-    return made(wfi_tensor_create(shape, dtype, WFI_MEMORY_HOST, 0, &tensor), tensor, "no new tensor");
+    weft_status status = wfi_tensor_create(shape, dtype, WFI_MEMORY_HOST, 0, &tensor);
+    return made(status, tensor, "no new tensor");
 }
 
 weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype)

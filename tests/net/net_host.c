@@ -24,8 +24,8 @@ static void must(bool good, const char *what, int rank)
 static void on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     net_host *host = arg;
-    if (host->on_message)
-        host->on_message(host, from, type, bytes, size);
+    if (host->world->on_message)
+        host->world->on_message(host, from, type, bytes, size);
     atomic_fetch_add(&host->arrived, 1);
 }
 

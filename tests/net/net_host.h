@@ -32,7 +32,6 @@ struct net_host {
     wfi_net *net;
     wfi_executor *executor;
     /* All below under the net's lock, but the counts may be looked at without. */
-    void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     atomic_int arrived, done_ok, done_failed, gone, self_gone;
     _Atomic(weft_status) why;
     uint64_t next[HOSTS_MAX]; /* the number that the next message of each peer must bear */
@@ -47,6 +46,7 @@ struct net_world {
     int64_t death_timeout_ms;
     bool no_threads;
     void (*body)(net_host *host);
+    void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     net_host hosts[HOSTS_MAX];
     atomic_int ready, finished;
     void *user;

@@ -18,7 +18,6 @@ static void send_many(net_host *host, int to, int count)
 static void body_exchange(net_host *host)
 {
     int other = 1 - host->rank;
-    host->on_message = host_check_order;
     send_many(host, other, MANY);
     host_until(host, &host->done_ok, MANY);
     host_until(host, &host->arrived, MANY);
@@ -47,7 +46,7 @@ static void trouble(weft_sim *sim, int rank, void *arg)
 
 static void messages_arrive_once_and_in_order(void **state)
 {
-    net_world world = {0};
+    net_world world = {.on_message = host_check_order};
     (void)state;
     world_sim(&world, 1, 2, body_exchange, NULL);
 }
@@ -56,7 +55,7 @@ static void messages_survive_resets_and_cuts(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
-        net_world world = {0};
+        net_world world = {.on_message = host_check_order};
         world_sim(&world, seed, 2, body_exchange, trouble);
     }
 }

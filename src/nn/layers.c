@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layers.c - the modules with parameters: Conv2d, Linear, BatchNorm2d. */
+#include "nn/module.h"
+
+#include "tensor/random.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* U(-1 / sqrt(fan_in), ...): what kaiming_uniform with a = sqrt(5) comes to, and the rule for biases. */
+static weft_tensor *uniform(weft_shape shape, int64_t fan_in, uint64_t seed, uint64_t stream)
+{
+    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_FLOAT32);
+    double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
+    if (tensor != NULL && wfi_random_uniform(tensor, (wfi_random){seed, stream}, -bound, bound) == WEFT_OK)
+        return tensor;
+    weft_tensor_unref(tensor);
+    return NULL;
+}
+
+/* ---- Conv2d: state is a weft_conv2d_options ---- */
+
+static weft_tensor *conv2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    const wfi_named *own = &self->parameters;
+    return weft_conv2d(tape, x, own->tensors[0], own->count > 1 ? own->tensors[1] : NULL, self->state);
+}
+
+static const weft_module_type conv2d_type = {.name = "Conv2d", .forward = conv2d_forward, .drop = free};
+
+static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
+{
+    return layer->in_channels > 0 && layer->out_channels > 0 && layer->kernel[0] > 0 && layer->kernel[1] > 0 &&
+           groups > 0 && layer->in_channels % groups == 0 && layer->out_channels % groups == 0;
+}
+
+weft_module *weft_conv2d_create(const weft_conv2d_layer *layer)
+{
+    int64_t groups = layer == NULL ? 0 : layer->how.groups == 0 ? 1 : layer->how.groups;
+    if (layer == NULL || !is_conv2d(layer, groups))
+        return wfi_module_refuse("Conv2d", "channels, kernel and groups must be positive and fit");
+    weft_shape shape = WEFT_SHAPE(layer->out_channels, layer->in_channels / groups, layer->kernel[0], layer->kernel[1]);
+    int64_t numel;
+    if (!wfi_shape_numel(&shape, &numel))
+        return wfi_module_refuse("Conv2d", "too large");
+    weft_conv2d_options *how = malloc(sizeof(*how));
+    if (how == NULL)
+        return wfi_module_refuse("Conv2d", "no memory");
+    *how = layer->how;
+    weft_module *module = weft_module_create(&conv2d_type, how);
+    if (module == NULL)
+        return NULL;
+    int64_t fan_in = numel / layer->out_channels;
+    weft_module_add_parameter(module, "weight", uniform(shape, fan_in, layer->seed, 0));
+    if (!layer->no_bias)
+        weft_module_add_parameter(module, "bias", uniform(WEFT_SHAPE(layer->out_channels), fan_in, layer->seed, 1));
+    return wfi_module_finish(module);
+}
+
+/* ---- Linear ---- */
+
+static weft_tensor *linear_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    const wfi_named *own = &self->parameters;
+    return weft_linear(tape, x, own->tensors[0], own->count > 1 ? own->tensors[1] : NULL);
+}
+
+static const weft_module_type linear_type = {.name = "Linear", .forward = linear_forward};
+
+weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed)
+{
+    if (in_features < 1 || out_features < 1)
+        return wfi_module_refuse("Linear", "features must be positive");
+    weft_module *module = weft_module_create(&linear_type, NULL);
+    if (module == NULL)
+        return NULL;
+    weft_module_add_parameter(module, "weight", uniform(WEFT_SHAPE(out_features, in_features), in_features, seed, 0));
+    if (!no_bias)
+        weft_module_add_parameter(module, "bias", uniform(WEFT_SHAPE(out_features), in_features, seed, 1));
+    return wfi_module_finish(module);
+}
+
+/* ---- BatchNorm2d: state is a weft_batch_norm_options ---- */
+
+static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    weft_batch_norm_options how = *(const weft_batch_norm_options *)self->state;
+    weft_tensor *const *parameters = self->parameters.tensors, *const *buffers = self->buffers.tensors;
+    how.train = weft_module_is_training(self);
+    weft_tensor *y = weft_batch_norm2d(tape, x, parameters[0], parameters[1], buffers[0], buffers[1], &how);
+    if (y != NULL && how.train)
+        weft_tensor_fill(buffers[2], (double)(weft_tensor_get_i64(buffers[2], 0) + 1));
+    return y;
+}
+
+static const weft_module_type batch_norm2d_type = {
+    .name = "BatchNorm2d", .forward = batch_norm2d_forward, .drop = free};
+
+weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps)
+{
+    if (channels < 1 || !(momentum >= 0 && momentum <= 1) || !(eps >= 0))
+        return wfi_module_refuse("BatchNorm2d", "channels must be positive, momentum in [0, 1], eps not negative");
+    weft_batch_norm_options *how = calloc(1, sizeof(*how));
+    if (how == NULL)
+        return wfi_module_refuse("BatchNorm2d", "no memory");
+    how->momentum = momentum;
+    how->eps = eps;
+    weft_module *module = weft_module_create(&batch_norm2d_type, how);
+    if (module == NULL)
+        return NULL;
+    weft_shape shape = WEFT_SHAPE(channels);
+    weft_module_add_parameter(module, "weight", weft_tensor_full(shape, WEFT_FLOAT32, 1));
+    weft_module_add_parameter(module, "bias", weft_tensor_zeros(shape, WEFT_FLOAT32));
+    weft_module_add_buffer(module, "running_mean", weft_tensor_zeros(shape, WEFT_FLOAT32));
+    weft_module_add_buffer(module, "running_var", weft_tensor_full(shape, WEFT_FLOAT32, 1));
+    weft_module_add_buffer(module, "num_batches_tracked", weft_tensor_zeros(WEFT_SCALAR, WEFT_INT64));
+    return wfi_module_finish(module);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layers_plain.c - the modules without parameters, and Sequential. */
+#include "nn/module.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A module whose state is a copy of `size` bytes. */
+static weft_module *create_with(const weft_module_type *type, const void *state, size_t size)
+{
+    void *copy = malloc(size);
+    if (copy == NULL)
+        return wfi_module_refuse(type->name, "no memory");
+    memcpy(copy, state, size);
+    return weft_module_create(type, copy);
+}
+
+static weft_tensor *relu_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    (void)self;
+    return weft_relu(tape, x);
+}
+
+static const weft_module_type relu_type = {.name = "ReLU", .forward = relu_forward};
+
+weft_module *weft_relu_create(void)
+{
+    return weft_module_create(&relu_type, NULL);
+}
+
+static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return weft_max_pool2d(tape, x, self->state);
+}
+
+static const weft_module_type max_pool2d_type = {.name = "MaxPool2d", .forward = max_pool2d_forward, .drop = free};
+
+weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options)
+{
+    if (options == NULL || options->kernel[0] < 1 || options->kernel[1] < 1)
+        return wfi_module_refuse("MaxPool2d", "the kernel must be positive");
+    return create_with(&max_pool2d_type, options, sizeof(*options));
+}
+
+static weft_tensor *adaptive_avg_pool2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    const int64_t *size = self->state;
+    return weft_adaptive_avg_pool2d(tape, x, size[0], size[1]);
+}
+
+static const weft_module_type adaptive_avg_pool2d_type = {
+    .name = "AdaptiveAvgPool2d", .forward = adaptive_avg_pool2d_forward, .drop = free};
+
+weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width)
+{
+    if (height < 1 || width < 1)
+        return wfi_module_refuse("AdaptiveAvgPool2d", "the sizes must be positive");
+    return create_with(&adaptive_avg_pool2d_type, (int64_t[]){height, width}, 2 * sizeof(int64_t));
+}
+
+static weft_tensor *dropout_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return weft_dropout(tape, x, *(double *)self->state, weft_module_is_training(self));
+}
+
+static weft_tensor *dropout2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return weft_dropout2d(tape, x, *(double *)self->state, weft_module_is_training(self));
+}
+
+static const weft_module_type dropout_type = {.name = "Dropout", .forward = dropout_forward, .drop = free};
+static const weft_module_type dropout2d_type = {.name = "Dropout2d", .forward = dropout2d_forward, .drop = free};
+
+static weft_module *create_dropout(const weft_module_type *type, double p)
+{
+    if (!(p >= 0 && p < 1))
+        return wfi_module_refuse(type->name, "the rate must be in [0, 1)");
+    return create_with(type, &p, sizeof(p));
+}
+
+weft_module *weft_dropout_create(double p)
+{
+    return create_dropout(&dropout_type, p);
+}
+
+weft_module *weft_dropout2d_create(double p)
+{
+    return create_dropout(&dropout2d_type, p);
+}
+
+static weft_tensor *flatten_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return weft_flatten(tape, x, *(int *)self->state);
+}
+
+static const weft_module_type flatten_type = {.name = "Flatten", .forward = flatten_forward, .drop = free};
+
+weft_module *weft_flatten_create(int from_dim)
+{
+    return create_with(&flatten_type, &from_dim, sizeof(from_dim));
+}
+
+static weft_tensor *log_softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return weft_log_softmax(tape, x, *(int *)self->state);
+}
+
+static const weft_module_type log_softmax_type = {.name = "LogSoftmax", .forward = log_softmax_forward, .drop = free};
+
+weft_module *weft_log_softmax_create(int dim)
+{
+    return create_with(&log_softmax_type, &dim, sizeof(dim));
+}
+
+static weft_tensor *sequential_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    for (size_t i = 0; i < self->child_count; i++)
+        x = weft_module_forward(tape, self->children[i], x);
+    return x;
+}
+
+static const weft_module_type sequential_type = {.name = "Sequential", .forward = sequential_forward};
+
+weft_module *weft_sequential_create(weft_module *const *modules, size_t count)
+{
+    weft_module *sequential = weft_module_create(&sequential_type, NULL);
+    char name[24];
+    for (size_t i = 0; i < count; i++) {
+        snprintf(name, sizeof(name), "%zu", i);
+        weft_module_add_child(sequential, name, modules[i]);
+    }
+    return wfi_module_finish(sequential);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* module.c - the life of modules, and how they are built. */
+#include "nn/module.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_module *wfi_module_refuse(const char *type, const char *why)
+{
+    wfi_log(WEFT_LOG_DEBUG, "no %s: %s", type, why);
+    return NULL;
+}
+
+weft_module *weft_module_create(const weft_module_type *type, void *state)
+{
+    weft_module *module = type != NULL && type->forward != NULL ? calloc(1, sizeof(*module)) : NULL;
+    if (module == NULL) {
+        if (type != NULL && type->drop != NULL)
+            type->drop(state);
+        return wfi_module_refuse("module", "no memory, or no forward function");
+    }
+    atomic_init(&module->refs, 1);
+    atomic_init(&module->training, true);
+    module->type = type;
+    module->state = state;
+    return module;
+}
+
+weft_module *weft_module_ref(weft_module *module)
+{
+    if (module != NULL)
+        atomic_fetch_add_explicit(&module->refs, 1, memory_order_relaxed);
+    return module;
+}
+
+static void free_list(wfi_named *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        weft_tensor_unref(list->tensors[i]);
+        free(list->names[i]);
+    }
+    free(list->tensors);
+    free(list->names);
+}
+
+void weft_module_unref(weft_module *module)
+{
+    if (module == NULL || atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (module->type->drop != NULL)
+        module->type->drop(module->state);
+    free_list(&module->parameters);
+    free_list(&module->buffers);
+    for (size_t i = 0; i < module->child_count; i++) {
+        weft_module_unref(module->children[i]);
+        free(module->child_names[i]);
+    }
+    free(module->children);
+    free(module->child_names);
+    free(module);
+}
+
+static void fail(weft_module *module, weft_status status, const char *name)
+{
+    if (module->status == WEFT_OK)
+        module->status = status;
+    wfi_log(WEFT_LOG_DEBUG, "%s cannot take \"%s\": %s", module->type->name, name == NULL ? "" : name,
+            weft_status_text(status));
+}
+
+static bool has_name(const weft_module *module, const char *name)
+{
+    for (size_t i = 0; i < module->child_count; i++)
+        if (strcmp(module->child_names[i], name) == 0)
+            return true;
+    for (size_t i = 0; i < module->parameters.own; i++)
+        if (strcmp(module->parameters.names[i], name) == 0)
+            return true;
+    for (size_t i = 0; i < module->buffers.own; i++)
+        if (strcmp(module->buffers.names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether something may be added under that name. */
+static bool may_add(weft_module *module, const char *name, const void *what)
+{
+    weft_status status = WEFT_OK;
+    if (what == NULL || name == NULL || name[0] == '\0' || strchr(name, '.') != NULL || strlen(name) >= WFI_NAME_MAX)
+        status = WEFT_ERR_INVALID;
+    else if (atomic_load(&module->adopted) || atomic_load(&module->sealed_lists))
+        status = WEFT_ERR_STATE;
+    else if (has_name(module, name))
+        status = WEFT_ERR_EXISTS;
+    if (status != WEFT_OK)
+        fail(module, status, name);
+    return module->status == WEFT_OK;
+}
+
+static bool grow(void ***items, size_t count)
+{
+    void **larger = realloc(*items, (count + 1) * sizeof(*larger));
+    if (larger != NULL)
+        *items = larger;
+    return larger != NULL;
+}
+
+/* Puts `tensor` (its reference moves) at `where`; takes over `name`, which may be NULL for want of memory. */
+static weft_status insert(wfi_named *list, size_t where, char *name, weft_tensor *tensor)
+{
+    if (name == NULL || !grow((void ***)&list->tensors, list->count) || !grow((void ***)&list->names, list->count)) {
+        free(name);
+        weft_tensor_unref(tensor);
+        return WEFT_ERR_MEMORY;
+    }
+    size_t behind = list->count - where;
+    memmove(list->tensors + where + 1, list->tensors + where, behind * sizeof(weft_tensor *));
+    memmove(list->names + where + 1, list->names + where, behind * sizeof(char *));
+    list->tensors[where] = tensor;
+    list->names[where] = name;
+    list->count++;
+    return WEFT_OK;
+}
+
+static void add_own(weft_module *module, wfi_named *list, const char *name, weft_tensor *tensor)
+{
+    if (!may_add(module, name, tensor)) {
+        weft_tensor_unref(tensor);
+        return;
+    }
+    weft_status status = insert(list, list->own, strdup(name), tensor);
+    if (status == WEFT_OK)
+        list->own++;
+    else
+        fail(module, status, name);
+}
+
+void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor)
+{
+    if (tensor != NULL)
+        weft_tensor_set_requires_grad(tensor, true);
+    if (module != NULL)
+        add_own(module, &module->parameters, name, tensor);
+    else
+        weft_tensor_unref(tensor);
+}
+
+void weft_module_add_buffer(weft_module *module, const char *name, weft_tensor *tensor)
+{
+    if (module != NULL)
+        add_own(module, &module->buffers, name, tensor);
+    else
+        weft_tensor_unref(tensor);
+}
+
+static char *full_name(const char *prefix, const char *name)
+{
+    size_t size = strlen(prefix) + strlen(name) + 2;
+    char *full = malloc(size);
+    if (full != NULL)
+        snprintf(full, size, "%s.%s", prefix, name);
+    return full;
+}
+
+static weft_status append_all(wfi_named *list, const char *prefix, const wfi_named *from)
+{
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < from->count && status == WEFT_OK; i++) {
+        if (strlen(prefix) + strlen(from->names[i]) + 2 > WFI_NAME_MAX)
+            return WEFT_ERR_TOO_LARGE;
+        status = insert(list, list->count, full_name(prefix, from->names[i]), weft_tensor_ref(from->tensors[i]));
+    }
+    return status;
+}
+
+static weft_status append_child(weft_module *module, const char *name, weft_module *child)
+{
+    char *copy = strdup(name);
+    if (copy == NULL || !grow((void ***)&module->children, module->child_count) ||
+        !grow((void ***)&module->child_names, module->child_count)) {
+        free(copy);
+        return WEFT_ERR_MEMORY;
+    }
+    module->children[module->child_count] = weft_module_ref(child);
+    module->child_names[module->child_count++] = copy;
+    weft_status status = append_all(&module->parameters, name, &child->parameters);
+    return status != WEFT_OK ? status : append_all(&module->buffers, name, &child->buffers);
+}
+
+void weft_module_add_child(weft_module *module, const char *name, weft_module *child)
+{
+    if (module != NULL && may_add(module, name, child)) {
+        weft_status status = child->status;
+        if (status == WEFT_OK && (child == module || atomic_exchange(&child->adopted, true)))
+            status = WEFT_ERR_STATE;
+        if (status == WEFT_OK)
+            status = append_child(module, name, child);
+        if (status != WEFT_OK)
+            fail(module, status, name);
+    }
+    weft_module_unref(child);
+}
+
+weft_status weft_module_status(const weft_module *module)
+{
+    return module == NULL ? WEFT_ERR_MEMORY : module->status;
+}
+
+weft_module *wfi_module_finish(weft_module *module)
+{
+    if (module == NULL || module->status == WEFT_OK)
+        return module;
+    weft_module_unref(module);
+    return NULL;
+}

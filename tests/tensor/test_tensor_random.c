@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tensor_random.c - Philox against the known answers published with Random123, and the distributions. */
+#include "check_gradients.h"
+
+static void philox_gives_the_known_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t counter[4], key[2], expected[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        uint32_t out[4];
+        wfi_philox(known[i].counter, known[i].key, out);
+        assert_memory_equal(out, known[i].expected, sizeof(out));
+    }
+}
+
+static void moments(const weft_tensor *x, double *mean, double *variance)
+{
+    double sum = 0, squares = 0, n = (double)weft_tensor_numel(x);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++) {
+        double v = weft_tensor_get_f64(x, i);
+        sum += v;
+        squares += v * v;
+    }
+    *mean = sum / n;
+    *variance = squares / n - *mean * *mean;
+}
+
+static void distributions_have_their_moments(void **state)
+{
+    (void)state;
+    double mean, variance;
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100000), WEFT_FLOAT32);
+    assert_int_equal(wfi_random_uniform(x, (wfi_random){1, 2}, 0, 1), WEFT_OK);
+    moments(x, &mean, &variance);
+    assert_true(fabs(mean - 0.5) < 0.005 && fabs(variance - 1.0 / 12) < 0.002);
+    assert_int_equal(wfi_random_normal(x, (wfi_random){1, 3}, 2, 3), WEFT_OK);
+    moments(x, &mean, &variance);
+    assert_true(fabs(mean - 2) < 0.05 && fabs(variance - 9) < 0.2);
+    assert_int_equal(wfi_random_mask(x, (wfi_random){1, 4}, 0.75, 4.0 / 3), WEFT_OK);
+    moments(x, &mean, &variance);
+    assert_true(fabs(mean - 1) < 0.01);
+    weft_tensor_unref(x);
+}
+
+static void numbers_do_not_depend_on_the_thread_count(void **state)
+{
+    (void)state;
+    weft_tensor *x[2];
+    int before = wfi_cpu_threads();
+    for (int i = 0; i < 2; i++) {
+        wfi_cpu_threads_set(i == 0 ? 1 : 4);
+        x[i] = random_tensor(WEFT_SHAPE(50001), WEFT_FLOAT64, 5);
+    }
+    wfi_cpu_threads_set(before);
+    assert_memory_equal(weft_tensor_data(x[0]), weft_tensor_data(x[1]), weft_tensor_nbytes(x[0]));
+    weft_tensor_unref(x[0]);
+    weft_tensor_unref(x[1]);
+}
+
+static void a_permutation_holds_each_number_once(void **state)
+{
+    (void)state;
+    bool seen[100] = {false};
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100), WEFT_INT64);
+    assert_int_equal(wfi_random_permutation(x, (wfi_random){3, 3}), WEFT_OK);
+    for (int i = 0; i < 100; i++) {
+        int64_t v = weft_tensor_get_i64(x, i);
+        assert_true(v >= 0 && v < 100 && !seen[v]);
+        seen[v] = true;
+    }
+    weft_tensor_unref(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_gives_the_known_answers),
+        cmocka_unit_test(distributions_have_their_moments),
+        cmocka_unit_test(numbers_do_not_depend_on_the_thread_count),
+        cmocka_unit_test(a_permutation_holds_each_number_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
