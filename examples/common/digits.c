@@ -68,7 +68,7 @@ static void trace(path *p, const int8_t *way, random_stream *random)
     point curve[CURVE_MAX];
     size_t count = 0;
     bool lifted = true;
-    double unsteady = random_between(random, 0.008, 0.03);
+    double unsteady = random_between(random, 0.01, 0.042);
     for (p->count = 0;; way++) {
         if (*way >= 0) {
             float x = (float)(way[0] / 100.0 - 0.5 + unsteady * random_normal(random));
@@ -92,7 +92,7 @@ static void trace(path *p, const int8_t *way, random_stream *random)
 static void place(path *p, random_stream *random)
 {
     double height = random_between(random, 16, 20.5), width = height * random_between(random, 0.55, 0.92);
-    double shear = 0.12 + 0.17 * random_normal(random), angle = 0.09 * random_normal(random);
+    double shear = 0.13 + 0.2 * random_normal(random), angle = 0.11 * random_normal(random);
     double c = cos(angle), s = sin(angle);
     double right = SIDE / 2.0 + 0.8 * random_normal(random), down = SIDE / 2.0 + 0.8 * random_normal(random);
     for (size_t i = 0; i < p->count; i++) {
@@ -148,7 +148,7 @@ static float sample(float image[SIDE][SIDE], point at)
 static void bend(path *p, random_stream *random)
 {
     field f;
-    double sigma = random_between(random, 3.5, 5.5), strength = random_between(random, 0.2, 0.9);
+    double sigma = random_between(random, 3.5, 5.5), strength = random_between(random, 0.3, 1.3);
     for (int i = 0; i < SIDE * SIDE; i++) {
         uint64_t bits = random_u64(random);
         f.dx[i / SIDE][i % SIDE] = (float)((double)(bits >> 32) * 0x1p-31 - 1);

@@ -124,7 +124,8 @@ static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
     weft_values *got = NULL;
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, land ? 1 : 0}, .timeout_ms = WEFT_FOREVER, .error = &error};
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, &got);
+    weft_status st =
+        weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, &got);
     weft_error_print(error, stderr);
     MUST(st == WEFT_OK);
     MUST(!weft_values_get_tensor(got, 0, &y));
@@ -236,7 +237,7 @@ static void wrong_landing(weft_agent *agent, void *arg)
 static void non_contiguous(weft_agent *agent, void *arg)
 {
     (void)arg;
-    weft_tensor *x = weft_tensor_reshape(weft_tensor_arange(6000, WEFT_INT64), WEFT_SHAPE(60, 100)), *y;
+    weft_tensor *flat = weft_tensor_arange(6000, WEFT_INT64), *x = weft_tensor_reshape(flat, WEFT_SHAPE(60, 100)), *y;
     weft_tensor *t = weft_tensor_transpose(x, 0, 1);
     weft_values *got;
     MUST(!weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(t)), NULL, &got));
@@ -246,6 +247,7 @@ static void non_contiguous(weft_agent *agent, void *arg)
     weft_values_unref(got);
     weft_tensor_unref(t);
     weft_tensor_unref(x);
+    weft_tensor_unref(flat);
 }
 
 static void to_self(weft_agent *agent, void *arg)

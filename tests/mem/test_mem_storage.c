@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_mem_storage.c - storage, recycled slabs, read pins and the registration cache. */
+#include "base/clock.h"
+#include "mem/mem.h"
+#include "mem/slab.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static wfi_storage *host(size_t size)
+{
+    wfi_storage *storage = NULL;
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, size, &storage), WEFT_OK);
+    return storage;
+}
+
+static void count(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void every_class_holds_its_sizes(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size < (size_t)1 << 40; size += size / 7 + 1) {
+        unsigned c = wfi_slab_class(size);
+        assert_true(wfi_slab_class_bytes(c) >= size);
+        assert_true(c == 0 || wfi_slab_class_bytes(c - 1) < size);
+    }
+}
+
+static void a_freed_slab_is_used_again(void **state)
+{
+    (void)state;
+    wfi_slab_stats before, after;
+    wfi_storage *first = host((size_t)3 << 20);
+    void *data = wfi_storage_data(first);
+    wfi_storage_unref(first);
+    wfi_slab_stats_read(&before);
+    wfi_storage *second = host((size_t)3 << 20);
+    wfi_slab_stats_read(&after);
+    assert_ptr_equal(wfi_storage_data(second), data);
+    assert_true(after.reused == before.reused + 1 && after.mapped == before.mapped);
+    wfi_storage_unref(second);
+}
+
+static void trimming_gives_idle_slabs_back(void **state)
+{
+    (void)state;
+    wfi_slab_stats stats;
+    wfi_storage_unref(host((size_t)8 << 20));
+    wfi_slab_trim(0);
+    wfi_slab_stats_read(&stats);
+    assert_int_equal(stats.bytes_idle, 0);
+}
+
+static void absurd_sizes_are_out_of_memory(void **state)
+{
+    (void)state;
+    wfi_storage *storage = NULL;
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, SIZE_MAX, &storage), WEFT_ERR_MEMORY);
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, (size_t)1 << 50, &storage), WEFT_ERR_MEMORY);
+    assert_null(storage);
+}
+
+static void wrapped_memory_is_dropped_exactly_once(void **state)
+{
+    (void)state;
+    int drops = 0, bytes = 0;
+    wfi_storage *storage = NULL;
+    assert_int_equal(wfi_storage_wrap(WFI_MEMORY_HOST, 0, &bytes, 4, count, &drops, &storage), WEFT_OK);
+    wfi_storage_ref(storage);
+    wfi_storage_unref(storage);
+    assert_int_equal(drops, 0);
+    wfi_storage_unref(storage);
+    assert_int_equal(drops, 1);
+    assert_int_equal(wfi_storage_wrap(WFI_MEMORY_HOST, 0, NULL, 4, count, &drops, &storage), WEFT_ERR_INVALID);
+    assert_int_equal(drops, 2);
+}
+
+static void *unpin_soon(void *arg)
+{
+    usleep(20000);
+    wfi_storage_unpin_read(arg);
+    return NULL;
+}
+
+static void a_writer_waits_for_readers(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    wfi_storage *storage = host(64);
+    assert_true(wfi_storage_wait_unread(storage, wfi_deadline(&wfi_clock_real, 0)));
+    wfi_storage_pin_read(storage);
+    assert_false(wfi_storage_wait_unread(storage, wfi_deadline(&wfi_clock_real, 5)));
+    assert_int_equal(pthread_create(&thread, NULL, unpin_soon, storage), 0);
+    assert_true(wfi_storage_wait_unread(storage, wfi_deadline(&wfi_clock_real, 10000)));
+    pthread_join(thread, NULL);
+    wfi_storage_unref(storage);
+}
+
+static void *churn(void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    for (int i = 0; i < 300; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        size_t size = (seed >> 8) % ((size_t)1 << 20) + 1;
+        wfi_storage *storage = host(size);
+        memset(wfi_storage_data(storage), (int)seed, size < 64 ? size : 64);
+        wfi_storage_unref(storage);
+    }
+    return NULL;
+}
+
+static void many_threads_share_the_pool(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    wfi_slab_stats before, after;
+    wfi_slab_stats_read(&before);
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    wfi_slab_stats_read(&after);
+    assert_int_equal(after.bytes_live, before.bytes_live);
+}
+
+typedef struct fake_domain {
+    int opened, closed;
+} fake_domain;
+
+static weft_status fake_open(void *domain, void *data, size_t size, void **region)
+{
+    (void)data;
+    (void)size;
+    fake_domain *fake = domain;
+    fake->opened++;
+    *region = fake;
+    return WEFT_OK;
+}
+
+static void fake_close(void *domain, void *region)
+{
+    (void)region;
+    ((fake_domain *)domain)->closed++;
+}
+
+static const wfi_reg_ops fake_ops = {fake_open, fake_close};
+
+static void a_registration_is_made_once_and_dies_with_its_memory(void **state)
+{
+    (void)state;
+    fake_domain fake = {0};
+    void *region;
+    wfi_reg_cache *cache;
+    wfi_storage *storage = host(64);
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(wfi_reg_cache_get(cache, storage, &region), WEFT_OK);
+        wfi_reg_cache_put(cache, storage);
+    }
+    assert_true(fake.opened == 1 && fake.closed == 0);
+    wfi_storage_unref(storage);
+    assert_int_equal(fake.closed, 1);
+    wfi_reg_cache_destroy(cache);
+}
+
+static void a_recycled_slab_keeps_its_registration(void **state)
+{
+    (void)state;
+    fake_domain fake = {0};
+    void *region;
+    wfi_reg_cache *cache;
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
+    for (int i = 0; i < 3; i++) {
+        wfi_storage *storage = host((size_t)5 << 20);
+        assert_int_equal(wfi_reg_cache_get(cache, storage, &region), WEFT_OK);
+        wfi_reg_cache_put(cache, storage);
+        wfi_storage_unref(storage);
+    }
+    assert_true(fake.opened == 1 && fake.closed == 0);
+    wfi_slab_trim(0);
+    assert_int_equal(fake.closed, 1);
+    wfi_reg_cache_destroy(cache);
+}
+
+static void the_least_recently_used_registration_goes_first(void **state)
+{
+    (void)state;
+    fake_domain fake = {0};
+    void *region;
+    wfi_reg_cache *cache;
+    wfi_storage *storages[4];
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 2, &cache), WEFT_OK);
+    for (int i = 0; i < 4; i++) {
+        storages[i] = host(64);
+        assert_int_equal(wfi_reg_cache_get(cache, storages[i], &region), WEFT_OK);
+    }
+    assert_int_equal(fake.closed, 0); /* all in use */
+    for (int i = 0; i < 4; i++)
+        wfi_reg_cache_put(cache, storages[i]);
+    assert_int_equal(fake.closed, 2);
+    assert_int_equal(wfi_reg_cache_get(cache, storages[3], &region), WEFT_OK);
+    wfi_reg_cache_put(cache, storages[3]);
+    assert_int_equal(fake.opened, 4);
+    wfi_reg_cache_destroy(cache);
+    assert_int_equal(fake.closed, 4);
+    for (int i = 0; i < 4; i++)
+        wfi_storage_unref(storages[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_class_holds_its_sizes),
+        cmocka_unit_test(a_freed_slab_is_used_again),
+        cmocka_unit_test(trimming_gives_idle_slabs_back),
+        cmocka_unit_test(absurd_sizes_are_out_of_memory),
+        cmocka_unit_test(wrapped_memory_is_dropped_exactly_once),
+        cmocka_unit_test(a_writer_waits_for_readers),
+        cmocka_unit_test(many_threads_share_the_pool),
+        cmocka_unit_test(a_registration_is_made_once_and_dies_with_its_memory),
+        cmocka_unit_test(a_recycled_slab_keeps_its_registration),
+        cmocka_unit_test(the_least_recently_used_registration_goes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

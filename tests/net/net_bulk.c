@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net_bulk.c - see net_bulk.h. */
+#include "net/net_bulk.h"
+
+#include <stdio.h>
+
+static void must(bool good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+void bulk_create(bulk *all, net_host *host, int peer, const size_t *sizes, size_t count)
+{
+    memset(all, 0, sizeof(*all));
+    all->host = host;
+    all->peer = peer;
+    all->count = count;
+    for (size_t i = 0; i < count; i++) {
+        all->sizes[i] = sizes[i];
+        must(!wfi_storage_create(WFI_MEMORY_HOST, 0, sizes[i], &all->storages[i]), "no storage");
+    }
+}
+
+void bulk_destroy(bulk *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        wfi_storage_unref(all->storages[i]);
+}
+
+static uint8_t content(unsigned salt, size_t segment, size_t at)
+{
+    return (uint8_t)(salt + segment * 13 + at + (at >> 8) * 3 + (at >> 20) * 5);
+}
+
+void bulk_fill(bulk *all, unsigned salt)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        uint8_t *bytes = wfi_storage_data(all->storages[i]);
+        for (size_t at = 0; at < all->sizes[i]; at++)
+            bytes[at] = content(salt, i, at);
+    }
+}
+
+bool bulk_is(const bulk *all, unsigned salt)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const uint8_t *bytes = wfi_storage_data(all->storages[i]);
+        for (size_t at = 0; at < all->sizes[i]; at++) {
+            if (bytes[at] != content(salt, i, at))
+                return false;
+        }
+    }
+    return true;
+}
+
+void bulk_expose(bulk *all, unsigned access)
+{
+    wfi_net *net = all->host->net;
+    wfi_net_lock(net);
+    for (size_t i = 0; i < all->count; i++)
+        must(!wfi_net_expose(net, host_peer(all->host, all->peer), all->storages[i],
+                             wfi_storage_data(all->storages[i]), all->sizes[i], access, &all->exposures[i]),
+             "could not expose");
+    wfi_net_unlock(net);
+}
+
+void bulk_withdraw(bulk *all, bool quiet)
+{
+    wfi_net *net = all->host->net;
+    wfi_net_lock(net);
+    wfi_net_withdraw(net, host_peer(all->host, all->peer), all->exposures, all->count, quiet);
+    wfi_net_unlock(net);
+}
+
+static void transfer_done(wfi_transfer *transfer, weft_status status)
+{
+    bulk *local = wfi_container_of(transfer, bulk, transfer);
+    must(!atomic_load(&local->done), "done twice");
+    local->status = status;
+    atomic_store(&local->done, 1);
+}
+
+weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
+{
+    wfi_net *net = local->host->net;
+    for (size_t i = 0; i < local->count; i++)
+        local->segments[i] = (wfi_segment){.local = wfi_storage_data(local->storages[i]),
+                                           .storage = local->storages[i],
+                                           .size = local->sizes[i],
+                                           .remote_address = remote->exposures[i].address,
+                                           .remote_key = remote->exposures[i].key};
+    local->transfer = (wfi_transfer){
+        .kind = kind, .segments = local->segments, .segment_count = local->count, .done = transfer_done};
+    atomic_store(&local->done, 0);
+    wfi_net_lock(net);
+    weft_status status = wfi_net_transfer(net, host_peer(local->host, local->peer), &local->transfer);
+    wfi_net_unlock(net);
+    return status;
+}
+
+weft_status bulk_await(bulk *local)
+{
+    host_until(local->host, &local->done, 1);
+    return local->status;
+}

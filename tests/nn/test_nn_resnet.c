@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_nn_resnet.c - ResNet-50 against torchvision's, with the same weights: names, loss, logits, every gradient.
+ *
+ * tests/data/resnet50.txt was made by tests/oracle/resnet50.py; "needs" there and here are the same formulas.
+ */
+#include <weft/weft.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "oracle/formula.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAMPLES 5
+#define TOLERANCE 1e-4
+
+static double init_factor(const weft_tensor *p, const char *name, double *offset)
+{
+    *offset = 0;
+    if (weft_tensor_ndim(p) == 4)
+        return sqrt(6.0 / (double)(weft_tensor_size(p, 0) * weft_tensor_size(p, 2) * weft_tensor_size(p, 3)));
+    if (weft_tensor_ndim(p) == 2)
+        return 1 / sqrt((double)weft_tensor_size(p, 1));
+    size_t length = strlen(name);
+    if (length >= 4 && strcmp(name + length - 4, "bias") == 0)
+        return 0.1;
+    *offset = 1;
+    return 0.25;
+}
+
+static void fill(weft_module *net)
+{
+    weft_tensors parameters = weft_module_parameters(net);
+    for (size_t i = 0; i < parameters.count; i++) {
+        double offset, factor = init_factor(parameters.items[i], weft_module_parameter_name(net, i), &offset);
+        formula_fill(parameters.items[i], 1000 + i, factor, offset);
+    }
+}
+
+static double norm(const weft_tensor *x)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        sum += weft_tensor_get_f64(x, i) * weft_tensor_get_f64(x, i);
+    return sqrt(sum);
+}
+
+typedef struct run {
+    weft_module *net;
+    weft_tape *tape;
+    weft_tensor *x, *target, *logits, *loss;
+} run;
+
+static int start(void **state)
+{
+    run *r = calloc(1, sizeof(*r));
+    *state = r;
+    r->net = weft_resnet50_create(30, 1);
+    fill(r->net);
+    r->x = formula_tensor(WEFT_SHAPE(4, 3, 64, 64), WEFT_FLOAT32, 1);
+    r->target = weft_tensor_empty(WEFT_SHAPE(4), WEFT_INT64);
+    formula_fill_below(r->target, 2, 30);
+    r->tape = weft_tape_open(&(weft_tape_options){.record = true});
+    r->logits = weft_module_forward(r->tape, r->net, r->x);
+    r->loss = weft_cross_entropy(r->tape, r->logits, r->target);
+    weft_backward(r->tape, r->loss);
+    weft_error_print(weft_tape_error(r->tape), stderr);
+    return (int)weft_tape_status(r->tape);
+}
+
+static int stop(void **state)
+{
+    run *r = *state;
+    weft_tape_close(r->tape);
+    weft_tensor_unref(r->x);
+    weft_tensor_unref(r->target);
+    weft_module_unref(r->net);
+    free(r);
+    return 0;
+}
+
+/* The words of the next line that begins with `kind`, in place; 0 at the end. */
+static size_t next_line(FILE *file, const char *kind, char *line, size_t size, char **words, size_t words_max)
+{
+    while (fgets(line, (int)size, file) != NULL) {
+        size_t count = 0;
+        char *rest = NULL;
+        for (char *w = strtok_r(line, " \n", &rest); w != NULL && count < words_max; w = strtok_r(NULL, " \n", &rest))
+            words[count++] = w;
+        if (count > 0 && strcmp(words[0], kind) == 0)
+            return count;
+    }
+    return 0;
+}
+
+static FILE *open_expected(void)
+{
+    FILE *file = fopen(WEFT_TEST_DATA "/resnet50.txt", "r");
+    assert_non_null(file);
+    return file;
+}
+
+static void assert_near(double got, double wanted, double scale, const char *what)
+{
+    if (fabs(got - wanted) <= TOLERANCE * scale)
+        return;
+    print_error("%s: %.9g, wanted %.9g (scale %g)\n", what, got, wanted, scale);
+    fail();
+}
+
+static void weft_resnet_has_torchvisions_parameter_count(void **state)
+{
+    run *r = *state;
+    assert_int_equal(weft_module_numel(r->net), 23569502);
+    assert_int_equal(weft_module_parameters(r->net).count, 161);
+    assert_int_equal(weft_module_buffers(r->net).count, 159);
+}
+
+static void weft_resnet_has_torchvisions_names_in_order(void **state)
+{
+    run *r = *state;
+    char line[4096], *words[8];
+    size_t parameters = 0, buffers = 0;
+    FILE *file = open_expected();
+    while (next_line(file, "name", line, sizeof(line), words, 8) == 3) {
+        bool is_buffer = words[1][0] == 'b';
+        const char *name = is_buffer ? weft_module_buffer_name(r->net, buffers) : weft_module_parameter_name(r->net, parameters);
+        assert_string_equal(name, words[2]);
+        *(is_buffer ? &buffers : &parameters) += 1;
+    }
+    fclose(file);
+    assert_int_equal(parameters, 161);
+    assert_int_equal(buffers, 159);
+}
+
+static void weft_resnet_loss_and_logits_match(void **state)
+{
+    run *r = *state;
+    static char line[8192], *words[128];
+    FILE *file = open_expected();
+    assert_int_equal(next_line(file, "loss", line, sizeof(line), words, 128), 2);
+    double loss = atof(words[1]);
+    assert_near(weft_tensor_get_f64(r->loss, 0), loss, fabs(loss), "loss");
+    assert_int_equal(next_line(file, "logits", line, sizeof(line), words, 128), 121);
+    double scale = norm(r->logits) / sqrt(120);
+    for (int i = 0; i < 120; i++)
+        assert_near(weft_tensor_get_f64(r->logits, i), atof(words[1 + i]), scale, "logit");
+    fclose(file);
+}
+
+static void weft_resnet_gradients_match(void **state)
+{
+    run *r = *state;
+    char line[4096], *words[16];
+    FILE *file = open_expected();
+    weft_tensors parameters = weft_module_parameters(r->net);
+    for (size_t i = 0; i < parameters.count; i++) {
+        assert_int_equal(next_line(file, "grad", line, sizeof(line), words, 16), 3 + SAMPLES);
+        weft_tensor *g = weft_tape_grad(r->tape, parameters.items[i]);
+        assert_non_null(g);
+        double wanted = atof(words[2]), rms = wanted / sqrt((double)weft_tensor_numel(g));
+        assert_near(norm(g), wanted, wanted, words[1]);
+        for (int k = 0; k < SAMPLES; k++) {
+            double value = weft_tensor_get_f64(g, k * weft_tensor_numel(g) / SAMPLES);
+            assert_near(value, atof(words[3 + k]), fabs(atof(words[3 + k])) + rms, words[1]);
+        }
+    }
+    fclose(file);
+}
+
+static void weft_resnet_running_statistics_match(void **state)
+{
+    run *r = *state;
+    char line[4096], *words[16];
+    FILE *file = open_expected();
+    weft_tensors buffers = weft_module_buffers(r->net);
+    for (size_t i = 0; i < buffers.count; i++) {
+        assert_int_equal(next_line(file, "buffer", line, sizeof(line), words, 16), 3);
+        assert_near(norm(buffers.items[i]), atof(words[2]), atof(words[2]), words[1]);
+    }
+    fclose(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weft_resnet_has_torchvisions_parameter_count),
+        cmocka_unit_test(weft_resnet_has_torchvisions_names_in_order),
+        cmocka_unit_test(weft_resnet_loss_and_logits_match),
+        cmocka_unit_test(weft_resnet_gradients_match),
+        cmocka_unit_test(weft_resnet_running_statistics_match),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

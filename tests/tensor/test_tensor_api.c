@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tensor_api.c - the public tensor: making, views, copies, errors. */
+#include "check_gradients.h"
+
+static void count(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void bad_geometry_makes_no_tensor(void **state)
+{
+    (void)state;
+    assert_null(weft_tensor_empty(WEFT_SHAPE(-1), WEFT_FLOAT32));
+    assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX, 2), WEFT_UINT8));
+    assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX), WEFT_FLOAT64));
+    assert_null(weft_tensor_empty(WEFT_SHAPE(2), (weft_dtype)17));
+    assert_null(weft_tensor_empty((weft_shape){9, {1}}, WEFT_FLOAT32));
+    assert_null(weft_tensor_arange(-1, WEFT_INT64));
+}
+
+static void wrapped_memory_is_dropped_once_even_on_failure(void **state)
+{
+    (void)state;
+    int drops = 0;
+    double data[2] = {1, 2};
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(-2), WEFT_FLOAT64, data, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, (char *)data + 1, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, NULL, count, &drops));
+    assert_int_equal(drops, 3);
+    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT64, data, count, &drops);
+    weft_tensor *view = weft_tensor_select(tensor, 0, 1);
+    weft_tensor_unref(tensor);
+    assert_int_equal(drops, 3);
+    assert_true(weft_tensor_get_f64(view, 0) == 2);
+    weft_tensor_unref(view);
+    assert_int_equal(drops, 4);
+}
+
+static void empty_tensors_are_tensors(void **state)
+{
+    (void)state;
+    weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(3, 0), WEFT_FLOAT32), *copy = weft_tensor_clone(empty);
+    weft_tensor *flat = weft_tensor_reshape(empty, WEFT_SHAPE(0));
+    assert_int_equal(weft_tensor_numel(copy), 0);
+    assert_true(weft_tensor_is_contiguous(empty));
+    assert_non_null(flat);
+    assert_true(weft_tensor_get_f64(empty, 0) == 0);
+    weft_tensor_unref(empty);
+    weft_tensor_unref(copy);
+    weft_tensor_unref(flat);
+}
+
+static void views_share_and_contiguous_packs(void **state)
+{
+    (void)state;
+    weft_tensor *a = weft_tensor_arange(6, WEFT_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(2, -1));
+    weft_tensor *t = weft_tensor_transpose(m, 0, 1), *packed = weft_tensor_contiguous(t);
+    weft_tensor *column = weft_tensor_narrow(m, -1, 1, 1);
+    assert_false(weft_tensor_is_contiguous(t));
+    float expected[] = {0, 3, 1, 4, 2, 5};
+    assert_memory_equal(weft_tensor_data(packed), expected, sizeof(expected));
+    weft_tensor_fill(column, 9);
+    assert_true(weft_tensor_get_f64(a, 1) == 9 && weft_tensor_get_f64(a, 4) == 9 && weft_tensor_get_f64(a, 2) == 2);
+    assert_null(weft_tensor_reshape(t, WEFT_SHAPE(6)));
+    assert_null(weft_tensor_reshape(a, WEFT_SHAPE(-1, -1)));
+    assert_null(weft_tensor_narrow(m, 1, 2, 2));
+    assert_null(weft_tensor_select(m, 2, 0));
+    weft_tensor *all[] = {a, m, t, packed, column};
+    for (int i = 0; i < 5; i++)
+        weft_tensor_unref(all[i]);
+}
+
+static void conversions_saturate(void **state)
+{
+    (void)state;
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_FLOAT64, (double[]){1e30, -1e30, NAN, 2.9});
+    weft_tensor *u8 = weft_tensor_to(x, WEFT_UINT8), *i64 = weft_tensor_to(x, WEFT_INT64);
+    assert_memory_equal(weft_tensor_data(u8), ((uint8_t[]){255, 0, 0, 2}), 4);
+    assert_memory_equal(weft_tensor_data(i64), ((int64_t[]){INT64_MAX, INT64_MIN, 0, 2}), 32);
+    weft_tensor_unref(x);
+    weft_tensor_unref(u8);
+    weft_tensor_unref(i64);
+}
+
+static void assign_refuses_another_shape(void **state)
+{
+    (void)state;
+    weft_tensor *a = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32), *b = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    assert_int_equal(weft_tensor_assign(a, b), WEFT_ERR_SHAPE);
+    weft_tensor_unref(a);
+    weft_tensor_unref(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_geometry_makes_no_tensor),
+        cmocka_unit_test(wrapped_memory_is_dropped_once_even_on_failure),
+        cmocka_unit_test(empty_tensors_are_tensors),
+        cmocka_unit_test(views_share_and_contiguous_packs),
+        cmocka_unit_test(conversions_saturate),
+        cmocka_unit_test(assign_refuses_another_shape),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
