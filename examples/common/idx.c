@@ -141,8 +141,9 @@ static weft_status source_end(source *from, size_t expected, weft_error **error)
     if (got > 0)
         return fail(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes, found more behind them", expected);
     if (from->gzip && source_refill(from))
-        return fail(error, WEFT_ERR_FORMAT, from->path, "expected the end of the file behind the gzip stream, found "
-                                                        "more");
+        return fail(error, WEFT_ERR_FORMAT, from->path,
+                    "expected the end of the file behind the gzip stream, found "
+                    "more");
     return WEFT_OK;
 }
 
@@ -168,7 +169,8 @@ static weft_status read_dims(source *from, idx_shape expected, idx_array *array,
         const uint8_t *b = bytes + 4 * d;
         array->dims[d] = (size_t)b[0] << 24 | (size_t)b[1] << 16 | (size_t)b[2] << 8 | b[3];
         if (array->dims[d] == 0)
-            return fail(error, WEFT_ERR_FORMAT, from->path, "expected a size of at least 1, found dimension %d of 0", d);
+            return fail(error, WEFT_ERR_FORMAT, from->path, "expected a size of at least 1, found dimension %d of 0",
+                        d);
         if (expected.dims[d] && array->dims[d] != expected.dims[d])
             return fail(error, WEFT_ERR_FORMAT, from->path, "expected dimension %d to be %zu, found %zu", d,
                         expected.dims[d], array->dims[d]);

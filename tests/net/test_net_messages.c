@@ -60,11 +60,301 @@ static void messages_survive_resets_and_cuts(void **state)
     }
 }
 
+/* ---- Flow ------------------------------------------------------------------------------------------------------ */
+
+static void stats_of(net_host *host, weft_stats *out)
+{
+    memset(out, 0, sizeof(*out));
+    wfi_net_lock(host->net);
+    wfi_net_stats(host->net, out);
+    wfi_net_unlock(host->net);
+}
+
+static void body_burst(net_host *host)
+{
+    weft_stats stats;
+    if (host->rank == 0) {
+        wfi_net_lock(host->net);
+        for (uint64_t i = 0; i < 1000; i++)
+            assert_int_equal(host_send(host, 1, i, 16, false), WEFT_OK);
+        wfi_net_unlock(host->net);
+        host_until(host, &host->done_ok, 1000);
+        stats_of(host, &stats);
+        assert_true(stats.frames_sent < 50);
+    } else {
+        host_until(host, &host->arrived, 1000);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_burst_shares_frames(void **state)
+{
+    net_world world = {.on_message = host_check_order};
+    (void)state;
+    world_sim(&world, 5, 2, body_burst, NULL);
+}
+
+static void body_flood(net_host *host)
+{
+    int sent = 0;
+    if (host->rank == 0) {
+        wfi_net_lock(host->net);
+        weft_status status;
+        while (!(status = host_send(host, 1, (uint64_t)sent, 3000, false)))
+            sent++;
+        assert_int_equal(status, WEFT_ERR_AGAIN);
+        assert_in_range(sent, 340, 360); /* 1 MiB, and what left at once */
+        assert_int_equal(host_send(host, 1, 0, WFI_MESSAGE_MAX, false), WEFT_ERR_TOO_LARGE);
+        wfi_net_unlock(host->net);
+        host_until(host, &host->done_ok, sent);
+        assert_int_equal(host_send_free(host, 1, (uint64_t)sent, 3000), WEFT_OK);
+        host_until(host, &host->done_ok, sent + 1);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_full_queue_says_so_and_recovers(void **state)
+{
+    net_world world = {.on_message = host_check_order};
+    (void)state;
+    world_sim(&world, 6, 2, body_flood, NULL);
+}
+
+static void note_urgent(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    uint64_t number;
+    (void)from;
+    (void)type;
+    assert_true(size >= sizeof(number));
+    memcpy(&number, bytes, sizeof(number));
+    if (number == 1000)
+        host->user = (void *)(uintptr_t)(atomic_load(&host->arrived) + 1);
+}
+
+static void body_urgent(net_host *host)
+{
+    if (host->rank == 0) {
+        wfi_net_lock(host->net);
+        for (uint64_t i = 0; i < 200; i++)
+            assert_int_equal(host_send(host, 1, i, 2000, false), WEFT_OK);
+        assert_int_equal(host_send(host, 1, 1000, 2000, true), WEFT_OK);
+        wfi_net_unlock(host->net);
+        host_until(host, &host->done_ok, 201);
+    } else {
+        host_until(host, &host->arrived, 201);
+        assert_in_range((uintptr_t)host->user, 1, 20);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void urgent_messages_go_ahead(void **state)
+{
+    net_world world = {.on_message = note_urgent};
+    (void)state;
+    world_sim(&world, 7, 2, body_urgent, NULL);
+}
+
+typedef struct plain {
+    wfi_message message;
+    int done;
+} plain;
+
+static void plain_done(wfi_message *message, weft_status status)
+{
+    (void)status;
+    wfi_container_of(message, plain, message)->done++;
+}
+
+static void body_unsend(net_host *host)
+{
+    if (host->rank == 0) {
+        static plain first, second;
+        first = second = (plain){.message = {.type = 7, .head = "12345678", .head_size = 8, .done = plain_done}};
+        wfi_net_lock(host->net);
+        assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &first.message), WEFT_OK);
+        assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &second.message), WEFT_OK);
+        assert_true(wfi_net_unsend(host->net, host_peer(host, 1), &second.message)); /* no lane yet */
+        wfi_net_unlock(host->net);
+        while (!first.done)
+            host_pause(host, 100000);
+        wfi_net_lock(host->net);
+        assert_false(wfi_net_unsend(host->net, host_peer(host, 1), &first.message));
+        wfi_net_unlock(host->net);
+        assert_int_equal(first.done, 1);
+        assert_int_equal(second.done, 0);
+    }
+    host_meet(host, &host->world->finished);
+    if (host->rank == 1)
+        assert_int_equal(host->arrived, 1);
+}
+
+static void what_has_not_left_can_be_taken_back(void **state)
+{
+    net_world world = {0};
+    (void)state;
+    world_sim(&world, 8, 2, body_unsend, NULL);
+}
+
+/* ---- Connecting and ending ------------------------------------------------------------------------------------- */
+
+static void body_at_once(net_host *host)
+{
+    for (int other = 0; other < host->world->size; other++) {
+        if (other != host->rank)
+            assert_int_equal(host_send_free(host, other, 0, 10), WEFT_OK);
+    }
+    host_until(host, &host->done_ok, host->world->size - 1);
+    host_until(host, &host->arrived, host->world->size - 1);
+    wfi_net_lock(host->net);
+    for (int other = 0; other < host->world->size; other++)
+        assert_true(other == host->rank || wfi_line_up(&host_peer(host, other)->lines[WFI_CONTROL]));
+    wfi_net_unlock(host->net);
+    host_meet(host, &host->world->finished);
+}
+
+static void all_connect_at_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        net_world world = {.on_message = host_check_order};
+        world_sim(&world, seed, 6, body_at_once, NULL);
+    }
+}
+
+static void body_killed(net_host *host)
+{
+    if (host->rank == 1) {
+        host_pause(host, 10000000000); /* is killed meanwhile */
+        return;
+    }
+    uint64_t sent = 0;
+    while (!atomic_load(&host->gone)) {
+        (void)host_send_free(host, 1, sent++, 3000);
+        host_pause(host, 300000);
+    }
+    assert_int_equal(host->why, WEFT_ERR_PEER_DEAD);
+    host_pause(host, 1000000);
+    wfi_net_lock(host->net);
+    assert_int_equal(wfi_peer_status(host_peer(host, 1)), WEFT_ERR_PEER_DEAD);
+    assert_int_equal(host_send(host, 1, 0, 8, false), WEFT_ERR_PEER_DEAD);
+    wfi_net_unlock(host->net);
+    assert_true(atomic_load(&host->done_failed) > 0);
+    host_meet(host, &host->world->finished);
+}
+
+static void kill_one(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    (void)rank;
+    while (atomic_load(&world->ready) < world->size)
+        weft_sim_sleep(sim, 10000);
+    weft_sim_sleep(sim, 5000000);
+    weft_sim_kill(sim, 1);
+    atomic_fetch_add(&world->finished, 1);
+}
+
+static void a_death_fails_what_is_outstanding(void **state)
+{
+    net_world world = {0};
+    (void)state;
+    world_sim(&world, 9, 3, body_killed, kill_one);
+}
+
+static void body_leaves(net_host *host)
+{
+    if (host->rank == 1)
+        return;
+    host_until(host, &host->gone, 1);
+    assert_int_equal(host->why, WEFT_ERR_PEER_LEFT);
+}
+
+static void a_departure_is_told(void **state)
+{
+    net_world world = {0};
+    (void)state;
+    world_sim(&world, 10, 2, body_leaves, NULL);
+}
+
+static void body_closed(net_host *host)
+{
+    if (host->rank == 0) {
+        for (uint64_t i = 0; i < 40; i++)
+            assert_int_equal(host_send_free(host, 1, i, 3000), WEFT_OK);
+        wfi_net_stop(host->net);
+        assert_int_equal(host->done_ok + host->done_failed, 40);
+        assert_int_equal(host->why, WEFT_ERR_CLOSED);
+        assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_ERR_CLOSED);
+    }
+}
+
+static void closing_fails_what_is_outstanding(void **state)
+{
+    net_world world = {0};
+    (void)state;
+    world_sim(&world, 11, 2, body_closed, NULL);
+}
+
+/* ---- Timers ---------------------------------------------------------------------------------------------------- */
+
+typedef struct alarm_clock {
+    wfi_timer timer;
+    net_host *host;
+    uint64_t late_ns;
+    int fired;
+} alarm_clock;
+
+static void ring(wfi_timer *timer)
+{
+    alarm_clock *alarm = wfi_container_of(timer, alarm_clock, timer);
+    alarm->fired++;
+    alarm->late_ns = wfi_now(wfi_net_clock(alarm->host->net)) - timer->deadline_ns;
+}
+
+static void body_timers(net_host *host)
+{
+    enum { COUNT = 200 };
+    alarm_clock *alarms = calloc(COUNT, sizeof(*alarms));
+    uint64_t now = wfi_now(wfi_net_clock(host->net));
+    wfi_net_lock(host->net);
+    for (int i = 0; i < COUNT; i++) {
+        alarms[i].host = host;
+        alarms[i].timer.fire = ring;
+        assert_int_equal(wfi_net_timer_set(host->net, &alarms[i].timer, now + (uint64_t)(i * 7919 % COUNT) * 10000), 0);
+    }
+    for (int i = 0; i < COUNT; i += 3)
+        wfi_net_timer_clear(host->net, &alarms[i].timer);
+    for (int i = 1; i < COUNT; i += 3)
+        assert_int_equal(wfi_net_timer_set(host->net, &alarms[i].timer, now + 5000000 + (uint64_t)i), 0);
+    wfi_net_unlock(host->net);
+    host_pause(host, 6000000);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(alarms[i].fired, i % 3 != 0);
+        assert_int_equal(alarms[i].late_ns, 0);
+    }
+    free(alarms);
+}
+
+static void timers_fire_once_and_in_time(void **state)
+{
+    net_world world = {0};
+    (void)state;
+    world_sim(&world, 12, 1, body_timers, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_once_and_in_order),
         cmocka_unit_test(messages_survive_resets_and_cuts),
+        cmocka_unit_test(a_burst_shares_frames),
+        cmocka_unit_test(a_full_queue_says_so_and_recovers),
+        cmocka_unit_test(urgent_messages_go_ahead),
+        cmocka_unit_test(what_has_not_left_can_be_taken_back),
+        cmocka_unit_test(all_connect_at_once),
+        cmocka_unit_test(a_death_fails_what_is_outstanding),
+        cmocka_unit_test(a_departure_is_told),
+        cmocka_unit_test(closing_fails_what_is_outstanding),
+        cmocka_unit_test(timers_fire_once_and_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

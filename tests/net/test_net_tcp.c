@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_tcp.c - nets over tcp in one process: messages, transfers, waiting threads. */
-#include "net/net_host.h"
+#include "net/net_bulk.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MANY 2000
 
@@ -35,11 +42,264 @@ static void messages_arrive_without_threads(void **state)
     world_tcp(&world, 2, body_exchange);
 }
 
+/* ---- Transfers ------------------------------------------------------------------------------------------------- */
+
+#define MIB ((size_t)1 << 20)
+
+typedef struct stage {
+    wfi_transfer_kind kind;
+    bulk source, target;
+    atomic_int exposed, moved;
+} stage;
+
+static const size_t sizes[] = {0, 1, 4096, 3 * MIB - 7, 12, 20 * MIB};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static void body_move(net_host *host)
+{
+    stage *s = host->world->user;
+    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
+    bulk *mine = exposes ? &s->source : &s->target;
+    bulk_create(mine, host, 1 - host->rank, sizes, SIZES);
+    bulk_fill(mine, exposes == pull ? 3 : 0);
+    if (exposes) {
+        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->moved, 1);
+        bulk_withdraw(mine, true);
+    } else {
+        host_until(host, &s->exposed, 1);
+        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_OK);
+        atomic_store(&s->moved, 1);
+    }
+    assert_true(bulk_is(mine, 3));
+    bulk_destroy(mine);
+    host_meet(host, &host->world->finished);
+}
+
+static void payloads_are_pulled_and_pushed(void **state)
+{
+    (void)state;
+    for (int kind = WFI_PULL; kind <= WFI_PUSH; kind++) {
+        stage s = {.kind = (wfi_transfer_kind)kind};
+        net_world world = {.user = &s};
+        world_tcp(&world, 2, body_move);
+    }
+}
+
+/* ---- Waiting threads ------------------------------------------------------------------------------------------- */
+
+#define CALLS 300
+#define CALLERS 3
+
+typedef struct caller {
+    net_host *host;
+    weft_future *futures[CALLS];
+} caller;
+
+/* Rank 1 answers with the number that came; rank 0 completes the future of that number. */
+static void echo(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    uint64_t number;
+    (void)type;
+    assert(size == sizeof(number));
+    memcpy(&number, bytes, sizeof(number));
+    if (host->rank == 1) {
+        weft_status status = host_send(host, wfi_peer_rank(from), number, 0, true);
+        assert(!status);
+        (void)status;
+        return;
+    }
+    caller *callers = host->user;
+    weft_future *future = callers[number / CALLS].futures[number % CALLS];
+    weft_status status = weft_future_complete(future, NULL, NULL);
+    assert(!status);
+    (void)status;
+    weft_future_unref(future);
+}
+
+static void *call_many(void *arg)
+{
+    caller *me = arg;
+    const caller *all = me->host->user;
+    for (int i = 0; i < CALLS; i++) {
+        if (host_send_free(me->host, 1, (uint64_t)((me - all) * CALLS + i), 0))
+            abort();
+        if (weft_future_wait(me->futures[i], 10000))
+            abort();
+        weft_future_unref(me->futures[i]);
+    }
+    return NULL;
+}
+
+static void body_callers(net_host *host)
+{
+    static caller callers[CALLERS];
+    pthread_t threads[CALLERS];
+    if (host->rank == 0) {
+        wfi_net_lock(host->net);
+        host->user = callers;
+        wfi_net_unlock(host->net);
+        for (int c = 0; c < CALLERS; c++) {
+            callers[c].host = host;
+            for (int i = 0; i < CALLS; i++) /* one reference for who waits, one for who completes */
+                callers[c].futures[i] = weft_future_ref(wfi_future_create(host->executor, wfi_net_driver(host->net)));
+            assert_int_equal(pthread_create(&threads[c], NULL, call_many, &callers[c]), 0);
+        }
+        for (int c = 0; c < CALLERS; c++)
+            pthread_join(threads[c], NULL);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void waiting_threads_make_progress(void **state)
+{
+    net_world world = {.on_message = echo};
+    (void)state;
+    world_tcp(&world, 2, body_callers);
+}
+
+/* ---- Executor -------------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    wfi_task task;
+    net_host *host;
+    uint64_t number;
+} job;
+
+static void answer_job(wfi_task *task)
+{
+    job *work = wfi_container_of(task, job, task);
+    weft_status status;
+    wfi_net_lock(work->host->net);
+    status = host_send(work->host, 0, work->number, 0, true);
+    wfi_net_unlock(work->host->net);
+    if (status)
+        abort();
+    free(work);
+}
+
+static void serve(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    if (host->rank == 0) {
+        echo(host, from, type, bytes, size);
+        return;
+    }
+    job *work = calloc(1, sizeof(*work));
+    work->task.run = answer_job;
+    work->host = host;
+    memcpy(&work->number, bytes, sizeof(work->number));
+    wfi_net_defer(host->net, &work->task, work->number % 5 ? WFI_DEFER_WORKER : WFI_DEFER_INLINE);
+}
+
+static void workers_lead_and_follow(void **state)
+{
+    net_world world = {.on_message = serve};
+    (void)state;
+    world_tcp(&world, 2, body_callers);
+}
+
+/* A wait inside an inline handler could never end, and says so. */
+static void wait_inline(wfi_task *task)
+{
+    job *work = wfi_container_of(task, job, task);
+    weft_future *future = wfi_future_create(work->host->executor, wfi_net_driver(work->host->net));
+    atomic_store(&work->host->why, weft_future_wait(future, 5000));
+    weft_future_unref(future);
+    atomic_store(&work->host->done_ok, 1);
+    free(work);
+}
+
+static void defer_wait(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    job *work = calloc(1, sizeof(*work));
+    (void)from;
+    (void)type;
+    (void)bytes;
+    (void)size;
+    work->task.run = wait_inline;
+    work->host = host;
+    wfi_net_defer(host->net, &work->task, WFI_DEFER_INLINE);
+}
+
+static void body_deadlock(net_host *host)
+{
+    if (host->rank == 0) {
+        assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+    } else {
+        host_until(host, &host->done_ok, 1);
+        assert_int_equal(host->why, WEFT_ERR_DEADLOCK);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_wait_in_an_inline_handler_is_refused(void **state)
+{
+    net_world world = {.on_message = defer_wait};
+    (void)state;
+    world_tcp(&world, 2, body_deadlock);
+}
+
+/* ---- Strangers ------------------------------------------------------------------------------------------------- */
+
+/* Knocks at rank 1 with a well-formed connection request that proves nothing. */
+static void knock(net_host *host)
+{
+    const wfi_member *member = wfi_net_member(host->net, 1);
+    const wfi_fabric_ops *ops = &wfi_fabric_tcp;
+    wfi_fabric_options options = {.towards = "127.0.0.1"};
+    wfi_fabric *fabric;
+    wfi_lane *lane;
+    wfi_event event;
+    uint8_t lie[40] = "HW\x01";
+    assert_int_equal(ops->open(&options, &fabric, NULL), WEFT_OK);
+    assert_int_equal(ops->connect(fabric, member->address, member->address_size, lie, sizeof(lie), NULL, &lane),
+                     WEFT_OK);
+    int tries = 0;
+    while (!ops->poll_events(fabric, &event, 1, 100, -1) && tries < 50)
+        tries++;
+    assert_int_equal(event.kind, WFI_EVENT_CLOSED);
+    ops->lane_close(lane);
+    ops->close(fabric);
+}
+
+static void body_stranger(net_host *host)
+{
+    weft_stats stats = {0};
+    if (host->rank == 0) {
+        knock(host);
+        for (uint64_t i = 0; i < 10; i++)
+            assert_int_equal(host_send_free(host, 1, i, 100), WEFT_OK);
+        host_until(host, &host->done_ok, 10);
+    } else {
+        host_until(host, &host->arrived, 10);
+        wfi_net_lock(host->net);
+        wfi_net_stats(host->net, &stats);
+        wfi_net_unlock(host->net);
+        assert_int_equal(stats.strangers_refused, 1);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_stranger_is_refused_and_counted(void **state)
+{
+    net_world world = {.on_message = host_check_order};
+    (void)state;
+    world_tcp(&world, 2, body_stranger);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_once_and_in_order),
         cmocka_unit_test(messages_arrive_without_threads),
+        cmocka_unit_test(payloads_are_pulled_and_pushed),
+        cmocka_unit_test(waiting_threads_make_progress),
+        cmocka_unit_test(workers_lead_and_follow),
+        cmocka_unit_test(a_wait_in_an_inline_handler_is_refused),
+        cmocka_unit_test(a_stranger_is_refused_and_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.c - command line options. */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HELP_COLUMN 30
+
+int cli_error(const cli *program, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    fprintf(stderr, "%s: %s (--help lists the options)\n", program->program, what);
+    return 2;
+}
+
+/* ---- Help ------------------------------------------------------------------------------------------------------ */
+
+static void print_choices(const cli_option *option, char *out, size_t size)
+{
+    size_t at = 0;
+    for (size_t i = 0; option->choices[i] && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "|" : "", option->choices[i]);
+}
+
+static void print_option(const cli_option *option)
+{
+    char value[128] = "", left[192];
+    if (option->kind == CLI_CHOICE)
+        print_choices(option, value, sizeof value);
+    else if (option->kind != CLI_FLAG)
+        snprintf(value, sizeof value, "%s", option->shown);
+    snprintf(left, sizeof left, "  --%s%s%s", option->name, *value ? " " : "", value);
+    printf("%-*s%s%s", HELP_COLUMN, left, strlen(left) < HELP_COLUMN ? "" : "  ", option->help);
+    if (option->fallback)
+        printf(" (default: %s)", option->fallback);
+    putchar('\n');
+}
+
+static void print_help(const cli *program)
+{
+    printf("%s - %s\n\nusage: %s [options]\n", program->program, program->purpose, program->program);
+    for (size_t i = 0; i < program->count; i++)
+        print_option(&program->options[i]);
+    printf("%-*s%s\n\nexample: %s\n", HELP_COLUMN, "  --help", "this text", program->example);
+}
+
+/* ---- Values ---------------------------------------------------------------------------------------------------- */
+
+static int set_int(const cli *program, const cli_option *option, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || (double)value < option->low || (double)value > option->high)
+        return cli_error(program, "--%s is '%s': expected a whole number from %.0f to %.0f", option->name, text,
+                         option->low, option->high);
+    *(int64_t *)option->value = value;
+    return -1;
+}
+
+static int set_number(const cli *program, const cli_option *option, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value < option->low || value > option->high)
+        return cli_error(program, "--%s is '%s': expected a number from %g to %g", option->name, text, option->low,
+                         option->high);
+    *(double *)option->value = value;
+    return -1;
+}
+
+static int set_text(const cli *program, const cli_option *option, const char *text)
+{
+    if (!*text)
+        return cli_error(program, "--%s is '': expected %s", option->name, option->shown);
+    *(const char **)option->value = text;
+    return -1;
+}
+
+static int set_choice(const cli *program, const cli_option *option, const char *text)
+{
+    char choices[128] = "";
+    for (int i = 0; option->choices[i]; i++) {
+        if (strcmp(option->choices[i], text) == 0) {
+            *(int *)option->value = i;
+            return -1;
+        }
+    }
+    print_choices(option, choices, sizeof choices);
+    return cli_error(program, "--%s is '%s': expected %s", option->name, text, choices);
+}
+
+static int set_value(const cli *program, const cli_option *option, const char *text)
+{
+    switch (option->kind) {
+    case CLI_INT:
+        return set_int(program, option, text);
+    case CLI_NUMBER:
+        return set_number(program, option, text);
+    case CLI_TEXT:
+        return set_text(program, option, text);
+    case CLI_CHOICE:
+        return set_choice(program, option, text);
+    case CLI_FLAG:
+        break;
+    }
+    *(bool *)option->value = true;
+    return -1;
+}
+
+/* ---- Parsing --------------------------------------------------------------------------------------------------- */
+
+static const cli_option *find(const cli *program, const char *name, size_t length)
+{
+    for (size_t i = 0; i < program->count; i++)
+        if (strlen(program->options[i].name) == length && strncmp(program->options[i].name, name, length) == 0)
+            return &program->options[i];
+    return NULL;
+}
+
+/* Takes argv[*at], and the word after it if that is its value. */
+static int take(const cli *program, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at], *equals = strchr(word, '=');
+    if (strncmp(word, "--", 2) != 0)
+        return cli_error(program, "'%s' is no option", word);
+    size_t length = equals ? (size_t)(equals - word - 2) : strlen(word) - 2;
+    const cli_option *option = find(program, word + 2, length);
+    if (!option)
+        return cli_error(program, "unknown option '--%.*s'", (int)length, word + 2);
+    if (option->kind == CLI_FLAG)
+        return equals ? cli_error(program, "--%s takes no value, and '%s' gives one", option->name, word)
+                      : set_value(program, option, "");
+    if (equals)
+        return set_value(program, option, equals + 1);
+    if (*at + 1 == argc)
+        return cli_error(program, "--%s needs a value: %s", option->name, option->shown ? option->shown : "one word");
+    return set_value(program, option, argv[++*at]);
+}
+
+int cli_parse(const cli *program, int argc, char **argv)
+{
+    for (int at = 1; at < argc; at++) {
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
+            print_help(program);
+            return 0;
+        }
+        int code = take(program, argc, argv, &at);
+        if (code >= 0)
+            return code;
+    }
+    return -1;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.h - command line options from a table, and the help text from the same table. */
+#ifndef EXAMPLES_CLI_H
+#define EXAMPLES_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* bool *; takes no value */
+    CLI_INT,    /* int64_t *, within low..high */
+    CLI_NUMBER, /* double *, within low..high */
+    CLI_TEXT,   /* const char **, not empty; points into argv */
+    CLI_CHOICE, /* int *: index into choices */
+} cli_kind;
+
+typedef struct cli_option {
+    const char *name; /* without the dashes */
+    cli_kind kind;
+    void *value; /* left alone unless the option is given; of the type that `kind` says */
+    double low, high;
+    const char *const *choices; /* ends with NULL */
+    const char *shown;          /* what --help calls the value: "N", "DIR" */
+    const char *help;           /* one line, without the default */
+    const char *fallback;       /* the default as --help shows it; NULL: none */
+} cli_option;
+
+typedef struct cli {
+    const char *program;
+    const char *purpose; /* one line */
+    const char *example; /* one command line */
+    const cli_option *options;
+    size_t count;
+} cli;
+
+/*
+ * Reads "--name value" and "--name=value". Returns -1: go on; or the exit code to end with: 0 after --help, 2 after an
+ * error, which names the option and the value.
+ */
+int cli_parse(const cli *program, int argc, char **argv);
+
+/* For errors found later, such as two options that do not go together. Prints one line; returns 2. */
+int cli_error(const cli *program, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.c - the command line of batch_parameter_server: its table, and the defaults that depend on the model. */
+#include "settings.h"
+
+#include "cli.h"
+#include "dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROOM 32 /* options at most */
+
+static const char *const models[] = {"convnet", "resnet50", NULL};
+static const char *const deaths[] = {"stop", "continue", NULL};
+static const char *const schedules[] = {"linear", "constant", NULL};
+
+static const settings unset = {
+    .rank = -1, .seed = 1, .digits = 8000, .held_out = 2000, .schedule = -1, .momentum = 0.9};
+
+/* ---- The table ------------------------------------------------------------------------------------------------- */
+
+/* Copies the options that concern `s` to `out`; returns their number. Two tables, for the eye. */
+static size_t list_workers(settings *s, cli_option *out)
+{
+    const cli_option options[] = {
+        {"trainers", CLI_INT, &s->trainers, 1, 65535, NULL, "N", "start N trainers as processes of this machine", "2"},
+        {"rank", CLI_INT, &s->rank, 0, 65535, NULL, "N", "be this worker of a job started by hand; 0 is the server",
+         "RANK, if set"},
+        {"world-size", CLI_INT, &s->world_size, 2, 65536, NULL, "N", "workers of that job: the trainers and the server",
+         "WORLD_SIZE"},
+        {"master-addr", CLI_TEXT, &s->master_addr, 0, 0, NULL, "HOST", "the server's host",
+         "MASTER_ADDR, or 127.0.0.1"},
+        {"master-port", CLI_INT, &s->master_port, 1, 65535, NULL, "PORT", "its port for those who join", "MASTER_PORT"},
+        {"fabric", CLI_TEXT, &s->fabric, 0, 0, NULL, "NAME", "the fabric to use", "WEFT_FABRIC, or tcp"},
+        {"threads", CLI_INT, &s->threads, 1, 1024, NULL, "N", "computing threads of each worker",
+         "OMP_NUM_THREADS, or the cores shared among the trainers"},
+        {"on-death", CLI_CHOICE, &s->on_death, 0, 0, deaths, NULL,
+         "when a trainer dies: end the job, or go on without it", "stop"},
+    };
+    memcpy(out, options, sizeof options);
+    return sizeof options / sizeof *options;
+}
+
+static size_t list_training(settings *s, cli_option *out)
+{
+    const cli_option options[] = {
+        {"model", CLI_CHOICE, &s->model, 0, 0, models, NULL, "what is trained", "convnet"},
+        {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR", "IDX files of the MNIST family, plain or .gz, for the convnet",
+         "digits are drawn"},
+        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "digits to draw for training", "8000"},
+        {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "digits to draw for the test at the end", "2000"},
+        {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images of a trainer's batch", "32; resnet50: 20"},
+        {"batch-update-size", CLI_INT, &s->batch_update_size, 1, 65535, NULL, "N",
+         "gradients that make one update of the model", "one of each trainer"},
+        {"image-size", CLI_INT, &s->image_size, 28, 1024, NULL, "N", "height and width; of the convnet always 28",
+         "28; resnet50: 64"},
+        {"classes", CLI_INT, &s->classes, 2, 100000, NULL, "N", "of the convnet always 10", "10; resnet50: 30"},
+        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "times through the data; convnet only", "8"},
+        {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches of each trainer, instead of epochs",
+         "by epochs; resnet50: 6"},
+        {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03; resnet50: 0.001"},
+        {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "of SGD", "0.9"},
+        {"schedule", CLI_CHOICE, &s->schedule, 0, 0, schedules, NULL, "the learning rate falls to 0, or stays",
+         "linear; resnet50: constant"},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights, drawings, order and dropout", "1"},
+        {"deterministic", CLI_FLAG, &s->deterministic, 0, 0, NULL, NULL,
+         "add gradients by rank: the same seed gives the same bits", NULL},
+        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model there", NULL},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table there as JSON", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+    };
+    memcpy(out, options, sizeof options);
+    return sizeof options / sizeof *options;
+}
+
+/* ---- What follows from what -------------------------------------------------------------------------------------- */
+
+static bool given(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value;
+}
+
+/* A rank, given in whatever way, makes us one worker of somebody else's job; otherwise we start one. */
+static bool joins(const settings *s)
+{
+    if (s->rank >= 0 || given("RANK"))
+        return true;
+    return s->trainers == 0 && (given("OMPI_COMM_WORLD_RANK") || given("PMI_RANK") || given("SLURM_PROCID"));
+}
+
+static int check_workers(const cli *program, settings *s)
+{
+    s->spawn = !joins(s);
+    if (s->spawn && (s->world_size || s->master_addr || s->master_port))
+        return cli_error(program, "--world-size, --master-addr and --master-port need a --rank (or RANK)");
+    if ((s->rank >= 0) != (s->world_size > 0))
+        return cli_error(program, "--rank and --world-size go together");
+    if (s->rank >= 0 && s->rank >= s->world_size)
+        return cli_error(program, "--rank is '%d': expected less than --world-size, %d", (int)s->rank,
+                         (int)s->world_size);
+    if (s->world_size && s->trainers && s->trainers != s->world_size - 1)
+        return cli_error(program, "--trainers is '%d': a world of %d has %d", (int)s->trainers, (int)s->world_size,
+                         (int)s->world_size - 1);
+    if (s->spawn && s->trainers == 0)
+        s->trainers = 2;
+    return -1;
+}
+
+static int check_convnet(const cli *program, settings *s)
+{
+    if (s->image_size && s->image_size != DATASET_SIDE)
+        return cli_error(program, "--image-size is '%d': the convnet takes %d", (int)s->image_size, DATASET_SIDE);
+    if (s->classes && s->classes != DATASET_CLASSES)
+        return cli_error(program, "--classes is '%d': the convnet has %d", (int)s->classes, DATASET_CLASSES);
+    s->image_size = DATASET_SIDE;
+    s->classes = DATASET_CLASSES;
+    s->batch_size = s->batch_size ? s->batch_size : 32;
+    s->epochs = s->epochs ? s->epochs : 8;
+    s->lr = s->lr > 0 ? s->lr : 0.03;
+    s->schedule = s->schedule >= 0 ? s->schedule : SCHEDULE_LINEAR;
+    return -1;
+}
+
+/* The numbers are those of PyTorch's tutorial on batch-updating parameter servers. */
+static int check_resnet50(const cli *program, settings *s)
+{
+    if (s->data)
+        return cli_error(program, "--data is '%s': resnet50 is trained on random images", s->data);
+    if (s->epochs)
+        return cli_error(program, "--epochs is '%d': resnet50 has no data set to go through, give --iterations",
+                         (int)s->epochs);
+    if (s->image_size && s->image_size < 32)
+        return cli_error(program, "--image-size is '%d': resnet50 takes at least 32", (int)s->image_size);
+    s->image_size = s->image_size ? s->image_size : 64;
+    s->classes = s->classes ? s->classes : 30;
+    s->batch_size = s->batch_size ? s->batch_size : 20;
+    s->iterations = s->iterations ? s->iterations : 6;
+    s->lr = s->lr > 0 ? s->lr : 0.001;
+    s->schedule = s->schedule >= 0 ? s->schedule : SCHEDULE_CONSTANT;
+    return -1;
+}
+
+static int check(const cli *program, settings *s)
+{
+    int code = check_workers(program, s);
+    if (code >= 0)
+        return code;
+    if (s->epochs && s->iterations)
+        return cli_error(program, "--epochs or --iterations, not both");
+    if (s->deterministic && s->batch_update_size && s->trainers && s->batch_update_size != s->trainers)
+        return cli_error(program,
+                         "--deterministic needs a gradient of each trainer in an update: --batch-update-size "
+                         "%d",
+                         (int)s->trainers);
+    return s->model == MODEL_CONVNET ? check_convnet(program, s) : check_resnet50(program, s);
+}
+
+int settings_parse(int argc, char **argv, settings *out)
+{
+    settings s = unset;
+    cli_option options[ROOM];
+    size_t count = list_workers(&s, options);
+    count += list_training(&s, options + count);
+    const cli program = {
+        .program = "batch_parameter_server",
+        .purpose = "trains a model by one parameter server and several trainers",
+        .example = "batch_parameter_server --trainers 2 --epochs 4 --report report.json",
+        .options = options,
+        .count = count,
+    };
+    int code = cli_parse(&program, argc, argv);
+    if (code < 0)
+        code = check(&program, &s);
+    if (code < 0)
+        *out = s;
+    return code;
+}
+
+const char *settings_model_name(const settings *s)
+{
+    return models[s->model];
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.h - what batch_parameter_server can be asked for on its command line. */
+#ifndef EXAMPLES_SETTINGS_H
+#define EXAMPLES_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum settings_model { MODEL_CONVNET = 0, MODEL_RESNET50 = 1 } settings_model;
+typedef enum settings_death { ON_DEATH_STOP = 0, ON_DEATH_CONTINUE = 1 } settings_death;
+typedef enum settings_schedule { SCHEDULE_LINEAR = 0, SCHEDULE_CONSTANT = 1 } settings_schedule;
+
+typedef struct settings {
+    /* Who: started by ourselves (spawn), or by somebody else who gives each worker a rank. */
+    bool spawn;
+    int64_t trainers;         /* 0: what the world leaves beside the server */
+    int64_t rank, world_size; /* -1, 0: from the environment */
+    const char *master_addr;  /* NULL: from the environment */
+    int64_t master_port;      /* 0: from the environment */
+    const char *fabric;
+    int64_t threads; /* for the operators of each worker */
+
+    /* What is trained, on what. */
+    int model, schedule;
+    int64_t batch_size, batch_update_size, image_size, classes, epochs, iterations, digits, held_out, seed;
+    double lr, momentum;
+    const char *data;
+    bool deterministic;
+
+    /* What happens around it. */
+    int on_death;
+    const char *save, *report;
+    bool quiet;
+} settings;
+
+/* Returns -1: go on; else the exit code to end with, as cli_parse. */
+int settings_parse(int argc, char **argv, settings *out);
+const char *settings_model_name(const settings *settings);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * workload.h - what is trained, on what: a model, batches for it, its loss, its accuracy.
+ *
+ *   convnet    PyTorch's MNIST ConvNet on images of digits, negative log-likelihood;
+ *   resnet50   ResNet-50 on random images, mean squared error to one-hot targets that stay the same for each trainer: the
+ *              load of PyTorch's tutorial on batch-updating parameter servers, of which nothing is to be learned.
+ */
+#ifndef EXAMPLES_WORKLOAD_H
+#define EXAMPLES_WORKLOAD_H
+
+#include <weft/nn.h>
+
+#include "settings.h"
+
+typedef struct workload workload;
+
+/* For worker `rank` of `trainers` + 1. The server (rank 0) checks all data, and keeps what is held out. */
+WEFT_NODISCARD weft_status workload_open(const settings *settings, int rank, int trainers, workload **out,
+                                         weft_error **error);
+void workload_close(workload *workload);
+
+/* Batches for each trainer. */
+int64_t workload_iterations(const workload *workload);
+
+/* The model, the same for the same seed; NULL if memory is out. You unref it. */
+weft_module *workload_model(const workload *workload);
+
+/* The loss of `model` on this trainer's batch number `iteration`, on a tape that may record. NULL when the tape fails. */
+weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration);
+
+/* On the server: the share of held-out images that `model` gets right, 0 to 1; -1 if nothing is held out. */
+WEFT_NODISCARD weft_status workload_accuracy(const workload *workload, weft_module *model, double *out);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure.c - see measure.h. */
+#include "measure.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+double measure_now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+void series_add(series *s, double value)
+{
+    if (s->count == s->room) {
+        size_t room = s->room ? 2 * s->room : 1024;
+        double *values = realloc(s->values, room * sizeof *values);
+        if (!values) {
+            fprintf(stderr, "out of memory\n");
+            exit(1);
+        }
+        s->values = values;
+        s->room = room;
+    }
+    s->values[s->count++] = value;
+}
+
+void series_fini(series *s)
+{
+    free(s->values);
+    *s = (series){0};
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+summary series_summary(series *s)
+{
+    if (s->count == 0)
+        return (summary){0};
+    qsort(s->values, s->count, sizeof *s->values, compare);
+    return (summary){s->values[0], s->values[s->count / 2], s->values[s->count * 99 / 100]};
+}
+
+bool report_open(report *r, const char *path)
+{
+    *r = (report){.path = path};
+    if (!path)
+        return true;
+    r->file = fopen(path, "w");
+    if (!r->file) {
+        perror(path);
+        return false;
+    }
+    fprintf(r->file, "{");
+    return true;
+}
+
+static void begin_entry(report *r)
+{
+    fprintf(r->file, "%s\n  ", r->any ? "," : "");
+    r->any = true;
+}
+
+void report_number(report *r, double value, const char *name_format, ...)
+{
+    if (!r->file || !isfinite(value))
+        return;
+    va_list args;
+    begin_entry(r);
+    fputc('"', r->file);
+    va_start(args, name_format);
+    vfprintf(r->file, name_format, args);
+    va_end(args);
+    fprintf(r->file, "\": %.6g", value);
+}
+
+void report_text(report *r, const char *name, const char *text)
+{
+    if (!r->file)
+        return;
+    begin_entry(r);
+    fprintf(r->file, "\"%s\": \"%s\"", name, text);
+}
+
+bool report_close(report *r)
+{
+    if (!r->file)
+        return true;
+    fprintf(r->file, "\n}\n");
+    FILE *file = r->file;
+    r->file = NULL;
+    if (fclose(file) == 0)
+        return true;
+    perror(r->path);
+    return false;
+}
+
+const char *measure_bytes_name(size_t bytes, char *buffer)
+{
+    if (bytes >= 1 << 20)
+        snprintf(buffer, 16, "%zu MiB", bytes >> 20);
+    else if (bytes >= 1 << 10)
+        snprintf(buffer, 16, "%zu KiB", bytes >> 10);
+    else
+        snprintf(buffer, 16, "%zu B", bytes);
+    return buffer;
+}
