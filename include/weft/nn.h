@@ -36,6 +36,12 @@ WEFT_API const char *weft_module_buffer_name(const weft_module *module, size_t i
 WEFT_API weft_tensor *weft_module_find(const weft_module *module, const char *name);
 WEFT_API int64_t weft_module_numel(const weft_module *module); /* elements of all parameters together */
 
+/*
+ * Converts parameters and floating buffers to float32 or float64, before the lists above were lent for the first time and
+ * before it is another's child (else WEFT_ERR_STATE). On failure nothing has changed. WEFT_ERR_INVALID, WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
+
 /* Direct children, in order. Borrowed; NULL past the end. */
 WEFT_API size_t weft_module_child_count(const weft_module *module);
 WEFT_API weft_module *weft_module_child(const weft_module *module, size_t index);

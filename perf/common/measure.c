@@ -106,10 +106,10 @@ bool report_close(report *r)
 const char *measure_bytes_name(size_t bytes, char *buffer)
 {
     if (bytes >= 1 << 20)
-        snprintf(buffer, 16, "%zu MiB", bytes >> 20);
+        snprintf(buffer, 32, "%zu MiB", bytes >> 20);
     else if (bytes >= 1 << 10)
-        snprintf(buffer, 16, "%zu KiB", bytes >> 10);
+        snprintf(buffer, 32, "%zu KiB", bytes >> 10);
     else
-        snprintf(buffer, 16, "%zu B", bytes);
+        snprintf(buffer, 32, "%zu B", bytes);
     return buffer;
 }

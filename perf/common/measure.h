@@ -40,7 +40,7 @@ void report_number(report *r, double value, const char *name_format, ...) __attr
 void report_text(report *r, const char *name, const char *text);
 bool report_close(report *r);
 
-/* "8 B", "64 KiB", "16 MiB" in a buffer of at least 16 bytes; returns it. */
+/* "8 B", "64 KiB", "16 MiB" in a buffer of at least 32 bytes; returns it. */
 const char *measure_bytes_name(size_t bytes, char *buffer);
 
 #endif

@@ -8,6 +8,7 @@
  */
 #include "sim/sim_world.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,8 +119,10 @@ static void write_fire(weft_sim *sim, sim_event *event)
     sim_packet *packet = packet_of(event);
     const uint8_t *from = packet->op ? packet->local : packet->copy;
     uint8_t *to = from || packet->op ? target_memory(packet, WFI_REMOTE_WRITE) : NULL;
-    if (to && packet->size)
+    if (to && packet->size) {
+        assert(from);
         memcpy(to, from, packet->size);
+    }
     if (to && packet->op)
         packet_travel(packet, packet->to, packet->from, SIM_WRITE_DONE, wfi_sim_departure(sim, &packet->to->wire, 0),
                       done_fire);

@@ -114,12 +114,11 @@ __asm__(".pushsection .text\n"
 static void prepare(wfi_context *context, wfi_stack *stack, void (*entry)(void))
 {
     enum { CONTROL = 0, RETURN = 7, WORDS = 9 }; /* the frame that wfi_switch_stack pops */
-    uintptr_t top = (uintptr_t)(stack->base + stack->size) & ~(uintptr_t)15;
-    uint64_t *frame =
-        (uint64_t *)(top - WORDS * 8); /* entry finds the stack as a call leaves it: 8 off a multiple of 16 */
+    /* Entry finds the stack as a call leaves it: 8 off a multiple of 16. */
+    uint64_t *frame = (uint64_t *)((uintptr_t)(stack->base + stack->size) & ~(uintptr_t)15) - WORDS;
     uint32_t sse;
     uint16_t x87;
-    memset(frame, 0, WORDS * 8);
+    memset(frame, 0, WORDS * sizeof(*frame));
     __asm__("stmxcsr %0\n\tfnstcw %1" : "=m"(sse), "=m"(x87));
     frame[CONTROL] = sse | (uint64_t)x87 << 32;
     frame[RETURN] = (uint64_t)(uintptr_t)entry;

@@ -61,8 +61,8 @@ void bulk_expose(bulk *all, unsigned access)
     wfi_net *net = all->host->net;
     wfi_net_lock(net);
     for (size_t i = 0; i < all->count; i++)
-        must(!wfi_net_expose(net, host_peer(all->host, all->peer), all->storages[i],
-                             wfi_storage_data(all->storages[i]), all->sizes[i], access, &all->exposures[i]),
+        must(!wfi_net_expose(net, host_peer(all->host, all->peer), all->storages[i], wfi_storage_data(all->storages[i]),
+                             all->sizes[i], access, &all->exposures[i]),
              "could not expose");
     wfi_net_unlock(net);
 }
@@ -92,8 +92,8 @@ weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
                                            .size = local->sizes[i],
                                            .remote_address = remote->exposures[i].address,
                                            .remote_key = remote->exposures[i].key};
-    local->transfer = (wfi_transfer){
-        .kind = kind, .segments = local->segments, .segment_count = local->count, .done = transfer_done};
+    local->transfer =
+        (wfi_transfer){.kind = kind, .segments = local->segments, .segment_count = local->count, .done = transfer_done};
     atomic_store(&local->done, 0);
     wfi_net_lock(net);
     weft_status status = wfi_net_transfer(net, host_peer(local->host, local->peer), &local->transfer);

@@ -59,7 +59,7 @@ static void on_terminated(void *arg)
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
 
-static void host_open(net_host *host)
+void host_open(net_host *host)
 {
     static const wfi_upcalls upcalls = {.message = on_message,
                                         .peer_gone = on_peer_gone,
@@ -82,7 +82,8 @@ static void host_open(net_host *host)
                                 .rendezvous_timeout_ms = 20000,
                                 .death_timeout_ms = world->death_timeout_ms,
                                 .queue_limit_bytes = 1 << 20};
-    wfi_executor_options workers = {.workers = 2, .manual = world->sim || world->no_threads, .thread_name = "test-work"};
+    wfi_executor_options workers = {
+        .workers = 2, .manual = world->sim || world->no_threads, .thread_name = "test-work"};
     must(!wfi_executor_create(&workers, &host->executor), "executor", host->rank);
     wfi_net_options options = {.agent = &agent,
                                .upcalls = &upcalls,
@@ -97,7 +98,7 @@ static void host_open(net_host *host)
     must(!status, weft_status_name(status), host->rank);
 }
 
-static void host_close(net_host *host)
+void host_close(net_host *host)
 {
     if (host->net)
         wfi_net_stop(host->net);
@@ -123,7 +124,7 @@ static void sim_program(weft_sim *sim, int rank, void *arg)
     host_run(&world->hosts[rank]);
 }
 
-static void world_init(net_world *world, const char *fabric, int size, void (*body)(net_host *host))
+void world_init(net_world *world, const char *fabric, int size, void (*body)(net_host *host))
 {
     world->size = size;
     world->fabric = fabric;
@@ -140,6 +141,19 @@ static void world_init(net_world *world, const char *fabric, int size, void (*bo
     }
 }
 
+/* The memory of a worker that was killed, its net's and its stacks', is lost as a process's is; the world has taken its
+ * lanes already. Kept in sight, so that leak checkers know that it is meant. */
+static void bury(net_host *host)
+{
+    static wfi_net *graves[16];
+    static size_t count;
+    if (!host->net)
+        return;
+    must(count < 16 && !graves[count], "too many killed", host->rank);
+    graves[count++] = host->net;
+    wfi_executor_destroy(host->executor);
+}
+
 void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host *host),
                void (*director)(weft_sim *sim, int rank, void *world))
 {
@@ -153,7 +167,7 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
         assert_int_equal(weft_sim_spawn(world->sim, DIRECTOR, director, world), WEFT_OK);
     assert_int_equal(weft_sim_run(world->sim, 60000), WEFT_OK);
     for (int rank = 0; rank < size; rank++)
-        host_close(&world->hosts[rank]); /* of those that were killed */
+        bury(&world->hosts[rank]);
     weft_sim_destroy(world->sim);
     world->sim = NULL;
 }
@@ -164,7 +178,7 @@ static void *tcp_thread(void *arg)
     return NULL;
 }
 
-static int listen_anywhere(int *port)
+int listen_anywhere(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(address);

@@ -58,6 +58,12 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
 /* The same over tcp, each host on a thread. */
 void world_tcp(net_world *world, int size, void (*body)(net_host *host));
 
+/* The parts of it, for worlds of processes. */
+void world_init(net_world *world, const char *fabric, int size, void (*body)(net_host *host));
+int listen_anywhere(int *port);
+void host_open(net_host *host);
+void host_close(net_host *host);
+
 void host_pause(net_host *host, uint64_t ns);
 /* Waits until *count >= wanted; fails after 20 s (of the world's time). */
 void host_until(net_host *host, atomic_int *count, int wanted);

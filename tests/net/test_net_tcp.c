@@ -290,16 +290,58 @@ static void a_stranger_is_refused_and_counted(void **state)
     world_tcp(&world, 2, body_stranger);
 }
 
+/* ---- Death ----------------------------------------------------------------------------------------------------- */
+
+#define DEATH_MS 2000
+
+/* Joins as rank 1 and waits to be killed; by itself it ends after a while. */
+static void doomed(net_world *world)
+{
+    alarm(30);
+    host_open(&world->hosts[1]);
+    for (;;)
+        pause();
+}
+
+static uint64_t now_ms(void)
+{
+    return wfi_now(&wfi_clock_real) / 1000000;
+}
+
+static void a_killed_process_is_noticed(void **state)
+{
+    net_world world = {.death_timeout_ms = DEATH_MS};
+    net_host *host = &world.hosts[0];
+    (void)state;
+    world_init(&world, "tcp", 2, NULL);
+    world.store_fd = listen_anywhere(&world.port);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(world.store_fd);
+        doomed(&world);
+    }
+    host_open(host);
+    assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+    host_until(host, &host->done_ok, 1);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    uint64_t killed_ms = now_ms();
+    assert_int_equal(host_send_free(host, 1, 1, 8), WEFT_OK);
+    host_until(host, &host->gone, 1);
+    assert_true(now_ms() - killed_ms < DEATH_MS);
+    assert_int_equal(host->why, WEFT_ERR_PEER_DEAD);
+    assert_int_equal(host->done_failed, 1);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    host_close(host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_once_and_in_order),
-        cmocka_unit_test(messages_arrive_without_threads),
-        cmocka_unit_test(payloads_are_pulled_and_pushed),
-        cmocka_unit_test(waiting_threads_make_progress),
-        cmocka_unit_test(workers_lead_and_follow),
-        cmocka_unit_test(a_wait_in_an_inline_handler_is_refused),
-        cmocka_unit_test(a_stranger_is_refused_and_counted),
+        cmocka_unit_test(messages_arrive_once_and_in_order), cmocka_unit_test(messages_arrive_without_threads),
+        cmocka_unit_test(payloads_are_pulled_and_pushed),    cmocka_unit_test(waiting_threads_make_progress),
+        cmocka_unit_test(workers_lead_and_follow),           cmocka_unit_test(a_wait_in_an_inline_handler_is_refused),
+        cmocka_unit_test(a_killed_process_is_noticed),       cmocka_unit_test(a_stranger_is_refused_and_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

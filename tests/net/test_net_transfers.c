@@ -206,9 +206,9 @@ static void a_cancelled_transfer_ends_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_of_all_sizes_are_pulled), cmocka_unit_test(segments_of_all_sizes_are_pushed),
-        cmocka_unit_test(nothing_is_moved_at_once),         cmocka_unit_test(a_hundred_megabytes_are_pulled),
-        cmocka_unit_test(transfers_survive_lost_lanes),     cmocka_unit_test(withdrawn_memory_stays_untouched),
+        cmocka_unit_test(segments_of_all_sizes_are_pulled),  cmocka_unit_test(segments_of_all_sizes_are_pushed),
+        cmocka_unit_test(nothing_is_moved_at_once),          cmocka_unit_test(a_hundred_megabytes_are_pulled),
+        cmocka_unit_test(transfers_survive_lost_lanes),      cmocka_unit_test(withdrawn_memory_stays_untouched),
         cmocka_unit_test(a_cancelled_transfer_ends_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_nn_resnet.c - ResNet-50 against torchvision's, with the same weights: names, loss, logits, every gradient.
+ * In float64: in float32 both differ from that by up to 5e-4, because single ReLUs and maxima tip over. The float32 network
+ * is held to a bound that allows for that.
  *
  * tests/data/resnet50.txt was made by tests/oracle/resnet50.py; both fill the parameters by the same formulas.
  */
@@ -17,7 +19,8 @@
 #include <string.h>
 
 #define SAMPLES 5
-#define TOLERANCE 1e-4
+#define TOLERANCE 1e-6
+#define TOLERANCE_F32 2e-3
 
 static double init_factor(const weft_tensor *p, const char *name, double *offset)
 {
@@ -54,16 +57,20 @@ static double norm(const weft_tensor *x)
 typedef struct run {
     weft_module *net;
     weft_tape *tape;
+    double tolerance;
     weft_tensor *x, *target, *logits, *loss;
 } run;
 
-static int start(void **state)
+static int start(void **state, weft_dtype dtype)
 {
     run *r = calloc(1, sizeof(*r));
     *state = r;
+    r->tolerance = dtype == WEFT_FLOAT32 ? TOLERANCE_F32 : TOLERANCE;
     r->net = weft_resnet50_create(30, 1);
+    if (weft_module_to(r->net, dtype) != WEFT_OK)
+        return 1;
     fill(r->net);
-    r->x = formula_tensor(WEFT_SHAPE(8, 3, 64, 64), WEFT_FLOAT32, 1);
+    r->x = formula_tensor(WEFT_SHAPE(8, 3, 64, 64), dtype, 1);
     r->target = weft_tensor_empty(WEFT_SHAPE(8), WEFT_INT64);
     formula_fill_below(r->target, 2, 30);
     r->tape = weft_tape_open(&(weft_tape_options){.record = true});
@@ -72,6 +79,16 @@ static int start(void **state)
     weft_backward(r->tape, r->loss);
     weft_error_print(weft_tape_error(r->tape), stderr);
     return (int)weft_tape_status(r->tape);
+}
+
+static int start_f64(void **state)
+{
+    return start(state, WEFT_FLOAT64);
+}
+
+static int start_f32(void **state)
+{
+    return start(state, WEFT_FLOAT32);
 }
 
 static int stop(void **state)
@@ -106,9 +123,9 @@ static FILE *open_expected(void)
     return file;
 }
 
-static void assert_near(double got, double wanted, double scale, const char *what)
+static void assert_near(const run *r, double got, double wanted, double scale, const char *what)
 {
-    if (fabs(got - wanted) <= TOLERANCE * scale)
+    if (fabs(got - wanted) <= r->tolerance * scale)
         return;
     print_error("%s: %.9g, wanted %.9g (scale %g)\n", what, got, wanted, scale);
     fail();
@@ -146,11 +163,11 @@ static void weft_resnet_loss_and_logits_match(void **state)
     FILE *file = open_expected();
     assert_int_equal(next_line(file, "loss", line, sizeof(line), words, 256), 2);
     double loss = atof(words[1]);
-    assert_near(weft_tensor_get_f64(r->loss, 0), loss, fabs(loss), "loss");
+    assert_near(r, weft_tensor_get_f64(r->loss, 0), loss, fabs(loss), "loss");
     assert_int_equal(next_line(file, "logits", line, sizeof(line), words, 256), 241);
     double scale = norm(r->logits) / sqrt(240);
     for (int i = 0; i < 240; i++)
-        assert_near(weft_tensor_get_f64(r->logits, i), atof(words[1 + i]), scale, "logit");
+        assert_near(r, weft_tensor_get_f64(r->logits, i), atof(words[1 + i]), scale, "logit");
     fclose(file);
 }
 
@@ -165,10 +182,10 @@ static void weft_resnet_gradients_match(void **state)
         weft_tensor *g = weft_tape_grad(r->tape, parameters.items[i]);
         assert_non_null(g);
         double wanted = atof(words[2]), rms = wanted / sqrt((double)weft_tensor_numel(g));
-        assert_near(norm(g), wanted, wanted, words[1]);
+        assert_near(r, norm(g), wanted, wanted, words[1]);
         for (int k = 0; k < SAMPLES; k++) {
             double value = weft_tensor_get_f64(g, k * weft_tensor_numel(g) / SAMPLES);
-            assert_near(value, atof(words[3 + k]), fabs(atof(words[3 + k])) + rms, words[1]);
+            assert_near(r, value, atof(words[3 + k]), fabs(atof(words[3 + k])) + rms, words[1]);
         }
     }
     fclose(file);
@@ -182,7 +199,7 @@ static void weft_resnet_running_statistics_match(void **state)
     weft_tensors buffers = weft_module_buffers(r->net);
     for (size_t i = 0; i < buffers.count; i++) {
         assert_int_equal(next_line(file, "buffer", line, sizeof(line), words, 16), 3);
-        assert_near(norm(buffers.items[i]), atof(words[2]), atof(words[2]), words[1]);
+        assert_near(r, norm(buffers.items[i]), atof(words[2]), atof(words[2]), words[1]);
     }
     fclose(file);
 }
@@ -196,5 +213,6 @@ int main(void)
         cmocka_unit_test(weft_resnet_gradients_match),
         cmocka_unit_test(weft_resnet_running_statistics_match),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    int failed = cmocka_run_group_tests_name("float64", tests, start_f64, stop);
+    return failed + cmocka_run_group_tests_name("float32", tests, start_f32, stop);
 }

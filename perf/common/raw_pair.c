@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* raw_pair.c - see raw_pair.h. Orders go to the other process through a socket, on which it sleeps between slices. */
+#include "raw_pair.h"
+
+#include "raw_endpoint.h"
+
+#include <rdma/fabric.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BULK_WINDOW 4
+
+/* What the other process is to do: answer `answers` messages with as many of `bytes`, then sleep again. */
+typedef struct order {
+    unsigned answers;
+    size_t bytes;
+} order;
+
+struct raw_pair {
+    raw_endpoint here;
+    raw_memory there;
+    int control;
+    pid_t child;
+    char version[16];
+};
+
+/* ---- The other process ----------------------------------------------------------------------------------------- */
+
+static int answer(raw_endpoint *e, const order *o)
+{
+    unsigned first = e->received;
+    for (unsigned i = 0; i < o->answers;) {
+        if (raw_endpoint_wait(e, &e->received, first + i + 1))
+            return -1;
+        for (unsigned come = e->received - first; i < come; i++) {
+            if (raw_endpoint_send(e, o->bytes))
+                return -1;
+        }
+        if (raw_endpoint_receive(e))
+            return -1;
+    }
+    return raw_endpoint_wait(e, &e->done, e->asked);
+}
+
+static int serve(int control, const char *provider, size_t bulk_bytes)
+{
+    raw_endpoint e;
+    raw_address address;
+    order o;
+    int failed = raw_endpoint_open(&e, provider, bulk_bytes) || raw_endpoint_listen(&e, &address) ||
+                 write(control, &address, sizeof address) != sizeof address || raw_endpoint_accept(&e);
+    raw_memory memory = failed ? (raw_memory){0} : raw_endpoint_memory(&e);
+    failed = failed || write(control, &memory, sizeof memory) != sizeof memory;
+    while (!failed && read(control, &o, sizeof o) == sizeof o)
+        failed = answer(&e, &o);
+    raw_endpoint_close(&e);
+    return failed;
+}
+
+/* ---- This process ---------------------------------------------------------------------------------------------- */
+
+static int connect_pair(raw_pair *p, const char *provider, size_t bulk_bytes)
+{
+    raw_address address;
+    if (read(p->control, &address, sizeof address) != sizeof address ||
+        raw_endpoint_open(&p->here, provider, bulk_bytes) || raw_endpoint_connect(&p->here, &address))
+        return -1;
+    return read(p->control, &p->there, sizeof p->there) == sizeof p->there ? 0 : -1;
+}
+
+int raw_pair_open(const char *provider, size_t bulk_bytes, raw_pair **out)
+{
+    int fds[2];
+    raw_pair *p = calloc(1, sizeof *p);
+    provider = provider ? provider : "tcp";
+    if (!p || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds)) {
+        perror("raw pair");
+        free(p);
+        return -1;
+    }
+    fflush(NULL);
+    pid_t parent = getpid();
+    p->child = fork();
+    if (p->child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        _exit(getppid() == parent ? serve(fds[1], provider, bulk_bytes) : 1);
+    }
+    close(fds[1]);
+    p->control = fds[0];
+    snprintf(p->version, sizeof p->version, "%u.%u", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
+    if (p->child < 0 || connect_pair(p, provider, bulk_bytes)) {
+        raw_pair_close(p);
+        return -1;
+    }
+    *out = p;
+    return 0;
+}
+
+/* Closing the control socket ends the other process; one that is stuck is killed. */
+void raw_pair_close(raw_pair *p)
+{
+    if (!p)
+        return;
+    close(p->control);
+    for (int i = 0; p->child > 0 && waitpid(p->child, NULL, WNOHANG) == 0; i++) {
+        if (i == 1000)
+            kill(p->child, SIGKILL);
+        usleep(1000);
+    }
+    raw_endpoint_close(&p->here);
+    free(p);
+}
+
+static int begin(raw_pair *p, unsigned answers, size_t bytes)
+{
+    order o = {answers, bytes};
+    if (write(p->control, &o, sizeof o) == sizeof o)
+        return 0;
+    perror("raw pair");
+    return -1;
+}
+
+int raw_pair_trips(raw_pair *p, size_t bytes, unsigned count, series *out)
+{
+    raw_endpoint *e = &p->here;
+    if (begin(p, count, bytes))
+        return -1;
+    for (unsigned i = 0; i < count; i++) {
+        double start = measure_now_us();
+        if (raw_endpoint_send(e, bytes) || raw_endpoint_wait(e, &e->received, e->received + 1))
+            return -1;
+        series_add(out, measure_now_us() - start);
+        if (raw_endpoint_receive(e))
+            return -1;
+    }
+    return 0;
+}
+
+int raw_pair_window(raw_pair *p, size_t bytes, unsigned count, unsigned window, double *us)
+{
+    raw_endpoint *e = &p->here;
+    unsigned first = e->received, sent = 0;
+    if (begin(p, count, bytes))
+        return -1;
+    double start = measure_now_us();
+    while (e->received - first < count) {
+        while (sent < count && sent - (e->received - first) < window) {
+            if (raw_endpoint_send(e, bytes))
+                return -1;
+            sent++;
+        }
+        if (raw_endpoint_progress(e) || raw_endpoint_receive(e))
+            return -1;
+    }
+    *us = measure_now_us() - start;
+    return 0;
+}
+
+static int transfer(raw_pair *p, bool writes, size_t bytes, size_t chunk)
+{
+    raw_endpoint *e = &p->here;
+    unsigned first = e->done, posted = 0;
+    for (size_t at = 0; at < bytes; at += chunk) {
+        size_t piece = bytes - at < chunk ? bytes - at : chunk;
+        if (posted >= BULK_WINDOW && raw_endpoint_wait(e, &e->done, first + posted - BULK_WINDOW + 1))
+            return -1;
+        if (raw_endpoint_rma(e, writes, at, piece, &p->there))
+            return -1;
+        posted++;
+    }
+    return raw_endpoint_wait(e, &e->done, first + posted);
+}
+
+/* The target of remote access must make progress: it polls until the last message of the slice comes. */
+int raw_pair_bulk(raw_pair *p, int what, size_t bytes, size_t chunk, unsigned count, series *out)
+{
+    raw_endpoint *e = &p->here;
+    if (begin(p, 2, 1) || raw_endpoint_send(e, 1) || raw_endpoint_wait(e, &e->received, e->received + 1) ||
+        raw_endpoint_receive(e))
+        return -1;
+    if (raw_endpoint_wait(e, &e->done, e->asked))
+        return -1;
+    for (unsigned i = 0; i < count; i++) {
+        double start = measure_now_us();
+        if ((what & RAW_READ && transfer(p, false, bytes, chunk)) ||
+            (what & RAW_WRITE && transfer(p, true, bytes, chunk)))
+            return -1;
+        series_add(out, measure_now_us() - start);
+    }
+    if (raw_endpoint_send(e, 1) || raw_endpoint_wait(e, &e->received, e->received + 1))
+        return -1;
+    return raw_endpoint_receive(e);
+}
+
+const char *raw_pair_version(const raw_pair *p)
+{
+    return p->version;
+}
