@@ -71,7 +71,8 @@ function(weft_program name)
 endfunction()
 
 # One thread each for OpenMP and OpenBLAS: tests run side by side, and a sanitizer does not see into their pools.
-set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# IPATH_NO_BACKTRACE: a library under libfabric would catch a crash and write a file into the working folder.
+set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 IPATH_NO_BACKTRACE=1
   LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/lsan.supp:print_suppressions=0
   TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/tsan.supp:second_deadlock_stack=1
   UBSAN_OPTIONS=print_stacktrace=1)

@@ -223,7 +223,7 @@ static weft_status read_array(source *from, idx_shape expected, idx_array *array
 weft_status idx_read(const char *path, idx_shape expected, idx_array *out, weft_error **error)
 {
     idx_array array = {0};
-    source *from;
+    source *from = NULL;
     weft_status st = source_open(path, &from, error);
     if (st)
         return st;

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "dataset.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,35 +78,66 @@ static size_t list_training(settings *s, cli_option *out)
 
 /* ---- What follows from what -------------------------------------------------------------------------------------- */
 
-static bool given(const char *variable)
+/* Ranks as launchers name them: torchrun and weft_spawn, Open MPI, PMI (MPICH, Hydra), Slurm. */
+static const char *const launchers[][2] = {
+    {"RANK", "WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS"},
+};
+
+static int take_variable(const cli *program, const char *name, int64_t low, int64_t high, int64_t *out)
 {
-    const char *value = getenv(variable);
-    return value && *value;
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text)
+        return cli_error(program, "%s is not set: it goes with the worker's rank", name);
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || value < low || value > high)
+        return cli_error(program, "%s is '%s': expected a whole number from %lld to %lld", name, text, (long long)low,
+                         (long long)high);
+    *out = value;
+    return -1;
 }
 
-/* A rank, given in whatever way, makes us one worker of somebody else's job; otherwise we start one. */
-static bool joins(const settings *s)
+/* From --rank, else from RANK, else, unless --trainers says that we start the job, from another launcher's variables. */
+static int find_rank(const cli *program, settings *s)
 {
-    if (s->rank >= 0 || given("RANK"))
-        return true;
-    return s->trainers == 0 && (given("OMPI_COMM_WORLD_RANK") || given("PMI_RANK") || given("SLURM_PROCID"));
+    if ((s->rank >= 0) != (s->world_size > 0))
+        return cli_error(program, "--rank and --world-size go together");
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && s->rank < 0; i++) {
+        const char *rank = getenv(launchers[i][0]);
+        if (!rank || !*rank || (i > 0 && s->trainers))
+            continue;
+        int code = take_variable(program, launchers[i][0], 0, 65535, &s->rank);
+        if (code < 0)
+            code = take_variable(program, launchers[i][1], 2, 65536, &s->world_size);
+        if (code >= 0)
+            return code;
+    }
+    return -1;
 }
 
 static int check_workers(const cli *program, settings *s)
 {
-    s->spawn = !joins(s);
-    if (s->spawn && (s->world_size || s->master_addr || s->master_port))
-        return cli_error(program, "--world-size, --master-addr and --master-port need a --rank (or RANK)");
-    if ((s->rank >= 0) != (s->world_size > 0))
-        return cli_error(program, "--rank and --world-size go together");
-    if (s->rank >= 0 && s->rank >= s->world_size)
-        return cli_error(program, "--rank is '%d': expected less than --world-size, %d", (int)s->rank,
-                         (int)s->world_size);
-    if (s->world_size && s->trainers && s->trainers != s->world_size - 1)
+    int code = find_rank(program, s);
+    if (code >= 0)
+        return code;
+    s->spawn = s->rank < 0;
+    if (s->spawn && (s->master_addr || s->master_port))
+        return cli_error(program, "--master-addr and --master-port need a --rank (or RANK)");
+    if (s->spawn) {
+        s->rank = 0;
+        s->trainers = s->trainers ? s->trainers : 2;
+        s->world_size = s->trainers + 1;
+    }
+    if (s->rank >= s->world_size)
+        return cli_error(program, "rank %d: expected less than the world size, %d", (int)s->rank, (int)s->world_size);
+    if (s->trainers && s->trainers != s->world_size - 1)
         return cli_error(program, "--trainers is '%d': a world of %d has %d", (int)s->trainers, (int)s->world_size,
                          (int)s->world_size - 1);
-    if (s->spawn && s->trainers == 0)
-        s->trainers = 2;
+    s->trainers = s->world_size - 1;
     return -1;
 }
 
@@ -150,11 +182,16 @@ static int check(const cli *program, settings *s)
         return code;
     if (s->epochs && s->iterations)
         return cli_error(program, "--epochs or --iterations, not both");
-    if (s->deterministic && s->batch_update_size && s->trainers && s->batch_update_size != s->trainers)
+    if (s->deterministic && s->batch_update_size && s->batch_update_size != s->trainers)
         return cli_error(program,
                          "--deterministic needs a gradient of each trainer in an update: --batch-update-size "
                          "%d",
                          (int)s->trainers);
+    if (s->batch_update_size > s->trainers)
+        return cli_error(program, "--batch-update-size is '%d': %d trainers have no more gradients at a time",
+                         (int)s->batch_update_size, (int)s->trainers);
+    if (!s->batch_update_size)
+        s->batch_update_size = s->trainers;
     return s->model == MODEL_CONVNET ? check_convnet(program, s) : check_resnet50(program, s);
 }
 
@@ -182,4 +219,10 @@ int settings_parse(int argc, char **argv, settings *out)
 const char *settings_model_name(const settings *s)
 {
     return models[s->model];
+}
+
+double settings_lr(const settings *s, int64_t update, int64_t updates)
+{
+    bool falls = s->schedule == SCHEDULE_LINEAR && update < updates;
+    return falls ? s->lr * (1 - (double)update / (double)updates) : s->lr;
 }

@@ -11,10 +11,10 @@ typedef enum settings_death { ON_DEATH_STOP = 0, ON_DEATH_CONTINUE = 1 } setting
 typedef enum settings_schedule { SCHEDULE_LINEAR = 0, SCHEDULE_CONSTANT = 1 } settings_schedule;
 
 typedef struct settings {
-    /* Who: started by ourselves (spawn), or by somebody else who gives each worker a rank. */
-    bool spawn;
-    int64_t trainers;         /* 0: what the world leaves beside the server */
-    int64_t rank, world_size; /* -1, 0: from the environment */
+    /* Who: a job of processes that rank 0 starts itself (spawn), or one worker of somebody else's job. */
+    bool spawn;               /* we are to start the trainers; rank is 0 then */
+    int64_t trainers;         /* world_size - 1 */
+    int64_t rank, world_size; /* rank 0 is the server */
     const char *master_addr;  /* NULL: from the environment */
     int64_t master_port;      /* 0: from the environment */
     const char *fabric;
@@ -36,5 +36,7 @@ typedef struct settings {
 /* Returns -1: go on; else the exit code to end with, as cli_parse. */
 int settings_parse(int argc, char **argv, settings *out);
 const char *settings_model_name(const settings *settings);
+/* The learning rate of update number `update` of `updates`. */
+double settings_lr(const settings *settings, int64_t update, int64_t updates);
 
 #endif

@@ -18,7 +18,6 @@ enum { FOR_WEIGHTS = 1, FOR_DRAWING, FOR_ORDER, FOR_IMAGES, FOR_TARGETS }; /* st
 
 struct workload {
     const settings *settings;
-    int rank;
     int64_t iterations;
     dataset data;    /* convnet: a trainer's training part, the server's held-out part */
     sampler sampler; /* convnet, trainers */
@@ -41,23 +40,23 @@ static weft_status load(const workload *w, dataset_part part, dataset *out, weft
 }
 
 /* The server looks at the training part too, so that a bad file is told once, before anybody has begun. */
-static weft_status open_digits(workload *w, int trainers, weft_error **error)
+static weft_status open_digits(workload *w, weft_error **error)
 {
     const settings *s = w->settings;
     weft_status st = WEFT_OK;
-    size_t count = (size_t)s->digits, part = w->rank > 0 ? (size_t)w->rank - 1 : 0;
-    if (s->data || w->rank > 0) {
+    size_t count = (size_t)s->digits, part = s->rank > 0 ? (size_t)s->rank - 1 : 0;
+    if (s->data || s->rank > 0) {
         st = load(w, DATASET_TRAIN, &w->data, error);
         count = w->data.count;
     }
     if (!st)
-        st = sampler_init(&w->sampler, stream_of(w, FOR_ORDER), count, (size_t)s->batch_size, part, (size_t)trainers,
+        st = sampler_init(&w->sampler, stream_of(w, FOR_ORDER), count, (size_t)s->batch_size, part, (size_t)s->trainers,
                           error);
     if (st)
         return st;
     if (!s->iterations)
         w->iterations = sampler_per_epoch(&w->sampler) * s->epochs;
-    if (w->rank > 0)
+    if (s->rank > 0)
         return WEFT_OK;
     sampler_fini(&w->sampler);
     dataset_fini(&w->data);
@@ -109,7 +108,7 @@ static weft_tensor *random_images(const workload *w, weft_tape *t, int64_t itera
     weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_FLOAT32));
     if (!x)
         return NULL;
-    uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)w->rank);
+    uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)s->rank);
     random_stream random = {random_key(seed, (uint64_t)iteration)};
     float *pixels = weft_tensor_data(x);
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
@@ -123,7 +122,7 @@ static weft_tensor *random_targets(const workload *w, weft_tape *t)
     weft_tensor *target = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(s->batch_size, s->classes), WEFT_FLOAT32));
     if (!target)
         return NULL;
-    random_stream random = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)w->rank)};
+    random_stream random = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)s->rank)};
     float *row = weft_tensor_data(target);
     for (int64_t i = 0; i < s->batch_size; i++, row += s->classes)
         row[random_below(&random, (uint32_t)s->classes)] = 1;
@@ -140,7 +139,7 @@ static weft_tensor *random_loss(const workload *w, weft_tape *t, weft_module *mo
 
 /* ---- Both ------------------------------------------------------------------------------------------------------ */
 
-weft_status workload_open(const settings *s, int rank, int trainers, workload **out, weft_error **error)
+weft_status workload_open(const settings *s, workload **out, weft_error **error)
 {
     workload *w = calloc(1, sizeof *w);
     if (!w) {
@@ -148,9 +147,8 @@ weft_status workload_open(const settings *s, int rank, int trainers, workload **
         return WEFT_ERR_MEMORY;
     }
     w->settings = s;
-    w->rank = rank;
     w->iterations = s->iterations;
-    weft_status st = s->model == MODEL_CONVNET ? open_digits(w, trainers, error) : WEFT_OK;
+    weft_status st = s->model == MODEL_CONVNET ? open_digits(w, error) : WEFT_OK;
     if (st)
         workload_close(w);
     else

@@ -15,9 +15,8 @@
 
 typedef struct workload workload;
 
-/* For worker `rank` of `trainers` + 1. The server (rank 0) checks all data, and keeps what is held out. */
-WEFT_NODISCARD weft_status workload_open(const settings *settings, int rank, int trainers, workload **out,
-                                         weft_error **error);
+/* For the worker that `settings` says. The server (rank 0) checks all data, and keeps what is held out. */
+WEFT_NODISCARD weft_status workload_open(const settings *settings, workload **out, weft_error **error);
 void workload_close(workload *workload);
 
 /* Batches for each trainer. */

@@ -51,15 +51,16 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
         drive_alone(net, parker, deadline_ns);
         return true;
     }
+    bool watched = false;
     if (wfi_token_ask(net, WFI_WAITER)) {
         progress_for(net, parker, deadline_ns);
-        wfi_token_release(net, WFI_WAITER);
+        watched = wfi_token_release(net, WFI_WAITER);
     }
     if (is_unparked(parker) || wfi_now(net->clock) >= deadline_ns)
         return true;
     atomic_fetch_add(&net->token.parked, 1);
-    wfi_watcher_call(net);
-    /* Bounded once the net stops: then nobody watches any more, and the next turn sees that. */
+    if (!watched)
+        wfi_watcher_call(net);
     (void)wfi_park(parker, deadline_ns);
     atomic_fetch_sub(&net->token.parked, 1);
     wfi_spin_caught(net, WFI_WAITER, wfi_now(net->clock));

@@ -174,6 +174,7 @@ enum { WFI_BED_POLLER, WFI_BED_LEADER, WFI_BEDS };
 typedef struct wfi_spin {
     _Atomic uint64_t limit_ns; /* spin so long after the last event */
     _Atomic uint64_t slept_ns; /* when it last gave up; 0: it did not */
+    _Atomic uint32_t misses;
 } wfi_spin;
 
 typedef struct wfi_token { /* all atomic; see token.c */
@@ -186,7 +187,7 @@ typedef struct wfi_token { /* all atomic; see token.c */
     _Atomic uint32_t departures;  /* how often a worker left the idle hook */
     atomic_bool in_bed[WFI_BEDS]; /* in poll(2), with the token, robbed of it, or resting */
     atomic_bool called[WFI_BEDS]; /* should get up */
-    atomic_bool robbed[WFI_BEDS]; /* lay down with the token: whoever takes it from there tells it when done */
+    atomic_bool robbed[WFI_BEDS]; /* lay down with the token: whoever took it from there gives it back */
     atomic_bool poller_blocked;   /* the poller sleeps until the leader leaves the hook */
     _Atomic int parked;           /* waiting threads that found the token taken, or gave it up */
     int bed_fds[WFI_BEDS];        /* (constant) an eventfd each, to end that */
@@ -341,7 +342,7 @@ void wfi_net_wake(wfi_net *net); /* whoever sleeps over the completions and time
 /* token.c */
 bool wfi_token_take(wfi_net *net, wfi_role role);
 bool wfi_token_ask(wfi_net *net, wfi_role role); /* takes it from a sleeper, or asks a spinning holder for a moment */
-void wfi_token_release(wfi_net *net, wfi_role role);
+bool wfi_token_release(wfi_net *net, wfi_role role); /* true: to a sleeper, who watches */
 /* Progresses until it should give the token up, and does; a leader's task comes back. */
 wfi_task *wfi_token_hold(wfi_net *net, wfi_role role);
 /* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */

@@ -94,6 +94,6 @@ size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
         if (!wfi_token_sleep(net, WFI_BED_POLLER, fd, nap < due ? nap : due))
             return 0;
     }
-    wfi_token_release(net, WFI_MANUAL);
+    (void)wfi_token_release(net, WFI_MANUAL);
     return done;
 }

@@ -7,7 +7,8 @@
  * peers of a job, OpenMP's threads and neighbours all look alike), but the outcome does: on a busy machine the peer gets
  * its turn late, so its answer comes after we gave up. So the rule rests on outcomes only: a spin that ended without an
  * event halves the next one, down to a microsecond; a spin that ended with one doubles it; and an event so soon after a
- * sleep began that a whole spin would have caught it restores the whole. On one core nobody ever spins: whoever we wait for
+ * sleep began that a whole spin would have caught it restores the whole. Sleeping makes answers late by itself, so now and
+ * then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow. On one core nobody ever spins: whoever we wait for
  * needs that core.
  */
 #include "net/net_internal.h"
@@ -16,6 +17,7 @@
 
 #define SPIN_MAX_NS 50000
 #define SPIN_MIN_NS 1000
+#define PROBE_EVERY 8
 
 void wfi_spin_init(wfi_net *net)
 {
@@ -51,6 +53,8 @@ void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns)
     wfi_spin *spin = &net->token.spin[role];
     uint64_t half = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed) / 2;
     uint64_t floor = net->token.spin_max_ns ? SPIN_MIN_NS : 0;
-    atomic_store_explicit(&spin->limit_ns, half > floor ? half : floor, memory_order_relaxed);
+    bool probe = atomic_fetch_add_explicit(&spin->misses, 1, memory_order_relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
+    uint64_t limit = half > floor ? half : floor;
+    atomic_store_explicit(&spin->limit_ns, probe ? net->token.spin_max_ns : limit, memory_order_relaxed);
     atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
 }

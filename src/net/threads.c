@@ -68,7 +68,7 @@ static void *poller_main(void *arg)
         ours = poller_rest(net);
     }
     if (ours)
-        wfi_token_release(net, WFI_POLLER);
+        (void)wfi_token_release(net, WFI_POLLER);
     return NULL;
 }
 
@@ -211,7 +211,7 @@ static void drain(wfi_net *net)
     while (left && wfi_now(net->clock) < until) {
         if (wfi_token_take(net, WFI_WAITER)) {
             (void)wfi_round(net, WFI_WAITER, NULL);
-            wfi_token_release(net, WFI_WAITER);
+            (void)wfi_token_release(net, WFI_WAITER);
         }
         wfi_mutex_lock(&net->lock);
         left = net->zombies;

@@ -64,16 +64,17 @@ static bool take_from(wfi_net *net, int state, wfi_role role)
     return true;
 }
 
-/* Free, or from a sleeper. The poller does not rob the leader: it is the leader's substitute. */
+/* Free, or from a sleeper. The poller does not rob the leader: it is the leader's substitute. One who asks cannot be asleep
+ * itself: then the token was given back just when it got up. */
 bool wfi_token_take(wfi_net *net, wfi_role role)
 {
     switch (atomic_load_explicit(&net->token.state, memory_order_relaxed)) {
     case WFI_TOKEN_FREE:
         return take_from(net, WFI_TOKEN_FREE, role);
     case WFI_TOKEN_POLLER_ASLEEP:
-        return role != WFI_POLLER && take_from(net, WFI_TOKEN_POLLER_ASLEEP, role);
+        return take_from(net, WFI_TOKEN_POLLER_ASLEEP, role);
     case WFI_TOKEN_LEADER_ASLEEP:
-        return role == WFI_WAITER && take_from(net, WFI_TOKEN_LEADER_ASLEEP, role);
+        return role != WFI_POLLER && take_from(net, WFI_TOKEN_LEADER_ASLEEP, role);
     default:
         return false;
     }
@@ -98,18 +99,28 @@ bool wfi_token_ask(wfi_net *net, wfi_role role)
     return got;
 }
 
-void wfi_token_release(wfi_net *net, wfi_role role)
+/* Back to the sleeper that was robbed, who has not noticed: it still sleeps over completions and timers. */
+static bool give_back(wfi_net *net)
+{
+    for (int bed = 0; bed < WFI_BEDS; bed++) {
+        if (atomic_load(&net->token.in_bed[bed]) && atomic_load(&net->token.robbed[bed])) {
+            atomic_store(&net->token.state, asleep_state[bed]);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool wfi_token_release(wfi_net *net, wfi_role role)
 {
     if (role != WFI_POLLER)
         atomic_fetch_add_explicit(&net->token.uses, 1, memory_order_relaxed);
+    if (role == WFI_WAITER && give_back(net))
+        return true;
     atomic_store(&net->token.state, WFI_TOKEN_FREE);
     if (role == WFI_WAITER && atomic_load(&net->token.parked))
         wfi_watcher_call(net);
-    /* Whoever was robbed may sleep still, and does not know the timers set since: it should look again. */
-    for (int bed = 0; role == WFI_WAITER && bed < WFI_BEDS; bed++) {
-        if (atomic_load(&net->token.in_bed[bed]) && atomic_load(&net->token.robbed[bed]))
-            wfi_bed_call(net, bed);
-    }
+    return false;
 }
 
 /* Under the token, before sleeping: reasons not to. */
@@ -180,7 +191,10 @@ wfi_task *wfi_token_hold(wfi_net *net, wfi_role role)
         if (!wfi_token_sleep(net, bed, -1, WFI_NEVER))
             return NULL;
         last = wfi_now(net->clock);
+        /* Something came at once: an event even if it has no completion here, as reads of our memory have none. */
+        if (last - now < net->token.spin_max_ns)
+            wfi_spin_caught(net, role, last);
     }
-    wfi_token_release(net, role);
+    (void)wfi_token_release(net, role);
     return mine;
 }

@@ -42,6 +42,7 @@ static void send_reply(weft_call *call)
     call->message_out = true;
     call->holds++;
     agent->stats.bytes_packed += call->pack.packed_bytes;
+    agent->stats.bytes_copied += call->pack.copied_bytes;
     if (!call->awaiting_done)
         wfi_serve_leave_table(call);
 }

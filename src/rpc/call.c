@@ -249,6 +249,7 @@ static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
     }
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.packed_bytes;
+    agent->stats.bytes_copied += call->arguments.copied_bytes;
     return WEFT_OK;
 forget:
     wfi_map_take(&agent->calls, call->id);

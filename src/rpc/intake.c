@@ -65,6 +65,7 @@ static void pull_payload(wfi_intake *intake)
     intake->values = intake->unpack.values;
     intake->unpack.values = NULL;
     intake->landed_bytes = intake->unpack.landed_bytes;
+    intake->agent->stats.bytes_copied += intake->unpack.copied_bytes;
     if (intake->unpack.segment_count == 0) {
         import_references(intake);
         return;

@@ -10,8 +10,8 @@
 /* Completes the future if the time limit has not. [agent lock] */
 static void settle(weft_call *call, weft_error *error)
 {
-    if (!call->local_future)
-        return;
+    if (!call->local_future || call->landing)
+        return; /* completed before, or about to be */
     weft_stats *stats = &call->agent->stats;
     stats->calls_finished++;
     stats->calls_failed += error != NULL;
@@ -36,33 +36,55 @@ static void timer_fired(wfi_timer *timer)
     weft_error_unref(error);
 }
 
-/* Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. */
-static void land_results(weft_call *call)
+/*
+ * Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. `landing` is set
+ * meanwhile, so that no time-out completes the future under the copy.
+ */
+static weft_status land_results(weft_args results, weft_tensors land, uint64_t *copied)
 {
-    size_t count = wfi_values_tensors(weft_values_args(call->results), NULL, 0);
-    weft_tensors land = {NULL, 0};
-    if (call->local_land && weft_values_get_tensors(call->local_land, 0, &land))
-        return;
-    if (call->error || !land.count)
-        return;
-    weft_tensor **results = malloc(count * sizeof *results + 1);
-    weft_status st = !results ? WEFT_ERR_MEMORY : count != land.count ? WEFT_ERR_SHAPE : WEFT_OK;
-    if (!st)
-        wfi_values_tensors(weft_values_args(call->results), results, count);
+    size_t count = wfi_values_tensors(results, NULL, 0);
+    if (count != land.count)
+        return WEFT_ERR_SHAPE;
+    weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
+    if (!tensors)
+        return WEFT_ERR_MEMORY;
+    wfi_values_tensors(results, tensors, count);
+    weft_status st = WEFT_OK;
     for (size_t i = 0; i < count && !st; i++) {
-        bool fits = weft_tensor_dtype(results[i]) == weft_tensor_dtype(land.items[i]);
-        st = fits ? weft_tensor_assign(land.items[i], results[i]) : WEFT_ERR_SHAPE;
+        bool fits = weft_tensor_dtype(tensors[i]) == weft_tensor_dtype(land.items[i]);
+        st = fits ? weft_tensor_assign(land.items[i], tensors[i]) : WEFT_ERR_SHAPE;
+        *copied += wfi_copied(weft_tensor_nbytes(tensors[i]));
     }
+    free(tensors);
+    return st;
+}
+
+static void land_if_wanted(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    weft_tensors land;
+    uint64_t copied = 0;
+    if (call->error || weft_values_get_tensors(call->local_land, 0, &land))
+        return;
+    wfi_net_lock(agent->net);
+    call->landing = call->local_future != NULL; /* not once it has timed out */
+    wfi_net_unlock(agent->net);
+    if (!call->landing)
+        return;
+    weft_status st = land_results(weft_values_args(call->results), land, &copied);
     if (st)
         call->error = wfi_call_error(call, st, "the results do not fit the landing places");
-    free(results);
+    wfi_net_lock(agent->net);
+    agent->stats.bytes_copied += copied;
+    call->landing = false;
+    wfi_net_unlock(agent->net);
 }
 
 void wfi_answer_local(weft_call *call)
 {
     weft_agent *agent = call->agent;
     wfi_net *net = agent->net;
-    land_results(call);
+    land_if_wanted(call);
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;

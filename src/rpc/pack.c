@@ -94,6 +94,7 @@ static void pack_inline(packing *p, weft_tensor *tensor, size_t nbytes)
     }
     wfi_write_u8(&pack->meta, WFI_ROAD_META);
     wfi_write_bytes(&pack->meta, weft_tensor_data(tensor), nbytes);
+    pack->copied_bytes += wfi_copied(nbytes);
 }
 
 static bool fits_landing(const packing *p, const weft_tensor *tensor, size_t index)
@@ -151,8 +152,10 @@ static void pack_bytes(packing *p, const weft_value *value)
         p->status = WEFT_ERR_TOO_LARGE;
     else if (!value->as.bytes.data && (value->as.bytes.size || value->type == WEFT_STRING))
         p->status = WEFT_ERR_INVALID;
-    else
+    else {
         wfi_write_blob(&p->pack->meta, value->as.bytes.data, value->as.bytes.size);
+        p->pack->copied_bytes += wfi_copied(value->as.bytes.size);
+    }
 }
 
 static void pack_value(packing *p, const weft_value *value, int depth)

@@ -37,7 +37,8 @@ typedef struct wfi_pack {
     int part_count;
     size_t tensor_count;
     bool has_rrefs;
-    uint64_t packed_bytes; /* of non-contiguous tensors, copied to be sent */
+    uint64_t packed_bytes;     /* of non-contiguous tensors, copied to be sent */
+    uint64_t copied_bytes;     /* of tensors over the inline limit, copied all the same: see wfi_copied */
     wfi_storage *meta_storage; /* meta as something to expose, when it outgrew the frame */
     wfi_exposure *exposures;
     size_t exposure_count;

@@ -58,6 +58,7 @@ struct weft_call {
     weft_future *local_future;
     weft_rref *local_rref;
     weft_values *local_land; /* the places for its results, as one list of tensors */
+    bool landing;            /* they are being filled */
     wfi_list local_link;
     wfi_timer timer;
 

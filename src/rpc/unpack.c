@@ -72,6 +72,7 @@ static void copy_here(unpacking *u, wfi_reader *from, weft_tensor *place, uint64
         fail(u, WEFT_ERR_PROTOCOL, "truncated tensor %zu", u->tensor_count - 1);
     else if (nbytes)
         memcpy(weft_tensor_data(place), bytes, nbytes);
+    u->unpack->copied_bytes += wfi_copied(nbytes);
 }
 
 static void add_segment(unpacking *u, weft_tensor *place, uint64_t nbytes)
@@ -168,6 +169,7 @@ static void unpack_bytes(unpacking *u, weft_type type, weft_value *value)
     weft_value borrowed = {.type = type, .as.bytes = {bytes ? bytes : (const uint8_t *)"", size}};
     if (wfi_value_own(&borrowed, value))
         fail(u, WEFT_ERR_MEMORY, "no memory for %zu bytes", size);
+    u->unpack->copied_bytes += wfi_copied(size);
 }
 
 static void unpack_rref(unpacking *u, weft_value *value)

@@ -34,7 +34,8 @@ typedef struct wfi_unpack {
     wfi_unpacked_rref *rrefs;
     size_t rref_count, rref_capacity;
     uint64_t landed_bytes; /* that the peer pushed into our places: net has not counted them */
-    char problem[160];      /* what was wrong, for the error's message */
+    uint64_t copied_bytes; /* as in pack.h */
+    char problem[160];     /* what was wrong, for the error's message */
 } wfi_unpack;
 
 /*

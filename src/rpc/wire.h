@@ -54,6 +54,12 @@ enum wfi_tensor_road {
 #define WFI_META_MAX (64u << 20) /* bytes of meta that a peer may ask us to pull */
 #define WFI_TIMEOUT_NEVER UINT64_MAX
 
+/* What a copy of a tensor's bytes counts for weft_stats.bytes_copied. Called at every place where this folder copies payload. */
+static inline uint64_t wfi_copied(uint64_t nbytes)
+{
+    return nbytes > WFI_INLINE_LIMIT ? nbytes : 0;
+}
+
 /* A remote reference's name: unique in a job. */
 typedef struct wfi_rref_name {
     uint32_t owner, creator;

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * batch_parameter_server.c - one server and N trainers train a model together.
+ *
+ *   batch_parameter_server --trainers 2                  starts the trainers as processes of this machine
+ *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... batch_parameter_server        is one worker; rank 0 serves
+ *
+ * A trainer sends its gradients with one call, update_and_fetch, whose result is the updated model: it lands in the very
+ * tensors that the trainer computes with. The server adds the gradients, keeps the call open, and with the last one of a
+ * batch steps the optimizer and answers all: no thread waits for anybody.
+ *
+ * What is trained: common/workload.h; the options: --help. Running statistics of batch norm are no parameters: they stay
+ * with each trainer, and a saved model has those of the server, which never ran it in train mode.
+ */
+#include <weft/weft.h>
+
+#include "common/ending.h"   /* messages, exit codes, signals */
+#include "common/progress.h" /* the live line */
+#include "common/report.h"   /* the closing table */
+#include "common/settings.h" /* the command line */
+#include "common/tally.h"    /* what the trainers tell */
+#include "common/workload.h" /* model, batches, loss, accuracy */
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* ---- The server ------------------------------------------------------------------------------------------------ */
+
+typedef struct server {
+    const settings *set;
+    weft_module *model;
+    int64_t updates; /* in all */
+
+    /* Handlers run on several threads. The lock covers everything below, and the model. */
+    pthread_mutex_t lock;
+    weft_optimizer *sgd;
+    weft_call **waiting; /* by rank: its call, while it has no answer */
+    bool *gone;          /* by rank: it has done its work, or died */
+    int arrived;         /* calls that wait */
+    int training;        /* trainers that are not gone */
+    tally tally;
+    char failure[256]; /* why the job ends early; "" */
+} server;
+
+static void answer_all(server *s, weft_status status, const char *why)
+{
+    weft_args model = WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model)));
+    for (int rank = 0; rank < s->set->world_size; rank++) {
+        weft_call *call = s->waiting[rank];
+        if (!call)
+            continue;
+        s->waiting[rank] = NULL;
+        if (status)
+            weft_call_fail(call, status, "%s", why);
+        else
+            weft_call_give(call, model);
+        weft_call_finish(call, status);
+    }
+    s->arrived = 0;
+}
+
+static void end_early(server *s, const char *format, ...) WEFT_PRINTF(2, 3);
+static void end_early(server *s, const char *format, ...)
+{
+    va_list args;
+    if (*s->failure)
+        return;
+    va_start(args, format);
+    vsnprintf(s->failure, sizeof s->failure, format, args);
+    va_end(args);
+    answer_all(s, WEFT_ERR_CANCELLED, s->failure);
+}
+
+/* With --deterministic, gradients were kept until now, to be added by rank. */
+static weft_status update(server *s)
+{
+    weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(s->set, s->tally.updates, s->updates));
+    for (int rank = 1; rank < s->set->world_size && s->set->deterministic && !st; rank++)
+        if (s->waiting[rank])
+            st = weft_optimizer_accumulate(s->sgd, weft_call_tensors(s->waiting[rank], 0));
+    return st ? st : weft_optimizer_step(s->sgd);
+}
+
+static void update_if_complete(server *s)
+{
+    int wanted = s->set->batch_update_size < s->training ? (int)s->set->batch_update_size : s->training;
+    if (s->arrived == 0 || s->arrived < wanted)
+        return;
+    weft_status st = update(s);
+    if (st) {
+        end_early(s, "the model cannot be updated: %s", weft_status_text(st));
+        return;
+    }
+    tally_update(&s->tally);
+    answer_all(s, WEFT_OK, NULL);
+}
+
+/* Gradients, and for the tally: the loss, images, seconds of computing, seconds in the call before. */
+static weft_status update_and_fetch(weft_call *call, void *arg)
+{
+    server *s = arg;
+    int rank = weft_call_from(call);
+    weft_tensors gradients = weft_call_tensors(call, 0);
+    weft_error *unfit = NULL;
+    pthread_mutex_lock(&s->lock);
+    weft_status st = weft_optimizer_check(s->sgd, gradients, &unfit);
+    if (st)
+        weft_call_fail(call, st, "%s", weft_error_message(unfit));
+    else if (*s->failure || s->gone[rank] || s->waiting[rank])
+        weft_call_fail(call, st = WEFT_ERR_STATE, "%s", *s->failure ? s->failure : "this trainer takes no part now");
+    else if (!s->set->deterministic)
+        st = weft_optimizer_accumulate(s->sgd, gradients);
+    if (!st) {
+        tally_gradient(&s->tally, weft_call_f64(call, 1), weft_call_i64(call, 2), weft_call_f64(call, 3),
+                       weft_call_f64(call, 4));
+        s->waiting[rank] = s->set->deterministic ? weft_call_defer_keeping(call) : weft_call_defer(call);
+        s->arrived++;
+        update_if_complete(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    weft_error_unref(unfit);
+    return st ? st : WEFT_DEFERRED;
+}
+
+static weft_status fetch(weft_call *call, void *arg)
+{
+    server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    if (s->tally.began <= 0)
+        s->tally.began = clock_seconds();
+    weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model))));
+    pthread_mutex_unlock(&s->lock);
+    return WEFT_OK;
+}
+
+/* A trainer takes no part any more. Perhaps its gradients were the last ones missing. */
+static void go_on_without(server *s, int rank)
+{
+    weft_call *call = s->waiting[rank];
+    if (call) {
+        s->waiting[rank] = NULL;
+        s->arrived--;
+        weft_call_finish(call, WEFT_ERR_PEER_DEAD);
+    }
+    s->gone[rank] = true;
+    s->training--;
+    update_if_complete(s);
+}
+
+/* A trainer has done its work: seconds in its last call, bytes that it sent, bytes that weft copied for it. */
+static weft_status leave(weft_call *call, void *arg)
+{
+    server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    s->tally.in_calls += weft_call_f64(call, 0);
+    s->tally.bytes_sent += (uint64_t)weft_call_i64(call, 1);
+    s->tally.bytes_copied += (uint64_t)weft_call_i64(call, 2);
+    s->finished++;
+    if (!s->gone[weft_call_from(call)])
+        go_on_without(s, weft_call_from(call));
+    pthread_mutex_unlock(&s->lock);
+    return WEFT_OK;
+}
+
+static void on_trainer(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    server *s = arg;
+    (void)agent;
+    pthread_mutex_lock(&s->lock);
+    if ((event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT) && !s->gone[rank] && !*s->failure) {
+        const char *what = event == WEFT_MEMBER_DEAD ? "is dead" : "left before its work was done";
+        if (s->set->on_death == ON_DEATH_STOP)
+            end_early(s, "trainer %d %s: %s", rank, what, why);
+        else
+            ending_note("trainer %d %s: %s; going on with %d", rank, what, why, s->training - 1);
+        go_on_without(s, rank);
+        if (s->training == 0 && s->finished == 0)
+            end_early(s, "no trainer is left");
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Shows progress until there is nothing more to train, or a reason to end early. */
+static void watch(server *s, const weft_agent *agent)
+{
+    progress p;
+    progress_init(&p, s->set->quiet ? NULL : stdout, s->updates);
+    for (bool over = false; !over;) {
+        weft_stats stats;
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        weft_agent_stats(agent, &stats);
+        pthread_mutex_lock(&s->lock);
+        if (ending_interrupted())
+            end_early(s, "interrupted");
+        over = s->training == 0 || *s->failure;
+        progress_show(&p, &s->tally, stats.bytes_sent + stats.bytes_received, over);
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+static weft_status close_books(server *s, const weft_agent *agent, const workload *work, weft_error **error)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    report r = report_of(s->set, &s->tally);
+    r.bytes_sent += stats.bytes_sent;
+    r.bytes_copied_by_weft += stats.bytes_copied;
+    weft_status st = workload_accuracy(work, s->model, &r.held_out_accuracy);
+    if (!st && s->set->save)
+        st = weft_module_save(s->model, s->set->save, error);
+    if (!st && s->set->report)
+        st = report_write(&r, s->set->report, error);
+    if (!st && !s->set->quiet)
+        report_print(&r, stdout);
+    return st;
+}
+
+/* Tells the trainers why it is over; those in the middle of a long computation, too. */
+static int dismiss(server *s, weft_agent *agent)
+{
+    for (int rank = 1; rank < s->set->world_size; rank++) {
+        weft_future *told = NULL;
+        weft_args why = WEFT_VALUES(weft_of_string(s->failure));
+        if (!weft_rpc_async(agent, weft_to_rank(rank), "dismissed", why, NULL, &told))
+            (void)!weft_future_wait(told, 300);
+        weft_future_unref(told);
+    }
+    weft_agent_stop(agent);
+    return ending_fail("%s", s->failure);
+}
+
+static int serve(server *s, const workload *work, weft_job *job)
+{
+    const weft_function functions[] = {
+        {.name = "fetch", .gives = {WEFT_TENSORS}, .run = fetch, .user = s},
+        {.name = "update_and_fetch",
+         .takes = {WEFT_TENSORS, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64},
+         .gives = {WEFT_TENSORS},
+         .run = update_and_fetch,
+         .user = s},
+        {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = s},
+    };
+    weft_error *error = NULL;
+    weft_agent_options options = agent_options(s->set, job, functions, 3, on_trainer, s, &error);
+    weft_agent *agent;
+    if (weft_agent_open(&options, &agent))
+        return ending_error(error);
+    ending_catch_signals();
+    watch(s, agent);
+    if (*s->failure)
+        return dismiss(s, agent);
+    weft_status st = close_books(s, agent, work, &error), closed = weft_agent_close(agent);
+    return st ? ending_error...
+}

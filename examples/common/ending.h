@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ending.h - how a worker ends: one message, whichever thread has it first, and an exit code. */
+#ifndef EXAMPLES_ENDING_H
+#define EXAMPLES_ENDING_H
+
+#include <weft/base.h>
+
+/* Who speaks, as "server" or "trainer 2". Before other threads are there. */
+void ending_name(const char *format, ...) WEFT_PRINTF(1, 2);
+
+/* Says why this worker fails, unless that has been said; returns the exit code, 1. Any thread. */
+int ending_fail(const char *format, ...) WEFT_PRINTF(1, 2);
+/* The same, and ends the process at once: for news that finds the main thread in the middle of something long. */
+void ending_exit(const char *format, ...) WEFT_PRINTF(1, 2) __attribute__((noreturn));
+
+/* From now on SIGINT and SIGTERM only set a flag. */
+void ending_catch_signals(void);
+bool ending_interrupted(void);
+
+/*
+ * For a spawned worker whose agent is open: the parent's death need not kill it any more, as weft tells it of the lost
+ * store, and it can say so.
+ */
+void ending_outlive_parent(void);
+
+#endif

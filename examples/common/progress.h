@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* progress.h - how training goes, as it goes: one line that is written over on a terminal, a line now and then elsewhere. */
+#ifndef EXAMPLES_PROGRESS_H
+#define EXAMPLES_PROGRESS_H
+
+#include "tally.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+typedef struct progress {
+    FILE *to; /* NULL: says nothing */
+    bool live;
+    int64_t updates; /* in all */
+    double last;     /* when something was written */
+} progress;
+
+void progress_init(progress *progress, FILE *to, int64_t updates);
+/* Writes if it is time: five times a second on a terminal, else every two seconds. */
+void progress_show(progress *progress, const tally *tally, uint64_t bytes_moved);
+/* Writes what is left to say. */
+void progress_end(progress *progress, const tally *tally, uint64_t bytes_moved);
+/* Clears the live line, so that something else can be written there. */
+void progress_clear(progress *progress);
+
+/* "1.23 GB", decimal. Returns `out`. */
+const char *bytes_text(uint64_t bytes, char out[16]);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - the closing table. */
+#include "report.h"
+
+#include "progress.h"
+
+#include <cjson/cJSON.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static uint64_t peak_rss_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+static double images_per_s(const report *r)
+{
+    return r->seconds > 0 ? (double)r->images / r->seconds : 0;
+}
+
+void report_print(const report *r, FILE *to)
+{
+    char sent[16], copied[16], peak[16];
+    fprintf(to, "\n  model                %s, seed %lld\n", r->model, (long long)r->seed);
+    fprintf(to, "  trainers             %d\n", r->trainers);
+    fprintf(to, "  iterations           %lld in %.1f s\n", (long long)r->iterations, r->seconds);
+    fprintf(to, "  images/s             %.0f\n", images_per_s(r));
+    fprintf(to, "  loss                 %.4f (at first %.4f)\n", r->loss, r->first_loss);
+    if (r->held_out_accuracy >= 0)
+        fprintf(to, "  held-out accuracy    %.2f %%\n", 100 * r->held_out_accuracy);
+    fprintf(to, "  in communication     %.1f %% of the trainers' time\n", 100 * r->communication_share);
+    fprintf(to, "  sent                 %s, of which weft copied %s\n", bytes_text(r->bytes_sent, sent),
+            bytes_text(r->bytes_copied_by_weft, copied));
+    fprintf(to, "  server's peak memory %s\n", bytes_text(peak_rss_bytes(), peak));
+}
+
+/* The report as text, to be given back to cJSON_free; NULL if memory is out. */
+static char *to_json(const report *r)
+{
+    cJSON *json = cJSON_CreateObject();
+    bool whole =
+        cJSON_AddStringToObject(json, "model", r->model) && cJSON_AddNumberToObject(json, "seed", (double)r->seed) &&
+        cJSON_AddNumberToObject(json, "trainers", r->trainers) &&
+        cJSON_AddNumberToObject(json, "iterations", (double)r->iterations) &&
+        cJSON_AddNumberToObject(json, "seconds", r->seconds) &&
+        cJSON_AddNumberToObject(json, "images_per_s", images_per_s(r)) &&
+        cJSON_AddNumberToObject(json, "loss", r->loss) && cJSON_AddNumberToObject(json, "first_loss", r->first_loss) &&
+        (r->held_out_accuracy < 0 ? cJSON_AddNullToObject(json, "held_out_accuracy")
+                                  : cJSON_AddNumberToObject(json, "held_out_accuracy", r->held_out_accuracy)) &&
+        cJSON_AddNumberToObject(json, "communication_share", r->communication_share) &&
+        cJSON_AddNumberToObject(json, "bytes_sent", (double)r->bytes_sent) &&
+        cJSON_AddNumberToObject(json, "bytes_copied_by_weft", (double)r->bytes_copied_by_weft) &&
+        cJSON_AddNumberToObject(json, "server_peak_rss_bytes", (double)peak_rss_bytes());
+    char *text = whole ? cJSON_Print(json) : NULL;
+    cJSON_Delete(json);
+    return text;
+}
+
+/* Writes `beside`, which then becomes `path`. Returns 0 or an errno value. */
+static int write_text(const char *beside, const char *text, const char *path)
+{
+    FILE *file = fopen(beside, "we");
+    if (!file)
+        return errno;
+    int trouble = fputs(text, file) < 0 || fputc('\n', file) < 0 ? errno : 0;
+    if (fclose(file) != 0 && !trouble)
+        trouble = errno;
+    if (!trouble && rename(beside, path) != 0)
+        trouble = errno;
+    if (trouble)
+        unlink(beside);
+    return trouble;
+}
+
+weft_status report_write(const report *r, const char *path, weft_error **error)
+{
+    char beside[PATH_MAX];
+    char *text = to_json(r);
+    int length = snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+    int trouble = !text ? ENOMEM : length < 0 || (size_t)length >= sizeof beside ? ENAMETOOLONG : 0;
+    if (!trouble)
+        trouble = write_text(beside, text, path);
+    cJSON_free(text);
+    if (!trouble)
+        return WEFT_OK;
+    *error = weft_error_create(WEFT_ERR_IO, "%s cannot be written: %s", path, strerror(trouble));
+    return WEFT_ERR_IO;
+}

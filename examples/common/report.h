@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.h - the closing table of a training run, for people and as JSON. */
+#ifndef EXAMPLES_REPORT_H
+#define EXAMPLES_REPORT_H
+
+#include <weft/status.h>
+
+typedef struct report {
+    const char *model;
+    int64_t seed;
+    int trainers;
+    int64_t iterations; /* updates of the model */
+    double seconds;     /* of training: from the first model asked for to the last update */
+    int64_t images;
+    double loss, first_loss;
+    double held_out_accuracy;   /* 0 to 1; < 0: nothing was held out (null in JSON) */
+    double communication_share; /* 0 to 1 */
+    uint64_t bytes_sent;        /* payload, by all workers */
+    uint64_t bytes_copied_by_weft;
+} report;
+
+void report_print(const report *report, FILE *to);
+/* Writes a temporary file beside `path` that takes its place at the end. WEFT_ERR_IO, WEFT_ERR_MEMORY. */
+WEFT_NODISCARD weft_status report_write(const report *report, const char *path, weft_error **error);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tally.c - what the server hears from its trainers. */
+#include "tally.h"
+
+#include <time.h>
+
+#define MEMORY 0.05 /* weight of the newest loss in the mean, once there are enough */
+
+double clock_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void tally_gradient(tally *t, double loss, int64_t images, double computing, double in_call)
+{
+    if (t->gradients++ == 0)
+        t->first_loss = loss;
+    double share = 1 / (double)t->gradients;
+    t->loss += (loss - t->loss) * (share > MEMORY ? share : MEMORY);
+    t->images += images;
+    t->computing += computing;
+    t->in_calls += in_call;
+}
+
+void tally_update(tally *t)
+{
+    t->updates++;
+    t->ended = clock_seconds();
+}
+
+double tally_communication(const tally *t)
+{
+    double all = t->computing + t->in_calls;
+    return all > 0 ? t->in_calls / all : 0;
+}
+
+double tally_seconds(const tally *t)
+{
+    return t->ended > t->began ? t->ended - t->began : 0;
+}

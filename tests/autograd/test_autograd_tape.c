@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_autograd_tape.c - what a tape keeps, refuses and lets go. */
+#include <weft/weft.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+static weft_tape *recording(void)
+{
+    return weft_tape_open(&(weft_tape_options){.record = true});
+}
+
+static weft_tensor *leaf(weft_shape shape, double value)
+{
+    weft_tensor *x = weft_tensor_full(shape, WEFT_FLOAT32, value);
+    weft_tensor_set_requires_grad(x, true);
+    return x;
+}
+
+static void assert_error(const weft_tape *t, weft_status code, const char *part)
+{
+    assert_int_equal(weft_tape_status(t), code);
+    if (strstr(weft_error_message(weft_tape_error(t)), part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", weft_error_message(weft_tape_error(t)), part);
+}
+
+static void tape_first_error_stays_and_later_operators_give_null(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = leaf(WEFT_SHAPE(2, 3), 1), *w = leaf(WEFT_SHAPE(4, 5), 1);
+    assert_null(weft_relu(t, weft_linear(t, x, w, NULL)));
+    assert_error(t, WEFT_ERR_SHAPE, "linear(float32 [2, 3], float32 [4, 5], NULL): x has 3 features");
+    assert_string_equal(weft_error_function(weft_tape_error(t)), "linear");
+    assert_null(weft_reshape(t, x, WEFT_SHAPE(7)));
+    assert_null(weft_sum(t, x));
+    assert_error(t, WEFT_ERR_SHAPE, "linear");
+    weft_backward(t, NULL);
+    assert_int_equal(weft_tape_grads(t, (weft_tensors){&x, 1}).count, 0);
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    weft_tensor_unref(w);
+}
+
+static void tape_missing_operand_and_null_tape(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(1), 1);
+    assert_null(weft_relu(NULL, x));
+    assert_int_equal(weft_tape_status(NULL), WEFT_ERR_MEMORY);
+    weft_tape *t = recording();
+    assert_null(weft_add(t, x, NULL));
+    assert_error(t, WEFT_ERR_INVALID, "add: the second operand is NULL");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_backward_wants_one_element(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = leaf(WEFT_SHAPE(2), 1);
+    weft_backward(t, weft_relu(t, x));
+    assert_error(t, WEFT_ERR_SHAPE, "one element");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_backward_wants_a_recorded_output(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 1);
+    weft_backward(t, weft_relu(t, x));
+    assert_error(t, WEFT_ERR_INVALID, "not recorded");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_second_pass_needs_retain(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
+    weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
+    weft_backward_with(t, (weft_tensors){&loss, 1}, (weft_tensors){NULL, 0}, &(weft_backward_options){.retain = true});
+    weft_backward(t, loss);
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_true(weft_tensor_get_f64(weft_tape_grad(t, x), 0) == 12);
+    weft_backward(t, loss);
+    assert_error(t, WEFT_ERR_STATE, "second time");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_change_in_place_is_noticed(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
+    weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
+    weft_tensor_fill(x, 4);
+    weft_backward(t, loss);
+    assert_error(t, WEFT_ERR_STATE, "mul kept for its gradient was changed in place");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_hundred_thousand_nodes_deep(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = leaf(WEFT_SCALAR, 1), *y = x;
+    for (int i = 0; i < 100000; i++)
+        y = weft_add_scalar(t, y, 1);
+    weft_tensor_ref(y);
+    weft_backward(t, y);
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_true(weft_tensor_get_f64(weft_tape_grad(t, x), 0) == 1);
+    weft_tape_close(t);
+    assert_true(weft_tensor_get_f64(y, 0) == 100001);
+    weft_tensor_unref(y);
+    weft_tensor_unref(x);
+}
+
+static void tape_tensor_of_another_tape_is_a_leaf(void **state)
+{
+    (void)state;
+    weft_tape *a = recording(), *b = recording();
+    weft_tensor *x = leaf(WEFT_SCALAR, 2);
+    weft_tensor *y = weft_mul(a, x, x);
+    weft_tensor_set_requires_grad(y, true);
+    weft_backward(b, weft_scale(b, y, 5));
+    assert_true(weft_tensor_get_f64(weft_tape_grad(b, y), 0) == 5);
+    assert_null(weft_tape_grad(b, x));
+    weft_tape_close(b);
+    weft_tape_close(a);
+    weft_tensor_unref(x);
+}
+
+static void tape_child_records_move_to_the_parent(void **state)
+{
+    (void)state;
+    weft_tape *parent = recording();
+    weft_tensor *x = leaf(WEFT_SCALAR, 2);
+    weft_tensor *y = weft_mul(parent, x, x);
+    weft_tape *child = weft_tape_open(&(weft_tape_options){.record = true, .parent = parent});
+    weft_tensor *z = weft_tensor_ref(weft_mul(child, y, x));
+    weft_tape_close(child);
+    weft_backward(parent, weft_scale(parent, z, 1));
+    assert_int_equal(weft_tape_status(parent), WEFT_OK);
+    assert_true(weft_tensor_get_f64(weft_tape_grad(parent, x), 0) == 12); /* d x^3 */
+    weft_tape_close(parent);
+    weft_tensor_unref(z);
+    weft_tensor_unref(x);
+}
+
+static void tape_grads_gives_zeros_in_order(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *in[] = {leaf(WEFT_SHAPE(2), 1), leaf(WEFT_SHAPE(3), 1), leaf(WEFT_SHAPE(2), 1)};
+    weft_backward(t, weft_sum(t, weft_add(t, in[0], in[2])));
+    weft_tensors grads = weft_tape_grads(t, (weft_tensors){in, 3});
+    assert_int_equal(grads.count, 3);
+    assert_true(weft_tensor_get_f64(grads.items[0], 1) == 1 && weft_tensor_get_f64(grads.items[2], 1) == 1);
+    assert_int_equal(weft_tensor_numel(grads.items[1]), 3);
+    assert_true(weft_tensor_get_f64(grads.items[1], 2) == 0);
+    assert_ptr_not_equal(weft_tensor_data(grads.items[0]), weft_tensor_data(grads.items[2]));
+    weft_tape_close(t);
+    for (int i = 0; i < 3; i++)
+        weft_tensor_unref(in[i]);
+}
+
+static void tape_without_recording_has_no_gradients(void **state)
+{
+    (void)state;
+    weft_tape *t = weft_tape_open(NULL);
+    weft_tensor *x = leaf(WEFT_SCALAR, 2);
+    assert_non_null(weft_relu(t, x));
+    weft_backward(t, weft_relu(t, x));
+    assert_error(t, WEFT_ERR_INVALID, "not recorded");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_detach_stops_gradients(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *x = leaf(WEFT_SCALAR, 2);
+    weft_backward(t, weft_mul(t, x, weft_detach(t, x)));
+    assert_true(weft_tensor_get_f64(weft_tape_grad(t, x), 0) == 2);
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static void tape_dropout_follows_the_seed(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(64), 1), *kept[3];
+    const uint64_t seeds[3] = {5, 5, 6};
+    for (int i = 0; i < 3; i++) {
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = seeds[i]});
+        kept[i] = weft_tensor_ref(weft_dropout(t, x, 0.5, true));
+        assert_ptr_equal(weft_dropout(t, x, 0.5, false), x);
+        weft_tape_close(t);
+    }
+    assert_memory_equal(weft_tensor_data(kept[0]), weft_tensor_data(kept[1]), 64 * sizeof(float));
+    assert_memory_not_equal(weft_tensor_data(kept[0]), weft_tensor_data(kept[2]), 64 * sizeof(float));
+    for (int i = 0; i < 3; i++)
+        weft_tensor_unref(kept[i]);
+    weft_tensor_unref(x);
+}
+
+#define T(test) cmocka_unit_test(test)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(tape_first_error_stays_and_later_operators_give_null),
+        T(tape_missing_operand_and_null_tape),
+        T(tape_backward_wants_one_element),
+        T(tape_backward_wants_a_recorded_output),
+        T(tape_second_pass_needs_retain),
+        T(tape_change_in_place_is_noticed),
+        T(tape_hundred_thousand_nodes_deep),
+        T(tape_tensor_of_another_tape_is_a_leaf),
+        T(tape_child_records_move_to_the_parent),
+        T(tape_grads_gives_zeros_in_order),
+        T(tape_without_recording_has_no_gradients),
+        T(tape_detach_stops_gradients),
+        T(tape_dropout_follows_the_seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

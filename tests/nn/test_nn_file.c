@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_nn_file.c - modules come back from files as they were; what is not such a file is refused and changes nothing. */
+#include <weft/weft.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[] = "weft-test-nn-file-XXXXXX";
+
+static weft_module *small(uint64_t seed)
+{
+    weft_module *parts[] = {
+        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 2, .kernel = {3, 3}, .seed = seed}),
+        weft_batch_norm2d_create(2, 0, 0)};
+    return weft_sequential_create(parts, 2);
+}
+
+static bool same(weft_module *a, weft_module *b)
+{
+    weft_tensors x = weft_module_parameters(a), y = weft_module_parameters(b);
+    for (size_t i = 0; i < x.count; i++)
+        if (memcmp(weft_tensor_data(x.items[i]), weft_tensor_data(y.items[i]), weft_tensor_nbytes(x.items[i])) != 0)
+            return false;
+    return true;
+}
+
+static void file_round_trip(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *b = small(2);
+    weft_tensor_fill(weft_module_find(a, "1.num_batches_tracked"), 7);
+    assert_false(same(a, b));
+    assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
+    assert_int_equal(weft_module_load(b, path, NULL), WEFT_OK);
+    assert_true(same(a, b));
+    assert_int_equal(weft_tensor_get_i64(weft_module_find(b, "1.num_batches_tracked"), 0), 7);
+    weft_module_unref(a);
+    weft_module_unref(b);
+}
+
+static size_t slurp(unsigned char *bytes, size_t size)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size = fread(bytes, 1, size, file);
+    fclose(file);
+    return size;
+}
+
+static void spill(const unsigned char *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+static void file_any_damage_is_refused(void **state)
+{
+    (void)state;
+    unsigned char bytes[4096];
+    weft_module *a = small(1), *b = small(2), *as_it_was = small(2);
+    assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
+    size_t size = slurp(bytes, sizeof(bytes));
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] ^= 0x41;
+        spill(bytes, size);
+        assert_int_not_equal(weft_module_load(b, path, NULL), WEFT_OK);
+        bytes[i] ^= 0x41;
+        spill(bytes, i);
+        assert_int_equal(weft_module_load(b, path, NULL), WEFT_ERR_FORMAT);
+    }
+    bytes[size] = 0;
+    spill(bytes, size + 1);
+    assert_int_equal(weft_module_load(b, path, NULL), WEFT_ERR_FORMAT);
+    assert_true(same(b, as_it_was));
+    weft_module_unref(a);
+    weft_module_unref(b);
+    weft_module_unref(as_it_was);
+}
+
+static void file_of_another_module_is_refused(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *other = weft_linear_create(3, 4, false, 1);
+    weft_error *error = NULL;
+    assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
+    assert_int_equal(weft_module_load(other, path, &error), WEFT_ERR_SHAPE);
+    assert_non_null(strstr(weft_error_message(error), "holds 7 tensors, the module has 2"));
+    weft_error_unref(error);
+    weft_module_unref(a);
+    weft_module_unref(other);
+}
+
+static void file_missing_or_unwritable(void **state)
+{
+    (void)state;
+    weft_module *a = small(1);
+    weft_error *error = NULL;
+    assert_int_equal(weft_module_load(a, "no-such-folder/no-such-file", NULL), WEFT_ERR_NOT_FOUND);
+    assert_int_equal(weft_module_load(a, ".", NULL), WEFT_ERR_IO);
+    assert_int_equal(weft_module_save(a, "no-such-folder/file", &error), WEFT_ERR_IO);
+    assert_non_null(error);
+    weft_error_unref(error);
+    weft_module_unref(a);
+}
+
+static int make_file(void **state)
+{
+    (void)state;
+    int fd = mkstemp(path);
+    return fd < 0 ? 1 : close(fd);
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(file_round_trip),
+        cmocka_unit_test(file_any_damage_is_refused),
+        cmocka_unit_test(file_of_another_module_is_refused),
+        cmocka_unit_test(file_missing_or_unwritable),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}
