@@ -154,7 +154,7 @@ int raw_pair_window(raw_pair *p, size_t bytes, unsigned count, unsigned window, 
                 return -1;
             sent++;
         }
-        if (raw_endpoint_progress(e) || raw_endpoint_receive(e))
+        if (raw_endpoint_wait(e, &e->received, e->received + 1) || raw_endpoint_receive(e))
             return -1;
     }
     *us = measure_now_us() - start;

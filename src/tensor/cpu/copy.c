@@ -113,9 +113,25 @@ typedef struct fill_args {
     size_t size;
 } fill_args;
 
+static bool fill_packed(char *to, const fill_args *fill, int64_t count)
+{
+    if (fill->bits == 0 || fill->size == 1) {
+        memset(to, (int)(fill->bits & 0xff), (size_t)count * fill->size);
+    } else if (fill->size == 8) {
+        for (int64_t i = 0; i < count; i++)
+            ((uint64_t *)to)[i] = fill->bits;
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            ((uint32_t *)to)[i] = (uint32_t)fill->bits;
+    }
+    return true;
+}
+
 static bool fill_row(char *const *at, const int64_t *step, int64_t count, void *arg)
 {
     const fill_args *fill = arg;
+    if (step[0] == (int64_t)fill->size)
+        return fill_packed(at[0], fill, count);
     if (fill->size == 8) {
         for (int64_t i = 0; i < count; i++)
             *(uint64_t *)(at[0] + i * step[0]) = fill->bits;

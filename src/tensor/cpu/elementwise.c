@@ -194,6 +194,16 @@ typedef struct map_args {
             y[i] = (EXPRESSION);                                                                                       \
     }
 
+static inline float select_f32(bool condition, float value)
+{
+    return condition ? value : 0;
+}
+
+static inline double select_f64(bool condition, double value)
+{
+    return condition ? value : 0;
+}
+
 MAP_PIECE(scale_f32, float, x[i] * factor)
 MAP_PIECE(scale_f64, double, x[i] * factor)
 MAP_PIECE(axpy_f32, float, y[i] + factor * x[i])
@@ -206,8 +216,9 @@ MAP_PIECE(ln_f32, float, logf(x[i]))
 MAP_PIECE(ln_f64, double, log(x[i]))
 MAP_PIECE(relu_f32, float, x[i] <= 0 ? 0 : x[i]) /* a NaN stays one */
 MAP_PIECE(relu_f64, double, x[i] <= 0 ? 0 : x[i])
-MAP_PIECE(relu_back_f32, float, z[i] > 0 ? x[i] : 0)
-MAP_PIECE(relu_back_f64, double, z[i] > 0 ? x[i] : 0)
+/* A select needs both its arms: read x in any case, or there is a branch for each element. */
+MAP_PIECE(relu_back_f32, float, select_f32(z[i] > 0, x[i]))
+MAP_PIECE(relu_back_f64, double, select_f64(z[i] > 0, x[i]))
 
 typedef void (*map_piece)(void *arg, int64_t begin, int64_t end);
 

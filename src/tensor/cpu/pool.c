@@ -4,6 +4,7 @@
 #include "tensor/cpu/parallel.h"
 #include "tensor/kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct plane_args {
@@ -38,38 +39,66 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* The first of the largest wins; a NaN wins over all, as in PyTorch. */
+/* The cells along one dimension whose window, moved on by `offset`, still lies inside. */
+static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t *begin, int64_t *end)
+{
+    int64_t stride = args->how->stride[d], shift = args->how->padding[d] - offset;
+    *begin = shift > 0 ? (shift + stride - 1) / stride : 0;
+    int64_t last = args->in_size[d] - 1 + shift; /* the last cell starts at or before it */
+    *end = last < 0 ? 0 : clamp(last / stride + 1, 0, args->out_size[d]);
+}
+
+/*
+ * A row of cells at a time, one place of the window after another, so that all cells are compared side by side. The first
+ * of the largest wins; a NaN wins over all, as in PyTorch.
+ */
 #define MAX_POOL(tag, T)                                                                                               \
-    static int64_t tag##_window(const T *x, int64_t width, const int64_t top[2], const int64_t bottom[2])              \
+    static void tag##_take_larger(const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y,       \
+                                  int32_t *restrict indices)                                                           \
     {                                                                                                                  \
-        int64_t best = top[0] * width + top[1];                                                                        \
-        for (int64_t h = top[0]; h < bottom[0]; h++) {                                                                 \
-            for (int64_t at = h * width + top[1]; at < h * width + bottom[1]; at++)                                    \
-                best = x[at] > x[best] || x[at] != x[at] ? at : best;                                                  \
-        }                                                                                                              \
-        return best;                                                                                                   \
-    }                                                                                                                  \
-    static void tag##_max_plane(const plane_args *args, const T *x, T *y, int32_t *indices)                            \
-    {                                                                                                                  \
-        int64_t count = args->out_size[0] * args->out_size[1], top[2], bottom[2];                                      \
+        int32_t step = (int32_t)stride;                                                                                \
         for (int64_t i = 0; i < count; i++) {                                                                          \
-            int64_t cell[2] = {i / args->out_size[1], i % args->out_size[1]};                                          \
-            for (int d = 0; d < 2; d++) {                                                                              \
-                int64_t start = cell[d] * args->how->stride[d] - args->how->padding[d];                                \
-                top[d] = clamp(start, 0, args->in_size[d]);                                                            \
-                bottom[d] = clamp(start + args->how->kernel[d], 0, args->in_size[d]);                                  \
+            T value = x[i * stride], best = y[i];                                                                      \
+            bool larger = (value > best) | (value != value);                                                           \
+            int32_t here = at + (int32_t)i * step, old = indices[i];                                                   \
+            y[i] = larger ? value : best;                                                                              \
+            indices[i] = larger ? here : old;                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_max_row(const plane_args *args, const T *x, int64_t row, T *y, int32_t *indices)                 \
+    {                                                                                                                  \
+        const wfi_pool2d *how = args->how;                                                                             \
+        int64_t start = row * how->stride[0] - how->padding[0], width = args->in_size[1], begin, end;                  \
+        int64_t top = clamp(start, 0, args->in_size[0]), bottom = clamp(start + how->kernel[0], 0, args->in_size[0]);  \
+        for (int64_t i = 0; i < args->out_size[1]; i++) {                                                              \
+            y[i] = -(T)INFINITY;                                                                                       \
+            indices[i] = (int32_t)(top * width + clamp(i * how->stride[1] - how->padding[1], 0, width - 1));           \
+        }                                                                                                              \
+        for (int64_t h = top; h < bottom; h++) {                                                                       \
+            for (int64_t w = 0; w < how->kernel[1]; w++) {                                                             \
+                cells_inside(args, 1, w, &begin, &end);                                                                \
+                int64_t at = h * width + begin * how->stride[1] - how->padding[1] + w;                                 \
+                if (end <= begin)                                                                                      \
+                    continue;                                                                                          \
+                if (how->stride[1] == 1)                                                                               \
+                    tag##_take_larger(x + at, 1, end - begin, (int32_t)at, y + begin, indices + begin);                \
+                else if (how->stride[1] == 2)                                                                          \
+                    tag##_take_larger(x + at, 2, end - begin, (int32_t)at, y + begin, indices + begin);                \
+                else                                                                                                   \
+                    tag##_take_larger(x + at, how->stride[1], end - begin, (int32_t)at, y + begin, indices + begin);   \
             }                                                                                                          \
-            int64_t best = tag##_window(x, args->in_size[1], top, bottom);                                             \
-            y[i] = x[best];                                                                                            \
-            indices[i] = (int32_t)best;                                                                                \
         }                                                                                                              \
     }                                                                                                                  \
     static void tag##_max_piece(void *arg, int64_t begin, int64_t end)                                                 \
     {                                                                                                                  \
         const plane_args *args = arg;                                                                                  \
         int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
-        for (int64_t p = begin; p < end; p++)                                                                          \
-            tag##_max_plane(args, (const T *)args->in + p * in, (T *)args->out + p * out, args->indices + p * out);    \
+        for (int64_t p = begin; p < end; p++) {                                                                        \
+            for (int64_t row = 0; row < args->out_size[0]; row++)                                                      \
+                tag##_max_row(args, (const T *)args->in + p * in, row,                                                 \
+                              (T *)args->out + p * out + row * args->out_size[1],                                      \
+                              args->indices + p * out + row * args->out_size[1]);                                      \
+        }                                                                                                              \
     }                                                                                                                  \
     static void tag##_max_back_piece(void *arg, int64_t begin, int64_t end)                                            \
     {                                                                                                                  \
@@ -84,9 +113,14 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
         }                                                                                                              \
     }
 
-/* ROWS and COLUMNS of the input that output cell i covers. */
+/* Rows or columns of the input that output cell i covers. */
 static void cell_range(int64_t i, int64_t in, int64_t out, int64_t *begin, int64_t *end)
 {
+    if (out == 1) { /* the common case; a division takes longer than the rest of a small plane */
+        *begin = 0;
+        *end = in;
+        return;
+    }
     *begin = i * in / out;
     *end = ((i + 1) * in + out - 1) / out;
 }

@@ -34,15 +34,32 @@ static weft_status view_kept(const weft_tensor *y, const weft_shape *x, uint32_t
     return wfi_tensor_over(y->storage, y->offset, kept, y->dtype, view);
 }
 
+#define LANES 8 /* sums side by side: one alone waits for itself at every addition */
 #define SUM_ROW(name, T, ACC)                                                                                          \
+    static ACC name##_packed(const T *x, int64_t count)                                                                \
+    {                                                                                                                  \
+        ACC lane[LANES] = {0}, sum = 0;                                                                                \
+        int64_t i = 0;                                                                                                 \
+        for (; i + LANES <= count; i += LANES) {                                                                       \
+            for (int k = 0; k < LANES; k++)                                                                            \
+                lane[k] += (ACC)x[i + k];                                                                              \
+        }                                                                                                              \
+        for (; i < count; i++)                                                                                         \
+            sum += (ACC)x[i];                                                                                          \
+        for (int k = 0; k < LANES; k++)                                                                                \
+            sum += lane[k];                                                                                            \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
     static bool name(char *const *at, const int64_t *step, int64_t count, void *arg)                                   \
     {                                                                                                                  \
+        const T *x = (const T *)at[0];                                                                                 \
+        ACC *y = (ACC *)at[1];                                                                                         \
         (void)arg;                                                                                                     \
-        if (step[1] == 0) {                                                                                            \
-            ACC sum = 0;                                                                                               \
+        if (step[1] == 0 && step[0] == sizeof(T)) {                                                                    \
+            *y += name##_packed(x, count);                                                                             \
+        } else if (step[1] == sizeof(ACC) && step[0] == sizeof(T)) {                                                   \
             for (int64_t i = 0; i < count; i++)                                                                        \
-                sum += (ACC) * (const T *)(at[0] + i * step[0]);                                                       \
-            *(ACC *)at[1] += sum;                                                                                      \
+                y[i] += (ACC)x[i];                                                                                     \
         } else {                                                                                                       \
             for (int64_t i = 0; i < count; i++)                                                                        \
                 *(ACC *)(at[1] + i * step[1]) += (ACC) * (const T *)(at[0] + i * step[0]);                             \
