@@ -54,6 +54,8 @@ static void import_references(wfi_intake *intake)
 static void payload_pulled(wfi_transfer *transfer, weft_status status)
 {
     wfi_intake *intake = wfi_container_of(transfer, wfi_intake, transfer);
+    for (size_t i = 0; i < transfer->segment_count; i++)
+        wfi_storage_wrote(transfer->segments[i].storage);
     if (intake->cancelled || status)
         fail(intake, intake->cancelled ? WEFT_ERR_CANCELLED : status, "its payload could not be pulled");
     else

@@ -3,6 +3,7 @@
 #include "rpc/call.h"
 
 #include "base/error.h"
+#include "tensor/tensor.h"
 
 #include <stdlib.h>
 
@@ -19,6 +20,8 @@ static void results_ready(wfi_intake *intake, weft_status status)
 {
     wfi_outcall *call = wfi_container_of(intake, wfi_outcall, results);
     weft_agent *agent = call->agent;
+    for (size_t i = 0; i < call->land_count; i++)
+        wfi_storage_wrote(call->land[i]->storage); /* tapes notice that it changed under them */
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
         wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id);
     if (call->failure) { /* aborted while the results came */

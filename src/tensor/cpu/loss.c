@@ -93,20 +93,66 @@ static weft_status check_mse(const weft_tensor *x, const weft_tensor *target, wf
     return fits ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
+typedef struct mse_args {
+    const void *x, *target, *dy;
+    void *y;
+    int64_t count;
+    double factor;
+    bool each; /* dy has one value for each element */
+} mse_args;
+
+/* LANES sums side by side: one alone waits for itself at every addition. */
+#define LANES 8
+#define MSE_LOOPS(tag, T)                                                                                              \
+    static double tag##_mse(const mse_args *args)                                                                      \
+    {                                                                                                                  \
+        const T *x = args->x, *target = args->target;                                                                  \
+        double lane[LANES] = {0}, sum = 0;                                                                             \
+        int64_t i = 0;                                                                                                 \
+        for (; i + LANES <= args->count; i += LANES) {                                                                 \
+            for (int k = 0; k < LANES; k++) {                                                                          \
+                double difference = (double)x[i + k] - (double)target[i + k];                                          \
+                lane[k] += difference * difference;                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (; i < args->count; i++)                                                                                   \
+            sum += ((double)x[i] - (double)target[i]) * ((double)x[i] - (double)target[i]);                            \
+        for (int k = 0; k < LANES; k++)                                                                                \
+            sum += lane[k];                                                                                            \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    static void tag##_mse_each(const mse_args *args)                                                                   \
+    {                                                                                                                  \
+        const T *x = args->x, *target = args->target;                                                                  \
+        T *y = args->y;                                                                                                \
+        for (int64_t i = 0; i < args->count; i++)                                                                      \
+            y[i] = (x[i] - target[i]) * (x[i] - target[i]);                                                            \
+    }                                                                                                                  \
+    static void tag##_mse_back(const mse_args *args)                                                                   \
+    {                                                                                                                  \
+        const T *x = args->x, *target = args->target, *dy = args->dy;                                                  \
+        T *dx = args->y, factor = (T)(args->factor * (args->each ? 1 : (double)dy[0]));                                \
+        for (int64_t i = 0; i < args->count && !args->each; i++)                                                       \
+            dx[i] = factor * (x[i] - target[i]);                                                                       \
+        for (int64_t i = 0; i < args->count && args->each; i++)                                                        \
+            dx[i] = factor * dy[i] * (x[i] - target[i]);                                                               \
+    }
+MSE_LOOPS(f32, float)
+MSE_LOOPS(f64, double)
+
 weft_status wfi_mse_loss(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
 {
     weft_status status = check_mse(x, target, reduction, y);
     if (status != WEFT_OK)
         return status;
-    double sum = 0;
-    for (int64_t i = 0; i < x->numel; i++) {
-        double difference = read_one(x, i) - read_one(target, i);
-        sum += difference * difference;
-        if (reduction == WFI_REDUCE_NONE)
-            write_one(y, i, difference * difference);
+    mse_args args = {.x = wfi_tensor_address(x), .target = wfi_tensor_address(target), .count = x->numel};
+    if (reduction == WFI_REDUCE_NONE) {
+        args.y = wfi_tensor_address(y);
+        WFI_BY_FLOAT(x->dtype, f32_mse_each, f64_mse_each)(&args);
+        return WEFT_OK;
     }
-    if (reduction != WFI_REDUCE_NONE)
-        write_one(y, 0, reduction == WFI_REDUCE_MEAN ? sum / (double)x->numel : sum);
+    double sum = WFI_BY_FLOAT(x->dtype, f32_mse, f64_mse)(&args);
+    write_one(y, 0, reduction == WFI_REDUCE_MEAN ? sum / (double)x->numel : sum);
     return WEFT_OK;
 }
 
@@ -118,10 +164,15 @@ weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, c
         status = check_mse(x, dx, reduction, dy);
     if (status != WEFT_OK)
         return status;
-    double factor = reduction == WFI_REDUCE_MEAN ? 2.0 / (double)x->numel : 2.0;
-    for (int64_t i = 0; i < x->numel; i++) {
-        double from = read_one(dy, reduction == WFI_REDUCE_NONE ? i : 0);
-        write_one(dx, i, factor * from * (read_one(x, i) - read_one(target, i)));
-    }
+    if (x->numel == 0)
+        return WEFT_OK; /* dy need not hold a value then */
+    mse_args args = {.x = wfi_tensor_address(x),
+                     .target = wfi_tensor_address(target),
+                     .dy = wfi_tensor_address(dy),
+                     .y = wfi_tensor_address(dx),
+                     .count = x->numel,
+                     .factor = reduction == WFI_REDUCE_MEAN ? 2.0 / (double)x->numel : 2.0,
+                     .each = reduction == WFI_REDUCE_NONE};
+    WFI_BY_FLOAT(x->dtype, f32_mse_back, f64_mse_back)(&args);
     return WEFT_OK;
 }

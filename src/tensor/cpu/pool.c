@@ -39,13 +39,16 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* The cells along one dimension whose window, moved on by `offset`, still lies inside. */
+/* The cells along one dimension whose window, moved on by `offset`, still lies inside: mostly all, without a division. */
 static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t *begin, int64_t *end)
 {
-    int64_t stride = args->how->stride[d], shift = args->how->padding[d] - offset;
+    int64_t stride = args->how->stride[d], shift = args->how->padding[d] - offset, cells = args->out_size[d];
+    int64_t room = args->in_size[d] - 1 + shift; /* cell i is inside up to i * stride == room */
     *begin = shift > 0 ? (shift + stride - 1) / stride : 0;
-    int64_t last = args->in_size[d] - 1 + shift; /* the last cell starts at or before it */
-    *end = last < 0 ? 0 : clamp(last / stride + 1, 0, args->out_size[d]);
+    if (room < 0)
+        *end = 0;
+    else
+        *end = (cells - 1) * stride <= room ? cells : room / stride + 1;
 }
 
 /*
@@ -53,8 +56,8 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
  * of the largest wins; a NaN wins over all, as in PyTorch.
  */
 #define MAX_POOL(tag, T)                                                                                               \
-    static void tag##_take_larger(const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y,       \
-                                  int32_t *restrict indices)                                                           \
+    static inline __attribute__((always_inline)) void tag##_take_larger(                                               \
+        const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y, int32_t *restrict indices)      \
     {                                                                                                                  \
         int32_t step = (int32_t)stride;                                                                                \
         for (int64_t i = 0; i < count; i++) {                                                                          \
@@ -143,28 +146,36 @@ static void cell_range(int64_t i, int64_t in, int64_t out, int64_t *begin, int64
                 x[h * width + w] += share;                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    static void tag##_average_piece(void *arg, int64_t piece, int64_t last)                                            \
+    static void tag##_average_piece(void *arg, int64_t plane, int64_t last)                                            \
     {                                                                                                                  \
         const plane_args *args = arg;                                                                                  \
-        int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
-        for (int64_t i = piece * out; i < last * out; i++) {                                                           \
-            int64_t begin[2], end[2];                                                                                  \
-            cell_range(i % out / args->out_size[1], args->in_size[0], args->out_size[0], &begin[0], &end[0]);          \
-            cell_range(i % args->out_size[1], args->in_size[1], args->out_size[1], &begin[1], &end[1]);                \
-            const T *x = (const T *)args->in + i / out * in;                                                           \
-            ((T *)args->out)[i] = tag##_average(x, args->in_size[1], begin, end);                                      \
+        T *y = (T *)args->out + plane * args->out_size[0] * args->out_size[1];                                         \
+        for (; plane < last; plane++) {                                                                                \
+            const T *x = (const T *)args->in + plane * args->in_size[0] * args->in_size[1];                            \
+            for (int64_t h = 0; h < args->out_size[0]; h++) {                                                          \
+                int64_t begin[2], end[2];                                                                              \
+                cell_range(h, args->in_size[0], args->out_size[0], &begin[0], &end[0]);                                \
+                for (int64_t w = 0; w < args->out_size[1]; w++) {                                                      \
+                    cell_range(w, args->in_size[1], args->out_size[1], &begin[1], &end[1]);                            \
+                    *y++ = tag##_average(x, args->in_size[1], begin, end);                                             \
+                }                                                                                                      \
+            }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    static void tag##_average_back_piece(void *arg, int64_t piece, int64_t last)                                       \
+    static void tag##_average_back_piece(void *arg, int64_t plane, int64_t last)                                       \
     {                                                                                                                  \
         const plane_args *args = arg; /* `in` has the size of the pooled plane here */                                 \
-        int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
-        for (int64_t i = piece * in; i < last * in; i++) {                                                             \
-            int64_t begin[2], end[2];                                                                                  \
-            cell_range(i % in / args->in_size[1], args->out_size[0], args->in_size[0], &begin[0], &end[0]);            \
-            cell_range(i % args->in_size[1], args->out_size[1], args->in_size[1], &begin[1], &end[1]);                 \
-            T *dx = (T *)args->out + i / in * out;                                                                     \
-            tag##_spread_cell(dx, args->out_size[1], begin, end, ((const T *)args->in)[i]);                            \
+        const T *dy = (const T *)args->in + plane * args->in_size[0] * args->in_size[1];                               \
+        for (; plane < last; plane++) {                                                                                \
+            T *dx = (T *)args->out + plane * args->out_size[0] * args->out_size[1];                                    \
+            for (int64_t h = 0; h < args->in_size[0]; h++) {                                                           \
+                int64_t begin[2], end[2];                                                                              \
+                cell_range(h, args->out_size[0], args->in_size[0], &begin[0], &end[0]);                                \
+                for (int64_t w = 0; w < args->in_size[1]; w++) {                                                       \
+                    cell_range(w, args->out_size[1], args->in_size[1], &begin[1], &end[1]);                            \
+                    tag##_spread_cell(dx, args->out_size[1], begin, end, *dy++);                                       \
+                }                                                                                                      \
+            }                                                                                                          \
         }                                                                                                              \
     }
 
