@@ -30,8 +30,8 @@
 
 typedef struct server {
     const settings *set;
-    weft_module *model;
     int64_t updates; /* in all */
+    weft_module *model;
 
     /* Handlers run on several threads. The lock covers everything below, and the model. */
     pthread_mutex_t lock;
@@ -40,6 +40,7 @@ typedef struct server {
     bool *gone;          /* by rank: it has done its work, or died */
     int arrived;         /* calls that wait */
     int training;        /* trainers that are not gone */
+    int finished;        /* of those gone: with their work done */
     tally tally;
     char failure[256]; /* why the job ends early; "" */
 } server;
@@ -185,45 +186,30 @@ static void on_trainer(weft_agent *agent, weft_member_event event, int rank, con
 /* Shows progress until there is nothing more to train, or a reason to end early. */
 static void watch(server *s, const weft_agent *agent)
 {
-    progress p;
-    progress_init(&p, s->set->quiet ? NULL : stdout, s->updates);
+    progress line;
+    weft_stats stats;
+    progress_init(&line, s->set->quiet ? NULL : stdout, s->updates);
     for (bool over = false; !over;) {
-        weft_stats stats;
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
         weft_agent_stats(agent, &stats);
         pthread_mutex_lock(&s->lock);
         if (ending_interrupted())
             end_early(s, "interrupted");
         over = s->training == 0 || *s->failure;
-        progress_show(&p, &s->tally, stats.bytes_sent + stats.bytes_received, over);
+        progress_show(&line, &s->tally, stats.bytes_sent + stats.bytes_received, over);
         pthread_mutex_unlock(&s->lock);
     }
 }
 
-static weft_status close_books(server *s, const weft_agent *agent, const workload *work, weft_error **error)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    report r = report_of(s->set, &s->tally);
-    r.bytes_sent += stats.bytes_sent;
-    r.bytes_copied_by_weft += stats.bytes_copied;
-    weft_status st = workload_accuracy(work, s->model, &r.held_out_accuracy);
-    if (!st && s->set->save)
-        st = weft_module_save(s->model, s->set->save, error);
-    if (!st && s->set->report)
-        st = report_write(&r, s->set->report, error);
-    if (!st && !s->set->quiet)
-        report_print(&r, stdout);
-    return st;
-}
-
-/* Tells the trainers why it is over; those in the middle of a long computation, too. */
+/* Tells the trainers why it is over, those in the middle of a long computation, too. */
 static int dismiss(server *s, weft_agent *agent)
 {
+    weft_args why = WEFT_VALUES(weft_of_string(s->failure));
     for (int rank = 1; rank < s->set->world_size; rank++) {
         weft_future *told = NULL;
-        weft_args why = WEFT_VALUES(weft_of_string(s->failure));
-        if (!weft_rpc_async(agent, weft_to_rank(rank), "dismissed", why, NULL, &told))
+        weft_rpc_options at_most = {.timeout_ms = 300};
+        if (weft_agent_alive(agent, rank) &&
+            !weft_rpc_async(agent, weft_to_rank(rank), "dismiss", why, &at_most, &told))
             (void)!weft_future_wait(told, 300);
         weft_future_unref(told);
     }
@@ -231,7 +217,28 @@ static int dismiss(server *s, weft_agent *agent)
     return ending_fail("%s", s->failure);
 }
 
-static int serve(server *s, const workload *work, weft_job *job)
+/* The results, while the trainers' agents wait in their close. */
+static int conclude(server *s, weft_agent *agent, const workload *work)
+{
+    weft_error *error = NULL;
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    report table = report_of(s->set, &s->tally, &stats);
+    weft_status st = workload_accuracy(work, s->model, &table.held_out_accuracy, &error);
+    if (!st && s->set->save)
+        st = weft_module_save(s->model, s->set->save, &error);
+    if (!st && s->set->report)
+        st = report_write(&table, s->set->report, &error);
+    if (!st && !s->set->quiet)
+        report_print(&table, stdout);
+    if (!st)
+        st = weft_agent_close(agent);
+    else
+        weft_agent_stop(agent);
+    return st ? ending_error(st, error) : 0;
+}
+
+static int run_server(server *s, const workload *work, weft_job *job)
 {
     const weft_function functions[] = {
         {.name = "fetch", .gives = {WEFT_TENSORS}, .run = fetch, .user = s},
@@ -243,14 +250,150 @@ static int serve(server *s, const workload *work, weft_job *job)
         {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = s},
     };
     weft_error *error = NULL;
-    weft_agent_options options = agent_options(s->set, job, functions, 3, on_trainer, s, &error);
     weft_agent *agent;
-    if (weft_agent_open(&options, &agent))
-        return ending_error(error);
+    weft_agent_options options = settings_agent(s->set, &error);
+    options.job = job;
+    options.functions = functions;
+    options.function_count = sizeof functions / sizeof *functions;
+    options.on_membership = on_trainer;
+    options.membership_arg = s;
+    weft_status st = weft_agent_open(&options, &agent);
+    if (st)
+        return ending_error(st, error);
     ending_catch_signals();
     watch(s, agent);
-    if (*s->failure)
-        return dismiss(s, agent);
-    weft_status st = close_books(s, agent, work, &error), closed = weft_agent_close(agent);
-    return st ? ending_error...
+    return *s->failure ? dismiss(s, agent) : conclude(s, agent, work);
+}
+
+static int serve(const settings *set, workload *work, weft_module *model)
+{
+    const weft_sgd_options how = {.lr = set->lr, .momentum = set->momentum, .average = true};
+    server s = {.set = set, .model = model, .training = (int)set->trainers, .lock = PTHREAD_MUTEX_INITIALIZER};
+    s.updates = workload_iterations(work) * set->trainers / set->batch_update_size;
+    s.sgd = weft_sgd_create(weft_module_parameters(model), &how);
+    s.waiting = calloc((size_t)set->world_size, sizeof *s.waiting);
+    s.gone = calloc((size_t)set->world_size, sizeof *s.gone);
+    weft_job *job = NULL;
+    weft_error *error = NULL;
+    weft_status st = s.sgd && s.waiting && s.gone ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st && set->spawn)
+        st = weft_spawn(&(weft_spawn_options){.count = (int)set->trainers, .error = &error}, &job);
+    int code = st ? ending_error(st, error) : run_server(&s, work, job);
+    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && set->on_death == ON_DEATH_STOP)
+        code = ending_fail("a trainer did not end well");
+    free(s.gone);
+    free(s.waiting);
+    weft_optimizer_unref(s.sgd);
+    return ending_interrupted() ? 130 : code;
+}
+
+/* ---- A trainer ------------------------------------------------------------------------------------------------- */
+
+typedef struct trainer {
+    const settings *set;
+    workload *work;
+    weft_module *model;
+    weft_agent *agent;
+    double in_call; /* seconds in the last update_and_fetch */
+    weft_error *error;
+} trainer;
+
+/* The server ends the job early. There may be a long computation under way: it ends with the process. */
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    ending_exit("the server ended the job: %s", weft_call_string(call, 0));
+}
+
+static void on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)arg;
+    if (event == WEFT_SELF_EVICTED)
+        ending_exit("this trainer was declared dead, and is out of the job: %s", why);
+    if (event == WEFT_STORE_LOST)
+        ending_exit("the server is gone: %s", why);
+}
+
+/* A call to the server; the model that it returns, if any, lands where the model is. */
+static weft_status ask(trainer *me, const char *function, weft_args arguments, weft_tensors land)
+{
+    weft_rpc_options how = {.land = land, .timeout_ms = WEFT_FOREVER, .error = &me->error};
+    return weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
+}
+
+static weft_status train_step(trainer *me, int64_t iteration)
+{
+    weft_tensors parameters = weft_module_parameters(me->model);
+    double began = clock_seconds();
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = workload_seed(me->work, iteration)});
+    weft_tensor *loss = workload_loss(me->work, t, me->model, iteration);
+    weft_backward(t, loss);
+    weft_tensors gradients = weft_tape_grads(t, parameters);
+    weft_status st = weft_tape_status(t);
+    if (st) {
+        me->error = weft_error_ref(weft_tape_error(t));
+    } else {
+        double computed = clock_seconds();
+        st = ask(me, "update_and_fetch",
+                 WEFT_VALUES(weft_of_tensors(gradients), weft_of_f64(weft_tensor_get_f64(loss, 0)),
+                             weft_of_i64(me->set->batch_size), weft_of_f64(computed - began), weft_of_f64(me->in_call)),
+                 parameters);
+        me->in_call = clock_seconds() - computed;
+    }
+    weft_tape_close(t);
+    return st;
+}
+
+static weft_status train_all(trainer *me)
+{
+    weft_stats stats;
+    weft_status st = ask(me, "fetch", WEFT_NO_VALUES, weft_module_parameters(me->model));
+    for (int64_t i = 0; i < workload_iterations(me->work) && !st; i++)
+        st = train_step(me, i);
+    if (st)
+        return st;
+    weft_agent_stats(me->agent, &stats);
+    weft_args work_done = WEFT_VALUES(weft_of_f64(me->in_call), weft_of_i64((int64_t)stats.bytes_sent),
+                                      weft_of_i64((int64_t)stats.bytes_copied));
+    return ask(me, "leave", work_done, (weft_tensors){0});
+}
+
+static int train(const settings *set, workload *work, weft_module *model)
+{
+    const weft_function function = {.name = "dismiss", .takes = {WEFT_STRING}, .run = dismissed};
+    trainer me = {.set = set, .work = work, .model = model};
+    weft_agent_options options = settings_agent(set, &me.error);
+    options.functions = &function;
+    options.function_count = 1;
+    options.on_membership = on_news;
+    weft_status st = weft_agent_open(&options, &me.agent);
+    if (st)
+        return ending_error(st, me.error);
+    ending_outlive_parent();
+    st = train_all(&me);
+    if (!st)
+        st = weft_agent_close(me.agent);
+    else
+        weft_agent_stop(me.agent);
+    return st ? ending_error(st, me.error) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    settings set;
+    int code = settings_parse(argc, argv, &set);
+    if (code >= 0)
+        return code;
+    ending_name(set.rank ? "trainer %d" : "server", (int)set.rank);
+    workload *work = NULL;
+    weft_error *error = NULL;
+    weft_status st = workload_open(&set, &work, &error);
+    weft_module *model = st ? NULL : workload_model(work);
+    if (!model)
+        code = ending_error(st ? st : WEFT_ERR_MEMORY, error);
+    else
+        code = set.rank == 0 ? serve(&set, work, model) : train(&set, work, model);
+    weft_module_unref(model);
+    workload_close(work);
+    return code;
 }

@@ -24,27 +24,46 @@ void ending_name(const char *format, ...)
 static void say(const char *format, va_list args)
 {
     char what[768], line[832];
-    if (atomic_flag_test_and_set(&said))
-        return;
     vsnprintf(what, sizeof what, format, args);
     int length = snprintf(line, sizeof line, "batch_parameter_server: %s: %s\n", who, what);
     (void)!write(STDERR_FILENO, line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
+}
+
+static void say_once(const char *format, va_list args)
+{
+    if (!atomic_flag_test_and_set(&said))
+        say(format, args);
 }
 
 int ending_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(format, args);
+    say_once(format, args);
     va_end(args);
     return 1;
+}
+
+int ending_error(weft_status status, weft_error *error)
+{
+    ending_fail("%s", error ? weft_error_message(error) : weft_status_text(status));
+    weft_error_unref(error);
+    return 1;
+}
+
+void ending_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
 }
 
 void ending_exit(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(format, args);
+    say_once(format, args);
     va_end(args);
     _exit(1);
 }

@@ -3,14 +3,18 @@
 #ifndef EXAMPLES_ENDING_H
 #define EXAMPLES_ENDING_H
 
-#include <weft/base.h>
+#include <weft/status.h>
 
 /* Who speaks, as "server" or "trainer 2". Before other threads are there. */
 void ending_name(const char *format, ...) WEFT_PRINTF(1, 2);
 
 /* Says why this worker fails, unless that has been said; returns the exit code, 1. Any thread. */
 int ending_fail(const char *format, ...) WEFT_PRINTF(1, 2);
-/* The same, and ends the process at once: for news that finds the main thread in the middle of something long. */
+/* The same of an error, or of the status where there is none (NULL); drops your reference. */
+int ending_error(weft_status status, weft_error *error);
+/* A line of news, which ends nothing. */
+void ending_note(const char *format, ...) WEFT_PRINTF(1, 2);
+/* Fails, and ends the process at once: for news that finds the main thread in the middle of something long. */
 void ending_exit(const char *format, ...) WEFT_PRINTF(1, 2) __attribute__((noreturn));
 
 /* From now on SIGINT and SIGTERM only set a flag. */

@@ -39,24 +39,12 @@ static void write_line(progress *p, const tally *t, uint64_t bytes_moved)
     p->last = now;
 }
 
-void progress_show(progress *p, const tally *t, uint64_t bytes_moved)
+void progress_show(progress *p, const tally *t, uint64_t bytes_moved, bool over)
 {
-    double pause = p->live ? LIVE_SECONDS : PLAIN_SECONDS;
-    if (p->to && t->images > 0 && clock_seconds() - p->last >= pause)
-        write_line(p, t, bytes_moved);
-}
-
-void progress_end(progress *p, const tally *t, uint64_t bytes_moved)
-{
-    if (!p->to || t->images == 0)
+    double pause = over ? 0 : p->live ? LIVE_SECONDS : PLAIN_SECONDS;
+    if (!p->to || t->gradients == 0 || clock_seconds() - p->last < pause)
         return;
     write_line(p, t, bytes_moved);
-    if (p->live)
+    if (over && p->live)
         fputc('\n', p->to);
-}
-
-void progress_clear(progress *p)
-{
-    if (p->to && p->live)
-        fputs(CLEAR, p->to);
 }

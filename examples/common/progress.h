@@ -16,12 +16,8 @@ typedef struct progress {
 } progress;
 
 void progress_init(progress *progress, FILE *to, int64_t updates);
-/* Writes if it is time: five times a second on a terminal, else every two seconds. */
-void progress_show(progress *progress, const tally *tally, uint64_t bytes_moved);
-/* Writes what is left to say. */
-void progress_end(progress *progress, const tally *tally, uint64_t bytes_moved);
-/* Clears the live line, so that something else can be written there. */
-void progress_clear(progress *progress);
+/* Writes if it is time (five times a second on a terminal, else every two seconds), and in any case if it is over. */
+void progress_show(progress *progress, const tally *tally, uint64_t bytes_moved, bool over);
 
 /* "1.23 GB", decimal. Returns `out`. */
 const char *bytes_text(uint64_t bytes, char out[16]);

@@ -13,6 +13,24 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+report report_of(const settings *set, const tally *t, const weft_stats *stats)
+{
+    return (report){
+        .model = settings_model_name(set),
+        .seed = set->seed,
+        .trainers = (int)set->trainers,
+        .iterations = t->updates,
+        .seconds = tally_seconds(t),
+        .images = t->images,
+        .loss = t->loss,
+        .first_loss = t->first_loss,
+        .held_out_accuracy = -1,
+        .communication_share = tally_communication(t),
+        .bytes_sent = t->bytes_sent + stats->bytes_sent,
+        .bytes_copied_by_weft = t->bytes_copied + stats->bytes_copied,
+    };
+}
+
 static uint64_t peak_rss_bytes(void)
 {
     struct rusage usage;

@@ -3,7 +3,10 @@
 #ifndef EXAMPLES_REPORT_H
 #define EXAMPLES_REPORT_H
 
-#include <weft/status.h>
+#include <weft/agent.h>
+
+#include "settings.h"
+#include "tally.h"
 
 typedef struct report {
     const char *model;
@@ -19,6 +22,8 @@ typedef struct report {
     uint64_t bytes_copied_by_weft;
 } report;
 
+/* What is known when training is over: without an accuracy. `stats` are the server's own. */
+report report_of(const settings *settings, const tally *tally, const weft_stats *stats);
 void report_print(const report *report, FILE *to);
 /* Writes a temporary file beside `path` that takes its place at the end. WEFT_ERR_IO, WEFT_ERR_MEMORY. */
 WEFT_NODISCARD weft_status report_write(const report *report, const char *path, weft_error **error);

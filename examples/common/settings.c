@@ -195,6 +195,18 @@ static int check(const cli *program, settings *s)
     return s->model == MODEL_CONVNET ? check_convnet(program, s) : check_resnet50(program, s);
 }
 
+/* One job's processes share this machine's cores; what a launcher or the user says about threads stands. */
+static void share_cores(const settings *s)
+{
+    char threads[24];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!s->threads && (!s->spawn || getenv("WEFT_CPU_THREADS") || getenv("OMP_NUM_THREADS")))
+        return;
+    long share = cores / s->trainers > 1 ? cores / s->trainers : 1;
+    snprintf(threads, sizeof threads, "%ld", s->threads ? (long)s->threads : share);
+    setenv("WEFT_CPU_THREADS", threads, 1);
+}
+
 int settings_parse(int argc, char **argv, settings *out)
 {
     settings s = unset;
@@ -211,9 +223,24 @@ int settings_parse(int argc, char **argv, settings *out)
     int code = cli_parse(&program, argc, argv);
     if (code < 0)
         code = check(&program, &s);
-    if (code < 0)
-        *out = s;
-    return code;
+    if (code >= 0)
+        return code;
+    share_cores(&s);
+    *out = s;
+    return -1;
+}
+
+weft_agent_options settings_agent(const settings *s, weft_error **error)
+{
+    return (weft_agent_options){
+        .has_rank = !s->spawn,
+        .rank = (int)s->rank,
+        .world_size = (int)s->world_size,
+        .master_addr = s->master_addr,
+        .master_port = (int)s->master_port,
+        .fabric = s->fabric,
+        .error = error,
+    };
 }
 
 const char *settings_model_name(const settings *s)

@@ -3,8 +3,7 @@
 #ifndef EXAMPLES_SETTINGS_H
 #define EXAMPLES_SETTINGS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <weft/agent.h>
 
 typedef enum settings_model { MODEL_CONVNET = 0, MODEL_RESNET50 = 1 } settings_model;
 typedef enum settings_death { ON_DEATH_STOP = 0, ON_DEATH_CONTINUE = 1 } settings_death;
@@ -18,7 +17,7 @@ typedef struct settings {
     const char *master_addr;  /* NULL: from the environment */
     int64_t master_port;      /* 0: from the environment */
     const char *fabric;
-    int64_t threads; /* for the operators of each worker */
+    int64_t threads; /* for the operators of each worker; 0: the library's choice */
 
     /* What is trained, on what. */
     int model, schedule;
@@ -33,9 +32,14 @@ typedef struct settings {
     bool quiet;
 } settings;
 
-/* Returns -1: go on; else the exit code to end with, as cli_parse. */
+/*
+ * Returns -1: go on; else the exit code to end with, as cli_parse. Sets WEFT_CPU_THREADS in the environment, for this
+ * process and those that it spawns: call it before anything computes.
+ */
 int settings_parse(int argc, char **argv, settings *out);
 const char *settings_model_name(const settings *settings);
+/* What `settings` says about the agent; the rest is for the caller to set. */
+weft_agent_options settings_agent(const settings *settings, weft_error **error);
 /* The learning rate of update number `update` of `updates`. */
 double settings_lr(const settings *settings, int64_t update, int64_t updates);
 

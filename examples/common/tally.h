@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 typedef struct tally {
-    int64_t updates;         /* steps of the model */
-    int64_t gradients; /* that came */
-    int64_t images; /* behind them */
+    int64_t updates;            /* steps of the model */
+    int64_t gradients;          /* that came */
+    int64_t images;             /* behind them */
     double loss, first_loss;    /* mean of the last twenty or so; the first */
     double computing, in_calls; /* seconds, of all trainers together; waiting for other trainers is in calls, too */
     double began, ended;        /* by clock_seconds: the first model was asked for; the last step was done */

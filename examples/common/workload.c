@@ -14,7 +14,7 @@
 #define PIXEL_DEVIATION 0.3081f
 #define TEST_BATCH 200
 
-enum { FOR_WEIGHTS = 1, FOR_DRAWING, FOR_ORDER, FOR_IMAGES, FOR_TARGETS }; /* streams of random numbers */
+enum { FOR_WEIGHTS = 1, FOR_DRAWING, FOR_ORDER, FOR_IMAGES, FOR_TARGETS, FOR_DROPOUT }; /* streams of random numbers */
 
 struct workload {
     const settings *settings;
@@ -170,6 +170,11 @@ int64_t workload_iterations(const workload *w)
     return w->iterations;
 }
 
+uint64_t workload_seed(const workload *w, int64_t iteration)
+{
+    return random_key(random_key(stream_of(w, FOR_DROPOUT), (uint64_t)w->settings->rank), (uint64_t)iteration);
+}
+
 weft_module *workload_model(const workload *w)
 {
     uint64_t seed = stream_of(w, FOR_WEIGHTS);
@@ -183,7 +188,8 @@ weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_
                                                : random_loss(w, t, model, iteration);
 }
 
-static weft_status count_right(const workload *w, weft_module *model, size_t first, size_t count, size_t *right)
+static weft_status count_right(const workload *w, weft_module *model, size_t first, size_t count, size_t *right,
+                               weft_error **error)
 {
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *labels;
@@ -192,17 +198,19 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
     weft_status st = weft_tape_status(t);
     for (size_t i = 0; i < count && !st; i++)
         *right += weft_tensor_get_i64(guess, (int64_t)i) == weft_tensor_get_i64(labels, (int64_t)i);
+    if (st)
+        *error = weft_error_ref(weft_tape_error(t));
     weft_tape_close(t);
     return st;
 }
 
-weft_status workload_accuracy(const workload *w, weft_module *model, double *out)
+weft_status workload_accuracy(const workload *w, weft_module *model, double *out, weft_error **error)
 {
     size_t right = 0, all = w->data.count;
     weft_status st = WEFT_OK;
     weft_module_train(model, false);
     for (size_t at = 0; at < all && !st; at += TEST_BATCH)
-        st = count_right(w, model, at, all - at < TEST_BATCH ? all - at : TEST_BATCH, &right);
+        st = count_right(w, model, at, all - at < TEST_BATCH ? all - at : TEST_BATCH, &right, error);
     weft_module_train(model, true);
     if (!st)
         *out = all ? (double)right / (double)all : -1;

@@ -22,6 +22,9 @@ void workload_close(workload *workload);
 /* Batches for each trainer. */
 int64_t workload_iterations(const workload *workload);
 
+/* Of dropout, for this trainer's batch number `iteration`. */
+uint64_t workload_seed(const workload *workload, int64_t iteration);
+
 /* The model, the same for the same seed; NULL if memory is out. You unref it. */
 weft_module *workload_model(const workload *workload);
 
@@ -29,6 +32,7 @@ weft_module *workload_model(const workload *workload);
 weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration);
 
 /* On the server: the share of held-out images that `model` gets right, 0 to 1; -1 if nothing is held out. */
-WEFT_NODISCARD weft_status workload_accuracy(const workload *workload, weft_module *model, double *out);
+WEFT_NODISCARD weft_status workload_accuracy(const workload *workload, weft_module *model, double *out,
+                                             weft_error **error);
 
 #endif

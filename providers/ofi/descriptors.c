@@ -74,7 +74,7 @@ static bool bound_listener(int fd, void *arg)
     socklen_t size = sizeof listening;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening || !local_is(fd, search->local))
         return false;
-    const struct timeval limit = {.tv_usec = STRANGER_MS * 1000};
+    const struct timeval limit = {.tv_usec = STRANGER_MS * 1000L};
     search->found = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
     return true;
 }

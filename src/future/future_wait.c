@@ -46,6 +46,7 @@ static void delist(weft_future *future, wfi_waiter *waiter)
 {
     wfi_mutex_lock(&future->lock);
     wfi_list_remove(&waiter->link);
+    waiter->waiting = NULL;
     wfi_mutex_unlock(&future->lock);
 }
 

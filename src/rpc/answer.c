@@ -64,7 +64,7 @@ static weft_status write_reply(weft_call *call)
         exposes |= call->pack.remote[i].patch != WFI_NO_PATCH;
     /* Metadata that will not fit is exposed as well: decided by the same bound as in wfi_pack_seal. */
     bool outgrown = call->header.size + 9 + call->pack.meta.size + 64 > WFI_MESSAGE_MAX;
-    call->awaiting_done = exposes || outgrown || call->pack.has_rrefs;
+    call->awaiting_done = exposes || outgrown || call->pack.rref_count;
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
     return wfi_pack_seal(&call->pack, call->agent->net, call->peer, &call->header);

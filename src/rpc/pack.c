@@ -67,6 +67,23 @@ static void add_remote(packing *p, weft_tensor *tensor, size_t patch, size_t lan
         (wfi_packed){.tensor = weft_tensor_ref(tensor), .patch = patch, .landing = landing};
 }
 
+static void pack_rref(packing *p, weft_rref *rref)
+{
+    wfi_pack *pack = p->pack;
+    if (pack->rref_count == pack->rref_capacity) {
+        size_t capacity = pack->rref_capacity ? pack->rref_capacity * 2 : 4;
+        weft_rref **grown = realloc(pack->rrefs, capacity * sizeof(*grown));
+        if (!grown) {
+            p->status = WEFT_ERR_MEMORY;
+            return;
+        }
+        pack->rrefs = grown;
+        pack->rref_capacity = capacity;
+    }
+    pack->rrefs[pack->rref_count++] = weft_rref_ref(rref);
+    wfi_write_rref_name(&pack->meta, wfi_rref_name_of(rref));
+}
+
 /* A result that the caller wants in its landing place `index`. */
 static void pack_landed(packing *p, weft_tensor *tensor, size_t index)
 {
@@ -176,10 +193,9 @@ static void pack_value(packing *p, const weft_value *value, int depth)
         pack_tensor(p, value->as.tensor);
     else if (value->type == WEFT_TENSORS)
         pack_tensors(p, value->as.tensors);
-    else if (value->type == WEFT_RREF && value->as.rref) {
-        wfi_write_rref_name(meta, wfi_rref_name_of(value->as.rref));
-        p->pack->has_rrefs = true;
-    } else if (value->type == WEFT_LIST)
+    else if (value->type == WEFT_RREF && value->as.rref)
+        pack_rref(p, value->as.rref);
+    else if (value->type == WEFT_LIST)
         pack_list(p, value->as.list, depth + 1);
     else
         p->status = WEFT_ERR_INVALID;
@@ -233,6 +249,9 @@ void wfi_pack_fini(wfi_pack *pack)
         weft_tensor_unref(pack->remote[i].tensor);
     for (int i = 0; i < pack->part_count; i++)
         weft_tensor_unref(pack->parts[i]);
+    for (size_t i = 0; i < pack->rref_count; i++)
+        weft_rref_unref(pack->rrefs[i]);
+    free(pack->rrefs);
     free(pack->remote);
     free(pack->exposures);
     wfi_storage_unref(pack->meta_storage);
@@ -293,7 +312,11 @@ weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writ
     size_t tail = 0;
     for (int i = 0; i < pack->part_count; i++)
         tail += weft_tensor_nbytes(pack->parts[i]);
-    weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : expose_tensors(pack, net, peer);
+    weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!st && pack->meta.size > WFI_META_MAX)
+        st = WEFT_ERR_TOO_LARGE; /* the peer would refuse it */
+    if (!st)
+        st = expose_tensors(pack, net, peer);
     if (!st && header->size + pack->meta.size + tail + BODY_MARGIN > WFI_MESSAGE_MAX) {
         st = expose_meta(pack, net, peer, header);
     } else if (!st) {

@@ -36,7 +36,8 @@ typedef struct wfi_pack {
     weft_tensor *parts[2]; /* gathered behind meta */
     int part_count;
     size_t tensor_count;
-    bool has_rrefs;
+    weft_rref **rrefs; /* held: the receiver makes its own known to the owner while ours still count */
+    size_t rref_count, rref_capacity;
     uint64_t packed_bytes;     /* of non-contiguous tensors, copied to be sent */
     uint64_t copied_bytes;     /* of tensors over the inline limit, copied all the same: see wfi_copied */
     wfi_storage *meta_storage; /* meta as something to expose, when it outgrew the frame */
@@ -56,7 +57,7 @@ typedef struct wfi_pack_options {
 weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_options *options);
 /* Adds the caller's own landing places, after the values. They are exposed by the call, not by the pack. */
 void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count);
-/* Lets go of everything; exposures must have been withdrawn. */
+/* Lets go of everything; exposures must have been withdrawn. Not with the agent's lock: references may go. */
 void wfi_pack_fini(wfi_pack *pack);
 
 /*

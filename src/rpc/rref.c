@@ -44,6 +44,7 @@ static weft_rref *make_home_handle(weft_agent *agent, wfi_owned *owned)
     if (!rref)
         return NULL;
     rref->home = owned;
+    rref->value = weft_future_ref(owned->value);
     rref->confirmed = true;
     owned->handles++;
     return rref;
@@ -82,7 +83,7 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
         return st;
     st = create_home(agent, &rref);
     if (!st) {
-        wfi_owned_complete(rref->home->value, values, NULL);
+        wfi_owned_complete(rref->value, values, NULL);
         *out = rref;
     }
     weft_values_unref(values);
@@ -98,7 +99,7 @@ weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_f
             drop(object);
         return st;
     }
-    st = weft_future_complete(rref->home->value, object, drop);
+    st = weft_future_complete(rref->value, object, drop);
     if (st) {
         weft_rref_unref(rref);
         return st;
@@ -287,6 +288,7 @@ static void say_goodbye(weft_rref *rref)
 static void free_handle(weft_rref *rref)
 {
     weft_error_unref(rref->error);
+    weft_future_unref(rref->value);
     wfi_agent_unref(rref->agent);
     free(rref);
 }
@@ -329,22 +331,25 @@ int weft_rref_owner(const weft_rref *rref)
 
 bool weft_rref_is_owner(const weft_rref *rref)
 {
-    return rref->home != NULL;
+    return rref->value != NULL;
 }
 
 bool weft_rref_confirmed(const weft_rref *rref)
 {
+    if (!wfi_agent_enter(rref->agent))
+        return false;
     wfi_net_lock(rref->agent->net);
     bool confirmed_now = rref->confirmed;
     wfi_net_unlock(rref->agent->net);
+    wfi_agent_leave(rref->agent);
     return confirmed_now;
 }
 
 weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out)
 {
-    if (!rref->home)
+    if (!rref->value)
         return WEFT_ERR_STATE;
-    weft_future *value = rref->home->value;
+    weft_future *value = rref->value;
     weft_status st = weft_future_wait(value, timeout_ms);
     if (st)
         return st;
@@ -357,9 +362,9 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_valu
 
 weft_status weft_rref_local_object(weft_rref *rref, void **out)
 {
-    if (!rref->home)
+    if (!rref->value)
         return WEFT_ERR_STATE;
-    weft_future *value = rref->home->value;
+    weft_future *value = rref->value;
     if (!weft_future_done(value) || weft_future_error(value) || weft_future_values(value))
         return WEFT_ERR_TYPE;
     *out = weft_future_payload(value);
@@ -369,7 +374,7 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
 /* On the owner the future of the value is what is asked for. */
 static weft_status share_home(weft_rref *rref, weft_future **out)
 {
-    weft_future *value = rref->home->value;
+    weft_future *value = rref->value;
     if (weft_future_done(value) && !weft_future_error(value) && !weft_future_values(value))
         return WEFT_ERR_TYPE;
     *out = weft_future_ref(value);

@@ -5,11 +5,12 @@
 
 #include "rpc/rref.h"
 
-/* A value of ours that others may refer to. It stays while `handles` (ours) or `forks` (theirs) are left. [agent lock] */
+/* A value of ours that others may refer to. It stays while `handles` (ours), `forks` (theirs) or `makers` (calls that will
+ * complete it) are left. [agent lock] */
 struct wfi_owned {
     wfi_rref_name name;
     weft_future *value;
-    size_t handles;
+    size_t handles, makers;
     wfi_list forks;
     wfi_owned *next; /* others with the same hash */
     wfi_task release;
@@ -29,7 +30,8 @@ struct weft_rref {
     atomic_int refs;
     weft_agent *agent;
     wfi_rref_name name;
-    wfi_owned *home;   /* on the owner */
+    wfi_owned *home;   /* on the owner; gone when the agent is */
+    weft_future *value; /* on the owner: the value, which so outlives the table for those who borrowed it */
     uint64_t fork;     /* elsewhere */
     bool confirmed;    /* the owner knows of it */
     bool unknown;      /* the owner has no fork of it: nothing to drop */

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train_step.c - time of one training step (forward, backward, optimizer) without any network.
+ *
+ * With --serve it reads numbers of steps, one a line, and answers each with the seconds that they took: so that perf/run can
+ * let it and peers/torch_train_step.py work in turn.
+ */
+#include "common/measure.h"
+
+#include <weft/weft.h>
+
+#include "cli.h"
+
+#include <stdlib.h>
+
+typedef enum model_kind { MODEL_CONVNET = 0, MODEL_RESNET50 = 1 } model_kind;
+
+typedef struct bench {
+    model_kind kind;
+    weft_module *model;
+    weft_optimizer *optimizer;
+    weft_tensor *x, *target; /* convnet: classes; ResNet-50: one-hot rows, as in the tutorial */
+    uint64_t steps;
+} bench;
+
+static weft_tensor *random_images(weft_shape shape)
+{
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_FLOAT32);
+    float *data = x ? weft_tensor_data(x) : NULL;
+    srand(1);
+    for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
+        data[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    return x;
+}
+
+static weft_tensor *labels(model_kind kind, int64_t batch)
+{
+    if (kind == MODEL_CONVNET) {
+        weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch), WEFT_INT64);
+        for (int64_t i = 0; t && i < batch; i++)
+            ((int64_t *)weft_tensor_data(t))[i] = i % 10;
+        return t;
+    }
+    weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch, 30), WEFT_FLOAT32);
+    for (int64_t i = 0; t && i < batch; i++)
+        ((float *)weft_tensor_data(t))[i * 30 + i % 30] = 1;
+    return t;
+}
+
+static bool bench_open(bench *b, model_kind kind, int64_t batch)
+{
+    *b = (bench){.kind = kind};
+    b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1);
+    b->x = random_images(kind == MODEL_CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64));
+    b->target = labels(kind, batch);
+    weft_sgd_options sgd = {.lr = 0.001, .momentum = 0.9};
+    if (b->model)
+        b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd);
+    if (b->optimizer && b->x && b->target)
+        return true;
+    fprintf(stderr, "train_step: could not make the model\n");
+    return false;
+}
+
+static void bench_close(bench *b)
+{
+    weft_optimizer_unref(b->optimizer);
+    weft_tensor_unref(b->x);
+    weft_tensor_unref(b->target);
+    weft_module_unref(b->model);
+}
+
+static bool step(bench *b)
+{
+    weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = true, .seed = b->steps++});
+    weft_tensor *out = weft_module_forward(tape, b->model, b->x);
+    weft_tensor *loss =
+        b->kind == MODEL_CONVNET ? weft_nll_loss(tape, out, b->target) : weft_mse_loss(tape, out, b->target);
+    weft_backward(tape, loss);
+    weft_status status = weft_tape_status(tape);
+    if (status != WEFT_OK)
+        weft_error_print(weft_tape_error(tape), stderr);
+    else
+        status = weft_optimizer_accumulate(b->optimizer, weft_tape_grads(tape, weft_module_parameters(b->model)));
+    if (status == WEFT_OK)
+        status = weft_optimizer_step(b->optimizer);
+    weft_tape_close(tape);
+    return status == WEFT_OK;
+}
+
+static bool steps(bench *b, long count, double *seconds)
+{
+    double start = measure_now_us();
+    for (long i = 0; i < count; i++) {
+        if (!step(b))
+            return false;
+    }
+    *seconds = (measure_now_us() - start) / 1e6;
+    return true;
+}
+
+static bool serve(bench *b)
+{
+    char line[32];
+    while (fgets(line, sizeof line, stdin)) {
+        double seconds;
+        if (!steps(b, strtol(line, NULL, 10), &seconds))
+            return false;
+        printf("%.6f\n", seconds);
+        fflush(stdout);
+    }
+    return true;
+}
+
+static bool show(bench *b, int64_t batch, int64_t count)
+{
+    double seconds;
+    if (!steps(b, 2, &seconds) || !steps(b, (long)count, &seconds))
+        return false;
+    printf("%.1f images/s, %.2f ms a step\n", (double)(batch * count) / seconds, 1e3 * seconds / (double)count);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const models[] = {"convnet", "resnet50", NULL};
+    int kind = MODEL_CONVNET;
+    int64_t batch = 0, count = 10;
+    bool serves = false;
+    const cli_option options[] = {
+        {"model", CLI_CHOICE, &kind, 0, 0, models, NULL, "what is trained", "convnet"},
+        {"batch-size", CLI_INT, &batch, 1, 4096, NULL, "N", "images in a step", "32; resnet50: 20"},
+        {"steps", CLI_INT, &count, 1, 100000, NULL, "N", "steps that are timed", "10"},
+        {"serve", CLI_FLAG, &serves, 0, 0, NULL, NULL, "read counts of steps, answer with seconds", NULL},
+    };
+    const cli program = {"train_step", "time of one training step on this machine's processor",
+                         "OMP_NUM_THREADS=1 train_step --model resnet50", options, sizeof options / sizeof *options};
+    int end = cli_parse(&program, argc, argv);
+    if (end >= 0)
+        return end;
+    if (batch == 0)
+        batch = kind == MODEL_CONVNET ? 32 : 20;
+    bench b;
+    bool ok = bench_open(&b, (model_kind)kind, batch) && (serves ? serve(&b) : show(&b, batch, count));
+    bench_close(&b);
+    return ok ? 0 : 1;
+}
