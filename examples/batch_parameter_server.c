@@ -22,6 +22,7 @@
 #include "common/workload.h" /* model, batches, loss, accuracy */
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
@@ -201,16 +202,18 @@ static void watch(server *s, const weft_agent *agent)
     }
 }
 
-/* Tells the trainers why it is over, those in the middle of a long computation, too. */
-static int dismiss(server *s, weft_agent *agent)
+/* Tells the trainers why it is over, those in the middle of a long computation, too. One that is stopped hears nothing. */
+static int dismiss(server *s, weft_agent *agent, const weft_job *job)
 {
     weft_args why = WEFT_VALUES(weft_of_string(s->failure));
     for (int rank = 1; rank < s->set->world_size; rank++) {
         weft_future *told = NULL;
         weft_rpc_options at_most = {.timeout_ms = 300};
-        if (weft_agent_alive(agent, rank) &&
-            !weft_rpc_async(agent, weft_to_rank(rank), "dismiss", why, &at_most, &told))
-            (void)!weft_future_wait(told, 300);
+        bool alive = weft_agent_alive(agent, rank);
+        if (alive && !weft_rpc_async(agent, weft_to_rank(rank), "dismiss", why, &at_most, &told))
+            (void)!weft_future_wait(told, WEFT_FOREVER);
+        else if (!alive && job)
+            kill(weft_job_pid(job, rank), SIGKILL);
         weft_future_unref(told);
     }
     weft_agent_stop(agent);
@@ -262,7 +265,7 @@ static int run_server(server *s, const workload *work, weft_job *job)
         return ending_error(st, error);
     ending_catch_signals();
     watch(s, agent);
-    return *s->failure ? dismiss(s, agent) : conclude(s, agent, work);
+    return *s->failure ? dismiss(s, agent, job) : conclude(s, agent, work);
 }
 
 static int serve(const settings *set, workload *work, weft_module *model)

@@ -119,10 +119,34 @@ typedef struct kernel_case {
     wfi_pool2d pool;
 } kernel_case;
 
-#define STEM {4, {20, 64, 32, 32}}
-#define DEEP {4, {20, 2048, 2, 2}}
-#define DIGITS {4, {64, 64, 24, 24}}
-#define WEIGHT {4, {512, 512, 3, 3}}
+#define STEM                                                                                                           \
+    {                                                                                                                  \
+        4,                                                                                                             \
+        {                                                                                                              \
+            20, 64, 32, 32                                                                                             \
+        }                                                                                                              \
+    }
+#define DEEP                                                                                                           \
+    {                                                                                                                  \
+        4,                                                                                                             \
+        {                                                                                                              \
+            20, 2048, 2, 2                                                                                             \
+        }                                                                                                              \
+    }
+#define DIGITS                                                                                                         \
+    {                                                                                                                  \
+        4,                                                                                                             \
+        {                                                                                                              \
+            64, 64, 24, 24                                                                                             \
+        }                                                                                                              \
+    }
+#define WEIGHT                                                                                                         \
+    {                                                                                                                  \
+        4,                                                                                                             \
+        {                                                                                                              \
+            512, 512, 3, 3                                                                                             \
+        }                                                                                                              \
+    }
 
 static const kernel_case cases[] = {
     {"add", {4, {20, 256, 16, 16}}, add, 3, {{0}, {0}, {0}}},

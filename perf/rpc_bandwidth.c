@@ -22,7 +22,7 @@ static const size_t chunks[] = {256 << 10, 1 << 20, 4 << 20, 16 << 20};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 typedef struct settings {
-    int64_t slice_ms, slices;
+    int64_t slice_ms, slices, bytes;
     const char *json, *provider;
     bool quick;
 } settings;
@@ -79,7 +79,9 @@ static bool call_slice(bench *b, bool echoes, series *out)
 /* How many repetitions fill a slice, from the time of a first one. */
 static unsigned repeats(const bench *b, const series *s)
 {
-    double us = s->count ? s->values[s->count - 1] : 100, wanted = (double)b->o->slice_ms * 1e3 / us;
+    if (s->count == 0)
+        return 1;
+    double wanted = (double)b->o->slice_ms * 1e3 / s->values[s->count - 1];
     return wanted < 1 ? 1 : wanted > 20000 ? 20000 : (unsigned)wanted;
 }
 
@@ -167,6 +169,8 @@ static bool measure(bench *b, report *json)
            "|----------|-----------|-----------|--------|--------|----------|----------|"
            "-----------|-----------|--------|--------|----------|----------|\n");
     for (size_t i = 0; i < COUNT(sizes); i++) {
+        if (b->o->bytes && b->o->bytes != (int64_t)sizes[i])
+            continue;
         if (!measure_size(b, sizes[i], json))
             return false;
         fflush(stdout);
@@ -202,6 +206,7 @@ int main(int argc, char **argv)
     const cli_option options[] = {
         {"slices", CLI_INT, &o.slices, 1, 10000, NULL, "N", "turns of raw and weft at every size", "6"},
         {"slice-ms", CLI_INT, &o.slice_ms, 1, 10000, NULL, "N", "length of a slice", "60"},
+        {"bytes", CLI_INT, &o.bytes, 1, 64 << 20, NULL, "N", "this size alone", "all"},
         {"provider", CLI_TEXT, &o.provider, 0, 0, NULL, "NAME", "libfabric's provider for the raw side", "tcp"},
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
         {"quick", CLI_FLAG, &o.quick, 0, 0, NULL, NULL, "slices of 20 ms, half as many", NULL},

@@ -18,7 +18,7 @@ static const char *const deaths[] = {"stop", "continue", NULL};
 static const char *const schedules[] = {"linear", "constant", NULL};
 
 static const settings unset = {
-    .rank = -1, .seed = 1, .digits = 8000, .held_out = 2000, .schedule = -1, .momentum = 0.9};
+    .rank = -1, .seed = 1, .digits = 6000, .held_out = 2000, .schedule = -1, .momentum = 0.9};
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
@@ -37,6 +37,8 @@ static size_t list_workers(settings *s, cli_option *out)
         {"fabric", CLI_TEXT, &s->fabric, 0, 0, NULL, "NAME", "the fabric to use", "WEFT_FABRIC, or tcp"},
         {"threads", CLI_INT, &s->threads, 1, 1024, NULL, "N", "computing threads of each worker",
          "OMP_NUM_THREADS, or the cores shared among the trainers"},
+        {"death-timeout", CLI_INT, &s->death_timeout_ms, 100, 3600000, NULL, "MS",
+         "silence after which a worker counts as dead", "WEFT_DEATH_MS, or 1500"},
         {"on-death", CLI_CHOICE, &s->on_death, 0, 0, deaths, NULL,
          "when a trainer dies: end the job, or go on without it", "stop"},
     };
@@ -50,7 +52,7 @@ static size_t list_training(settings *s, cli_option *out)
         {"model", CLI_CHOICE, &s->model, 0, 0, models, NULL, "what is trained", "convnet"},
         {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR", "IDX files of the MNIST family, plain or .gz, for the convnet",
          "digits are drawn"},
-        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "digits to draw for training", "8000"},
+        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "digits to draw for training", "6000"},
         {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "digits to draw for the test at the end", "2000"},
         {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images of a trainer's batch", "32; resnet50: 20"},
         {"batch-update-size", CLI_INT, &s->batch_update_size, 1, 65535, NULL, "N",
@@ -138,6 +140,8 @@ static int check_workers(const cli *program, settings *s)
         return cli_error(program, "--trainers is '%d': a world of %d has %d", (int)s->trainers, (int)s->world_size,
                          (int)s->world_size - 1);
     s->trainers = s->world_size - 1;
+    if (!s->death_timeout_ms && !getenv("WEFT_DEATH_MS"))
+        s->death_timeout_ms = 1500; /* a job with a stopped trainer ends within two seconds */
     return -1;
 }
 
@@ -239,6 +243,7 @@ weft_agent_options settings_agent(const settings *s, weft_error **error)
         .master_addr = s->master_addr,
         .master_port = (int)s->master_port,
         .fabric = s->fabric,
+        .death_timeout_ms = s->death_timeout_ms,
         .error = error,
     };
 }

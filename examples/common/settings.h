@@ -17,6 +17,7 @@ typedef struct settings {
     const char *master_addr;  /* NULL: from the environment */
     int64_t master_port;      /* 0: from the environment */
     const char *fabric;
+    int64_t death_timeout_ms;
     int64_t threads; /* for the operators of each worker; 0: the library's choice */
 
     /* What is trained, on what. */

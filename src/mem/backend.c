@@ -19,7 +19,8 @@ static void *map_aligned(size_t size)
         munmap(base, head);
     if (whole - head > size)
         munmap(base + head + size, whole - head - size);
-    (void)madvise(base + head, size, MADV_HUGEPAGE); /* a wish: the kernel may have none */
+    /* A wish: the kernel may have none. Not for the end: touching a part of it would fill all of a huge page. */
+    (void)madvise(base + head, size - size % WFI_HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     return base + head;
 }
 

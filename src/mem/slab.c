@@ -15,7 +15,9 @@
 
 #include <stdlib.h>
 
-#define CLASS_COUNT 192
+#define STEP_BITS 4
+#define STEPS (1u << STEP_BITS) /* classes to each doubling */
+#define CLASS_COUNT ((56 - 12) * STEPS)
 #define WINDOW_REQUESTS 2048
 #define KEEP_BYTES_MIN ((size_t)64 << 20)
 
@@ -56,18 +58,18 @@ unsigned wfi_slab_class(size_t size)
         return 0;
     size_t pages = (size - 1) / WFI_PAGE_BYTES; /* the class is the same for (pages, pages + 1] */
     unsigned top = 63 - (unsigned)__builtin_clzll(pages);
-    if (top < 2)
+    if (top < STEP_BITS)
         return (unsigned)pages;
-    return top * 4 - 4 + (unsigned)(pages >> (top - 2) & 3);
+    return ((top - STEP_BITS + 1) << STEP_BITS) + (unsigned)(pages >> (top - STEP_BITS) & (STEPS - 1));
 }
 
 size_t wfi_slab_class_bytes(unsigned size_class)
 {
-    if (size_class < 4)
+    if (size_class < STEPS)
         return (size_t)(size_class + 1) * WFI_PAGE_BYTES;
-    unsigned top = size_class / 4 + 1;
-    size_t steps = 4 + size_class % 4 + 1;
-    return (steps << (top - 2)) * WFI_PAGE_BYTES;
+    unsigned doubling = (size_class >> STEP_BITS) - 1;
+    size_t steps = STEPS + (size_class & (STEPS - 1)) + 1;
+    return (steps << doubling) * WFI_PAGE_BYTES;
 }
 
 static size_t keep_bound(void)

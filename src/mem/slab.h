@@ -21,7 +21,7 @@ typedef struct wfi_slab {
 weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out);
 void wfi_slab_give(wfi_slab *slab);
 
-/* Classes: four to each doubling, so at most a fifth is wasted. Exposed for tests. */
+/* Classes: sixteen to each doubling, so that at most a sixteenth is added. Exposed for tests. */
 unsigned wfi_slab_class(size_t size);
 size_t wfi_slab_class_bytes(unsigned size_class);
 

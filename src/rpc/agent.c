@@ -177,6 +177,7 @@ void weft_agent_stop(weft_agent *agent)
     agent->stopped = true;
     wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
     wfi_local_fail_all(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
+    wfi_owned_fail_all(agent, WEFT_ERR_CLOSED, "the owner closed its agent before the value was made");
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         wfi_serve_peer_gone(agent, rank);
         wfi_rrefs_peer_gone(agent, rank, WEFT_ERR_CLOSED);
@@ -196,12 +197,25 @@ void weft_agent_stop(weft_agent *agent)
     wfi_agent_unref(agent);
 }
 
+/* Whether the calling flow of control is a handler or continuation of this agent, on whatever runs these. */
+static bool is_inside(weft_agent *agent)
+{
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    wfi_parker nobody;
+    if (wfi_executor_current() == agent->executor)
+        return true;
+    if (atomic_load(&agent->tasks_run) && pthread_equal(atomic_load(&agent->task_thread), pthread_self()))
+        return true;
+    wfi_parker_init(&nobody);
+    return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
+}
+
 weft_status weft_agent_close(weft_agent *agent)
 {
     if (!agent)
         return WEFT_OK;
-    if (wfi_executor_current() == agent->executor)
-        return WEFT_ERR_DEADLOCK; /* from a handler: it would wait for itself */
+    if (is_inside(agent))
+        return WEFT_ERR_DEADLOCK; /* it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
     weft_agent_stop(agent);
     return st;
@@ -257,13 +271,24 @@ weft_status weft_agent_status(const weft_agent *agent)
     return st;
 }
 
+static size_t run_tasks(weft_agent *agent)
+{
+    pthread_t before = atomic_load(&agent->task_thread);
+    atomic_store(&agent->task_thread, pthread_self());
+    atomic_fetch_add(&agent->tasks_run, 1);
+    size_t ran = wfi_executor_run_some(agent->executor);
+    atomic_fetch_sub(&agent->tasks_run, 1);
+    atomic_store(&agent->task_thread, before);
+    return ran;
+}
+
 size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
 {
     if (!agent->options.values.no_threads)
         return 0;
-    size_t ran = wfi_executor_run_some(agent->executor);
+    size_t ran = run_tasks(agent);
     size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
-    return ran + handled + wfi_executor_run_some(agent->executor);
+    return ran + handled + run_tasks(agent);
 }
 
 void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)

@@ -49,7 +49,8 @@ static void send_reply(weft_call *call)
 
 static void write_error_reply(weft_call *call)
 {
-    call->header.size = 0;
+    wfi_writer_fini(&call->header); /* it may have failed half-way */
+    wfi_writer_init_growing(&call->header);
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, WFI_REPLY_ERROR);
     wfi_error_write(&call->header, call->error);
@@ -110,13 +111,12 @@ static weft_status start_push(weft_call *call)
 
 /* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
 
-/* The result stays here; the reply only confirms. A failed making leaves nothing: the caller's handle keeps the error. */
+/* The result, or why there is none, stays here for all who hold the reference; the reply only confirms. */
 static void settle_owned(weft_call *call)
 {
-    wfi_owned_complete(wfi_owned_value(call->owned), call->results, call->error);
-    if (call->error)
-        wfi_owned_drop_fork(call->agent, &call->owned_name, call->from, call->fork);
+    wfi_owned *owned = call->owned;
     call->owned = NULL;
+    wfi_owned_finish(call->agent, owned, call->results, call->error);
 }
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static void answer_locked(weft_call *call)
 {
     weft_status st = WEFT_OK;
     call->stage = WFI_SERVE_ANSWERING;
-    call->agent->serving--;
+    wfi_serve_uncount(call);
     call->agent->stats.calls_served++;
     if (call->owned)
         settle_owned(call);
@@ -154,7 +154,7 @@ static void answer_locked(weft_call *call)
         call->error = wfi_call_error(call, st, "the results could not be sent");
     if (call->error)
         write_error_reply(call);
-    else if (call->push_count && (st = start_push(call)) == WEFT_OK)
+    else if (call->push_count && start_push(call) == WEFT_OK)
         return; /* the reply follows */
     send_reply(call);
 }

@@ -69,7 +69,7 @@ static void settle_future(wfi_outcall *call, const weft_values *values, const we
         st = weft_future_complete(call->future, weft_values_ref((weft_values *)values), wfi_values_drop);
     (void)st; /* a call completes its future once: `completed` guards it */
     if (call->remote)
-        wfi_rref_created(call->remote, error, !error || weft_error_code(error) == WEFT_ERR_TIMEOUT);
+        wfi_rref_created(call->remote, error);
 }
 
 void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet)
@@ -115,18 +115,33 @@ static void timer_fired(wfi_timer *timer)
     wfi_call_abort(call, wfi_error_create(&detail, "no answer within the call's time limit"));
 }
 
+/* The first one that goes on, of this peer or of all. */
+static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
+{
+    uint64_t id;
+    wfi_outcall *call;
+    while ((call = wfi_map_next(&agent->calls, cursor, &id)) && (call->failure || (peer && call->peer != peer)))
+        continue;
+    return call;
+}
+
+static void fail_call(wfi_outcall *call, weft_status why, const char *text)
+{
+    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    wfi_call_abort(call, wfi_error_create(&detail, "%s", text));
+}
+
 void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     size_t cursor = 0, count = 0;
-    uint64_t id;
-    wfi_outcall **list = malloc((agent->calls.count + 1) * sizeof *list);
-    for (wfi_outcall *call; list && (call = wfi_map_next(&agent->calls, &cursor, &id));)
-        if (!peer || call->peer == peer)
-            list[count++] = call;
-    for (size_t i = 0; i < count; i++) {
-        wfi_error_detail detail = {.code = why, .function = list[i]->function, .worker = wfi_peer_rank(list[i]->peer)};
-        wfi_call_abort(list[i], wfi_error_create(&detail, "%s", text));
-    }
+    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    while (list && (call = next_going_on(agent, peer, &cursor)))
+        list[count++] = call;
+    for (size_t i = 0; i < count; i++)
+        fail_call(list[i], why, text);
+    /* Without memory for the list, one at a time: the table changes under us. */
+    while (!list && (cursor = 0, call = next_going_on(agent, peer, &cursor)))
+        fail_call(call, why, text);
     free(list);
 }
 
@@ -269,17 +284,30 @@ static void rewind_call(wfi_outcall *call, size_t meta_size)
     call->arguments.meta_storage = NULL;
 }
 
+static int64_t time_limit(weft_agent *agent, int64_t timeout_ms)
+{
+    if (timeout_ms != 0)
+        return timeout_ms;
+    wfi_net_lock(agent->net);
+    timeout_ms = agent->call_timeout_ms;
+    wfi_net_unlock(agent->net);
+    return timeout_ms;
+}
+
 static weft_status launch_when_there_is_room(wfi_outcall *call, const weft_rpc_options *options)
 {
     weft_agent *agent = call->agent;
     wfi_driver *driver = wfi_net_driver(agent->net);
     size_t meta_size = call->arguments.meta.size;
+    uint64_t deadline = wfi_deadline(driver->clock, time_limit(agent, options->timeout_ms));
     for (;;) {
         wfi_net_lock(agent->net);
         weft_status st = launch(call, options->timeout_ms);
         wfi_net_unlock(agent->net);
         if (st != WEFT_ERR_AGAIN || !options->wait_for_room)
             return st;
+        if (wfi_now(driver->clock) >= deadline)
+            return WEFT_ERR_TIMEOUT;
         rewind_call(call, meta_size);
         wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
         wfi_parker_init(&nobody);
@@ -292,7 +320,7 @@ static weft_status prepare(wfi_outcall *call, const char *function, weft_args ar
                            const weft_rpc_options *options)
 {
     wfi_writer_init_growing(&call->header);
-    strcpy(call->function, function);
+    snprintf(call->function, sizeof call->function, "%s", function);
     call->holds = 1;
     call->results.agent = call->agent;
     call->results.peer = call->peer;

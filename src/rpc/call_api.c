@@ -90,7 +90,10 @@ int64_t weft_call_time_left(const weft_call *call)
 {
     if (call->deadline_ns == WFI_NEVER)
         return WEFT_FOREVER;
+    if (!wfi_agent_enter(call->agent))
+        return 0;
     uint64_t now = wfi_now(wfi_net_clock(call->agent->net));
+    wfi_agent_leave(call->agent);
     return now >= call->deadline_ns ? 0 : (int64_t)((call->deadline_ns - now) / 1000000u);
 }
 

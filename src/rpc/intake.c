@@ -13,6 +13,8 @@ static void become_ready(wfi_intake *intake, weft_status status)
 {
     wfi_assert_held(wfi_net_mutex(intake->agent->net));
     intake->state = WFI_INTAKE_READY;
+    for (size_t i = 0; i < intake->unpack.rref_count; i++)
+        wfi_rref_forget_waiter(intake->unpack.rrefs[i].slot->as.rref);
     intake->ready(intake, status);
 }
 
@@ -30,7 +32,9 @@ void wfi_intake_confirmed(wfi_intake *intake, weft_status status)
     if (intake->state != WFI_INTAKE_CONFIRMING)
         return;
     if (status)
-        fail(intake, status, "the owner of a reference in it is gone");
+        fail(intake, status,
+             status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
+                                          : "the owner of a reference in it cannot be reached");
     else if (--intake->unconfirmed == 0)
         become_ready(intake, WEFT_OK);
 }

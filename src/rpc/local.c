@@ -22,7 +22,7 @@ static void settle(weft_call *call, weft_error *error)
         st = weft_future_complete(call->local_future, weft_values_ref(call->results), wfi_values_drop);
     (void)st; /* ours alone to complete */
     if (call->local_rref)
-        wfi_rref_created(call->local_rref, error, false);
+        wfi_rref_created(call->local_rref, error);
     weft_future_unref(call->local_future);
     call->local_future = NULL;
     wfi_net_timer_clear(call->agent->net, &call->timer);
@@ -33,6 +33,8 @@ static void timer_fired(wfi_timer *timer)
     weft_call *call = wfi_container_of(timer, weft_call, timer);
     weft_error *error = wfi_call_error(call, WEFT_ERR_TIMEOUT, "no answer within the call's time limit");
     settle(call, error);
+    if (!call->landing)
+        wfi_serve_uncount(call); /* nobody waits for it any more: it need not be finished before the agent can close */
     weft_error_unref(error);
 }
 
@@ -89,10 +91,10 @@ void wfi_answer_local(weft_call *call)
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
     call->stage = WFI_SERVE_ANSWERING;
-    agent->serving--;
+    wfi_serve_uncount(call);
     agent->stats.calls_served++;
     if (call->owned)
-        wfi_owned_complete(wfi_owned_value(call->owned), call->results, call->error);
+        wfi_owned_finish(agent, call->owned, call->results, call->error);
     settle(call, call->error);
     wfi_list_remove(&call->local_link);
     wfi_serve_drop_hold(call); /* the list's */
@@ -127,10 +129,13 @@ static weft_status launch(weft_call *call, int64_t timeout_ms)
         st = wfi_net_timer_set(agent->net, &call->timer, call->deadline_ns);
     if (st)
         return st;
-    if (call->local_rref)
+    if (call->local_rref) {
         call->owned = wfi_rref_home(call->local_rref);
+        wfi_owned_begin(call->owned);
+    }
     call->holds = 1;
     wfi_list_push_back(&agent->local_calls, &call->local_link);
+    call->counted = true;
     agent->serving++;
     agent->stats.calls_started++;
     return WEFT_OK;

@@ -35,10 +35,12 @@ static void results_ready(wfi_intake *intake, weft_status status)
     }
     wfi_error_detail detail = {.code = status, .function = call->function, .worker = wfi_peer_rank(call->peer)};
     weft_error *error = wfi_error_create(&detail, "the results: %s", intake->problem);
-    wfi_call_complete(call, NULL, error, true);
+    wfi_call_complete(call, NULL, error, !call->land_exposed);
     weft_error_unref(error);
 }
 
+/* A failed push, or a peer that does not keep to its word, may still have writes under way: with landing places exposed the
+ * lane is closed, though the peer says that it is done. */
 static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
 {
     weft_error *error = wfi_error_read(reader);
@@ -47,7 +49,7 @@ static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
             .code = WEFT_ERR_PROTOCOL, .function = call->function, .worker = wfi_peer_rank(call->peer)};
         error = wfi_error_create(&detail, "malformed error in a reply");
     }
-    wfi_call_complete(call, NULL, error, true);
+    wfi_call_complete(call, NULL, error, !call->land_exposed);
     weft_error_unref(error);
 }
 

@@ -4,6 +4,7 @@
 #include "rpc/rref_internal.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "rpc/call.h"
 #include "rpc/values.h"
 
@@ -144,10 +145,10 @@ weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **ou
     return st;
 }
 
-void wfi_rref_created(weft_rref *rref, const weft_error *error, bool known)
+void wfi_rref_created(weft_rref *rref, const weft_error *error)
 {
     wfi_assert_held(wfi_net_mutex(rref->agent->net));
-    rref->unknown = !known;
+    rref->unknown = false;
     if (!rref->home)
         rref->confirmed = error == NULL;
     if (error && !rref->error)
@@ -201,15 +202,22 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct
     return WEFT_OK;
 }
 
+void wfi_rref_forget_waiter(weft_rref *rref)
+{
+    if (rref)
+        rref->waiter = NULL;
+}
+
 /* ---- The protocol ------------------------------------------------------------------------------------------------ */
 
-static void confirmed(weft_agent *agent, uint64_t fork, weft_error *error, weft_status why)
+static void confirmed(weft_agent *agent, const wfi_rref_name *name, uint64_t fork, weft_error *error, weft_status why)
 {
-    weft_rref *rref = wfi_map_take(&agent->forks, fork);
-    if (!rref) {
+    weft_rref *rref = wfi_map_get(&agent->forks, fork);
+    if (!rref || !wfi_rref_same_name(&rref->name, name)) {
         weft_error_unref(error);
         return;
     }
+    wfi_map_take(&agent->forks, fork);
     struct wfi_intake *waiter = rref->waiter;
     rref->waiter = NULL;
     rref->confirmed = !error;
@@ -217,6 +225,20 @@ static void confirmed(weft_agent *agent, uint64_t fork, weft_error *error, weft_
     if (waiter)
         wfi_intake_confirmed(waiter, why);
     wfi_rref_unref_locked(rref);
+}
+
+/*
+ * The value may still be under way here: its maker's call and this message took different roads. One that is gone, and will
+ * not come, is confirmed all the same: who asks for it learns then that it is not there. False: no memory.
+ */
+static bool add_fork(weft_agent *agent, const wfi_rref_name *name, int rank, uint64_t fork)
+{
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (!owned && !wfi_owned_may_come(agent, name))
+        return true;
+    if (!owned)
+        owned = wfi_owned_make(agent, name);
+    return owned && !wfi_owned_add_fork(owned, rank, fork);
 }
 
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
@@ -228,9 +250,7 @@ void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_re
     if (type == WFI_RPC_DROP) {
         wfi_owned_drop_fork(agent, &name, wfi_peer_rank(from), fork);
     } else if (type == WFI_RPC_FORK) {
-        /* The value may still be under way here: its maker's call and this message took different roads. */
-        wfi_owned *owned = name.owner == (uint32_t)wfi_agent_rank(agent) ? wfi_owned_make(agent, &name) : NULL;
-        if (!owned || wfi_owned_add_fork(owned, wfi_peer_rank(from), fork))
+        if (name.owner != (uint32_t)wfi_agent_rank(agent) || !add_fork(agent, &name, wfi_peer_rank(from), fork))
             return;
         uint8_t room[64];
         wfi_writer writer;
@@ -239,21 +259,24 @@ void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_re
         wfi_write_u64(&writer, fork);
         wfi_post(agent, from, WFI_RPC_FORKED, &writer);
     } else if (name.owner == (uint32_t)wfi_peer_rank(from)) {
-        confirmed(agent, fork, NULL, WEFT_OK);
+        confirmed(agent, &name, fork, NULL, WEFT_OK);
     }
+}
+
+static weft_rref *next_unconfirmed(weft_agent *agent, int owner)
+{
+    size_t cursor = 0;
+    uint64_t fork;
+    weft_rref *rref = wfi_map_next(&agent->forks, &cursor, &fork);
+    while (rref && rref->name.owner != (uint32_t)owner)
+        rref = wfi_map_next(&agent->forks, &cursor, &fork);
+    return rref;
 }
 
 void wfi_rrefs_peer_gone(weft_agent *agent, int rank, weft_status why)
 {
-    size_t cursor = 0, count = 0;
-    uint64_t fork;
-    uint64_t *list = malloc((agent->forks.count + 1) * sizeof *list);
-    for (weft_rref *rref; list && (rref = wfi_map_next(&agent->forks, &cursor, &fork));)
-        if (rref->name.owner == (uint32_t)rank)
-            list[count++] = fork;
-    for (size_t i = 0; i < count; i++)
-        confirmed(agent, list[i], weft_error_create(why, "rank %d, the owner, is gone", rank), why);
-    free(list);
+    for (weft_rref *rref; (rref = next_unconfirmed(agent, rank));)
+        confirmed(agent, &rref->name, rref->fork, weft_error_create(why, "rank %d, the owner, is gone", rank), why);
     wfi_owned_drop_all_of(agent, rank);
 }
 
@@ -371,39 +394,67 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
     return WEFT_OK;
 }
 
-/* On the owner the future of the value is what is asked for. */
-static weft_status share_home(weft_rref *rref, weft_future **out)
+static weft_status failed_future(weft_agent *agent, const weft_error *error, weft_future **out)
 {
-    weft_future *value = rref->value;
-    if (weft_future_done(value) && !weft_future_error(value) && !weft_future_values(value))
-        return WEFT_ERR_TYPE;
-    *out = weft_future_ref(value);
-    return WEFT_OK;
+    weft_future *failed = wfi_agent_future(agent);
+    weft_status st = failed ? weft_future_fail(failed, error) : WEFT_ERR_MEMORY;
+    if (!st)
+        *out = failed;
+    return st;
 }
 
-weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+static void only_keep(weft_future *future, void *arg)
 {
-    if (rref->home)
-        return share_home(rref, out);
-    weft_agent *agent = rref->agent;
-    wfi_net_lock(agent->net);
-    weft_error *error = weft_error_ref(rref->error);
-    wfi_net_unlock(agent->net);
-    if (error) {
-        weft_future *failed = wfi_agent_future(agent);
-        weft_status st = failed ? weft_future_fail(failed, error) : WEFT_ERR_MEMORY;
-        weft_error_unref(error);
-        if (!st)
-            *out = failed;
-        return st;
-    }
+    (void)future;
+    (void)arg;
+}
+
+static void drop_handle(void *arg)
+{
+    weft_rref_unref(arg);
+}
+
+/* Asks the owner. The handle stays until the answer: its DROP could overtake the question. */
+static weft_status fetch(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
     uint8_t room[64];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_rref_name(&writer, &rref->name);
-    return weft_rpc_async(agent, weft_to_rank((int)rref->name.owner), wfi_fetch_function.name,
-                          WEFT_VALUES(weft_of_bytes(room, writer.size)), &(weft_rpc_options){.timeout_ms = timeout_ms},
-                          out);
+    weft_status st = weft_rpc_async(rref->agent, weft_to_rank((int)rref->name.owner), wfi_fetch_function.name,
+                                    WEFT_VALUES(weft_of_bytes(room, writer.size)),
+                                    &(weft_rpc_options){.timeout_ms = timeout_ms}, out);
+    if (!st && weft_future_add_done_callback(*out, only_keep, weft_rref_ref(rref), drop_handle))
+        wfi_log(WEFT_LOG_WARN, "no memory to keep a reference until its value is here");
+    return st;
+}
+
+/* Elsewhere, or not made yet. */
+static weft_status ask(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
+    weft_agent *agent = rref->agent;
+    wfi_net_lock(agent->net);
+    weft_error *error = weft_error_ref(rref->error);
+    wfi_net_unlock(agent->net);
+    weft_status st = error ? failed_future(agent, error, out) : fetch(rref, timeout_ms, out);
+    weft_error_unref(error);
+    return st;
+}
+
+weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
+    weft_future *value = rref->value;
+    if (value && weft_future_done(value)) {
+        if (!weft_future_error(value) && !weft_future_values(value))
+            return WEFT_ERR_TYPE; /* an object of the owner's own */
+        *out = weft_future_ref(value);
+        return WEFT_OK;
+    }
+    if (!wfi_agent_enter(rref->agent))
+        return WEFT_ERR_CLOSED;
+    weft_status st = ask(rref, timeout_ms, out);
+    wfi_agent_leave(rref->agent);
+    return st;
 }
 
 weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
@@ -412,7 +463,7 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
     weft_status st = weft_rref_to_here_async(rref, timeout_ms, &future);
     if (st)
         return st;
-    st = weft_future_wait(future, timeout_ms ? timeout_ms : WEFT_FOREVER);
+    st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
     if (!st)
         *out = weft_values_ref((weft_values *)weft_future_values(future));
     weft_future_unref(future);

@@ -30,12 +30,12 @@ struct weft_rref {
     atomic_int refs;
     weft_agent *agent;
     wfi_rref_name name;
-    wfi_owned *home;   /* on the owner; gone when the agent is */
+    wfi_owned *home;    /* on the owner; gone when the agent is */
     weft_future *value; /* on the owner: the value, which so outlives the table for those who borrowed it */
-    uint64_t fork;     /* elsewhere */
-    bool confirmed;    /* the owner knows of it */
-    bool unknown;      /* the owner has no fork of it: nothing to drop */
-    weft_error *error; /* the value could not be made, or the owner is gone */
+    uint64_t fork;      /* elsewhere */
+    bool confirmed;     /* the owner knows of it */
+    bool unknown;       /* the owner has no fork of it: nothing to drop */
+    weft_error *error;  /* the value could not be made, or the owner is gone */
     struct wfi_intake *waiter;
 };
 

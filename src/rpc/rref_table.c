@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "rpc/intake.h"
+#include "rpc/serve.h"
 #include "rpc/values.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-static bool same_name(const wfi_rref_name *a, const wfi_rref_name *b)
+bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b)
 {
     return a->owner == b->owner && a->creator == b->creator && a->creator_incarnation == b->creator_incarnation &&
            a->number == b->number;
@@ -21,7 +22,7 @@ static bool same_name(const wfi_rref_name *a, const wfi_rref_name *b)
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 {
     wfi_owned *owned = wfi_map_get(&agent->rrefs, wfi_rref_name_hash(name));
-    while (owned && !same_name(&owned->name, name))
+    while (owned && !wfi_rref_same_name(&owned->name, name))
         owned = owned->next;
     return owned;
 }
@@ -68,6 +69,15 @@ wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
     return owned;
 }
 
+/* Nobody will make it any more. */
+static void fail_value(wfi_owned *owned, weft_status why, const char *text)
+{
+    weft_error *error = weft_error_create(why, "%s", text);
+    weft_status st = weft_future_fail(owned->value, error);
+    (void)st; /* WEFT_ERR_COMPLETED: it was made */
+    weft_error_unref(error);
+}
+
 /* The value may hold a user's object: it is let go outside the lock. */
 static void free_owned_task(wfi_task *task)
 {
@@ -78,16 +88,32 @@ static void free_owned_task(wfi_task *task)
 
 void wfi_owned_release_if_unused(weft_agent *agent, wfi_owned *owned)
 {
-    if (owned->handles || !wfi_list_empty(&owned->forks))
+    if (owned->handles || owned->makers || !wfi_list_empty(&owned->forks))
         return;
     link_out(agent, owned);
+    if (!weft_future_done(owned->value)) /* somebody may be asking for it still */
+        fail_value(owned, WEFT_ERR_CANCELLED, "the last reference went before the value was made");
     owned->release.run = free_owned_task;
     wfi_net_defer(agent->net, &owned->release, WFI_DEFER_RELEASE);
 }
 
-weft_future *wfi_owned_value(wfi_owned *owned)
+void wfi_owned_begin(wfi_owned *owned)
 {
-    return owned->value;
+    owned->makers++;
+}
+
+void wfi_owned_finish(weft_agent *agent, wfi_owned *owned, const weft_values *results, const weft_error *error)
+{
+    wfi_owned_complete(owned->value, results, error);
+    owned->makers--;
+    wfi_owned_release_if_unused(agent, owned);
+}
+
+bool wfi_owned_may_come(weft_agent *agent, const wfi_rref_name *name)
+{
+    wfi_peer *creator = wfi_net_peer(agent->net, (int)name->creator);
+    return creator && wfi_peer_status(creator) == WEFT_OK &&
+           wfi_net_member(agent->net, (int)name->creator)->incarnation == name->creator_incarnation;
 }
 
 /* ---- Forks ------------------------------------------------------------------------------------------------------- */
@@ -160,10 +186,21 @@ void wfi_owned_drop_all_of(weft_agent *agent, int rank)
     size_t count;
     wfi_owned **list = snapshot(agent, &count);
     for (size_t i = 0; list && i < count; i++) {
+        if (list[i]->name.creator == (uint32_t)rank && !list[i]->makers)
+            fail_value(list[i], WEFT_ERR_PEER_DEAD, "the worker that was to have the value made is gone");
         drop_forks_of(list[i], rank);
         wfi_owned_release_if_unused(agent, list[i]);
     }
     free(list);
+}
+
+void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+        for (; owned; owned = owned->next)
+            fail_value(owned, why, text);
 }
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
@@ -183,9 +220,8 @@ static void answer_fetch(weft_future *value, void *arg)
     weft_call *call = arg;
     const weft_values *values = weft_future_values(value);
     const weft_error *error = weft_future_error(value);
-    if (error)
-        weft_call_fail(call, weft_error_remote_code(error) ? weft_error_remote_code(error) : weft_error_code(error),
-                       "%s", weft_error_message(error));
+    if (error) /* as it was: the one who asks shall see why the value could not be made */
+        call->error = wfi_error_with_hop(error, wfi_agent_rank(call->agent));
     else if (!values)
         weft_call_fail(call, WEFT_ERR_TYPE, "the reference holds an object of its owner's own type");
     else if (weft_values_count(values) == 0)

@@ -6,6 +6,7 @@
 #include "rpc/serve.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,12 @@ void wfi_serve_leave_table(weft_call *call)
     wfi_serve_drop_hold(call);
 }
 
+void wfi_serve_uncount(weft_call *call)
+{
+    call->agent->serving -= call->counted;
+    call->counted = false;
+}
+
 /* ---- Checking ---------------------------------------------------------------------------------------------------- */
 
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
@@ -98,7 +105,10 @@ static void run_handler(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, task);
     weft_status st = call->function->run(call, call->function->user);
-    if (st != WEFT_DEFERRED) {
+    if (st != WEFT_DEFERRED && call->deferred)
+        wfi_log(WEFT_LOG_WARN, "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
+                call->function->name, weft_status_name(st));
+    else if (st != WEFT_DEFERRED) {
         weft_call_finish(call, st);
         return;
     }
@@ -191,6 +201,7 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
     wfi_agent_ref(agent);
     call->in_table = true;
     call->holds = 1;
+    call->counted = true;
     agent->serving++;
     return call;
 }
@@ -203,9 +214,10 @@ static bool read_remote(weft_call *call, wfi_reader *reader)
     if (reader->failed || name.owner != (uint32_t)wfi_agent_rank(call->agent) || name.creator != (uint32_t)call->from)
         return false;
     call->owned = wfi_owned_make(call->agent, &name);
-    call->owned_name = name;
-    call->fork = fork;
-    return call->owned && !wfi_owned_add_fork(call->owned, call->from, fork);
+    if (!call->owned)
+        return false;
+    wfi_owned_begin(call->owned);
+    return !wfi_owned_add_fork(call->owned, call->from, fork);
 }
 
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
@@ -245,8 +257,8 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
 {
     weft_call *call = wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
-    if (!call || !call->awaiting_done)
-        return;
+    if (!call || !call->awaiting_done || call->pushing)
+        return; /* nonsense: nobody can be done with what has not been sent */
     call->awaiting_done = false;
     agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->pack);
     wfi_pack_withdraw(&call->pack, agent->net, call->peer, true);
@@ -257,6 +269,8 @@ void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
 static void cancel_call(weft_call *call)
 {
     call->cancelled = true;
+    if (call->stage == WFI_SERVE_SERVING)
+        wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */
     if (call->stage == WFI_SERVE_TAKING)
         wfi_intake_cancel(&call->arguments);
     else if (call->pushing)
@@ -287,8 +301,7 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank)
 
 void wfi_serve_finish_late(weft_call *call)
 {
-    call->holds -= call->deferred ? 1 : 2;
-    if (call->holds == 0)
+    if (--call->holds == 0) /* run_handler's own hold went before the executor did */
         free_task(&call->release);
 }
 

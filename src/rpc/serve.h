@@ -32,9 +32,9 @@ struct weft_call {
     uint64_t id;
     const weft_function *function;
     uint64_t deadline_ns; /* WFI_NEVER */
-    int holds;            /* the table; the message in net's hands; the user */
+    atomic_int holds;     /* the table; the message in net's hands; the user. Atomic for those who come after the end */
     wfi_serve_stage stage;
-    bool in_table, cancelled, awaiting_done, message_out, pushing;
+    bool in_table, counted, cancelled, awaiting_done, message_out, pushing;
 
     wfi_intake arguments; /* of a remote call */
     weft_values *args;    /* what the handler sees */
@@ -51,8 +51,6 @@ struct weft_call {
     wfi_transfer push;
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
-    uint64_t fork;
-    wfi_rref_name owned_name;
 
     /* A call to ourselves. */
     weft_future *local_future;
@@ -82,6 +80,7 @@ void wfi_answer(weft_call *call);
 void wfi_answer_local(weft_call *call);      /* src/rpc/local.c */
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
+void wfi_serve_uncount(weft_call *call);     /* it does not keep the agent from closing any more. [agent lock] */
 /* What the handler left undone is released: arguments, the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
 /* Checks values against a signature; writes what is wrong. */

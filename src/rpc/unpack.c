@@ -102,8 +102,8 @@ static void check_landed(unpacking *u, uint64_t nbytes)
 /* Returns a tensor with a reference, or NULL with the failure kept. */
 static weft_tensor *unpack_tensor(unpacking *u)
 {
-    weft_dtype dtype;
-    weft_shape shape;
+    weft_dtype dtype = WEFT_FLOAT32;
+    weft_shape shape = WEFT_SCALAR;
     uint64_t nbytes = 0;
     if (u->tensor_count >= WEFT_MAX_CALL_TENSORS)
         fail(u, WEFT_ERR_TOO_LARGE, "over %d tensors in one call", WEFT_MAX_CALL_TENSORS);

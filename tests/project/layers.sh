@@ -26,6 +26,8 @@ nn: autograd
 optim: autograd
 dist: rpc coll autograd
 ps: dist rpc optim
+examples:
+perf: examples
 '
 foreign='
 rdma/ providers/
@@ -69,10 +71,14 @@ function resolve(file, name,    folder) {
   folder = file
   sub(/[^\/]*$/, "", folder)
   if (exists(normal(folder name))) return normal(folder name)
-  if (layer_of(file) == "examples" || layer_of(file) == "perf")
-    return exists(layer_of(file) "/" name) ? layer_of(file) "/" name : ""
+  if (layer_of(file) == "examples" || layer_of(file) == "perf") return resolve_program(layer_of(file), name)
   if (exists("src/" name)) return "src/" name
   return exists("providers/" name) ? "providers/" name : ""
+}
+# Benchmarks share what stands in examples/common.
+function resolve_program(layer, name) {
+  if (exists(layer "/" name)) return layer "/" name
+  return exists("examples/common/" name) ? "examples/common/" name : ""
 }
 function complain(text) {
   print FILENAME ":" FNR ": " text

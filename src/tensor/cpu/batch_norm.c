@@ -2,14 +2,16 @@
 /*
  * batch_norm.c - batch normalisation over channels (Ioffe, Szegedy 2015), x [N, C, P] with P the plane.
  *
- * A channel is one piece of work: its sums run over the batch in order, plane sums in T with several lanes (below), joined
- * in double.
+ * Large planes: a channel is one piece of work; its sums run over the batch in order, plane sums in T with several lanes
+ * (below), joined in double. Small planes, of which the deep layers have many: a run of neighbouring channels is one piece,
+ * and each place in it has a sum of its own, in double; these are joined for each channel at the end.
  */
 #include "tensor/cpu/check.h"
 #include "tensor/cpu/parallel.h"
 #include "tensor/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct norm_args {
     const void *x, *dy, *weight, *bias, *mean, *invstd;
@@ -47,7 +49,7 @@ static void *address(const weft_tensor *tensor)
 
 /* LANES partial sums let the compiler use vector registers without reordering what C says. */
 #define LANES 16
-#define NORM_SUM(name, T, EXPRESSION)                                                                                  \
+#define NORM_SUM(tag, name, T, EXPRESSION)                                                                             \
     static double name(const T *restrict x, const T *restrict z, int64_t count, T shift)                               \
     {                                                                                                                  \
         T lane[LANES] = {0};                                                                                           \
@@ -67,15 +69,27 @@ static void *address(const weft_tensor *tensor)
             (void)v;                                                                                                   \
             sum += (double)(EXPRESSION);                                                                               \
         }                                                                                                              \
-        for (int k = 0; k < LANES; k++)                                                                                \
-            sum += (double)lane[k];                                                                                    \
-        return sum;                                                                                                    \
+        return sum + tag##_join(lane);                                                                                 \
+    }
+
+#define NORM_JOIN(tag, T)                                                                                              \
+    static double tag##_join(const T *lane)                                                                            \
+    {                                                                                                                  \
+        double half[LANES / 2];                                                                                        \
+        for (int k = 0; k < LANES / 2; k++)                                                                            \
+            half[k] = (double)lane[k] + (double)lane[k + LANES / 2];                                                   \
+        for (int left = LANES / 4; left > 0; left /= 2) {                                                              \
+            for (int k = 0; k < left; k++)                                                                             \
+                half[k] += half[k + left];                                                                             \
+        }                                                                                                              \
+        return half[0];                                                                                                \
     }
 
 #define NORM_KERNELS(tag, T)                                                                                           \
-    NORM_SUM(tag##_sum, T, u - shift)                                                                                  \
-    NORM_SUM(tag##_sum_squares, T, (u - shift) * (u - shift))                                                          \
-    NORM_SUM(tag##_sum_product, T, (u - shift) * v)                                                                    \
+    NORM_JOIN(tag, T)                                                                                                  \
+    NORM_SUM(tag, tag##_sum, T, u - shift)                                                                             \
+    NORM_SUM(tag, tag##_sum_squares, T, (u - shift) * (u - shift))                                                     \
+    NORM_SUM(tag, tag##_sum_product, T, (u - shift) * v)                                                               \
     static void tag##_moments(const norm_args *args, int64_t c, double *mean, double *variance)                        \
     {                                                                                                                  \
         const T *x = (const T *)args->x + c * args->plane;                                                             \
@@ -107,75 +121,226 @@ static void *address(const weft_tensor *tensor)
         if (at != NULL)                                                                                                \
             at[c] = (T)((1 - momentum) * (double)at[c] + momentum * value);                                            \
     }                                                                                                                  \
+    static void tag##_settle(const norm_args *args, int64_t c, double mean, double invstd, double *factor,             \
+                             double *offset)                                                                           \
+    {                                                                                                                  \
+        *factor = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;                       \
+        *offset = (args->bias != NULL ? (double)((const T *)args->bias)[c] : 0) - mean * *factor;                      \
+    }                                                                                                                  \
+    static void tag##_settle_train(const norm_args *args, int64_t c, double mean, double variance, double *factor,     \
+                                   double *offset)                                                                     \
+    {                                                                                                                  \
+        double count = (double)(args->batch * args->plane), invstd = 1 / sqrt(variance + args->eps);                   \
+        ((T *)args->save_mean)[c] = (T)mean;                                                                           \
+        ((T *)args->save_invstd)[c] = (T)invstd;                                                                       \
+        tag##_move(args->running_mean, c, args->momentum, mean);                                                       \
+        tag##_move(args->running_var, c, args->momentum, variance *count / (count - 1));                               \
+        tag##_settle(args, c, mean, invstd, factor, offset);                                                           \
+    }                                                                                                                  \
+    static void tag##_settle_eval(const norm_args *args, int64_t c, double *factor, double *offset)                    \
+    {                                                                                                                  \
+        double mean = (double)((const T *)args->mean)[c];                                                              \
+        double invstd = 1 / sqrt((double)((const T *)args->invstd)[c] + args->eps); /* it holds the variance */        \
+        if (args->save_invstd != NULL)                                                                                 \
+            ((T *)args->save_invstd)[c] = (T)invstd;                                                                   \
+        tag##_settle(args, c, mean, invstd, factor, offset);                                                           \
+    }                                                                                                                  \
+    /* dx = f dy + g (x - mean) + h: for eval g = h = 0. */                                                            \
+    static void tag##_settle_back(const norm_args *args, int64_t c, double sum, double product, T fgh[3])              \
+    {                                                                                                                  \
+        double count = (double)(args->batch * args->plane), invstd = (double)((const T *)args->invstd)[c];             \
+        if (args->dweight != NULL)                                                                                     \
+            ((T *)args->dweight)[c] = (T)(product * invstd);                                                           \
+        if (args->dbias != NULL)                                                                                       \
+            ((T *)args->dbias)[c] = (T)sum;                                                                            \
+        double f = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;                      \
+        fgh[0] = (T)f;                                                                                                 \
+        fgh[1] = args->train ? (T)(-f * invstd * invstd * product / count) : 0;                                        \
+        fgh[2] = args->train ? (T)(-f * sum / count) : 0;                                                              \
+    }                                                                                                                  \
     static void tag##_train_piece(void *arg, int64_t begin, int64_t end)                                               \
     {                                                                                                                  \
         const norm_args *args = arg;                                                                                   \
-        double count = (double)(args->batch * args->plane);                                                            \
         for (int64_t c = begin; c < end; c++) {                                                                        \
-            double mean, variance;                                                                                     \
+            double mean, variance, factor, offset;                                                                     \
             tag##_moments(args, c, &mean, &variance);                                                                  \
-            double invstd = 1 / sqrt(variance + args->eps);                                                            \
-            ((T *)args->save_mean)[c] = (T)mean;                                                                       \
-            ((T *)args->save_invstd)[c] = (T)invstd;                                                                   \
-            tag##_move(args->running_mean, c, args->momentum, mean);                                                   \
-            tag##_move(args->running_var, c, args->momentum, variance *count / (count - 1));                           \
-            double factor = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;             \
-            double bias = args->bias != NULL ? (double)((const T *)args->bias)[c] : 0;                                 \
-            tag##_affine(args, c, factor, bias - mean * factor);                                                       \
+            tag##_settle_train(args, c, mean, variance, &factor, &offset);                                             \
+            tag##_affine(args, c, factor, offset);                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
     static void tag##_eval_piece(void *arg, int64_t begin, int64_t end)                                                \
     {                                                                                                                  \
         const norm_args *args = arg;                                                                                   \
         for (int64_t c = begin; c < end; c++) {                                                                        \
-            double mean = (double)((const T *)args->mean)[c];                                                          \
-            double invstd = 1 / sqrt((double)((const T *)args->invstd)[c] + args->eps); /* it holds the variance */    \
-            if (args->save_invstd != NULL)                                                                             \
-                ((T *)args->save_invstd)[c] = (T)invstd;                                                               \
-            double factor = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;             \
-            double bias = args->bias != NULL ? (double)((const T *)args->bias)[c] : 0;                                 \
-            tag##_affine(args, c, factor, bias - mean * factor);                                                       \
+            double factor, offset;                                                                                     \
+            tag##_settle_eval(args, c, &factor, &offset);                                                              \
+            tag##_affine(args, c, factor, offset);                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
-    /* dx = f dy + g x + h: for eval g = h = 0. */                                                                     \
-    static void tag##_spread(const norm_args *args, int64_t c, double f, double g, double h)                           \
+    static void tag##_spread(const norm_args *args, int64_t c, const T fgh[3])                                         \
     {                                                                                                                  \
-        T tf = (T)f, tg = (T)g, center = ((const T *)args->mean)[c], th = (T)h;                                        \
+        T f = fgh[0], g = fgh[1], h = fgh[2], center = ((const T *)args->mean)[c];                                     \
         for (int64_t n = 0; n < args->batch; n++) {                                                                    \
             int64_t at = (n * args->channels + c) * args->plane;                                                       \
             const T *restrict x = (const T *)args->x + at, *restrict dy = (const T *)args->dy + at;                    \
             T *restrict dx = (T *)args->y + at;                                                                        \
             for (int64_t i = 0; i < args->plane; i++)                                                                  \
-                dx[i] = tf * dy[i] + tg * (x[i] - center) + th;                                                        \
+                dx[i] = f * dy[i] + g * (x[i] - center) + h;                                                           \
         }                                                                                                              \
     }                                                                                                                  \
     static void tag##_back_piece(void *arg, int64_t begin, int64_t end)                                                \
     {                                                                                                                  \
         const norm_args *args = arg;                                                                                   \
-        double count = (double)(args->batch * args->plane);                                                            \
         int64_t step = args->channels * args->plane;                                                                   \
         for (int64_t c = begin; c < end; c++) {                                                                        \
             const T *x = (const T *)args->x + c * args->plane, *dy = (const T *)args->dy + c * args->plane;            \
-            T center = ((const T *)args->mean)[c];                                                                     \
-            double invstd = (double)((const T *)args->invstd)[c], sum = 0, product = 0;                                \
+            T center = ((const T *)args->mean)[c], fgh[3];                                                             \
+            double sum = 0, product = 0;                                                                               \
             for (int64_t n = 0; n < args->batch; n++) {                                                                \
                 sum += tag##_sum(dy + n * step, dy + n * step, args->plane, 0);                                        \
                 product += tag##_sum_product(x + n * step, dy + n * step, args->plane, center);                        \
             }                                                                                                          \
-            if (args->dweight != NULL)                                                                                 \
-                ((T *)args->dweight)[c] = (T)(product * invstd);                                                       \
-            if (args->dbias != NULL)                                                                                   \
-                ((T *)args->dbias)[c] = (T)sum;                                                                        \
-            double f = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;                  \
-            if (args->y != NULL && args->train)                                                                        \
-                tag##_spread(args, c, f, -f *invstd *invstd *product / count, -f * sum / count);                       \
-            else if (args->y != NULL)                                                                                  \
-                tag##_spread(args, c, f, 0, 0);                                                                        \
+            tag##_settle_back(args, c, sum, product, fgh);                                                             \
+            if (args->y != NULL)                                                                                       \
+                tag##_spread(args, c, fgh);                                                                            \
         }                                                                                                              \
+    }
+
+/* --- small planes: a run of channels, as wide as RUN elements --- */
+
+#define PLANE_SMALL 64
+#define RUN 256
+
+static int64_t run_channels(const norm_args *args)
+{
+    return args->plane > 0 && args->plane <= PLANE_SMALL ? RUN / args->plane : 1;
+}
+
+static double join_plane(const double *sums, int64_t plane)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < plane; i++)
+        sum += sums[i];
+    return sum;
+}
+
+#define NORM_RUNS(tag, T)                                                                                              \
+    static void tag##_spread_value(T *places, const norm_args *args, int64_t channel, T value)                         \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < args->plane; i++)                                                                      \
+            places[channel * args->plane + i] = value;                                                                 \
+    }                                                                                                                  \
+    static void tag##_run_affine(const norm_args *args, int64_t begin, int64_t width, const T *scale, const T *shift)  \
+    {                                                                                                                  \
+        for (int64_t n = 0; n < args->batch; n++) {                                                                    \
+            const T *restrict x = (const T *)args->x + (n * args->channels + begin) * args->plane;                     \
+            T *restrict y = (T *)args->y + (n * args->channels + begin) * args->plane;                                 \
+            for (int64_t i = 0; i < width; i++)                                                                        \
+                y[i] = x[i] * scale[i] + shift[i];                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* The sums of x - center and of its squares. */                                                                   \
+    static void tag##_run_moments(const norm_args *args, int64_t begin, int64_t width, const T *center, double *sums,  \
+                                  double *squares)                                                                     \
+    {                                                                                                                  \
+        memset(sums, 0, RUN * sizeof(double));                                                                         \
+        memset(squares, 0, RUN * sizeof(double));                                                                      \
+        for (int64_t n = 0; n < args->batch; n++) {                                                                    \
+            const T *x = (const T *)args->x + (n * args->channels + begin) * args->plane;                              \
+            for (int64_t i = 0; i < width; i++) {                                                                      \
+                double distance = (double)(x[i] - center[i]);                                                          \
+                sums[i] += distance;                                                                                   \
+                squares[i] += distance * distance;                                                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* The first image gives a centre near the mean: then one pass is enough, and nothing cancels. */                  \
+    static void tag##_train_run(void *arg, int64_t begin, int64_t end)                                                 \
+    {                                                                                                                  \
+        const norm_args *args = arg;                                                                                   \
+        const T *first = (const T *)args->x + begin * args->plane;                                                     \
+        T center[RUN], scale[RUN], shift[RUN];                                                                         \
+        double sums[RUN], squares[RUN], count = (double)(args->batch * args->plane), factor, offset;                   \
+        for (int64_t c = 0; c < end - begin; c++)                                                                      \
+            tag##_spread_value(center, args, c, first[c * args->plane]);                                               \
+        tag##_run_moments(args, begin, (end - begin) * args->plane, center, sums, squares);                            \
+        for (int64_t c = 0; c < end - begin; c++) {                                                                    \
+            double away = join_plane(sums + c * args->plane, args->plane) / count;                                     \
+            double square = join_plane(squares + c * args->plane, args->plane) / count;                                \
+            double mean = (double)first[c * args->plane] + away, variance = fmax(square - away * away, 0);             \
+            tag##_settle_train(args, begin + c, mean, variance, &factor, &offset);                                     \
+            tag##_spread_value(scale, args, c, (T)factor);                                                             \
+            tag##_spread_value(shift, args, c, (T)offset);                                                             \
+        }                                                                                                              \
+        tag##_run_affine(args, begin, (end - begin) * args->plane, scale, shift);                                      \
+    }                                                                                                                  \
+    static void tag##_eval_run(void *arg, int64_t begin, int64_t end)                                                  \
+    {                                                                                                                  \
+        const norm_args *args = arg;                                                                                   \
+        T scale[RUN], shift[RUN];                                                                                      \
+        double factor, offset;                                                                                         \
+        for (int64_t c = 0; c < end - begin; c++) {                                                                    \
+            tag##_settle_eval(args, begin + c, &factor, &offset);                                                      \
+            tag##_spread_value(scale, args, c, (T)factor);                                                             \
+            tag##_spread_value(shift, args, c, (T)offset);                                                             \
+        }                                                                                                              \
+        tag##_run_affine(args, begin, (end - begin) * args->plane, scale, shift);                                      \
+    }                                                                                                                  \
+    static void tag##_run_products(const norm_args *args, int64_t begin, int64_t width, const T *center, double *sums, \
+                                   double *products)                                                                   \
+    {                                                                                                                  \
+        memset(sums, 0, RUN * sizeof(double));                                                                         \
+        memset(products, 0, RUN * sizeof(double));                                                                     \
+        for (int64_t n = 0; n < args->batch; n++) {                                                                    \
+            int64_t at = (n * args->channels + begin) * args->plane;                                                   \
+            const T *x = (const T *)args->x + at, *dy = (const T *)args->dy + at;                                      \
+            for (int64_t i = 0; i < width; i++) {                                                                      \
+                sums[i] += (double)dy[i];                                                                              \
+                products[i] += (double)((x[i] - center[i]) * dy[i]);                                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_run_spread(const norm_args *args, int64_t begin, int64_t width, const T *center, T(*fgh)[RUN])   \
+    {                                                                                                                  \
+        for (int64_t n = 0; n < args->batch; n++) {                                                                    \
+            int64_t at = (n * args->channels + begin) * args->plane;                                                   \
+            const T *restrict x = (const T *)args->x + at, *restrict dy = (const T *)args->dy + at;                    \
+            T *restrict dx = (T *)args->y + at;                                                                        \
+            for (int64_t i = 0; i < width; i++)                                                                        \
+                dx[i] = fgh[0][i] * dy[i] + fgh[1][i] * (x[i] - center[i]) + fgh[2][i];                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_back_run(void *arg, int64_t begin, int64_t end)                                                  \
+    {                                                                                                                  \
+        const norm_args *args = arg;                                                                                   \
+        T center[RUN], fgh[3][RUN], one[3];                                                                            \
+        double sums[RUN], products[RUN];                                                                               \
+        for (int64_t c = 0; c < end - begin; c++)                                                                      \
+            tag##_spread_value(center, args, c, ((const T *)args->mean)[begin + c]);                                   \
+        tag##_run_products(args, begin, (end - begin) * args->plane, center, sums, products);                          \
+        for (int64_t c = 0; c < end - begin; c++) {                                                                    \
+            double sum = join_plane(sums + c * args->plane, args->plane);                                              \
+            tag##_settle_back(args, begin + c, sum, join_plane(products + c * args->plane, args->plane), one);         \
+            for (int k = 0; k < 3; k++)                                                                                \
+                tag##_spread_value(fgh[k], args, c, one[k]);                                                           \
+        }                                                                                                              \
+        if (args->y != NULL)                                                                                           \
+            tag##_run_spread(args, begin, (end - begin) * args->plane, center, fgh);                                   \
     }
 
 NORM_KERNELS(f32, float)
 NORM_KERNELS(f64, double)
+NORM_RUNS(f32, float)
+NORM_RUNS(f64, double)
+
+/* By dtype, then whether the plane is large. */
+typedef void (*norm_piece)(void *arg, int64_t begin, int64_t end);
+
+static void run_pieces(norm_args *args, weft_dtype dtype, const norm_piece pieces[2][2])
+{
+    int64_t channels = run_channels(args);
+    wfi_parallel(args->channels, channels, pieces[dtype != WEFT_FLOAT32][channels == 1], args);
+}
 
 weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
                                  weft_tensor *running_mean, weft_tensor *running_var, double momentum, double eps,
@@ -197,7 +362,8 @@ weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight
     args.save_mean = address(save_mean);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
-    wfi_parallel(args.channels, 1, WFI_BY_FLOAT(x->dtype, f32_train_piece, f64_train_piece), &args);
+    static const norm_piece pieces[2][2] = {{f32_train_run, f32_train_piece}, {f64_train_run, f64_train_piece}};
+    run_pieces(&args, x->dtype, pieces);
     return WEFT_OK;
 }
 
@@ -220,7 +386,8 @@ weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight,
     args.invstd = address(running_var);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
-    wfi_parallel(args.channels, 1, WFI_BY_FLOAT(x->dtype, f32_eval_piece, f64_eval_piece), &args);
+    static const norm_piece pieces[2][2] = {{f32_eval_run, f32_eval_piece}, {f64_eval_run, f64_eval_piece}};
+    run_pieces(&args, x->dtype, pieces);
     return WEFT_OK;
 }
 
@@ -244,6 +411,7 @@ weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x,
     args.y = address(dx);
     args.dweight = address(dweight);
     args.dbias = address(dbias);
-    wfi_parallel(args.channels, 1, WFI_BY_FLOAT(x->dtype, f32_back_piece, f64_back_piece), &args);
+    static const norm_piece pieces[2][2] = {{f32_back_run, f32_back_piece}, {f64_back_run, f64_back_piece}};
+    run_pieces(&args, x->dtype, pieces);
     return WEFT_OK;
 }

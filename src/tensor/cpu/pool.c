@@ -51,31 +51,41 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
         *end = (cells - 1) * stride <= room ? cells : room / stride + 1;
 }
 
+/* y = the larger of y and every STEP-th x, and where that is. Selected by masks: branches here are taken at random. */
+#define TAKE_LARGER(name, T, STEP)                                                                                     \
+    static void name(const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y,                    \
+                     int32_t *restrict indices)                                                                        \
+    {                                                                                                                  \
+        (void)stride;                                                                                                  \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            T value = x[i * (STEP)], best = y[i];                                                                      \
+            int32_t here = at + (int32_t)(i * (STEP)), old = indices[i];                                               \
+            int32_t larger = -((value > best) | (value != value));                                                     \
+            indices[i] = (here & larger) | (old & ~larger);                                                            \
+            y[i] = larger ? value : best;                                                                              \
+        }                                                                                                              \
+    }
+
 /*
  * A row of cells at a time, one place of the window after another, so that all cells are compared side by side. The first
  * of the largest wins; a NaN wins over all, as in PyTorch.
  */
 #define MAX_POOL(tag, T)                                                                                               \
-    static inline __attribute__((always_inline)) void tag##_take_larger(                                               \
-        const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y, int32_t *restrict indices)      \
-    {                                                                                                                  \
-        int32_t step = (int32_t)stride;                                                                                \
-        for (int64_t i = 0; i < count; i++) {                                                                          \
-            T value = x[i * stride], best = y[i];                                                                      \
-            bool larger = (value > best) | (value != value);                                                           \
-            int32_t here = at + (int32_t)i * step, old = indices[i];                                                   \
-            y[i] = larger ? value : best;                                                                              \
-            indices[i] = larger ? here : old;                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
+    TAKE_LARGER(tag##_take_each, T, 1)                                                                                 \
+    TAKE_LARGER(tag##_take_second, T, 2)                                                                               \
+    TAKE_LARGER(tag##_take_strided, T, stride)                                                                         \
     static void tag##_max_row(const plane_args *args, const T *x, int64_t row, T *y, int32_t *indices)                 \
     {                                                                                                                  \
         const wfi_pool2d *how = args->how;                                                                             \
+        void (*take)(const T *, int64_t, int64_t, int32_t, T *, int32_t *) = tag##_take_strided;                       \
+        if (how->stride[1] <= 2)                                                                                       \
+            take = how->stride[1] == 1 ? tag##_take_each : tag##_take_second;                                          \
         int64_t start = row * how->stride[0] - how->padding[0], width = args->in_size[1], begin, end;                  \
         int64_t top = clamp(start, 0, args->in_size[0]), bottom = clamp(start + how->kernel[0], 0, args->in_size[0]);  \
         for (int64_t i = 0; i < args->out_size[1]; i++) {                                                              \
             y[i] = -(T)INFINITY;                                                                                       \
-            indices[i] = (int32_t)(top * width + clamp(i * how->stride[1] - how->padding[1], 0, width - 1));           \
+            int32_t left = (int32_t)(i * how->stride[1] - how->padding[1]);                                            \
+            indices[i] = (int32_t)(top * width) + (left & ~(left >> 31)); /* the first place inside */                 \
         }                                                                                                              \
         for (int64_t h = top; h < bottom; h++) {                                                                       \
             for (int64_t w = 0; w < how->kernel[1]; w++) {                                                             \
@@ -83,12 +93,7 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
                 int64_t at = h * width + begin * how->stride[1] - how->padding[1] + w;                                 \
                 if (end <= begin)                                                                                      \
                     continue;                                                                                          \
-                if (how->stride[1] == 1)                                                                               \
-                    tag##_take_larger(x + at, 1, end - begin, (int32_t)at, y + begin, indices + begin);                \
-                else if (how->stride[1] == 2)                                                                          \
-                    tag##_take_larger(x + at, 2, end - begin, (int32_t)at, y + begin, indices + begin);                \
-                else                                                                                                   \
-                    tag##_take_larger(x + at, how->stride[1], end - begin, (int32_t)at, y + begin, indices + begin);   \
+                take(x + at, how->stride[1], end - begin, (int32_t)at, y + begin, indices + begin);                    \
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \

@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_rref.c - remote references: made here and there, passed on, read, counted, and what deaths do to them. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS_MAX 4
+
+/* What the functions of all ranks share: one process, one world at a time. */
+static struct shared {
+    world *w;
+    atomic_int drops;
+    weft_rref *kept[RANKS_MAX];
+    weft_call *waiting, *waiting_first; /* the last two that were held */
+    atomic_bool done;
+} shared;
+
+/* ---- Functions ------------------------------------------------------------------------------------------------- */
+
+static weft_status run_double(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(2 * weft_call_i64(call, 0))));
+    return WEFT_OK;
+}
+
+static weft_status run_slow(weft_call *call, void *user)
+{
+    (void)user;
+    world_sleep_ms(shared.w, 30);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(77)));
+    return WEFT_OK;
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_fail(call, WEFT_ERR_SHAPE, "it would not be made");
+    return WEFT_ERR_SHAPE;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    shared.waiting_first = shared.waiting;
+    shared.waiting = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status read_i64(weft_rref *rref, int64_t timeout_ms, int64_t *out)
+{
+    weft_values *values;
+    weft_status st = weft_rref_to_here(rref, timeout_ms, &values);
+    if (st)
+        return st;
+    st = weft_values_get_i64(values, 0, out);
+    weft_values_unref(values);
+    return st;
+}
+
+static weft_status run_read(weft_call *call, void *user)
+{
+    int64_t value;
+    (void)user;
+    weft_status st = read_i64(weft_call_rref(call, 0), 5000, &value);
+    if (!st)
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
+    return st;
+}
+
+static weft_status run_offer(weft_call *call, void *user)
+{
+    weft_rref *rref;
+    (void)user;
+    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref);
+    if (st)
+        return st;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
+    weft_rref_unref(rref);
+    return WEFT_OK;
+}
+
+/* A value made on the next worker, the reference to it handed back. */
+static weft_status run_nested(weft_call *call, void *user)
+{
+    weft_rref *rref;
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
+    weft_status st = weft_rpc_remote(agent, weft_to_rank(next), "double", WEFT_VALUES(weft_of_i64(50)), NULL, &rref);
+    if (st)
+        return st;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
+    weft_rref_unref(rref);
+    return WEFT_OK;
+}
+
+static weft_status run_keep(weft_call *call, void *user)
+{
+    (void)user;
+    shared.kept[weft_agent_rank(weft_call_agent(call))] = weft_rref_ref(weft_call_rref(call, 0));
+    return WEFT_OK;
+}
+
+static weft_status run_let_go(weft_call *call, void *user)
+{
+    (void)user;
+    weft_rref **kept = &shared.kept[weft_agent_rank(weft_call_agent(call))];
+    weft_rref_unref(*kept);
+    *kept = NULL;
+    return WEFT_OK;
+}
+
+/* Round the ring until the time to live is over; whoever has it then reads it. */
+static weft_status run_forward(weft_call *call, void *user)
+{
+    int64_t ttl = weft_call_i64(call, 1), value;
+    weft_values *got;
+    (void)user;
+    if (ttl == 0)
+        return run_read(call, user);
+    weft_agent *agent = weft_call_agent(call);
+    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
+    weft_status st =
+        weft_rpc_sync(agent, weft_to_rank(next), "forward",
+                      WEFT_VALUES(weft_of_rref(weft_call_rref(call, 0)), weft_of_i64(ttl - 1)), NULL, &got);
+    if (st)
+        return st;
+    MUST_OK(weft_values_get_i64(got, 0, &value));
+    weft_values_unref(got);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "double", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_double},
+    {.name = "slow", .gives = {WEFT_I64}, .run = run_slow},
+    {.name = "fail", .gives = {WEFT_I64}, .run = run_fail},
+    {.name = "hold", .gives = {WEFT_REST}, .run = run_hold},
+    {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_read},
+    {.name = "offer", .takes = {WEFT_I64}, .gives = {WEFT_RREF}, .run = run_offer},
+    {.name = "nested", .gives = {WEFT_RREF}, .run = run_nested},
+    {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
+    {.name = "let go", .run = run_let_go},
+    {.name = "forward", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_forward},
+};
+
+static weft_rref *make(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    weft_rref *rref;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), function, args, NULL, &rref));
+    return rref;
+}
+
+static int64_t ask(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    weft_values *got;
+    int64_t value;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, NULL, &got));
+    MUST_OK(weft_values_get_i64(got, 0, &value));
+    weft_values_unref(got);
+    return value;
+}
+
+static void tell(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, NULL, NULL));
+}
+
+static int other(weft_agent *agent)
+{
+    return (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
+}
+
+static void count_drop(void *object)
+{
+    (void)object;
+    atomic_fetch_add(&shared.drops, 1);
+}
+
+static void await_drops(int count)
+{
+    for (int i = 0; i < 2000 && atomic_load(&shared.drops) != count; i++)
+        world_sleep_ms(shared.w, 1);
+    MUST(atomic_load(&shared.drops) == count);
+}
+
+/* ---- At home --------------------------------------------------------------------------------------------------- */
+
+static void values_at_home(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_value value;
+    void *object;
+    int64_t n;
+    (void)arg;
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref));
+    MUST(weft_rref_owner(rref) == weft_agent_rank(agent) && weft_rref_is_owner(rref) && weft_rref_confirmed(rref));
+    MUST_OK(weft_rref_local_value(rref, 0, &value));
+    MUST(value.type == WEFT_I64 && value.as.i64 == 5);
+    MUST_BE(weft_rref_local_object(rref, &object), WEFT_ERR_TYPE);
+    MUST_OK(read_i64(rref, 0, &n));
+    MUST(n == 5);
+    weft_rref_unref(rref);
+    MUST_BE(weft_rref_create(agent, weft_of_tensor(NULL), &rref), WEFT_ERR_INVALID);
+}
+
+static void objects_drop_once(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_value value;
+    weft_values *values;
+    void *object;
+    int thing;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rref_create_object(agent, &thing, count_drop, &rref));
+    MUST_OK(weft_rref_local_object(rref, &object));
+    MUST(object == &thing);
+    MUST_BE(weft_rref_local_value(rref, 0, &value), WEFT_ERR_TYPE);
+    MUST_BE(weft_rref_to_here(rref, 0, &values), WEFT_ERR_TYPE);
+    weft_rref_ref(rref);
+    weft_rref_unref(rref);
+    MUST(atomic_load(&shared.drops) == 0);
+    weft_rref_unref(rref);
+    await_drops(1);
+}
+
+/* ---- Elsewhere ------------------------------------------------------------------------------------------------- */
+
+static void remote_values(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; rank < weft_agent_world_size(agent); rank++) { /* ourselves too */
+        weft_rref *rref = make(agent, rank, "double", WEFT_VALUES(weft_of_i64(21)));
+        weft_value local;
+        int64_t n;
+        MUST(weft_rref_owner(rref) == rank && weft_rref_is_owner(rref) == (rank == weft_agent_rank(agent)));
+        MUST_OK(read_i64(rref, 0, &n));
+        MUST(n == 42 && weft_rref_confirmed(rref));
+        weft_status st = weft_rref_local_value(rref, 1000, &local);
+        MUST_BE(st, weft_rref_is_owner(rref) ? WEFT_OK : WEFT_ERR_STATE);
+        weft_rref_unref(rref);
+    }
+}
+
+static void read_before_made(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    int64_t n;
+    (void)arg;
+    weft_rref *rref = make(agent, other(agent), "slow", WEFT_NO_VALUES);
+    MUST_OK(weft_rref_to_here_async(rref, 0, &future));
+    weft_rref_unref(rref); /* the question keeps it */
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
+    MUST(n == 77);
+    weft_future_unref(future);
+    for (int rank = 0; rank < weft_agent_world_size(agent); rank++)
+        weft_rref_unref(make(agent, rank, "slow", WEFT_NO_VALUES)); /* and nobody asks */
+}
+
+static void failures(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
+        weft_rref *rref = make(agent, rank, "fail", WEFT_NO_VALUES);
+        int64_t n;
+        MUST_BE(read_i64(rref, 0, &n), WEFT_ERR_REMOTE);
+        MUST_BE(read_i64(rref, 0, &n), WEFT_ERR_REMOTE);
+        weft_rref_unref(rref);
+        rref = make(agent, rank, "no such", WEFT_NO_VALUES);
+        MUST_BE(read_i64(rref, 0, &n), WEFT_ERR_NOT_FOUND);
+        weft_rref_unref(rref);
+        rref = make(agent, rank, "double", WEFT_NO_VALUES);
+        MUST_BE(read_i64(rref, 0, &n), WEFT_ERR_TYPE);
+        weft_rref_unref(rref);
+    }
+    weft_rref *rref;
+    MUST_BE(weft_rpc_remote(agent, weft_to_rank(99), "double", WEFT_NO_VALUES, NULL, &rref), WEFT_ERR_NOT_FOUND);
+}
+
+/* A failed making is told to those who got the reference from its maker. */
+static void failures_pass_on(weft_agent *agent, void *arg)
+{
+    weft_error *error = NULL;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_rref *rref = make(agent, 1, "fail", WEFT_NO_VALUES);
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(2), "read", WEFT_VALUES(weft_of_rref(rref)),
+                                   &(weft_rpc_options){.error = &error}, NULL);
+    MUST_BE(st, WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), WEFT_ERR_REMOTE);
+    weft_error_unref(error);
+    weft_rref_unref(rref);
+}
+
+static void time_limits(weft_agent *agent, void *arg)
+{
+    int64_t n;
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int rank = 1; rank >= 0; rank--) {
+        rref = make(agent, rank, "hold", WEFT_NO_VALUES);
+        MUST_BE(read_i64(rref, 50, &n), WEFT_ERR_TIMEOUT);
+        weft_call_give(shared.waiting, WEFT_VALUES(weft_of_i64(1)));
+        weft_call_finish(shared.waiting, WEFT_OK);
+        MUST_OK(read_i64(rref, 5000, &n));
+        weft_rref_unref(rref);
+    }
+    /* The making itself times out: the handle says so, and what is made too late goes. */
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 30},
+                            &rref));
+    world_sleep_ms(shared.w, 100);
+    MUST_BE(read_i64(rref, 1000, &n), WEFT_ERR_TIMEOUT);
+    weft_rref_unref(rref);
+    world_sleep_ms(shared.w, 20);
+    weft_call_give(shared.waiting, WEFT_VALUES(weft_of_i64(1)));
+    weft_call_finish(shared.waiting, WEFT_OK);
+}
+
+/* ---- Passed on ------------------------------------------------------------------------------------------------- */
+
+static void pass_as_argument(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_rref *mine;
+    MUST_OK(weft_rref_create(agent, weft_of_i64(11), &mine));
+    weft_rref *theirs = make(agent, other(agent), "double", WEFT_VALUES(weft_of_i64(6)));
+    for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
+        MUST(ask(agent, rank, "read", WEFT_VALUES(weft_of_rref(mine))) == 11);
+        MUST(ask(agent, rank, "read", WEFT_VALUES(weft_of_rref(theirs))) == 12);
+    }
+    /* Let go of before the call has even left: the call keeps it. */
+    weft_future *future;
+    int64_t n;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(other(agent)), "read", WEFT_VALUES(weft_of_rref(mine)), NULL, &future));
+    weft_rref_unref(mine);
+    weft_rref_unref(theirs);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
+    MUST(n == 11);
+    weft_future_unref(future);
+}
+
+static weft_rref *fetch_rref(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    weft_values *got;
+    weft_rref *rref;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, NULL, &got));
+    MUST_OK(weft_values_get_rref(got, 0, &rref));
+    weft_rref_ref(rref);
+    weft_values_unref(got);
+    return rref;
+}
+
+static void pass_as_result(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int64_t n;
+    for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
+        weft_rref *rref = fetch_rref(agent, rank, "offer", WEFT_VALUES(weft_of_i64(30 + rank)));
+        MUST(weft_rref_owner(rref) == rank && weft_rref_confirmed(rref));
+        MUST_OK(read_i64(rref, 0, &n));
+        MUST(n == 30 + rank);
+        weft_rref_unref(rref);
+        rref = fetch_rref(agent, rank, "nested", WEFT_NO_VALUES);
+        MUST_OK(read_i64(rref, 0, &n));
+        MUST(n == 100 && weft_rref_owner(rref) == (rank + 1) % weft_agent_world_size(agent));
+        weft_rref_unref(rref);
+    }
+}
+
+static void ring(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_rref *rref = make(agent, other(agent), "slow", WEFT_NO_VALUES);
+    MUST(ask(agent, other(agent), "forward", WEFT_VALUES(weft_of_rref(rref), weft_of_i64(8))) == 77);
+    weft_rref_unref(rref);
+}
+
+/* The object goes exactly when its last holder, wherever, lets go. */
+static void last_handle(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref));
+    tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
+    tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
+    weft_rref_unref(rref);
+    world_sleep_ms(shared.w, 20);
+    MUST(atomic_load(&shared.drops) == 0);
+    tell(agent, 1, "let go", WEFT_NO_VALUES);
+    world_sleep_ms(shared.w, 20);
+    MUST(atomic_load(&shared.drops) == 0);
+    tell(agent, 2, "let go", WEFT_NO_VALUES);
+    await_drops(1);
+}
+
+/* From a user to another user, the first lets go: the second one's counts. */
+static void user_to_user(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < 20; i++) {
+        rref = make(agent, 1, "double", WEFT_VALUES(weft_of_i64(i)));
+        tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
+        weft_rref_unref(rref);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "let go", WEFT_NO_VALUES, NULL, NULL));
+    }
+}
+
+static void thousand(weft_agent *agent, void *arg)
+{
+    enum { COUNT = 1000 };
+    static weft_rref *all[RANKS_MAX][COUNT];
+    weft_rref **mine = all[weft_agent_rank(agent)];
+    int64_t n;
+    (void)arg;
+    for (int i = 0; i < COUNT; i++)
+        mine[i] = make(agent, i % weft_agent_world_size(agent), "double", WEFT_VALUES(weft_of_i64(i)));
+    for (int i = 0; i < COUNT; i += 3) {
+        MUST_OK(read_i64(mine[i], 0, &n));
+        MUST(n == 2 * i);
+    }
+    for (int i = 0; i < COUNT; i++)
+        weft_rref_unref(mine[i]);
+}
+
+/* ---- Running them ---------------------------------------------------------------------------------------------- */
+
+static void run_one(world *w)
+{
+    memset(&shared, 0, sizeof shared);
+    shared.w = w;
+    world_run(w);
+}
+
+static void run_both(void (*program)(weft_agent *, void *), int size, uint64_t seeds)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++)
+        run_one(
+            &(world){.fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(functions), .program = program});
+    run_one(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(functions), .program = program});
+}
+
+#define ON_BOTH(name, size, seeds)                                                                                     \
+    static void test_##name(void **s)                                                                                  \
+    {                                                                                                                  \
+        (void)s;                                                                                                       \
+        run_both(name, size, seeds);                                                                                   \
+    }
+
+ON_BOTH(values_at_home, 1, 1)
+ON_BOTH(objects_drop_once, 1, 2)
+ON_BOTH(remote_values, 3, 20)
+ON_BOTH(read_before_made, 3, 20)
+ON_BOTH(failures, 2, 10)
+ON_BOTH(failures_pass_on, 3, 40)
+ON_BOTH(time_limits, 2, 5)
+ON_BOTH(pass_as_argument, 3, 40)
+ON_BOTH(pass_as_result, 3, 20)
+ON_BOTH(ring, 3, 20)
+ON_BOTH(last_handle, 3, 40)
+ON_BOTH(user_to_user, 3, 20)
+ON_BOTH(thousand, 3, 3)
+
+/* ---- Deaths ---------------------------------------------------------------------------------------------------- */
+
+static void users_death(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) == 2)
+        world_sleep_ms(shared.w, 3600 * 1000); /* killed before it wakes */
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref));
+    tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
+    weft_rref_unref(rref);
+    world_sleep_ms(shared.w, 20);
+    MUST(atomic_load(&shared.drops) == 0);
+    weft_sim_kill(shared.w->sim, 2);
+    await_drops(1);
+}
+
+static void owners_death(weft_agent *agent, void *arg)
+{
+    int64_t n;
+    (void)arg;
+    if (weft_agent_rank(agent) == 2)
+        world_sleep_ms(shared.w, 3600 * 1000);
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_rref *made = make(agent, 2, "double", WEFT_VALUES(weft_of_i64(4)));
+    weft_rref *pending = make(agent, 2, "hold", WEFT_NO_VALUES);
+    weft_future *future;
+    MUST_OK(read_i64(made, 0, &n));
+    MUST_OK(weft_rref_to_here_async(pending, WEFT_FOREVER, &future));
+    weft_sim_kill(shared.w->sim, 2);
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    MUST_BE(read_i64(made, 0, &n), WEFT_ERR_PEER_DEAD);
+    MUST_BE(read_i64(pending, 0, &n), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "read", WEFT_VALUES(weft_of_rref(made)), NULL, NULL),
+            WEFT_ERR_PEER_DEAD);
+    weft_future_unref(future);
+    weft_rref_unref(made);
+    weft_rref_unref(pending);
+    MUST(ask(agent, 1, "double", WEFT_VALUES(weft_of_i64(3))) == 6);
+}
+
+/* The maker dies while its value is being made: whoever got the reference is not left waiting. */
+static void makers_death(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 2) {
+        weft_rref *rref = make(agent, 1, "hold", WEFT_NO_VALUES);
+        tell(agent, 0, "keep", WEFT_VALUES(weft_of_rref(rref)));
+        world_sleep_ms(shared.w, 3600 * 1000);
+    }
+    if (rank != 0)
+        return;
+    while (!shared.kept[0] || !shared.waiting)
+        world_sleep_ms(shared.w, 1);
+    weft_future *future;
+    int64_t n;
+    MUST_OK(weft_rref_to_here_async(shared.kept[0], WEFT_FOREVER, &future));
+    weft_sim_kill(shared.w->sim, 2);
+    world_sleep_ms(shared.w, 5000);
+    weft_call_give(shared.waiting, WEFT_VALUES(weft_of_i64(9))); /* of a dead caller: the value is made all the same */
+    weft_call_finish(shared.waiting, WEFT_OK);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
+    MUST(n == 9);
+    weft_future_unref(future);
+    weft_rref_unref(shared.kept[0]);
+}
+
+static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++)
+        run_one(&(world){
+            .fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(functions), .program = program});
+}
+
+static void test_users_death(void **s)
+{
+    (void)s;
+    on_sim(users_death, 10);
+}
+
+static void test_owners_death(void **s)
+{
+    (void)s;
+    on_sim(owners_death, 10);
+}
+
+static void test_makers_death(void **s)
+{
+    (void)s;
+    on_sim(makers_death, 10);
+}
+
+/* ---- After the end --------------------------------------------------------------------------------------------- */
+
+static void keep_for_later(weft_agent *agent, void *arg)
+{
+    weft_rref **late = arg;
+    while (weft_agent_rank(agent) != 0 && !atomic_load(&shared.done))
+        world_sleep_ms(shared.w, 1);
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rref_create(agent, weft_of_string("still here"), &late[0]));
+    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &late[1]));
+    late[2] = make(agent, 1, "double", WEFT_VALUES(weft_of_i64(1)));
+    late[3] = make(agent, 0, "hold", WEFT_NO_VALUES); /* never made */
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 1},
+                            &late[4]));
+    world_sleep_ms(shared.w, 20);
+    atomic_store(&shared.done, true);
+}
+
+static void test_use_after_close(void **s)
+{
+    (void)s;
+    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
+        weft_rref *late[5] = {NULL};
+        weft_value value;
+        weft_values *values;
+        void *object;
+        run_one(&(world){.fabric = (world_fabric)fabric,
+                         .seed = 3,
+                         .size = 2,
+                         WORLD_FUNCTIONS(functions),
+                         .program = keep_for_later,
+                         .arg = late,
+                         .stop = true});
+        MUST_OK(weft_rref_local_value(late[0], 0, &value));
+        MUST(strcmp(value.as.bytes.data, "still here") == 0);
+        MUST(atomic_load(&shared.drops) == 0);
+        MUST_OK(weft_rref_local_object(late[1], &object));
+        MUST_BE(weft_rref_to_here(late[2], 0, &values), WEFT_ERR_CLOSED);
+        MUST(!weft_rref_confirmed(late[2]) && weft_rref_owner(late[2]) == 1);
+        MUST_BE(weft_rref_local_value(late[3], WEFT_FOREVER, &value), WEFT_ERR_CLOSED);
+        for (int i = 0; i < 5; i++)
+            weft_rref_unref(late[i]);
+        MUST(atomic_load(&shared.drops) == 1);
+        weft_call_finish(shared.waiting, WEFT_OK); /* after their agent has gone */
+        weft_call_finish(shared.waiting_first, WEFT_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_at_home),   cmocka_unit_test(test_objects_drop_once),
+        cmocka_unit_test(test_remote_values),    cmocka_unit_test(test_read_before_made),
+        cmocka_unit_test(test_failures),         cmocka_unit_test(test_failures_pass_on),
+        cmocka_unit_test(test_time_limits),      cmocka_unit_test(test_pass_as_argument),
+        cmocka_unit_test(test_pass_as_result),   cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_last_handle),      cmocka_unit_test(test_user_to_user),
+        cmocka_unit_test(test_thousand),         cmocka_unit_test(test_users_death),
+        cmocka_unit_test(test_owners_death),     cmocka_unit_test(test_makers_death),
+        cmocka_unit_test(test_use_after_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
