@@ -96,6 +96,7 @@ function(weft_test_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
     ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_options(${name} PRIVATE -UNDEBUG) # a test's own assert() counts in every build
   target_link_libraries(${name} PRIVATE weft_static weft_flags)
   if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)

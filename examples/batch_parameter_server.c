@@ -261,6 +261,7 @@ static int run_server(server *s, const workload *work, weft_job *job)
     options.on_membership = on_trainer;
     options.membership_arg = s;
     weft_status st = weft_agent_open(&options, &agent);
+    ending_with_children(false);
     if (st)
         return ending_error(st, error);
     ending_catch_signals();
@@ -279,6 +280,7 @@ static int serve(const settings *set, workload *work, weft_module *model)
     weft_job *job = NULL;
     weft_error *error = NULL;
     weft_status st = s.sgd && s.waiting && s.gone ? WEFT_OK : WEFT_ERR_MEMORY;
+    ending_with_children(set->spawn);
     if (!st && set->spawn)
         st = weft_spawn(&(weft_spawn_options){.count = (int)set->trainers, .error = &error}, &job);
     int code = st ? ending_error(st, error) : run_server(&s, work, job);

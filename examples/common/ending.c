@@ -86,6 +86,20 @@ bool ending_interrupted(void)
     return interrupted;
 }
 
+static void on_child(int number)
+{
+    (void)number;
+    static const char news[] = "batch_parameter_server: server: a trainer ended before the job began\n";
+    (void)!write(STDERR_FILENO, news, sizeof news - 1);
+    _exit(1);
+}
+
+void ending_with_children(bool on)
+{
+    struct sigaction action = {.sa_handler = on ? on_child : SIG_DFL, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &action, NULL);
+}
+
 void ending_outlive_parent(void)
 {
     prctl(PR_SET_PDEATHSIG, 0);

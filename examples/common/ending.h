@@ -22,6 +22,12 @@ void ending_catch_signals(void);
 bool ending_interrupted(void);
 
 /*
+ * While a spawned job comes together (on): a child that ends would be waited for in vain, so its end is the end of this
+ * process, and by that of the other children. Off again once all are there: then weft tells of deaths.
+ */
+void ending_with_children(bool on);
+
+/*
  * For a spawned worker whose agent is open: the parent's death need not kill it any more, as weft tells it of the lost
  * store, and it can say so.
  */

@@ -16,6 +16,8 @@
 wfi_fibers *wfi_sim_fibers(weft_sim *sim);
 const wfi_clock *wfi_sim_clock(weft_sim *sim);
 uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
+/* Before anything opens: the fabric shall be as verbs is. Registrations last, and every local range needs one. */
+void wfi_sim_be_like_verbs(weft_sim *sim);
 
 /*
  * Message channels beside the fabric, for the store: reliable and ordered, with the world's delays, cuts (held back until

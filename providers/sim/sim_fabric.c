@@ -14,6 +14,13 @@ static const wfi_fabric_limits limits = {
     .keys_per_transfer = true,
 };
 
+static const wfi_fabric_limits limits_like_verbs = {
+    .message_max = SIM_MESSAGE_MAX,
+    .rma_max = SIM_RMA_MAX,
+    .send_parts_max = SIM_PARTS_MAX,
+    .needs_local_regions = true,
+};
+
 void wfi_sim_fabric_wake(sim_fabric *fabric)
 {
     if (fabric->ready && wfi_list_empty(&fabric->ready_link))
@@ -94,8 +101,7 @@ static void fabric_close(wfi_fabric *fabric)
 
 static const wfi_fabric_limits *fabric_limits(const wfi_fabric *fabric)
 {
-    (void)fabric;
-    return &limits;
+    return ((const sim_fabric *)fabric)->sim->registers ? &limits_like_verbs : &limits;
 }
 
 static size_t fabric_address(const wfi_fabric *base, uint8_t *out)

@@ -47,6 +47,17 @@ uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t re
     return region->data + offset;
 }
 
+bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *base, const void *data, size_t size)
+{
+    if (!fabric->sim->registers || !size)
+        return true;
+    const sim_region *region = (const sim_region *)base;
+    if (!region || wfi_map_get(&fabric->regions, base->key) != region || !(region->access & WFI_LOCAL))
+        return false;
+    uintptr_t from = (uintptr_t)data, low = (uintptr_t)region->data;
+    return from >= low && from - low <= region->size && size <= region->size - (from - low);
+}
+
 void wfi_sim_regions_free(sim_fabric *fabric)
 {
     size_t cursor = 0;

@@ -216,6 +216,9 @@ weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size
     weft_status status = may_initiate(end);
     if (status != WEFT_OK)
         return status;
+    for (size_t i = 0; i < count; i++)
+        if (!wfi_sim_region_covers(end->fabric, parts[i].region, parts[i].data, parts[i].size))
+            return WEFT_ERR_INVALID;
     sim_packet *packet = packet_create(end, SIM_MESSAGE, size);
     if (!packet)
         return WEFT_ERR_MEMORY;
@@ -226,12 +229,14 @@ weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size
     return WEFT_OK;
 }
 
-static weft_status access_post(sim_end *end, sim_op *op, sim_kind kind, uint8_t *local, size_t size, uint64_t remote,
-                               uint64_t key)
+static weft_status access_post(sim_end *end, sim_op *op, sim_kind kind, uint8_t *local, size_t size,
+                               const wfi_region *region, uint64_t remote, uint64_t key)
 {
     weft_status status = may_initiate(end);
     if (status != WEFT_OK)
         return status;
+    if (!wfi_sim_region_covers(end->fabric, region, local, size))
+        return WEFT_ERR_INVALID;
     if (size > SIM_RMA_MAX)
         return WEFT_ERR_TOO_LARGE;
     sim_packet *packet = packet_create(end, kind, size);
@@ -247,26 +252,26 @@ static weft_status access_post(sim_end *end, sim_op *op, sim_kind kind, uint8_t 
 weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                          uint64_t key)
 {
-    (void)region;
-    return access_post((sim_end *)lane, (sim_op *)op, SIM_READ, local, size, remote, key);
+    return access_post((sim_end *)lane, (sim_op *)op, SIM_READ, local, size, region, remote, key);
 }
 
 weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
                           uint64_t remote, uint64_t key)
 {
-    (void)region;
-    return access_post((sim_end *)lane, (sim_op *)op, SIM_WRITE, (uint8_t *)(uintptr_t)local, size, remote, key);
+    return access_post((sim_end *)lane, (sim_op *)op, SIM_WRITE, (uint8_t *)(uintptr_t)local, size, region, remote,
+                       key);
 }
 
 /* ---- Receives and the end -------------------------------------------------------------------------------------- */
 
 weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, void *data, size_t size, wfi_region *region)
 {
-    (void)region;
     sim_end *end = (sim_end *)lane;
     sim_op *op = (sim_op *)base;
     if (!is_live(end))
         return WEFT_ERR_UNREACHABLE;
+    if (!wfi_sim_region_covers(end->fabric, region, data, size))
+        return WEFT_ERR_INVALID;
     op->data = data;
     op->size = size;
     op->packet = NULL;

@@ -49,6 +49,11 @@ weft_sim *weft_sim_create(const weft_sim_options *options)
     return sim;
 }
 
+void wfi_sim_be_like_verbs(weft_sim *sim)
+{
+    sim->registers = true;
+}
+
 static void programs_free(weft_sim *sim)
 {
     wfi_list *node;

@@ -142,6 +142,7 @@ struct weft_sim {
     wfi_list ready;     /* fabrics whose owner is to be called */
     weft_status broken; /* something that cannot report ran out of memory: weft_sim_run tells */
     bool running;
+    bool registers; /* as verbs does: every range that an operation names must be registered */
 };
 
 sim_rank *wfi_sim_rank(weft_sim *sim, int rank); /* made at first use; NULL: bad rank or out of memory */
@@ -272,6 +273,8 @@ weft_status wfi_sim_region_open(wfi_fabric *fabric, void *data, size_t size, uns
 void wfi_sim_region_close(wfi_fabric *fabric, wfi_region *region);
 /* The memory behind a remote access, or NULL: no such key, out of bounds, or not for that. */
 uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t remote, size_t size, unsigned access);
+/* Whether an operation may use that memory of ours. */
+bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *region, const void *data, size_t size);
 void wfi_sim_regions_free(sim_fabric *fabric);
 
 /* ---- Channels (sim_channel.c) ----------------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@
 #define STEPS (1u << STEP_BITS) /* classes to each doubling */
 #define CLASS_COUNT ((56 - 12) * STEPS)
 #define WINDOW_REQUESTS 2048
-#define KEEP_BYTES_MIN ((size_t)64 << 20)
+#define KEEP_BYTES_MIN ((size_t)16 << 20)
 
 /*
  * Locking: `lock` covers everything in the pool and the links of idle slabs. A slab that is handed out belongs to its
@@ -72,13 +72,15 @@ size_t wfi_slab_class_bytes(unsigned size_class)
     return (steps << doubling) * WFI_PAGE_BYTES;
 }
 
-static size_t keep_bound(void)
+/* How much may stay idle once `more` bytes have been handed out. */
+static size_t keep_bound(size_t more)
 {
+    wfi_assert_held(&pool.lock);
     if (pool.keep_mb >= 0)
         return (size_t)pool.keep_mb << 20;
     size_t recent = pool.window_peak > pool.last_window_peak ? pool.window_peak : pool.last_window_peak;
-    size_t spare = recent / 8 > KEEP_BYTES_MIN ? recent / 8 : KEEP_BYTES_MIN;
-    return (recent > pool.stats.bytes_live ? recent - pool.stats.bytes_live : 0) + spare;
+    size_t spare = recent / 16 > KEEP_BYTES_MIN ? recent / 16 : KEEP_BYTES_MIN, live = pool.stats.bytes_live + more;
+    return (recent > live ? recent - live : 0) + spare;
 }
 
 static void idle_remove(wfi_slab *slab)
@@ -143,8 +145,15 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
     return found;
 }
 
+/* Idle slabs of other sizes make room first, so that what is mapped never exceeds the recent peak and the spare. */
 static weft_status map_fresh(wfi_slab *slab)
 {
+    wfi_list doomed;
+    wfi_list_init(&doomed);
+    wfi_mutex_lock(&pool.lock);
+    doom_idle(keep_bound(slab->size), &doomed);
+    wfi_mutex_unlock(&pool.lock);
+    unmap_all(&doomed);
     weft_status status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     if (status == WEFT_ERR_MEMORY) {
         wfi_slab_trim(0); /* what others left may be enough */
@@ -201,7 +210,7 @@ void wfi_slab_give(wfi_slab *slab)
     pool.stats.bytes_idle += slab->size;
     wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);
     wfi_list_push_back(&pool.ages, &slab->by_age);
-    doom_idle(keep_bound(), &doomed);
+    doom_idle(keep_bound(0), &doomed);
     wfi_mutex_unlock(&pool.lock);
     unmap_all(&doomed);
 }

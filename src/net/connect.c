@@ -50,7 +50,7 @@ static void line_hello(const wfi_line *line, bool answer, uint32_t generation, w
                        .rank = net->rank,
                        .incarnation = wfi_net_member(net, net->rank)->incarnation,
                        .generation = generation,
-                       .position = line->kind == WFI_CONTROL ? line->peer->received : 0};
+                       .position = line->kind == WFI_CONTROL ? line->peer->received : line->peer->ended};
 }
 
 static void line_connect(wfi_line *line)
@@ -97,12 +97,21 @@ void wfi_line_broken(wfi_conn *conn)
         return;
     }
     wfi_log(WEFT_LOG_DEBUG, "%s lane to peer %d broke", line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank);
-    if (line->kind == WFI_BULK)
-        wfi_works_broken(line->peer);
     line->lost = true;
     line->failures = conn->useful ? 0 : line->failures + 1;
     wfi_conn_close(conn);
     line_retry(line);
+}
+
+void wfi_line_end(wfi_line *line)
+{
+    if (!line->conn)
+        return;
+    if (line->kind == WFI_BULK) {
+        line->peer->ended++;
+        line->peer->excused = true;
+    }
+    wfi_conn_close(line->conn);
 }
 
 /* A bulk lane that nobody uses any more goes; either side may see that first. */
@@ -117,7 +126,7 @@ static void line_idle(wfi_line *line)
         (void)wfi_net_timer_set(net, &line->timer, next);
         return;
     }
-    wfi_conn_close(line->conn);
+    wfi_line_end(line);
 }
 
 void wfi_line_timer(wfi_timer *timer)
@@ -141,7 +150,8 @@ static void line_is_up(wfi_line *line)
     uint64_t now = wfi_now(net->clock);
     line->conn->up = true;
     wfi_net_timer_clear(net, &line->timer);
-    if (line->lost)
+    bool excused = line->kind == WFI_BULK && peer->excused;
+    if (line->lost && !excused)
         net->stats.lanes_lost++;
     line->lost = false;
     line->used_ns = now;
@@ -151,6 +161,7 @@ static void line_is_up(wfi_line *line)
         return;
     }
     (void)wfi_net_timer_set(net, &line->timer, now + WFI_BULK_IDLE_NS);
+    wfi_works_judge(peer);
     wfi_works_pump(peer);
 }
 
@@ -193,8 +204,19 @@ static weft_status take_request(wfi_line *line, wfi_connect_request *request, ui
 static bool position_makes_sense(const wfi_peer *peer, const wfi_hello *hello)
 {
     if (hello->kind == WFI_BULK)
-        return hello->position == 0;
+        return true; /* a count of its own */
     return hello->position >= peer->acknowledged && hello->position <= peer->sequence;
+}
+
+/* What the hello says besides. */
+static void take_position(wfi_peer *peer, const wfi_hello *hello)
+{
+    if (hello->kind == WFI_CONTROL) {
+        wfi_peer_acknowledge(peer, hello->position);
+        return;
+    }
+    peer->excused = peer->excused || hello->position != peer->ended_by_peer;
+    peer->ended_by_peer = hello->position;
 }
 
 static void on_request(wfi_net *net, const wfi_event *event)
@@ -218,8 +240,7 @@ static void on_request(wfi_net *net, const wfi_event *event)
     }
     if (hello.generation > line->generation)
         line->generation = hello.generation;
-    if (hello.kind == WFI_CONTROL)
-        wfi_peer_acknowledge(peer, hello.position);
+    take_position(peer, &hello);
     if (take_request(line, event->request, hello.generation))
         line_failed(line, "a connection could not be taken");
 }
@@ -238,8 +259,7 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
             line_failed(line, "the one who answered could not prove the job's key");
             return;
         }
-        if (hello.kind == WFI_CONTROL)
-            wfi_peer_acknowledge(peer, hello.position);
+        take_position(peer, &hello);
     }
     line_is_up(line);
 }

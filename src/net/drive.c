@@ -13,9 +13,10 @@ static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
     uint64_t last = wfi_now(net->clock), now = last;
     while (!is_unparked(parker) && now < deadline_ns && !atomic_load_explicit(&net->stop, memory_order_relaxed)) {
+        uint64_t before = now;
         size_t count = wfi_round(net, WFI_WAITER, NULL);
         now = wfi_now(net->clock);
-        if (count) {
+        if (wfi_spin_was_busy(count, now - before)) {
             wfi_spin_caught(net, WFI_WAITER, now);
             last = now;
         } else if (now - last >= wfi_spin_limit(net, WFI_WAITER)) {

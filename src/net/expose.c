@@ -120,8 +120,8 @@ void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, siz
     wfi_assert_held(&net->lock);
     wfi_line *bulk = &peer->lines[WFI_BULK];
     /* The lane first: on tcp, closing a region does not stop a write that is under way; closing the lane does. */
-    if (!quiet && bulk->conn)
-        wfi_conn_close(bulk->conn);
+    if (!quiet)
+        wfi_line_end(bulk);
     for (size_t i = 0; i < count; i++) {
         wfi_exposed *exposed = exposures[i].region;
         if (!exposed)

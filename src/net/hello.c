@@ -3,7 +3,9 @@
  * hello.c - the private data of a connection: who, which lane, how far it has received, and a proof of the job's key.
  *
  *   0 u16 magic   2 u8 version   3 u8 lane (1: bulk) + 2 if it is an answer   4 u32 rank   8 u32 incarnation
- *  12 u32 generation   16 u64 last sequence received   24 proof, 16 bytes
+ *  12 u32 generation   16 u64 position   24 proof, 16 bytes
+ *
+ * position: on control lanes the last sequence received; on bulk lanes how many of them the sender closed on purpose.
  *
  * The proof is a hash under the job's key over these fields and over rank and incarnation of the one that is spoken to,
  * so that it is worth nothing to a third worker, in another job, or in the other direction. A recorded request can be

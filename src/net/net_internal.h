@@ -79,9 +79,10 @@ typedef struct wfi_work {
     uint64_t next;     /* no chunk below it is free */
     uint64_t done;     /* chunks done */
     size_t under_way;  /* chunks */
-    unsigned refusals; /* lanes that broke under it without progress */
+    unsigned refusals; /* lanes that broke under it, closed by nobody on purpose, without progress */
     bool proven;       /* made progress since the last break */
     bool ending;       /* takes no more chunks; ends with status when none is under way */
+    bool interrupted;  /* had chunks under way when the last lane went */
     weft_status status;
 } wfi_work;
 
@@ -153,6 +154,9 @@ struct wfi_peer {
     wfi_list works;
     wfi_list exposed; /* wfi_exposed.link */
     bool careful;     /* after a break: one transfer at a time, to find the culprit */
+    /* Bulk lanes that one side closed on purpose, told in each hello: such an end accuses no transfer. */
+    uint64_t ended, ended_by_peer;
+    bool excused; /* either side did since a lane was last up */
 };
 
 typedef struct wfi_exposed {
@@ -276,6 +280,7 @@ weft_status wfi_conn_post_receives(wfi_conn *conn);
 /* connect.c; all [locked] */
 void wfi_line_want(wfi_line *line);   /* there is something to do: connect if nothing is under way */
 void wfi_line_broken(wfi_conn *conn); /* close it, and try again if there is need */
+void wfi_line_end(wfi_line *line);    /* close it on purpose; the peer will know that it was */
 void wfi_line_timer(wfi_timer *timer);
 void wfi_net_event(wfi_net *net, const wfi_event *event);
 
@@ -321,7 +326,7 @@ void wfi_peer_ack_due(wfi_timer *timer);
 void wfi_works_pump(wfi_peer *peer);
 void wfi_chunk_reported(wfi_chunk *chunk, const wfi_completion *completion);
 void wfi_chunk_detach(wfi_chunk *chunk); /* its lane closed */
-void wfi_works_broken(wfi_peer *peer);   /* the lane broke under those that have chunks under way; before the close */
+void wfi_works_judge(wfi_peer *peer);    /* a new lane is up: was one of those that the last one took along at fault? */
 void wfi_works_fail(wfi_peer *peer, weft_status why);
 void wfi_work_destroy(wfi_work *work);
 
@@ -359,6 +364,7 @@ void wfi_bed_call(wfi_net *net, int bed);
 void wfi_spin_init(wfi_net *net);
 uint64_t wfi_spin_limit(wfi_net *net, wfi_role role);
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
+bool wfi_spin_was_busy(size_t count, uint64_t round_ns); /* did a round with `count` events find something to do? */
 void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns);
 
 /* drive.c */

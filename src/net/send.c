@@ -355,6 +355,7 @@ weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
 
 bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message)
 {
+    (void)net; /* where nothing is asserted */
     wfi_assert_held(&net->lock);
     /* One that is done is on its way to its owner, one with a sequence may have arrived. */
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))

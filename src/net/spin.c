@@ -18,6 +18,17 @@
 #define SPIN_MAX_NS 50000
 #define SPIN_MIN_NS 1000
 #define PROBE_EVERY 8
+#define BUSY_ROUND_NS 2000 /* an empty round takes a few hundred */
+#define BUSY_ROUND_MAX_NS 2000000
+
+/*
+ * Serving a peer that reads or writes our memory brings no completions, only rounds that take long: the provider moves bytes
+ * in them. Much longer than that, we were not running.
+ */
+bool wfi_spin_was_busy(size_t count, uint64_t round_ns)
+{
+    return count || (round_ns > BUSY_ROUND_NS && round_ns < BUSY_ROUND_MAX_NS);
+}
 
 void wfi_spin_init(wfi_net *net)
 {

@@ -171,12 +171,13 @@ static bool should_give_way(wfi_net *net, wfi_role role)
 wfi_task *wfi_token_hold(wfi_net *net, wfi_role role)
 {
     int bed = role == WFI_LEADER ? WFI_BED_LEADER : WFI_BED_POLLER;
-    uint64_t last = wfi_now(net->clock);
+    uint64_t last = wfi_now(net->clock), now = last;
     wfi_task *mine = NULL;
     while (!should_give_way(net, role)) {
+        uint64_t before = now;
         size_t count = wfi_round(net, role, &mine);
-        uint64_t now = wfi_now(net->clock);
-        if (count) {
+        now = wfi_now(net->clock);
+        if (wfi_spin_was_busy(count, now - before)) {
             wfi_spin_caught(net, role, now);
             last = now;
         }
@@ -190,9 +191,10 @@ wfi_task *wfi_token_hold(wfi_net *net, wfi_role role)
             wfi_spin_missed(net, role, now);
         if (!wfi_token_sleep(net, bed, -1, WFI_NEVER))
             return NULL;
-        last = wfi_now(net->clock);
+        uint64_t asleep = now;
+        last = now = wfi_now(net->clock);
         /* Something came at once: an event even if it has no completion here, as reads of our memory have none. */
-        if (last - now < net->token.spin_max_ns)
+        if (now - asleep < net->token.spin_max_ns)
             wfi_spin_caught(net, role, last);
     }
     (void)wfi_token_release(net, role);

@@ -7,7 +7,8 @@
  *
  * THE CULPRIT. A key that the peer withdrew breaks the lane under everybody. After a break (careful) only one transfer has
  * chunks under way at a time, until each of them has made progress; one under which the lane broke WFI_REFUSALS_MAX times
- * without progress between fails, the innocent ones go on.
+ * without progress between fails, the innocent ones go on. A lane that either side closed on purpose (to withdraw what
+ * another transfer used, say) looks the same; but hellos tell how many those were, so judgement waits for the next lane.
  */
 #include "net/net_internal.h"
 
@@ -202,6 +203,7 @@ void wfi_chunk_detach(wfi_chunk *chunk)
     work->taken[index / 64] &= ~(UINT64_C(1) << (index % 64));
     if (index < work->next)
         work->next = index;
+    work->interrupted = true;
     chunk_leave(chunk);
     finish_if_over(work);
 }
@@ -296,17 +298,28 @@ void wfi_works_pump(wfi_peer *peer)
     }
 }
 
-void wfi_works_broken(wfi_peer *peer)
+static void accuse(wfi_peer *peer)
 {
     peer->careful = true;
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
+    for (wfi_list *node = peer->works.next, *next; node != &peer->works; node = next) {
         wfi_work *work = work_at(node);
+        next = node->next;
         work->proven = false;
-        if (!work->under_way || ++work->refusals < WFI_REFUSALS_MAX || work->ending)
-            continue;
-        work->ending = true; /* ends when its chunks are taken back, in a moment */
-        work->status = WEFT_ERR_PROTOCOL;
+        if (work->interrupted && ++work->refusals >= WFI_REFUSALS_MAX)
+            work_end(work, WEFT_ERR_PROTOCOL);
     }
+}
+
+void wfi_works_judge(wfi_peer *peer)
+{
+    bool interrupted = false;
+    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next)
+        interrupted = interrupted || work_at(node)->interrupted;
+    if (interrupted && !peer->excused)
+        accuse(peer);
+    peer->excused = false;
+    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next)
+        work_at(node)->interrupted = false;
 }
 
 void wfi_works_fail(wfi_peer *peer, weft_status why)
@@ -349,7 +362,7 @@ void wfi_net_transfer_cancel(wfi_net *net, wfi_transfer *transfer)
     work_end(work, WEFT_ERR_CANCELLED);
     /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have ended. */
     if (busy && peer->lines[WFI_BULK].conn) {
-        wfi_conn_close(peer->lines[WFI_BULK].conn);
+        wfi_line_end(&peer->lines[WFI_BULK]);
         wfi_line_want(&peer->lines[WFI_BULK]);
     }
 }

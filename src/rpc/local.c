@@ -76,6 +76,8 @@ static void land_if_wanted(weft_call *call)
     weft_status st = land_results(weft_values_args(call->results), land, &copied);
     if (st)
         call->error = wfi_call_error(call, st, "the results do not fit the landing places");
+    else
+        wfi_values_replace_tensors(call->results, land.items); /* as after a call to another worker */
     wfi_net_lock(agent->net);
     agent->stats.bytes_copied += copied;
     call->landing = false;

@@ -299,6 +299,34 @@ size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
     return count;
 }
 
+static void replace(weft_tensor **slot, weft_tensor *with)
+{
+    weft_tensor_ref(with);
+    weft_tensor_unref(*slot);
+    *slot = with;
+}
+
+/* Returns how many it has put in their place. The lists are ours, const only for those who read them. */
+static size_t replace_tensors(weft_value *items, size_t count, weft_tensor *const *with)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < count; i++) {
+        weft_value *value = &items[i];
+        if (value->type == WEFT_TENSOR)
+            replace(&value->as.tensor, with[done++]);
+        else if (value->type == WEFT_LIST)
+            done += replace_tensors((weft_value *)value->as.list.items, value->as.list.count, with + done);
+        for (size_t k = 0; value->type == WEFT_TENSORS && k < value->as.tensors.count; k++)
+            replace((weft_tensor **)&value->as.tensors.items[k], with[done++]);
+    }
+    return done;
+}
+
+void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with)
+{
+    (void)replace_tensors(values->items, values->count, with);
+}
+
 void wfi_values_drop(void *values)
 {
     weft_values_unref(values);

@@ -14,6 +14,8 @@ void wfi_value_release(weft_value *value);
 weft_values *wfi_values_adopt(weft_value *items, size_t count);
 /* All tensors through all lists, in order: the first `room` into out; returns how many there are. */
 size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room);
+/* Puts `with`, one for each and in the same order, in their place. Before the list is shared only. */
+void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with);
 /* weft_values as a future's payload: its drop, by which it is recognised. */
 void wfi_values_drop(void *values);
 

@@ -101,10 +101,14 @@ weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype)
 
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
-    return wfi_copy(source, target);
+    weft_status status = wfi_copy(source, target);
+    if (status == WEFT_OK)
+        wfi_storage_wrote(target->storage); /* tapes notice that it changed under them */
+    return status;
 }
 
 void weft_tensor_fill(weft_tensor *target, double value)
 {
     wfi_fill(target, value);
+    wfi_storage_wrote(target->storage);
 }

@@ -78,6 +78,8 @@ void host_open(net_host *host)
                                 .fabric = world->fabric,
                                 .sim = world->sim,
                                 .no_threads = world->no_threads,
+                                .iface = world->iface,
+                                .ports = world->ports,
                                 .workers = 2,
                                 .rendezvous_timeout_ms = 20000,
                                 .death_timeout_ms = world->death_timeout_ms,
@@ -161,6 +163,8 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
     world_init(world, "sim", size, body);
     world->sim = weft_sim_create(&options);
     assert_non_null(world->sim);
+    if (world->like_verbs)
+        wfi_sim_be_like_verbs(world->sim);
     for (int rank = 0; rank < size; rank++)
         assert_int_equal(weft_sim_spawn(world->sim, rank, sim_program, world), WEFT_OK);
     if (director)

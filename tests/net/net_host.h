@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOSTS_MAX 8
+#define HOSTS_MAX 17
 #define DIRECTOR 1000 /* the rank of a program that only makes trouble */
 
 typedef struct net_host net_host;
@@ -45,6 +45,8 @@ struct net_world {
     int port, store_fd;
     int64_t death_timeout_ms;
     bool no_threads;
+    bool like_verbs; /* the simulated fabric wants registrations, and they last */
+    const char *iface, *ports;
     void (*body)(net_host *host);
     void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     net_host hosts[HOSTS_MAX];

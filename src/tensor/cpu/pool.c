@@ -51,18 +51,22 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
         *end = (cells - 1) * stride <= room ? cells : room / stride + 1;
 }
 
-/* y = the larger of y and every STEP-th x, and where that is. Selected by masks: branches here are taken at random. */
-#define TAKE_LARGER(name, T, STEP)                                                                                     \
+/* y = the larger of y and every STEP-th x, and where that is. By masks: branches would be taken at random. */
+#define TAKE_LARGER(name, T, BITS, STEP)                                                                               \
     static void name(const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y,                    \
                      int32_t *restrict indices)                                                                        \
     {                                                                                                                  \
         (void)stride;                                                                                                  \
         for (int64_t i = 0; i < count; i++) {                                                                          \
-            T value = x[i * (STEP)], best = y[i];                                                                      \
-            int32_t here = at + (int32_t)(i * (STEP)), old = indices[i];                                               \
-            int32_t larger = -((value > best) | (value != value));                                                     \
-            indices[i] = (here & larger) | (old & ~larger);                                                            \
-            y[i] = larger ? value : best;                                                                              \
+            union {                                                                                                    \
+                T value;                                                                                               \
+                BITS bits;                                                                                             \
+            } new = {x[i * (STEP)]}, best = {y[i]};                                                                    \
+            BITS larger = -(BITS)((new.value > best.value) | (new.value != new.value));                                \
+            int32_t here = at + (int32_t)(i * (STEP));                                                                 \
+            indices[i] = (here & (int32_t)larger) | (indices[i] & ~(int32_t)larger);                                   \
+            best.bits = (new.bits &larger) | (best.bits & ~larger);                                                    \
+            y[i] = best.value;                                                                                         \
         }                                                                                                              \
     }
 
@@ -70,10 +74,10 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
  * A row of cells at a time, one place of the window after another, so that all cells are compared side by side. The first
  * of the largest wins; a NaN wins over all, as in PyTorch.
  */
-#define MAX_POOL(tag, T)                                                                                               \
-    TAKE_LARGER(tag##_take_each, T, 1)                                                                                 \
-    TAKE_LARGER(tag##_take_second, T, 2)                                                                               \
-    TAKE_LARGER(tag##_take_strided, T, stride)                                                                         \
+#define MAX_POOL(tag, T, BITS)                                                                                         \
+    TAKE_LARGER(tag##_take_each, T, BITS, 1)                                                                           \
+    TAKE_LARGER(tag##_take_second, T, BITS, 2)                                                                         \
+    TAKE_LARGER(tag##_take_strided, T, BITS, stride)                                                                   \
     static void tag##_max_row(const plane_args *args, const T *x, int64_t row, T *y, int32_t *indices)                 \
     {                                                                                                                  \
         const wfi_pool2d *how = args->how;                                                                             \
@@ -184,8 +188,8 @@ static void cell_range(int64_t i, int64_t in, int64_t out, int64_t *begin, int64
         }                                                                                                              \
     }
 
-MAX_POOL(f32, float)
-MAX_POOL(f64, double)
+MAX_POOL(f32, float, int32_t)
+MAX_POOL(f64, double, int64_t)
 AVERAGE_POOL(f32, float)
 AVERAGE_POOL(f64, double)
 

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_net_innocent.c - a transfer goes on, whatever else is withdrawn loudly on the lane that it uses. */
+#include "net/net_bulk.h"
+
+#define MIB ((size_t)1 << 20)
+#define WITHDRAWALS 50
+
+typedef struct stage {
+    size_t size;
+    uint64_t pause_ns; /* between two withdrawals */
+    bulk source, target;
+    atomic_int exposed, begun, moved;
+} stage;
+
+static void withdraw_loudly(net_host *host)
+{
+    static const size_t small[] = {4096};
+    bulk other;
+    bulk_create(&other, host, 1, small, 1);
+    bulk_expose(&other, WFI_REMOTE_WRITE);
+    bulk_withdraw(&other, false);
+    bulk_destroy(&other);
+}
+
+static void expose(net_host *host, stage *s)
+{
+    bulk_create(&s->source, host, 1, &s->size, 1);
+    bulk_fill(&s->source, 3);
+    bulk_expose(&s->source, WFI_REMOTE_READ);
+    atomic_store(&s->exposed, 1);
+    host_until(host, &s->begun, 1);
+    for (int i = 0; i < WITHDRAWALS; i++) {
+        assert_false(atomic_load(&s->moved)); /* or the test shows nothing */
+        withdraw_loudly(host);
+        host_pause(host, s->pause_ns);
+    }
+    host_until(host, &s->moved, 1);
+    bulk_withdraw(&s->source, true);
+    bulk_destroy(&s->source);
+}
+
+static void pull(net_host *host, stage *s)
+{
+    host_until(host, &s->exposed, 1);
+    bulk_create(&s->target, host, 0, &s->size, 1);
+    bulk_fill(&s->target, 0);
+    assert_int_equal(bulk_begin(&s->target, &s->source, WFI_PULL), WEFT_OK);
+    atomic_store(&s->begun, 1);
+    assert_int_equal(bulk_await(&s->target), WEFT_OK);
+    assert_true(bulk_is(&s->target, 3));
+    atomic_store(&s->moved, 1);
+    bulk_destroy(&s->target);
+}
+
+static void body(net_host *host)
+{
+    if (host->rank == 0)
+        expose(host, host->world->user);
+    else
+        pull(host, host->world->user);
+    host_meet(host, &host->world->finished);
+}
+
+/* On the simulation no chunk has the time to get through between two withdrawals. */
+static void without_progress_in_between(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        stage s = {.size = 32 * MIB, .pause_ns = 40000 + 20000 * seed};
+        net_world world = {.user = &s};
+        world_sim(&world, seed, 2, body, NULL);
+    }
+}
+
+static void over_tcp(void **state)
+{
+    stage s = {.size = 256 * MIB, .pause_ns = 1000000};
+    net_world world = {.user = &s};
+    (void)state;
+    world_tcp(&world, 2, body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_progress_in_between),
+        cmocka_unit_test(over_tcp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_registered.c - nets on a fabric like verbs: registrations are cached, and every range that an operation names
+ * needs one. The simulation refuses what is not registered.
+ */
+#include "net/net_bulk.h"
+
+#include "mem/storage.h"
+
+#define MIB ((size_t)1 << 20)
+#define MANY 300
+
+static void body_exchange(net_host *host)
+{
+    int other = 1 - host->rank;
+    for (int i = 0; i < MANY; i++) {
+        size_t size = (size_t)(i * 37) % (i % 10 ? 200 : WFI_MESSAGE_MAX - 8);
+        assert_int_equal(host_send_free(host, other, (uint64_t)i, size), WEFT_OK);
+        if (i % 7 == 0)
+            host_pause(host, 20000);
+    }
+    host_until(host, &host->done_ok, MANY);
+    host_until(host, &host->arrived, MANY);
+    host_meet(host, &host->world->finished);
+}
+
+static void messages_arrive_from_registered_buffers(void **state)
+{
+    net_world world = {.on_message = host_check_order, .like_verbs = true};
+    (void)state;
+    world_sim(&world, 1, 2, body_exchange, NULL);
+}
+
+/* ---- Transfers ------------------------------------------------------------------------------------------------- */
+
+typedef struct stage {
+    wfi_transfer_kind kind;
+    bulk source, target;
+    atomic_int exposed, moved;
+} stage;
+
+static const size_t mixed[] = {0, 1, 5, 4096, 0, MIB, MIB + 1, 3 * MIB - 7, 12, 0};
+#define MIXED (sizeof(mixed) / sizeof(mixed[0]))
+
+static void body_move(net_host *host)
+{
+    stage *s = host->world->user;
+    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
+    bulk *mine = exposes ? &s->source : &s->target;
+    bulk_create(mine, host, 1 - host->rank, mixed, MIXED);
+    bulk_fill(mine, exposes == pull ? 3 : 0);
+    if (exposes) {
+        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->moved, 1);
+        bulk_withdraw(mine, true);
+    } else {
+        host_until(host, &s->exposed, 1);
+        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_OK);
+        atomic_store(&s->moved, 1);
+    }
+    assert_true(bulk_is(mine, 3));
+    bulk_destroy(mine);
+    host_meet(host, &host->world->finished);
+}
+
+static void reset_often(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    (void)rank;
+    while (!atomic_load(&((stage *)world->user)->exposed))
+        weft_sim_sleep(sim, 10000);
+    for (int i = 0; i < 5; i++) {
+        weft_sim_sleep(sim, 100000 + wfi_sim_random(sim) % 300000);
+        weft_sim_reset_link(sim, 0, 1);
+    }
+}
+
+static void segments_are_moved_through_cached_registrations(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        stage s = {.kind = seed % 2 ? WFI_PULL : WFI_PUSH};
+        net_world world = {.user = &s, .like_verbs = true};
+        world_sim(&world, seed, 2, body_move, seed > 2 ? reset_often : NULL);
+    }
+}
+
+/* ---- What a key stands for ------------------------------------------------------------------------------------- */
+
+static void body_keys(net_host *host)
+{
+    static const size_t one[] = {MIB};
+    if (host->rank == 0) {
+        bulk mine;
+        bulk_create(&mine, host, 1, one, 1);
+        bulk_expose(&mine, WFI_REMOTE_READ);
+        uint64_t key = mine.exposures[0].key;
+        bulk_withdraw(&mine, true);
+        bulk_expose(&mine, WFI_REMOTE_READ);
+        assert_true(mine.exposures[0].key == key); /* registered once */
+        wfi_exposure inner;
+        wfi_net_lock(host->net);
+        assert_int_equal(wfi_net_expose(host->net, host_peer(host, 1), mine.storages[0],
+                                        (char *)wfi_storage_data(mine.storages[0]) + 100, 50, WFI_REMOTE_READ, &inner),
+                         WEFT_OK);
+        assert_true(inner.key == key && inner.address == mine.exposures[0].address + 100);
+        wfi_net_withdraw(host->net, host_peer(host, 1), &inner, 1, true);
+        wfi_net_unlock(host->net);
+        bulk_withdraw(&mine, true);
+        bulk_destroy(&mine);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_storage_is_registered_once(void **state)
+{
+    net_world world = {.like_verbs = true};
+    (void)state;
+    world_sim(&world, 1, 2, body_keys, NULL);
+}
+
+/* ---- Withdrawing ----------------------------------------------------------------------------------------------- */
+
+#define CANARY 0xA5
+
+typedef struct canary_stage {
+    bulk source, target;
+    atomic_int exposed, withdrawn, over;
+} canary_stage;
+
+static const size_t large[] = {24 * MIB};
+
+/* The key lives on with the storage, so only the closed lane keeps the writer out. */
+static void body_canary(net_host *host)
+{
+    canary_stage *s = host->world->user;
+    bulk *mine = host->rank ? &s->target : &s->source;
+    bulk_create(mine, host, 1 - host->rank, large, 1);
+    if (host->rank == 0) {
+        bulk_expose(mine, WFI_REMOTE_WRITE);
+        atomic_store(&s->exposed, 1);
+        host_pause(host, 900000);
+        bulk_withdraw(mine, false);
+        memset(wfi_storage_data(mine->storages[0]), CANARY, large[0]);
+        const uint8_t *bytes = wfi_storage_data(mine->storages[0]);
+        for (size_t at = 0; at < large[0]; at++)
+            assert_int_equal(bytes[at], CANARY);
+        atomic_store(&s->withdrawn, 1);
+        host_until(host, &s->over, 1);
+    } else {
+        host_until(host, &s->exposed, 1);
+        bulk_fill(mine, 3);
+        assert_int_equal(bulk_begin(mine, &s->source, WFI_PUSH), WEFT_OK);
+        host_until(host, &s->withdrawn, 1);
+        wfi_net_lock(host->net);
+        wfi_net_transfer_cancel(host->net, &mine->transfer);
+        wfi_net_unlock(host->net);
+        (void)bulk_await(mine);
+        atomic_store(&s->over, 1);
+    }
+    host_meet(host, &host->world->finished);
+    bulk_destroy(mine);
+}
+
+static void a_withdrawal_is_immediate(void **state)
+{
+    canary_stage s = {0};
+    net_world world = {.user = &s, .like_verbs = true};
+    (void)state;
+    world_sim(&world, 1, 2, body_canary, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_arrive_from_registered_buffers),
+        cmocka_unit_test(segments_are_moved_through_cached_registrations),
+        cmocka_unit_test(a_storage_is_registered_once),
+        cmocka_unit_test(a_withdrawal_is_immediate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

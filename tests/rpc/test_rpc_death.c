@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_death.c - workers that die or stop with calls of all kinds outstanding: on the simulation at random moments, on
+ * tcp with processes. This program is its own child there, told by argv[1] what to do.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LARGE (4 << 20)
+
+static weft_call *held[256];
+static atomic_int held_count;
+
+static weft_status run_never(weft_call *call, void *user)
+{
+    (void)user;
+    held[atomic_fetch_add(&held_count, 1) % 256] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
+    return WEFT_OK;
+}
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "nothing", .run = run_nothing},
+};
+
+/* ---- Calls of all kinds ---------------------------------------------------------------------------------------- */
+
+enum { KINDS = 5 };
+
+typedef struct outstanding {
+    weft_future *futures[KINDS];
+    weft_tensor *small, *large, *land;
+    weft_rref *rref;
+    atomic_int completions;
+} outstanding;
+
+static void count_completion(weft_future *future, void *arg)
+{
+    (void)future;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void start_one(weft_agent *agent, outstanding *o, int kind, int to, const char *function, weft_tensor *tensor,
+                      bool land)
+{
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .land = {&o->land, land}};
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, WEFT_VALUES(weft_of_tensor(tensor)), &options,
+                           &o->futures[kind]));
+    MUST_OK(weft_future_add_done_callback(o->futures[kind], count_completion, &o->completions, NULL));
+}
+
+static void start_all(weft_agent *agent, outstanding *o, int to)
+{
+    *o = (outstanding){.small = weft_tensor_full(WEFT_SHAPE(8), WEFT_FLOAT32, 1),
+                       .large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_UINT8, 1),
+                       .land = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8)};
+    start_one(agent, o, 0, to, "never", o->small, false);
+    start_one(agent, o, 1, to, "never", o->large, true);
+    start_one(agent, o, 2, to, "echo", o->large, true);
+    start_one(agent, o, 3, to, "echo", o->large, false);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "never", WEFT_NO_VALUES,
+                            &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &o->rref));
+    MUST_OK(weft_rref_to_here_async(o->rref, WEFT_FOREVER, &o->futures[4]));
+    MUST_OK(weft_future_add_done_callback(o->futures[4], count_completion, &o->completions, NULL));
+}
+
+/* Each ends well, if it was quick, or with this status, once. The two that nobody answers cannot end well. */
+static void await_all(outstanding *o, weft_status why)
+{
+    for (int i = 0; i < KINDS; i++) {
+        weft_status st = weft_future_wait(o->futures[i], WEFT_FOREVER);
+        if (st != WEFT_OK || i < 2 || i == 4)
+            MUST_BE(st, why);
+    }
+}
+
+static void drop_all(outstanding *o)
+{
+    for (int i = 0; i < KINDS; i++)
+        weft_future_unref(o->futures[i]);
+    weft_tensor_unref(o->small);
+    weft_tensor_unref(o->large);
+    weft_tensor_unref(o->land);
+    weft_rref_unref(o->rref);
+}
+
+/* ---- On the simulation ----------------------------------------------------------------------------------------- */
+
+typedef struct scene {
+    world w;
+    int deaths[4][4]; /* told to whom, of whom */
+    int order[4];
+    uint64_t kill_at_ns;
+    int victim;
+    bool pause;
+} scene;
+
+static void note_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    scene *s = arg;
+    (void)why;
+    if (event == WEFT_MEMBER_DEAD)
+        s->deaths[weft_agent_rank(agent)][rank]++;
+    else if (event == WEFT_SELF_EVICTED)
+        s->deaths[rank][rank]++;
+}
+
+static void watch(weft_agent_options *options, void *arg)
+{
+    options->on_membership = note_membership;
+    options->membership_arg = arg;
+    options->death_timeout_ms = 500;
+}
+
+static void everybody_to_everybody(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    outstanding all[4];
+    int me = weft_agent_rank(agent), size = weft_agent_world_size(agent);
+    for (int rank = 0; rank < size; rank++)
+        if (rank != me)
+            start_all(agent, &all[rank], rank);
+    if (me == 0) {
+        weft_sim_sleep(s->w.sim, s->kill_at_ns);
+        if (s->pause)
+            weft_sim_pause(s->w.sim, s->victim);
+        else
+            weft_sim_kill(s->w.sim, s->victim);
+    }
+    if (me == s->victim)
+        await_all(&all[0], WEFT_ERR_EVICTED); /* only if it was but paused */
+    else
+        await_all(&all[s->victim], WEFT_ERR_PEER_DEAD);
+    if (me == 0 && s->pause)
+        weft_sim_resume(s->w.sim, s->victim);
+    if (me != s->victim)
+        MUST(weft_agent_alive(agent, s->victim) == false && weft_agent_status(agent) == WEFT_OK);
+    for (int rank = 0; rank < size; rank++) { /* the others go on */
+        if (rank != me && me != s->victim && rank != s->victim)
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    }
+    world_sleep_ms(&s->w, 3000);
+    int count = atomic_load(&held_count);
+    for (int i = 0; i < count && i < 256; i++) /* whoever comes first answers all that are left, dead callers' too */
+        if (held[i]) {
+            weft_call *call = held[i];
+            held[i] = NULL;
+            weft_call_finish(call, WEFT_OK);
+        }
+    for (int rank = 0; rank < size; rank++) {
+        if (rank == me)
+            continue;
+        for (int i = 0; i < KINDS; i++) {
+            weft_status st = weft_future_wait(all[rank].futures[i], WEFT_FOREVER);
+            MUST(st == WEFT_OK || me == s->victim || rank == s->victim);
+        }
+        world_sleep_ms(&s->w, 1);
+        MUST(atomic_load(&all[rank].completions) == KINDS);
+        drop_all(&all[rank]);
+    }
+}
+
+static void run_scene(uint64_t seed, bool pause)
+{
+    scene s = {.w = {.fabric = WORLD_SIM,
+                     .seed = seed,
+                     .size = 4,
+                     WORLD_FUNCTIONS(functions),
+                     .program = everybody_to_everybody,
+                     .adjust = watch,
+                     .close_may_fail = pause},
+               .kill_at_ns = seed * 7919 % 4000 * 1000,
+               .victim = 1 + (int)(seed % 3),
+               .pause = pause};
+    s.w.arg = &s;
+    atomic_store(&held_count, 0);
+    world_run(&s.w);
+    for (int rank = 0; rank < 4; rank++)
+        for (int of = 0; of < 4; of++)
+            MUST(s.deaths[rank][of] == (of == s.victim && (rank != of || pause)));
+}
+
+static void test_killed_at_any_moment(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++)
+        run_scene(seed, false);
+}
+
+static void test_stopped_at_any_moment(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        run_scene(seed, true);
+}
+
+/* ---- On tcp: children ------------------------------------------------------------------------------------------ */
+
+#define REPORT_FD 9
+
+static atomic_int member_event;
+
+static void keep_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent;
+    (void)rank;
+    (void)why;
+    (void)arg;
+    if (event != WEFT_MEMBER_LEFT)
+        atomic_store(&member_event, (int)event);
+}
+
+static void say(char what)
+{
+    MUST(write(REPORT_FD, &what, 1) == 1);
+}
+
+static weft_agent *open_child(void)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                           .function_count = sizeof functions / sizeof *functions,
+                                                           .on_membership = keep_event,
+                                                           .rendezvous_timeout_ms = 20000,
+                                                           .no_binding = true,
+                                                           .error = &error},
+                                     &agent);
+    weft_error_print(error, stderr);
+    MUST_OK(st);
+    return agent;
+}
+
+static void await_event(weft_member_event event)
+{
+    for (int i = 0; i < 3000 && !atomic_load(&member_event); i++)
+        usleep(1000);
+    MUST(atomic_load(&member_event) == (int)event);
+}
+
+/* Serves until the job ends, or it is killed. */
+static int child_serves(void)
+{
+    weft_agent *agent = open_child();
+    say('r');
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* Has calls of all kinds outstanding towards rank 1 until they fail. */
+static int child_calls(void)
+{
+    outstanding o;
+    weft_agent *agent = open_child();
+    start_all(agent, &o, 1);
+    usleep(100000);
+    say('r');
+    await_all(&o, WEFT_ERR_PEER_DEAD);
+    say('f');
+    await_event(WEFT_MEMBER_DEAD);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_PEER_DEAD);
+    int other = weft_agent_rank(agent) == 0 ? 2 : 0;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(other), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    drop_all(&o);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* Is stopped, continued, and told that it is out. */
+static int child_is_stopped(void)
+{
+    outstanding o;
+    weft_agent *agent = open_child();
+    start_all(agent, &o, 0);
+    usleep(100000);
+    say('r');
+    await_all(&o, WEFT_ERR_EVICTED);
+    await_event(WEFT_SELF_EVICTED);
+    drop_all(&o);
+    MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_EVICTED);
+    MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
+    say('f');
+    return 0;
+}
+
+/* Calls ranks 0 and 2 until the store is lost. */
+static int child_loses_the_store(void)
+{
+    outstanding o, p;
+    weft_agent *agent = open_child();
+    start_all(agent, &o, 0);
+    start_all(agent, &p, 3 - weft_agent_rank(agent));
+    usleep(100000);
+    say('r');
+    await_all(&o, WEFT_ERR_STORE_LOST);
+    await_all(&p, WEFT_ERR_STORE_LOST);
+    say('f');
+    await_event(WEFT_STORE_LOST);
+    drop_all(&o);
+    drop_all(&p);
+    MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(void);
+} roles[] = {{"serves", child_serves},
+             {"calls", child_calls},
+             {"is-stopped", child_is_stopped},
+             {"loses-the-store", child_loses_the_store}};
+
+/* ---- On tcp: the parent ---------------------------------------------------------------------------------------- */
+
+typedef struct child {
+    pid_t pid;
+    int pipe;
+} child;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static child start_child(int rank, int port, const char *role)
+{
+    char self[512], rank_text[16], port_text[16];
+    int ends[2];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    MUST(length > 0 && pipe(ends) == 0);
+    self[length] = 0;
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    snprintf(port_text, sizeof port_text, "%d", port);
+    pid_t pid = fork();
+    MUST(pid >= 0);
+    if (pid == 0) {
+        alarm(40);
+        dup2(ends[1], REPORT_FD);
+        close(ends[0]);
+        setenv("RANK", rank_text, 1);
+        setenv("WORLD_SIZE", "3", 1);
+        setenv("MASTER_PORT", port_text, 1);
+        execl(self, self, role, (char *)NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    return (child){pid, ends[0]};
+}
+
+static void start_job(child children[3], const char *zero, const char *one, const char *two)
+{
+    int port = world_free_port();
+    children[0] = start_child(0, port, zero);
+    children[1] = start_child(1, port, one);
+    children[2] = start_child(2, port, two);
+}
+
+static bool hears(const child *from, char what)
+{
+    char heard = 0;
+    return read(from->pipe, &heard, 1) == 1 && heard == what;
+}
+
+static int end_of(child *one)
+{
+    int status;
+    MUST(waitpid(one->pid, &status, 0) == one->pid);
+    close(one->pipe);
+    return status;
+}
+
+static void disturb_rank_1(const char *role, int signal_number)
+{
+    child children[3];
+    start_job(children, "calls", role, "calls");
+    for (int rank = 0; rank < 3; rank++)
+        assert_true(hears(&children[rank], 'r'));
+    double began = now_s();
+    kill(children[1].pid, signal_number);
+    assert_true(hears(&children[0], 'f'));
+    assert_true(hears(&children[2], 'f'));
+    double took = now_s() - began;
+    printf("         every call to it had failed after %.0f ms\n", took * 1e3);
+    assert_true(took < 2.5);
+    if (signal_number == SIGSTOP) {
+        kill(children[1].pid, SIGCONT);
+        assert_true(hears(&children[1], 'f'));
+        assert_int_equal(end_of(&children[1]), 0);
+    } else {
+        assert_true(WIFSIGNALED(end_of(&children[1])));
+    }
+    assert_int_equal(end_of(&children[0]), 0);
+    assert_int_equal(end_of(&children[2]), 0);
+}
+
+static void test_sigkill(void **state)
+{
+    (void)state;
+    disturb_rank_1("serves", SIGKILL);
+}
+
+static void test_sigstop(void **state)
+{
+    (void)state;
+    disturb_rank_1("is-stopped", SIGSTOP);
+}
+
+static void test_store_lost(void **state)
+{
+    child children[3];
+    (void)state;
+    start_job(children, "serves", "loses-the-store", "loses-the-store");
+    for (int rank = 0; rank < 3; rank++)
+        assert_true(hears(&children[rank], 'r'));
+    double began = now_s();
+    kill(children[0].pid, SIGKILL);
+    assert_true(hears(&children[1], 'f') && hears(&children[2], 'f'));
+    assert_true(now_s() - began < 2.5);
+    assert_true(WIFSIGNALED(end_of(&children[0])));
+    assert_int_equal(end_of(&children[1]), 0);
+    assert_int_equal(end_of(&children[2]), 0);
+}
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(argv[1], roles[i].name) == 0)
+            return roles[i].run();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sigkill),
+        cmocka_unit_test(test_sigstop),
+        cmocka_unit_test(test_store_lost),
+        cmocka_unit_test(test_killed_at_any_moment),
+        cmocka_unit_test(test_stopped_at_any_moment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
