@@ -54,8 +54,8 @@ typedef struct weft_batch_norm_options {
     double eps;      /* added to the variance; 1e-5 */
 } weft_batch_norm_options;
 /*
- * x [N, C, H, W]; weight, bias [C] or NULL (1, 0); running_mean, running_var [C], changed in place when training: NULL is
- * legal then. Needs more than one value a channel when training.
+ * x [N, C, H, W]; weight, bias [C] or NULL (1, 0); running_mean, running_var [C], contiguous, changed in place when
+ * training: NULL is legal then. Needs more than one value a channel when training.
  */
 WEFT_API weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                         weft_tensor *running_mean, weft_tensor *running_var,

@@ -22,6 +22,15 @@ bool wfi_pointers_push(wfi_pointers *list, void *item)
     return true;
 }
 
+/* Counted at the root: no two descendants, of whatever depth, share a stream. */
+static wfi_random child_random(weft_tape *parent)
+{
+    weft_tape *root = parent;
+    while (root->parent != NULL)
+        root = root->parent;
+    return (wfi_random){root->random.seed, ++root->children << CHILD_STREAMS_SHIFT};
+}
+
 weft_tape *weft_tape_open(const weft_tape_options *options)
 {
     weft_tape *tape = calloc(1, sizeof(*tape));
@@ -35,10 +44,8 @@ weft_tape *weft_tape_open(const weft_tape_options *options)
     tape->record = options->record;
     tape->random.seed = options->seed;
     tape->parent = options->parent;
-    if (tape->parent != NULL) {
-        tape->random.seed = tape->parent->random.seed;
-        tape->random.stream = tape->parent->random.stream + (++tape->parent->children << CHILD_STREAMS_SHIFT);
-    }
+    if (tape->parent != NULL)
+        tape->random = child_random(tape->parent);
     return tape;
 }
 
@@ -143,6 +150,14 @@ void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...)
     va_start(args, format);
     wfi_tape_fail_v(tape, code, NULL, format, args);
     va_end(args);
+}
+
+void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent)
+{
+    if (child == NULL)
+        wfi_tape_fail_memory(parent, "tape_open");
+    else if (wfi_tape_ready(parent) && child->error != NULL)
+        parent->error = weft_error_ref(child->error);
 }
 
 void wfi_tape_fail_memory(weft_tape *tape, const char *what)

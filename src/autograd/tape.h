@@ -27,7 +27,7 @@ struct weft_tape {
     bool record;
     weft_error *error; /* the first */
     weft_tape *parent;
-    uint64_t children; /* opened so far: each has random streams of its own */
+    uint64_t children; /* of a tape without parent: how many it and its descendants opened */
     wfi_random random; /* the next stream */
 
     wfi_pointers temporaries; /* weft_tensor, one reference each */
@@ -45,6 +45,8 @@ bool wfi_tape_ready(const weft_tape *tape);
 void wfi_tape_fail(weft_tape *tape, weft_status code, const char *what, const char *format, ...) WEFT_PRINTF(4, 5);
 void wfi_tape_fail_v(weft_tape *tape, weft_status code, const char *what, const char *format, va_list args)
     WEFT_PRINTF(4, 0);
+/* A child's failure becomes the parent's; out of memory if the child was not even made. */
+void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent);
 void wfi_tape_fail_memory(weft_tape *tape, const char *what);
 
 /* A random stream that no other operator of this tape uses. */

@@ -151,7 +151,9 @@ static void line_is_up(wfi_line *line)
     line->conn->up = true;
     wfi_net_timer_clear(net, &line->timer);
     bool excused = line->kind == WFI_BULK && peer->excused;
-    if (line->lost && !excused)
+    if (excused)
+        line->failures = 0;
+    else if (line->lost)
         net->stats.lanes_lost++;
     line->lost = false;
     line->used_ns = now;

@@ -237,8 +237,15 @@ uint64_t wfi_link_tick(wfi_rendezvous *link)
 bool wfi_link_say_goodbye(wfi_rendezvous *link)
 {
     wfi_store_message message = {.type = WFI_STORE_GOODBYE};
-    send_message(link, &message);
-    return go_out(link);
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    size_t size = wfi_store_encode(&message, frame);
+    wfi_mutex_lock(&link->lock);
+    bool was_member = link->state == WFI_LINK_MEMBER;
+    if (was_member)
+        link->shell->send(link, frame, size);
+    link->state = WFI_LINK_OUT; /* in one go: the store closes the connection at that word, which is no loss of it */
+    wfi_mutex_unlock(&link->lock);
+    return was_member;
 }
 
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link)

@@ -5,6 +5,8 @@
  */
 #include "nn/module.h"
 
+#include "autograd/tape.h"
+
 #include "tensor/random.h"
 
 #include <math.h>
@@ -44,8 +46,25 @@ static weft_module *norm(int64_t channels)
     return weft_batch_norm2d_create(channels, 0, 0);
 }
 
+/*
+ * What is computed between `x` and the result lives on a tape of its own, so that of these tensors only those stay that the
+ * backward pass needs, and those only until it has been there.
+ */
+static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor *x,
+                                weft_tensor *(*forward)(weft_tape *t, weft_module *self, weft_tensor *x))
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = weft_tape_records(outer), .parent = outer});
+    weft_tensor *y = forward(t, self, x);
+    if (y != NULL)
+        weft_tensor_ref(y);
+    else
+        wfi_tape_pass_error(t, outer);
+    weft_tape_close(t);
+    return weft_tape_take(outer, y);
+}
+
 /* Children: conv1 bn1 conv2 bn2 conv3 bn3 relu, and downsample where the shape changes. */
-static weft_tensor *bottleneck_forward(weft_tape *t, weft_module *self, weft_tensor *x)
+static weft_tensor *bottleneck_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 {
     weft_module **child = self->children;
     weft_tensor *shortcut = self->child_count > 7 ? weft_module_forward(t, child[7], x) : x;
@@ -53,6 +72,11 @@ static weft_tensor *bottleneck_forward(weft_tape *t, weft_module *self, weft_ten
     y = weft_relu(t, weft_module_forward(t, child[3], weft_module_forward(t, child[2], y)));
     y = weft_module_forward(t, child[5], weft_module_forward(t, child[4], y));
     return weft_module_forward(t, child[6], weft_add(t, y, shortcut));
+}
+
+static weft_tensor *bottleneck_forward(weft_tape *t, weft_module *self, weft_tensor *x)
+{
+    return in_own_tape(t, self, x, bottleneck_inner);
 }
 
 static const weft_module_type bottleneck_type = {.name = "Bottleneck", .forward = bottleneck_forward};
@@ -86,10 +110,20 @@ static weft_module *layer(builder *b, int64_t in, int64_t planes, size_t blocks,
 }
 
 /* Children: conv1 bn1 relu maxpool layer1..layer4 avgpool fc */
+#define STEM 4
+
+static weft_tensor *stem_inner(weft_tape *t, weft_module *self, weft_tensor *x)
+{
+    for (size_t i = 0; i < STEM; i++)
+        x = weft_module_forward(t, self->children[i], x);
+    return x;
+}
+
 static weft_tensor *resnet_forward(weft_tape *t, weft_module *self, weft_tensor *x)
 {
     size_t last = self->child_count - 1;
-    for (size_t i = 0; i < last; i++)
+    x = in_own_tape(t, self, x, stem_inner);
+    for (size_t i = STEM; i < last; i++)
         x = weft_module_forward(t, self->children[i], x);
     return weft_module_forward(t, self->children[last], weft_flatten(t, x, 1));
 }
@@ -112,6 +146,6 @@ weft_module *weft_resnet50_create(int64_t classes, uint64_t seed)
     weft_module_add_child(net, "layer3", layer(&b, 512, 256, 6, 2));
     weft_module_add_child(net, "layer4", layer(&b, 1024, 512, 3, 2));
     weft_module_add_child(net, "avgpool", weft_adaptive_avg_pool2d_create(1, 1));
-    weft_module_add_child(net, "fc", weft_linear_create(512 * EXPANSION, classes, false, next_seed(&b)));
+    weft_module_add_child(net, "fc", weft_linear_create(512L * EXPANSION, classes, false, next_seed(&b)));
     return wfi_module_finish(net);
 }

@@ -22,7 +22,7 @@
 
 typedef struct plan_key {
     wfi_conv_sizes sizes;
-    int64_t pass, has_bias;
+    int64_t pass, has_bias, threads; /* a plan is cut for a number of threads */
 } plan_key;
 
 typedef struct plan_array {
@@ -366,7 +366,7 @@ weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, con
     key.sizes = *sizes;
     key.pass = pass;
     key.has_bias = data->bias != NULL && pass != WFI_CONV_BACKWARD_DATA;
-    wfi_parallel_tell_libraries();
+    key.threads = wfi_parallel_tell_libraries();
     conv_plan *plan;
     weft_status status = plan_get(&key, &plan);
     if (status != WEFT_OK)

@@ -31,7 +31,7 @@ void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, i
     }
     CBLAS_TRANSPOSE op_a = transpose_a ? CblasTrans : CblasNoTrans, op_b = transpose_b ? CblasTrans : CblasNoTrans;
     int lda = at_least_one(transpose_a ? m : k), ldb = at_least_one(transpose_b ? k : n), ldc = at_least_one(n);
-    wfi_parallel_tell_libraries();
+    (void)wfi_parallel_tell_libraries();
     if (dtype == WEFT_FLOAT32)
         cblas_sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
     else

@@ -78,26 +78,6 @@ void wfi_cpu_threads_set(int threads)
     atomic_store(&thread_setting, threads > THREADS_MAX ? THREADS_MAX : threads);
 }
 
-static void (*omp_set_threads)(int);
-static pthread_once_t omp_once = PTHREAD_ONCE_INIT;
-
-/* By name at run time: which OpenMP oneDNN was built with, if any, is the system's choice. */
-static void find_omp(void)
-{
-    *(void **)&omp_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-}
-
-void wfi_parallel_tell_libraries(void)
-{
-    static _Atomic int told; /* to OpenBLAS, which keeps one number for the process */
-    int threads = wfi_cpu_threads();
-    pthread_once(&omp_once, find_omp);
-    if (omp_set_threads != NULL)
-        omp_set_threads(threads); /* OpenMP keeps it per calling thread */
-    if (atomic_exchange(&told, threads) != threads)
-        openblas_set_num_threads(threads);
-}
-
 static void work_on(parallel_job *job)
 {
     for (;;) {
@@ -130,6 +110,9 @@ static void *worker(void *arg)
     return NULL;
 }
 
+/* In a child of fork() OpenMP's threads are missing too, and it would wait for them for ever: it gets one thread there. */
+static bool forked; /* written in the child alone, before anything else runs there */
+
 static void forget_workers(void) /* in the child of a fork: they did not come along */
 {
     pthread_mutex_init(&pool.busy, NULL);
@@ -138,6 +121,7 @@ static void forget_workers(void) /* in the child of a fork: they did not come al
     pthread_cond_init(&pool.done, NULL);
     pool.job = NULL;
     pool.workers = pool.inside = pool.wanted = 0;
+    forked = true;
 }
 
 static void watch_forks(void)
@@ -145,10 +129,11 @@ static void watch_forks(void)
     (void)pthread_atfork(NULL, NULL, forget_workers);
 }
 
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
 static void start_workers(int wanted)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    pthread_once(&forks_once, watch_forks);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -197,4 +182,26 @@ void wfi_parallel(int64_t count, int64_t grain, void (*run)(void *arg, int64_t b
     work_on(&job);
     withdraw();
     pthread_mutex_unlock(&pool.busy);
+}
+
+static void (*omp_set_threads)(int);
+static pthread_once_t omp_once = PTHREAD_ONCE_INIT;
+
+/* By name at run time: which OpenMP oneDNN was built with, if any, is the system's choice. */
+static void find_omp(void)
+{
+    *(void **)&omp_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+}
+
+int wfi_parallel_tell_libraries(void)
+{
+    static _Atomic int told; /* to OpenBLAS, which keeps one number for the process and minds forks itself */
+    int threads = wfi_cpu_threads(), omp_threads = forked ? 1 : threads;
+    pthread_once(&forks_once, watch_forks);
+    pthread_once(&omp_once, find_omp);
+    if (omp_set_threads != NULL)
+        omp_set_threads(omp_threads); /* OpenMP keeps it per calling thread */
+    if (atomic_exchange(&told, threads) != threads)
+        openblas_set_num_threads(threads);
+    return omp_threads;
 }

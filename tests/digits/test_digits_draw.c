@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_digits_draw.c - drawn digits: the same for the same seed, whoever draws them; different otherwise; well formed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <digits.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MANY 500
+
+static void same_seed_same_bits(void **state)
+{
+    (void)state;
+    uint8_t a[DIGITS_PIXELS], b[DIGITS_PIXELS];
+    int label = digits_draw(7, 123, a);
+    assert_int_equal(digits_draw(7, 123, b), label);
+    assert_memory_equal(a, b, sizeof a);
+}
+
+static void seeds_and_indices_differ(void **state)
+{
+    (void)state;
+    uint8_t a[DIGITS_PIXELS], b[DIGITS_PIXELS], c[DIGITS_PIXELS];
+    digits_draw(7, 123, a);
+    digits_draw(8, 123, b);
+    digits_draw(7, 124, c);
+    assert_memory_not_equal(a, b, sizeof a);
+    assert_memory_not_equal(a, c, sizeof a);
+}
+
+static void many_are_the_single_ones(void **state)
+{
+    (void)state;
+    uint8_t *pixels = malloc(MANY * DIGITS_PIXELS), labels[MANY], one[DIGITS_PIXELS];
+    assert_non_null(pixels);
+    digits_draw_many(3, 1000, MANY, pixels, labels);
+    for (uint64_t i = 0; i < MANY; i++) {
+        assert_int_equal(digits_draw(3, 1000 + i, one), labels[i]);
+        assert_memory_equal(one, pixels + i * DIGITS_PIXELS, sizeof one);
+    }
+    free(pixels);
+}
+
+static void ten_in_a_row_hold_every_digit(void **state)
+{
+    (void)state;
+    uint8_t pixels[DIGITS_PIXELS];
+    for (uint64_t first = 0; first < 100; first += 10) {
+        unsigned seen = 0;
+        for (uint64_t i = first; i < first + 10; i++)
+            seen |= 1u << digits_draw(1, i, pixels);
+        assert_int_equal(seen, 0x3ff);
+    }
+}
+
+/* Some ink, mostly paper, and not cut off by the edge: the frame of one pixel is (nearly) empty. */
+static void ink_is_inside(void **state)
+{
+    (void)state;
+    uint8_t pixels[DIGITS_PIXELS];
+    long edge = 0;
+    for (uint64_t i = 0; i < MANY; i++) {
+        long sum = 0;
+        digits_draw(5, i, pixels);
+        for (int p = 0; p < DIGITS_PIXELS; p++) {
+            int x = p % DIGITS_SIDE, y = p / DIGITS_SIDE;
+            sum += pixels[p];
+            edge += x == 0 || y == 0 || x == DIGITS_SIDE - 1 || y == DIGITS_SIDE - 1 ? pixels[p] : 0;
+        }
+        assert_in_range(sum, 3000, 100000);
+    }
+    assert_in_range(edge, 0, MANY * 108 * 4);
+}
+
+/* The points of a way lie in 0..100, every curve has at least two of them, and no way is longer than digits.c has room. */
+static void ways_are_well_formed(void **state)
+{
+    (void)state;
+    for (int digit = 0; digit < 10; digit++) {
+        for (const int8_t *const *way = digits_ways[digit]; *way; way++) {
+            int points = 0;
+            const int8_t *at = *way;
+            for (; *at != STROKE_END; at++) {
+                if (*at >= 0) {
+                    assert_in_range(at[0], 0, 100);
+                    assert_in_range(at[1], 0, 100);
+                    at++;
+                    points++;
+                    assert_in_range(points, 1, 16);
+                } else {
+                    assert_true(points >= 2);
+                    points = *at == STROKE_CORNER ? 1 : 0;
+                }
+            }
+            assert_true(points >= 2);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_seed_same_bits),
+        cmocka_unit_test(seeds_and_indices_differ),
+        cmocka_unit_test(many_are_the_single_ones),
+        cmocka_unit_test(ten_in_a_row_hold_every_digit),
+        cmocka_unit_test(ink_is_inside),
+        cmocka_unit_test(ways_are_well_formed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

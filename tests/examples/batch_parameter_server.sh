@@ -1,0 +1,257 @@
+#!/usr/bin/env bash
+# batch_parameter_server.sh - runs the program as its users do: batch_parameter_server.sh PROGRAM CASE
+#
+# Every case ends with all its processes gone. Exits 1 with a line that says what was expected and what was found.
+set -uo pipefail
+program=$1 case=$2
+dir=$(mktemp -d)
+log=$dir/log
+pids=()
+
+clean_up() {
+  local p
+  for p in "${pids[@]}"; do kill -KILL "$p" 2>/dev/null; done
+  wait
+  rm -rf "$dir"
+}
+trap clean_up EXIT
+
+fail() {
+  echo "$case: $*" >&2
+  [ ! -s "$log" ] || { echo "--- what the program said:" >&2; tail -n 30 "$log" >&2; }
+  exit 1
+}
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+within() { # within SECONDS COMMAND... - tries it until it succeeds
+  local end=$(($(now_ms) + $1 * 1000))
+  shift
+  until "$@"; do
+    [ "$(now_ms)" -lt "$end" ] || return 1
+    sleep 0.02
+  done
+}
+says() { grep -q -- "$1" "$log"; }
+ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.[ZX]' "/proc/$1/status" 2>/dev/null; }
+code_of() { wait "$1"; code=$?; } # sets code: a subshell could not wait for our children
+children() { cat /proc/"$1"/task/*/children 2>/dev/null; }
+value() { grep -o "\"$1\":[^,}]*" "$2" | sed 's/^[^:]*:[[:space:]]*//'; } # value KEY FILE
+holds() { awk "BEGIN { exit !($1) }" || fail "expected $1"; }
+small=(--trainers 2 --digits 640 --held-out 200 --death-timeout 20000)
+
+start() { # start OPTIONS... - a job in the background, until its first update was shown; sets job and trainers
+  "$program" --digits 640 --iterations 100000 "$@" >"$log" 2>&1 &
+  job=$!
+  pids+=("$job")
+  within 60 says 'update [1-9]' || fail "expected training to begin"
+  trainers=($(children "$job"))
+  pids+=("${trainers[@]}")
+}
+ends_within() { # ends_within MS CODE PIDS... - all end in time; the first with that exit code
+  local end=$(($(now_ms) + $1)) wanted=$2 p
+  shift 2
+  for p; do
+    until ended "$p"; do
+      [ "$(now_ms)" -lt "$end" ] || fail "expected process $p to have ended by now"
+      sleep 0.01
+    done
+  done
+  code_of "$1"
+  [ "$code" = "$wanted" ] || fail "expected exit code $wanted, found $code"
+}
+trains_on() { # more updates are shown than before
+  local lines
+  lines=$(grep -c 'update [1-9]' "$log")
+  within 20 eval '[ "$(grep -c "update [1-9]" "$log")" -gt '"$((lines + 1))"' ]' || fail "expected training to go on"
+}
+
+refuses() { # refuses WORDS OPTIONS... - exit code 2 and one line with the words
+  local words=$1 code=0
+  shift
+  "$program" "$@" >"$log" 2>&1 || code=$?
+  [ $code = 2 ] || fail "$*: expected exit code 2, found $code"
+  [ "$(wc -l <"$log")" = 1 ] || fail "$*: expected one line"
+  says "$words" || fail "$*: expected '$words'"
+}
+case_usage() {
+  "$program" --help >"$log" || fail "--help: expected exit code 0"
+  local option
+  for option in trainers rank world-size master-addr master-port fabric model batch-update-size batch-size image-size \
+    classes epochs iterations lr momentum data seed save on-death deterministic report quiet; do
+    says "^  --$option" || fail "--help: expected --$option"
+  done
+  says '^example: ' || fail "--help: expected an example"
+  refuses "unknown option '--lrr'" --lrr 1
+  refuses "'train' is no option" train
+  refuses "\-\-lr is 'fast'" --lr fast
+  refuses "\-\-lr is 'nan'" --lr=nan
+  refuses "\-\-trainers is '0'" --trainers 0
+  refuses "\-\-trainers is '2x'" --trainers 2x
+  refuses "\-\-seed is '99999999999999999999'" --seed 99999999999999999999
+  refuses "\-\-model is 'vgg': expected convnet|resnet50" --model vgg
+  refuses "\-\-epochs needs a value" --epochs
+  refuses "takes no value" --quiet=yes
+  refuses "not both" --epochs 1 --iterations 1
+  refuses "go together" --rank 0
+  refuses "less than the world size" --rank 3 --world-size 3
+  refuses "a world of 3 has 2" --rank 0 --world-size 3 --trainers 5
+  refuses "the convnet takes 28" --image-size 64
+  refuses "random images" --model resnet50 --data "$dir"
+  refuses "have no more gradients" --trainers 2 --batch-update-size 3
+  refuses "\-\-deterministic needs" --trainers 2 --batch-update-size 1 --deterministic
+  RANK=zero refuses "RANK is 'zero'" --trainers 2
+  RANK=1 refuses "WORLD_SIZE is not set"
+}
+
+rejects() { # rejects WORDS OPTIONS... - exit code 1, before any trainer is started
+  local words=$1 code=0
+  shift
+  "$program" --trainers 2 "$@" >"$log" 2>&1 || code=$?
+  [ $code = 1 ] || fail "expected exit code 1, found $code"
+  [ "$(wc -l <"$log")" = 1 ] || fail "expected one line"
+  says "$words" || fail "expected '$words'"
+}
+idx() { # idx MAGIC COUNT SIDE BYTES FILE - a file with that header and so many bytes of 3
+  { printf '\0\0\10'; printf "\\$(printf %o "$1")"; printf '\0\0\0'; printf "\\$(printf %o "$2")"
+    [ "$1" = 1 ] || printf "\\0\\0\\0\\$(printf %o "$3")\\0\\0\\0\\$(printf %o "$3")"
+    head -c "$4" /dev/zero | tr '\0' '\3'; } >"$5"
+}
+case_data() {
+  local d=$dir/data part
+  mkdir "$d"
+  rejects "train-images-idx3-ubyte there, or the same with .gz" --data "$d"
+  for part in train t10k; do
+    idx 3 64 28 $((64 * 784)) "$d/$part-images-idx3-ubyte"
+    idx 1 64 0 64 "$d/$part-labels-idx1-ubyte"
+  done
+  "$program" --trainers 2 --data "$d" --batch-size 8 --iterations 2 --quiet >"$log" 2>&1 || fail "expected good data to do"
+  rejects "64 images do not make a batch of 33" --data "$d" --batch-size 33
+  idx 1 63 0 63 "$d/train-labels-idx1-ubyte"
+  rejects "train-labels-idx1-ubyte: expected as many labels as images, 64, found 63" --data "$d"
+  { head -c 71 "$d/t10k-labels-idx1-ubyte"; printf '\12'; } >"$d/train-labels-idx1-ubyte"
+  rejects "expected labels from 0 to 9, found 10 at 63" --data "$d"
+  cp "$d/t10k-labels-idx1-ubyte" "$d/train-labels-idx1-ubyte"
+  idx 3 64 27 $((64 * 729)) "$d/t10k-images-idx3-ubyte"
+  rejects "t10k-images-idx3-ubyte: expected dimension 1 to be 28, found 27" --data "$d"
+  idx 3 64 28 $((64 * 784 - 5)) "$d/t10k-images-idx3-ubyte"
+  rejects "expected 50176 bytes after the header, found 50171" --data "$d"
+}
+
+case_trains() {
+  local r=$dir/report.json key
+  "$program" "${small[@]}" --epochs 6 --report "$r" >"$log" 2>&1 || fail "expected it to train"
+  for key in trainers iterations seconds images_per_s loss held_out_accuracy communication_share bytes_sent \
+    bytes_copied_by_weft server_peak_rss_bytes; do
+    [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
+  done
+  holds "$(value trainers "$r") == 2"
+  holds "$(value iterations "$r") == 60"
+  holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
+  holds "$(value held_out_accuracy "$r") > 0.6"
+  holds "$(value communication_share "$r") > 0 && $(value communication_share "$r") < 1"
+  holds "$(value bytes_copied_by_weft "$r") == 0"
+  # The model to each trainer at first; then gradients up and the model down, 1,199,882 float32 each way.
+  holds "$(value bytes_sent "$r") >= 4799528 * 2 * (2 * 60 + 1) && $(value bytes_sent "$r") < 1.01 * 4799528 * 2 * 121"
+  says 'held-out accuracy' || fail "expected a table"
+}
+case_resnet() {
+  local r=$dir/report.json
+  "$program" --trainers 2 --model resnet50 --iterations 2 --batch-size 2 --image-size 32 --report "$r" --quiet \
+    --death-timeout 20000 >"$log" 2>&1 || fail "expected it to train"
+  holds "$(value iterations "$r") == 2"
+  [ "$(value held_out_accuracy "$r")" = null ] || fail "expected no accuracy"
+  holds "$(value bytes_copied_by_weft "$r") == 0"
+  # Model, momentum, accumulator and one landing set per trainer, 94.28 MB each, and 100 MB.
+  [ -n "${LSAN_OPTIONS_ACTIVE:-}" ] || holds "$(value server_peak_rss_bytes "$r") < 5 * 94278008 + 100e6"
+}
+case_deterministic() {
+  local n
+  for n in 1 2; do
+    "$program" "${small[@]}" --iterations 12 --seed 5 --deterministic --quiet --save "$dir/model$n" >"$log" 2>&1 ||
+      fail "expected it to train"
+  done
+  cmp "$dir/model1" "$dir/model2" || fail "expected the same bits"
+}
+
+join() { # join RANK LOG OPTIONS... - one worker of a world of 3
+  local rank=$1 to=$2
+  shift 2
+  "$program" --rank "$rank" --world-size 3 --master-addr 127.0.0.1 --master-port "$port" --digits 640 "$@" >"$to" 2>&1 &
+  pids+=($!)
+}
+by_hand() { # three workers on a free port
+  port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+  join 0 "$log" "$@"
+  join 1 "$dir/log1" "$@"
+  join 2 "$dir/log2" "$@"
+}
+case_by_hand() {
+  by_hand --iterations 10 --report "$dir/report.json" --death-timeout 20000
+  local p
+  for p in "${pids[@]}"; do
+    code_of "$p"
+    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log1" "$dir/log2")"
+  done
+  holds "$(value trainers "$dir/report.json") == 2"
+}
+case_smaller_batches() {
+  "$program" "${small[@]}" --iterations 10 --batch-update-size 1 --report "$dir/report.json" --quiet >"$log" 2>&1 ||
+    fail "expected it to train"
+  holds "$(value iterations "$dir/report.json") == 20"
+}
+
+case_trainer_killed_stop() {
+  start --trainers 3
+  kill -KILL "${trainers[1]}"
+  ends_within 2000 1 "$job" "${trainers[@]}"
+  says 'server: trainer 2 is dead' || fail "expected the server to name it"
+  says 'trainer [13]: .*trainer 2 is dead' || fail "expected the trainers to name it"
+}
+case_trainer_killed_continue() {
+  start --trainers 3 --on-death continue
+  kill -KILL "${trainers[1]}"
+  within 3 says 'trainer 2 is dead.*going on with 2' || fail "expected news of the death"
+  trains_on
+  kill -KILL "${trainers[0]}"
+  within 3 says 'trainer 1 is dead.*going on with 1' || fail "expected news of the death"
+  trains_on
+  kill -KILL "${trainers[2]}"
+  ends_within 2000 1 "$job"
+  says 'no trainer is left' || fail "expected an end"
+}
+case_trainer_stopped_stop() {
+  start --trainers 3
+  kill -STOP "${trainers[1]}"
+  ends_within 2000 1 "$job" "${trainers[@]}"
+  says 'server: trainer 2 is dead: silent' || fail "expected the server to name it"
+}
+case_trainer_stopped_continue() {
+  start --trainers 3 --on-death continue
+  kill -STOP "${trainers[1]}"
+  within 3 says 'trainer 2 is dead: silent.*going on with 2' || fail "expected news of the death"
+  trains_on
+  kill -CONT "${trainers[1]}"
+  within 3 says 'trainer 2: this trainer was declared dead, and is out of the job' || fail "expected it to be told"
+  within 2 ended "${trainers[1]}" || fail "expected it to end"
+  trains_on
+}
+case_server_killed() {
+  start --trainers 2 # spawned
+  kill -KILL "$job"
+  ends_within 2000 137 "$job" "${trainers[@]}"
+  says 'trainer 1: the server is gone' && says 'trainer 2: the server is gone' || fail "expected both trainers to say so"
+  pids=()
+  by_hand --iterations 100000
+  within 60 says 'update [1-9]' || fail "expected training to begin"
+  kill -KILL "${pids[0]}"
+  ends_within 2000 1 "${pids[1]}" "${pids[2]}"
+  grep -q 'the server is gone' "$dir/log1" || fail "expected trainer 1 to say so: $(cat "$dir/log1")"
+  grep -q 'the server is gone' "$dir/log2" || fail "expected trainer 2 to say so: $(cat "$dir/log2")"
+}
+case_interrupted() {
+  start --trainers 2
+  kill -TERM "$job"
+  ends_within 2000 130 "$job" "${trainers[@]}"
+  says 'server: interrupted' || fail "expected it to say so"
+}
+
+"case_$case" || fail "it fails"

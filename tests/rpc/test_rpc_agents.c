@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_agents.c - agents without threads, opened again and again, many in one process; queues, time limits, stopping. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct shared {
+    world *w;
+    atomic_bool done;
+    atomic_int closed;
+    weft_call *held[8];
+    atomic_int held_count;
+    pthread_t waiting[4];
+} shared;
+
+static weft_status run_add(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
+    return WEFT_OK;
+}
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
+    return WEFT_OK;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    shared.held[atomic_fetch_add(&shared.held_count, 1)] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_close(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+    {.name = "inline", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add, .flags = WEFT_INLINE},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "hold", .run = run_hold},
+    {.name = "close", .run = run_close},
+};
+
+static void add_once(weft_agent *agent, int to, const char *function)
+{
+    weft_values *got;
+    int64_t n;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), function, WEFT_VALUES(weft_of_i64(4)), NULL, &got));
+    MUST(!weft_values_get_i64(got, 0, &n) && n == 5);
+    weft_values_unref(got);
+}
+
+static void run(world w, world_fabric fabric)
+{
+    w.fabric = fabric;
+    w.seed = 11;
+    w.functions = functions;
+    w.function_count = sizeof functions / sizeof *functions;
+    memset(&shared, 0, sizeof shared);
+    shared.w = &w;
+    world_run(&w);
+}
+
+static void finish_held(void)
+{
+    for (int i = 0; i < atomic_load(&shared.held_count); i++)
+        weft_call_finish(shared.held[i], WEFT_OK);
+}
+
+/* ---- Without threads ------------------------------------------------------------------------------------------- */
+
+static void no_threads(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->no_threads = true;
+}
+
+static void driven_by_hand(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        while (!atomic_load(&shared.done))
+            weft_agent_progress(agent, 2);
+        return;
+    }
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_INT32), *land = weft_tensor_zeros(WEFT_SHAPE(1000000), WEFT_INT32);
+    for (int i = 0; i < 20; i++) {
+        weft_rpc_options options = {.land = {&land, 1}};
+        add_once(agent, 0, i % 2 ? "add" : "inline");
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL));
+    }
+    MUST(memcmp(weft_tensor_data(x), weft_tensor_data(land), 4000000) == 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, NULL, NULL));
+    MUST_BE((weft_status)atomic_load(&shared.closed), WEFT_ERR_DEADLOCK);
+    weft_rref *rref;
+    weft_values *got;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &rref));
+    MUST_OK(weft_rref_to_here(rref, 0, &got));
+    weft_values_unref(got);
+    weft_rref_unref(rref);
+    weft_tensor_unref(x);
+    weft_tensor_unref(land);
+    atomic_store(&shared.done, true);
+}
+
+static void test_driven_by_hand(void **s)
+{
+    (void)s;
+    run((world){.size = 2, .program = driven_by_hand, .adjust = no_threads}, WORLD_TCP);
+}
+
+/* ---- Again and again ------------------------------------------------------------------------------------------- */
+
+static int entries_of(const char *path)
+{
+    int count = 0;
+    DIR *folder = opendir(path);
+    MUST(folder != NULL);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void call_everybody(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; rank < weft_agent_world_size(agent); rank++)
+        add_once(agent, rank, "add");
+}
+
+static void call_myself(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    add_once(agent, weft_agent_rank(agent), "add");
+}
+
+static void test_open_and_close(void **s)
+{
+    (void)s;
+    int threads = 0, descriptors = 0;
+    size_t memory = 0;
+    for (int i = 0; i < 100; i++) {
+        bool stop = i % 5 == 4; /* without waiting for the other */
+        run((world){.size = 2, .program = stop ? call_myself : call_everybody, .stop = stop},
+            i % 2 ? WORLD_SIM : WORLD_TCP);
+        if (i != 20)
+            continue;
+        threads = entries_of("/proc/self/task");
+        descriptors = entries_of("/proc/self/fd");
+        memory = mallinfo2().uordblks;
+    }
+    for (int i = 0; i < 1000 && entries_of("/proc/self/task") > threads; i++)
+        usleep(1000); /* joined threads may still be seen for a moment */
+    assert_true(entries_of("/proc/self/task") <= threads);
+    assert_true(entries_of("/proc/self/fd") <= descriptors);
+    assert_true(mallinfo2().uordblks < memory + 100 * 1024);
+}
+
+static void test_eight_in_a_process(void **s)
+{
+    (void)s;
+    run((world){.size = 8, .program = call_everybody}, WORLD_TCP);
+    run((world){.size = 8, .program = call_everybody}, WORLD_SIM);
+}
+
+/* ---- Full queues ----------------------------------------------------------------------------------------------- */
+
+static void short_queue(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->queue_limit_bytes = 8192;
+    options->death_timeout_ms = WEFT_FOREVER;
+}
+
+static void full_queue(weft_agent *agent, void *arg)
+{
+    enum { COUNT = 200 };
+    weft_future *futures[COUNT];
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(450), WEFT_INT32, 3);
+    weft_rpc_options waiting = {.wait_for_room = true}, brief = {.wait_for_room = true, .timeout_ms = 50};
+    int refused = 0, count = 0;
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        for (int i = 0; i < COUNT; i++) {
+            weft_status st = weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL,
+                                            &futures[count]);
+            MUST(!st || st == WEFT_ERR_AGAIN);
+            refused += st == WEFT_ERR_AGAIN;
+            count += !st;
+        }
+        MUST(refused > 0 && count > 0);
+        MUST_OK(weft_future_wait_all(futures, (size_t)count, WEFT_FOREVER));
+        for (int i = 0; i < count; i++)
+            weft_future_unref(futures[i]);
+        for (int i = 0; i < COUNT; i++)
+            MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &waiting,
+                                   &futures[i]));
+        MUST_OK(weft_future_wait_all(futures, COUNT, WEFT_FOREVER));
+        for (int i = 0; i < COUNT; i++)
+            weft_future_unref(futures[i]);
+        if (shared.w->sim) {
+            weft_status st = WEFT_OK;
+            weft_sim_pause(shared.w->sim, 1);
+            for (count = 0; count < COUNT && !st; count += !st)
+                st = weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &brief,
+                                    &futures[count]);
+            MUST_BE(st, WEFT_ERR_TIMEOUT); /* no room within the call's time limit */
+            weft_sim_resume(shared.w->sim, 1);
+            for (int i = 0; i < count; i++)
+                weft_future_unref(futures[i]);
+        }
+    }
+    weft_tensor_unref(x);
+}
+
+static void test_full_queue(void **s)
+{
+    (void)s;
+    run((world){.size = 2, .program = full_queue, .adjust = short_queue}, WORLD_SIM);
+    run((world){.size = 2, .program = full_queue, .adjust = short_queue}, WORLD_TCP);
+}
+
+/* ---- Time limits ----------------------------------------------------------------------------------------------- */
+
+static weft_future *hold(weft_agent *agent, int to, int64_t timeout_ms)
+{
+    weft_future *future;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "hold", WEFT_NO_VALUES,
+                           &(weft_rpc_options){.timeout_ms = timeout_ms}, &future));
+    return future;
+}
+
+static void must_time_out(weft_future *future, int64_t within_ms)
+{
+    MUST_BE(weft_future_wait(future, within_ms), WEFT_ERR_TIMEOUT);
+    MUST(weft_future_done(future));
+    weft_future_unref(future);
+}
+
+static void time_limits(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int to = 0; to < 2; to++) { /* ourselves too */
+        weft_agent_set_call_timeout(agent, 300);
+        weft_future *by_default = hold(agent, to, 0), *own = hold(agent, to, 20), *never = hold(agent, to, WEFT_FOREVER);
+        weft_agent_set_call_timeout(agent, 30);
+        weft_future *later = hold(agent, to, 0);
+        must_time_out(own, 200);
+        must_time_out(later, 200);
+        MUST(!weft_future_done(by_default)); /* what was started before keeps its limit */
+        must_time_out(by_default, 5000);
+        MUST(!weft_future_done(never));
+        MUST_BE(weft_future_wait(never, 10), WEFT_ERR_TIMEOUT);
+        MUST(!weft_future_done(never)); /* it was the waiting that timed out */
+        finish_held();
+        MUST_OK(weft_future_wait(never, WEFT_FOREVER));
+        weft_future_unref(never);
+        atomic_store(&shared.held_count, 0);
+    }
+}
+
+static void test_time_limits(void **s)
+{
+    (void)s;
+    run((world){.size = 2, .program = time_limits}, WORLD_SIM);
+    run((world){.size = 2, .program = time_limits}, WORLD_TCP);
+}
+
+/* ---- Stopping under those who wait ------------------------------------------------------------------------------ */
+
+static void *wait_for_ever(void *arg)
+{
+    weft_future *future = arg;
+    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
+    weft_future_unref(future);
+    return NULL;
+}
+
+static void leave_waiting(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        for (int i = 0; i < 4; i++)
+            MUST(!pthread_create(&shared.waiting[i], NULL, wait_for_ever, hold(agent, i % 2, WEFT_FOREVER)));
+        while (atomic_load(&shared.held_count) < 4)
+            usleep(100);
+        usleep(2000);
+        atomic_store(&shared.done, true);
+    }
+    while (!atomic_load(&shared.done))
+        usleep(100);
+}
+
+static void test_stop_under_waiters(void **s)
+{
+    (void)s;
+    for (int i = 0; i < 20; i++) {
+        run((world){.size = 2, .program = leave_waiting, .stop = true}, WORLD_TCP);
+        for (int k = 0; k < 4; k++)
+            pthread_join(shared.waiting[k], NULL);
+        finish_held();
+    }
+}
+
+/* ---- Not opened ------------------------------------------------------------------------------------------------- */
+
+static void must_not_open(weft_agent_options options, weft_status wanted, const char *text)
+{
+    weft_error *error = NULL;
+    weft_agent *agent = NULL;
+    options.error = &error;
+    options.rendezvous_timeout_ms = 100;
+    MUST_BE(weft_agent_open(&options, &agent), wanted);
+    if (!strstr(weft_error_message(error), text))
+        fail_msg("\"%s\" does not speak of \"%s\"", weft_error_message(error), text);
+    weft_error_unref(error);
+    assert_null(agent);
+}
+
+static void test_bad_options(void **s)
+{
+    static const weft_function no_name = {.run = run_add}, twice[] = {{.name = "f", .run = run_add},
+                                                                     {.name = "f", .run = run_add}},
+                               ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"};
+    char name[200];
+    (void)s;
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    unsetenv("RANK");
+    weft_agent_options good = {.has_rank = true, .world_size = 1, .master_port = world_free_port()}, bad;
+    must_not_open((weft_agent_options){.master_port = 1}, WEFT_ERR_INVALID, "RANK");
+    bad = good, bad.rank = 1;
+    must_not_open(bad, WEFT_ERR_INVALID, "rank 1");
+    bad = good, bad.world_size = 0;
+    must_not_open(bad, WEFT_ERR_INVALID, "world size 0");
+    bad = good, bad.master_port = 70000;
+    must_not_open(bad, WEFT_ERR_INVALID, "70000");
+    bad = good, bad.workers = -3;
+    must_not_open(bad, WEFT_ERR_INVALID, "-3");
+    bad = good, bad.name = "two words";
+    must_not_open(bad, WEFT_ERR_INVALID, "two words");
+    bad = good, bad.name = name;
+    must_not_open(bad, WEFT_ERR_INVALID, "too long");
+    bad = good, bad.fabric = "pigeon";
+    must_not_open(bad, WEFT_ERR_INVALID, "");
+    bad = good, bad.fabric = "sim";
+    must_not_open(bad, WEFT_ERR_INVALID, "sim");
+    bad = good, bad.ports = "9-8";
+    must_not_open(bad, WEFT_ERR_INVALID, "ports");
+    bad = good, bad.functions = &no_name, bad.function_count = 1;
+    must_not_open(bad, WEFT_ERR_INVALID, "function 0");
+    bad = good, bad.functions = &no_run, bad.function_count = 1;
+    must_not_open(bad, WEFT_ERR_INVALID, "\"f\"");
+    bad = good, bad.functions = &ours, bad.function_count = 1;
+    must_not_open(bad, WEFT_ERR_INVALID, "weft:");
+    bad = good, bad.functions = twice, bad.function_count = 2;
+    must_not_open(bad, WEFT_ERR_EXISTS, "taken");
+    bad = good, bad.world_size = 2;
+    must_not_open(bad, WEFT_ERR_RENDEZVOUS, "1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_driven_by_hand),
+        cmocka_unit_test(test_open_and_close),     cmocka_unit_test(test_eight_in_a_process),
+        cmocka_unit_test(test_full_queue),         cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_stop_under_waiters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

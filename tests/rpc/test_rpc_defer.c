@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_defer.c - handlers that answer later or not at all, that call others, that do what they should not. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct shared {
+    world *w;
+    weft_call *held;
+    atomic_int hops;
+    atomic_int waited; /* what an inline handler's wait returned */
+    atomic_int closed; /* what closing from a handler returned */
+} shared;
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    shared.held = weft_call_defer_keeping(call);
+    return WEFT_DEFERRED;
+}
+
+static void *finish_elsewhere(void *arg)
+{
+    weft_call *call = arg;
+    int64_t n = weft_call_i64(call, 0);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(n + 1)));
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(n + 2))); /* the last one counts */
+    weft_call_finish(call, WEFT_OK);
+    return NULL;
+}
+
+/* Finished by another thread, perhaps before this one has returned. */
+static weft_status run_elsewhere(weft_call *call, void *user)
+{
+    pthread_t thread;
+    (void)user;
+    weft_call_defer_keeping(call);
+    if (shared.w->fabric == WORLD_SIM) {
+        finish_elsewhere(call);
+    } else {
+        MUST(pthread_create(&thread, NULL, finish_elsewhere, call) == 0);
+        pthread_detach(thread);
+    }
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_forgets_to_defer(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_gives_null(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(NULL)));
+    return WEFT_OK;
+}
+
+static weft_status run_gives_wrong(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
+    return WEFT_OK;
+}
+
+static weft_status run_gives_nothing(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
+static weft_status run_fails_twice(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_fail(call, WEFT_ERR_SHAPE, "the first");
+    weft_call_fail(call, WEFT_ERR_IO, "the second");
+    MUST_BE(weft_call_status(call), WEFT_ERR_SHAPE);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
+    return WEFT_OK;
+}
+
+/* A long message: it must reach the caller, cut perhaps. */
+static weft_status run_fails_at_length(weft_call *call, void *user)
+{
+    char text[9000];
+    (void)user;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    weft_call_fail(call, WEFT_ERR_IO, "%s", text);
+    return WEFT_ERR_IO;
+}
+
+/* Back and forth between two workers, waiting each time. */
+static weft_status run_nest(weft_call *call, void *user)
+{
+    int64_t depth = weft_call_i64(call, 0);
+    weft_agent *agent = weft_call_agent(call);
+    (void)user;
+    if (depth == 0)
+        return WEFT_OK;
+    return weft_rpc_sync(agent, weft_to_rank(weft_call_from(call)), "nest", WEFT_VALUES(weft_of_i64(depth - 1)), NULL,
+                         NULL);
+}
+
+static weft_status run_chain(weft_call *call, void *user)
+{
+    int64_t left = weft_call_i64(call, 0);
+    weft_agent *agent = weft_call_agent(call);
+    weft_future *future;
+    (void)user;
+    world_sleep_ms(shared.w, 2);
+    if (left > 0) {
+        int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(next), "chain", WEFT_VALUES(weft_of_i64(left - 1)), NULL, &future));
+        weft_future_unref(future); /* nobody waits */
+    }
+    atomic_fetch_add(&shared.hops, 1);
+    return WEFT_OK;
+}
+
+static weft_status run_inline_wait(weft_call *call, void *user)
+{
+    weft_future *future;
+    weft_agent *agent = weft_call_agent(call);
+    (void)user;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(weft_call_from(call)), "nothing", WEFT_NO_VALUES, NULL, &future));
+    atomic_store(&shared.waited, weft_future_wait(future, 5000));
+    atomic_store(&shared.closed, weft_agent_close(agent));
+    weft_future_unref(future);
+    return WEFT_OK;
+}
+
+static weft_status run_close(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "nothing", .run = run_nothing},
+    {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
+    {.name = "elsewhere", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_elsewhere},
+    {.name = "forgets", .run = run_forgets_to_defer},
+    {.name = "gives null", .gives = {WEFT_TENSOR}, .run = run_gives_null},
+    {.name = "gives wrong", .gives = {WEFT_TENSOR}, .run = run_gives_wrong},
+    {.name = "gives nothing", .gives = {WEFT_TENSOR}, .run = run_gives_nothing},
+    {.name = "fails twice", .gives = {WEFT_I64}, .run = run_fails_twice},
+    {.name = "fails at length", .run = run_fails_at_length},
+    {.name = "nest", .takes = {WEFT_I64}, .run = run_nest},
+    {.name = "chain", .takes = {WEFT_I64}, .run = run_chain},
+    {.name = "inline wait", .run = run_inline_wait, .flags = WEFT_INLINE},
+    {.name = "close", .run = run_close},
+};
+
+/* ---- Programs -------------------------------------------------------------------------------------------------- */
+
+static int other(weft_agent *agent)
+{
+    return (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
+}
+
+static void finished_elsewhere(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 50; i++) {
+        weft_values *got;
+        int64_t n;
+        int to = i % weft_agent_world_size(agent);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "elsewhere", WEFT_VALUES(weft_of_i64(i)), NULL, &got));
+        MUST_OK(weft_values_get_i64(got, 0, &n));
+        MUST(n == i + 2);
+        weft_values_unref(got);
+    }
+}
+
+static void must_fail(weft_agent *agent, int to, const char *function, weft_status remote, const char *text)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.error = &error, .timeout_ms = 10000};
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(to), function, WEFT_NO_VALUES, &options, NULL), WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), remote);
+    MUST(strstr(weft_error_message(error), text) && weft_error_worker(error) == to);
+    MUST(strcmp(weft_error_function(error), function) == 0);
+    weft_error_unref(error);
+}
+
+static void bad_handlers(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int to = 0; to < weft_agent_world_size(agent); to++) {
+        must_fail(agent, to, "forgets", WEFT_ERR_STATE, "weft_call_defer");
+        must_fail(agent, to, "gives null", WEFT_ERR_INVALID, "NULL");
+        must_fail(agent, to, "gives wrong", WEFT_ERR_TYPE, "int64");
+        must_fail(agent, to, "gives nothing", WEFT_ERR_STATE, "no results");
+        must_fail(agent, to, "fails twice", WEFT_ERR_SHAPE, "the first");
+        must_fail(agent, to, "fails at length", WEFT_ERR_IO, "xxxx");
+    }
+}
+
+static void nested(weft_agent *agent, void *arg)
+{
+    weft_future *futures[4];
+    (void)arg;
+    for (int i = 0; i < 4; i++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(other(agent)), "nest", WEFT_VALUES(weft_of_i64(5)), NULL,
+                               &futures[i]));
+    MUST_OK(weft_future_wait_all(futures, 4, WEFT_FOREVER));
+    for (int i = 0; i < 4; i++)
+        weft_future_unref(futures[i]);
+}
+
+static void chain_at_close(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "chain", WEFT_VALUES(weft_of_i64(19)), NULL, &future));
+    weft_future_unref(future);
+}
+
+typedef struct relay {
+    weft_agent *agent;
+    atomic_int left;
+} relay;
+
+static weft_status call_again(weft_future *parent, weft_future *child, void *arg)
+{
+    relay *r = arg;
+    weft_future *next;
+    MUST(!weft_future_error(parent));
+    weft_status st =
+        weft_rpc_async(r->agent, weft_to_rank(other(r->agent)), "nothing", WEFT_NO_VALUES, NULL, &next);
+    if (!st) {
+        st = weft_future_wait(next, WEFT_FOREVER); /* on a worker: may wait */
+        weft_future_unref(next);
+    }
+    return st ? st : weft_future_complete(child, NULL, NULL);
+}
+
+static void from_continuations(weft_agent *agent, void *arg)
+{
+    relay r = {.agent = agent};
+    weft_future *future;
+    (void)arg;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(other(agent)), "nothing", WEFT_NO_VALUES, NULL, &future));
+    for (int i = 0; i < 10; i++) {
+        weft_future *next = weft_future_then(future, call_again, &r, NULL);
+        weft_future_unref(future);
+        future = next;
+    }
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+}
+
+static void waits_refused(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "inline wait", WEFT_NO_VALUES, NULL, NULL));
+    MUST_BE((weft_status)atomic_load(&shared.waited), WEFT_ERR_DEADLOCK);
+    MUST_BE((weft_status)atomic_load(&shared.closed), WEFT_ERR_DEADLOCK);
+    atomic_store(&shared.closed, 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "close", WEFT_NO_VALUES, NULL, NULL));
+    MUST_BE((weft_status)atomic_load(&shared.closed), WEFT_ERR_DEADLOCK);
+    atomic_store(&shared.closed, 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, NULL, NULL));
+    MUST_BE((weft_status)atomic_load(&shared.closed), WEFT_ERR_DEADLOCK);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, NULL));
+}
+
+/* A caller that gave up does not keep the callee from closing, though its call is never finished. */
+static void never_finished(weft_agent *agent, void *arg)
+{
+    weft_rpc_options options = {.timeout_ms = 20};
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(*(int *)arg), "hold", WEFT_VALUES(weft_of_i64(1)), &options, NULL),
+            WEFT_ERR_TIMEOUT);
+}
+
+static void callers_death(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 1) {
+        weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "hold", WEFT_VALUES(weft_of_i64(1)),
+                                       &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, NULL);
+        MUST(st && false); /* killed before */
+    }
+    while (!shared.held)
+        world_sleep_ms(shared.w, 1);
+    weft_sim_kill(shared.w->sim, 1);
+    world_sleep_ms(shared.w, 5000);
+    weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(2)));
+    weft_call_finish(shared.held, WEFT_OK);
+}
+
+static void run(world w, world_fabric fabric, uint64_t seed)
+{
+    w.fabric = fabric;
+    w.seed = seed;
+    w.functions = functions;
+    w.function_count = sizeof functions / sizeof *functions;
+    memset(&shared, 0, sizeof shared);
+    shared.w = &w;
+    world_run(&w);
+}
+
+static void run_both(world w, uint64_t seeds)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++)
+        run(w, WORLD_SIM, seed);
+    run(w, WORLD_TCP, 0);
+}
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+/* ---- Facts ----------------------------------------------------------------------------------------------------- */
+
+static void test_finished_elsewhere(void **s)
+{
+    (void)s;
+    run_both((world){.size = 2, .program = finished_elsewhere}, 5);
+}
+
+static void test_bad_handlers(void **s)
+{
+    (void)s;
+    run_both((world){.size = 2, .program = bad_handlers}, 2);
+}
+
+static void test_nested_with_one_worker(void **s)
+{
+    (void)s;
+    run_both((world){.size = 2, .program = nested, .adjust = one_worker}, 20);
+}
+
+static void test_chain_at_close(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        run((world){.size = 3, .program = chain_at_close}, WORLD_SIM, seed);
+        assert_int_equal(atomic_load(&shared.hops), 20);
+    }
+    for (int i = 0; i < 5; i++) {
+        run((world){.size = 3, .program = chain_at_close}, WORLD_TCP, 0);
+        assert_int_equal(atomic_load(&shared.hops), 20);
+    }
+}
+
+static void test_from_continuations(void **s)
+{
+    (void)s;
+    run_both((world){.size = 2, .program = from_continuations, .adjust = one_worker}, 5);
+}
+
+static void test_waits_refused(void **s)
+{
+    (void)s;
+    run_both((world){.size = 2, .program = waits_refused}, 5);
+}
+
+static void test_never_finished(void **s)
+{
+    (void)s;
+    for (int to = 0; to < 2; to++) {
+        for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
+            run((world){.size = 2, .program = never_finished, .arg = &to}, (world_fabric)fabric, 1);
+            weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(1))); /* after its agent has closed */
+            assert_true(weft_call_time_left(shared.held) == 0);
+            weft_call_finish(shared.held, WEFT_OK);
+        }
+    }
+}
+
+static void test_callers_death(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 10; seed++)
+        run((world){.size = 2, .program = callers_death}, WORLD_SIM, seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_finished_elsewhere),     cmocka_unit_test(test_bad_handlers),
+        cmocka_unit_test(test_nested_with_one_worker), cmocka_unit_test(test_chain_at_close),
+        cmocka_unit_test(test_from_continuations),     cmocka_unit_test(test_waits_refused),
+        cmocka_unit_test(test_never_finished),         cmocka_unit_test(test_callers_death),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_late.c - a peer that goes on writing after a call has timed out or failed, on tcp. It reaches into its own agent
+ * for the landing place's address and key, and pushes there again and again, whatever it is told.
+ */
+#include "rpc/must.h"
+#include "rpc/serve.h"
+#include "rpc/world.h"
+#include "tensor/tensor.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define BYTES (64 << 20)
+#define WATCH_MS 350
+#define CANARY 0x5a
+
+/* The peer's doings; `transfer` under its agent's lock. */
+static struct attack {
+    weft_agent *agent;
+    wfi_peer *victim;
+    weft_call *call;
+    weft_tensor *junk;
+    wfi_segment segment;
+    wfi_transfer transfer;
+    atomic_bool stop;
+    atomic_int running, succeeded, failed;
+    bool fail_at_once;
+} attack;
+
+static void attack_again(wfi_transfer *transfer, weft_status status)
+{
+    atomic_fetch_add(status ? &attack.failed : &attack.succeeded, 1);
+    if (atomic_load(&attack.stop) || wfi_net_transfer(attack.agent->net, attack.victim, transfer))
+        atomic_store(&attack.running, 0);
+}
+
+static void start_attack(weft_call *call, wfi_transfer_kind kind, uint64_t address, uint64_t key)
+{
+    attack.agent = call->agent;
+    attack.victim = call->peer;
+    attack.segment = (wfi_segment){.local = weft_tensor_data(attack.junk),
+                                   .storage = attack.junk->storage,
+                                   .size = BYTES,
+                                   .remote_address = address,
+                                   .remote_key = key};
+    attack.transfer =
+        (wfi_transfer){.kind = kind, .segments = &attack.segment, .segment_count = 1, .done = attack_again};
+    wfi_net_lock(call->agent->net);
+    atomic_store(&attack.running, 1);
+    if (wfi_net_transfer(call->agent->net, call->peer, &attack.transfer))
+        atomic_store(&attack.running, 0);
+    wfi_net_unlock(call->agent->net);
+}
+
+static weft_status run_push_for_ever(weft_call *call, void *user)
+{
+    (void)user;
+    MUST(call->arguments.landing_count == 1 && call->arguments.landing[0].size == BYTES);
+    start_attack(call, WFI_PUSH, call->arguments.landing[0].address, call->arguments.landing[0].key);
+    if (attack.fail_at_once)
+        return WEFT_ERR_SHAPE;
+    attack.call = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+/* Notes where the arguments lie, and begins to read there when told. */
+static weft_status run_pull_later(weft_call *call, void *user)
+{
+    (void)user;
+    attack.call = weft_call_defer_keeping(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_pull_now(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    const wfi_segment *source = &attack.call->arguments.unpack.segments[0];
+    start_attack(attack.call, WFI_PULL, source->remote_address, source->remote_key);
+    return WEFT_OK;
+}
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "push for ever", .gives = {WEFT_REST}, .run = run_push_for_ever},
+    {.name = "pull later", .takes = {WEFT_TENSOR}, .run = run_pull_later},
+    {.name = "pull now", .run = run_pull_now},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+};
+
+/* ---- The victim ------------------------------------------------------------------------------------------------ */
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static bool all_canary(const weft_tensor *tensor)
+{
+    const uint8_t *bytes = weft_tensor_data(tensor);
+    return bytes[0] == CANARY && memcmp(bytes, bytes + 1, BYTES - 1) == 0;
+}
+
+/* For a while no byte changes, and other calls to the same worker go on. */
+static void watch(weft_agent *agent, weft_tensor *tensor)
+{
+    double until = now_s() + WATCH_MS * 1e-3;
+    memset(weft_tensor_data(tensor), CANARY, BYTES);
+    weft_tensor *x = weft_tensor_arange(100000, WEFT_INT32), *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_INT32);
+    do {
+        weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = 20000};
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL));
+        MUST(memcmp(weft_tensor_data(x), weft_tensor_data(land), 400000) == 0);
+        MUST(all_canary(tensor));
+    } while (now_s() < until);
+    weft_tensor_unref(x);
+    weft_tensor_unref(land);
+}
+
+static void end_attack(void)
+{
+    atomic_store(&attack.stop, true);
+    for (int i = 0; i < 20000 && atomic_load(&attack.running); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    MUST(!atomic_load(&attack.running));
+}
+
+static void pushed_upon(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0)
+        return;
+    weft_tensor *land = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_UINT8);
+    weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = 60};
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "push for ever", WEFT_NO_VALUES, &options, NULL);
+    MUST_BE(st, attack.fail_at_once ? WEFT_ERR_REMOTE : WEFT_ERR_TIMEOUT);
+    watch(agent, land);
+    /* Its slab goes to the next tensor of that size. */
+    const void *before = weft_tensor_data(land);
+    weft_tensor_unref(land);
+    land = weft_tensor_empty(WEFT_SHAPE(BYTES), WEFT_UINT8);
+    if (weft_tensor_data(land) != before)
+        printf("         the slab was not used again at once\n");
+    watch(agent, land);
+    weft_tensor_unref(land);
+    end_attack();
+    printf("         %d pushes went through, %d were refused\n", atomic_load(&attack.succeeded),
+           atomic_load(&attack.failed));
+    if (attack.call)
+        weft_call_finish(attack.call, WEFT_OK);
+}
+
+static void pulled_from(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0)
+        return;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_UINT8);
+    weft_rpc_options options = {.timeout_ms = 1000};
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "pull later", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
+            WEFT_ERR_TIMEOUT);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "pull now", WEFT_NO_VALUES, NULL, NULL));
+    watch(agent, x);
+    end_attack();
+    MUST(atomic_load(&attack.succeeded) == 0); /* nothing of it could be read any more */
+    weft_tensor_unref(x);
+    weft_call_finish(attack.call, WEFT_OK);
+}
+
+static void run(void (*program)(weft_agent *, void *), bool fail_at_once)
+{
+    memset(&attack, 0, sizeof attack);
+    attack.fail_at_once = fail_at_once;
+    attack.junk = weft_tensor_full(WEFT_SHAPE(BYTES), WEFT_UINT8, 0xee);
+    world_run(&(world){.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(functions), .program = program});
+    weft_tensor_unref(attack.junk);
+}
+
+static void test_after_a_time_out(void **s)
+{
+    (void)s;
+    run(pushed_upon, false);
+}
+
+static void test_after_a_failure(void **s)
+{
+    (void)s;
+    run(pushed_upon, true);
+}
+
+static void test_arguments_cannot_be_read_later(void **s)
+{
+    (void)s;
+    run(pulled_from, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_after_a_time_out),
+        cmocka_unit_test(test_after_a_failure),
+        cmocka_unit_test(test_arguments_cannot_be_read_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

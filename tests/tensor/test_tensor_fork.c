@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tensor_fork.c - a child of fork() computes although the parent's threads did not come along. */
+#include "check_gradients.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool compute(void)
+{
+    wfi_conv2d how = {{1, 1}, {1, 1}, {1, 1}, 1};
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(8, 8, 32, 32), WEFT_FLOAT32, 1);
+    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(8, 8, 3, 3), WEFT_FLOAT32, 1);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(8, 8, 32, 32), WEFT_FLOAT32);
+    weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(300, 300), WEFT_FLOAT32, 1);
+    weft_tensor *product = weft_tensor_empty(WEFT_SHAPE(300, 300), WEFT_FLOAT32);
+    bool fine = wfi_conv2d_forward(x, weight, NULL, &how, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 72 &&
+                wfi_axpy(2, x, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 74 &&
+                wfi_matmul(matrix, false, matrix, true, product) == WEFT_OK && weft_tensor_get_f64(product, 7) == 300;
+    weft_tensor *all[] = {x, weight, y, matrix, product};
+    for (int i = 0; i < 5; i++)
+        weft_tensor_unref(all[i]);
+    return fine;
+}
+
+static void a_child_computes_after_its_parent_did(void **state)
+{
+    (void)state;
+    wfi_cpu_threads_set(2);
+    assert_true(compute());
+    for (int i = 0; i < 3; i++) {
+        int status;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            _exit(compute() && compute() ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    assert_true(compute());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_computes_after_its_parent_did)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
