@@ -14,15 +14,15 @@
  */
 #include <weft/weft.h>
 
-#include "common/ending.h"   /* messages, exit codes, signals */
-#include "common/progress.h" /* the live line */
-#include "common/report.h"   /* the closing table */
-#include "common/settings.h" /* the command line */
-#include "common/tally.h"    /* what the trainers tell */
-#include "common/workload.h" /* model, batches, loss, accuracy */
+#include "common/dismissal.h" /* early ends */
+#include "common/ending.h"    /* messages, exit codes, signals */
+#include "common/progress.h"  /* the live line */
+#include "common/report.h"    /* the closing table */
+#include "common/settings.h"  /* the command line */
+#include "common/tally.h"     /* what the trainers tell */
+#include "common/workload.h"  /* model, batches, loss, accuracy */
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
@@ -202,24 +202,6 @@ static void watch(server *s, const weft_agent *agent)
     }
 }
 
-/* Tells the trainers why it is over, those in the middle of a long computation, too. One that is stopped hears nothing. */
-static int dismiss(server *s, weft_agent *agent, const weft_job *job)
-{
-    weft_args why = WEFT_VALUES(weft_of_string(s->failure));
-    for (int rank = 1; rank < s->set->world_size; rank++) {
-        weft_future *told = NULL;
-        weft_rpc_options at_most = {.timeout_ms = 300};
-        bool alive = weft_agent_alive(agent, rank);
-        if (alive && !weft_rpc_async(agent, weft_to_rank(rank), "dismiss", why, &at_most, &told))
-            (void)!weft_future_wait(told, WEFT_FOREVER);
-        else if (!alive && job)
-            kill(weft_job_pid(job, rank), SIGKILL);
-        weft_future_unref(told);
-    }
-    weft_agent_stop(agent);
-    return ending_fail("%s", s->failure);
-}
-
 /* The results, while the trainers' agents wait in their close. */
 static int conclude(server *s, weft_agent *agent, const workload *work)
 {
@@ -228,12 +210,8 @@ static int conclude(server *s, weft_agent *agent, const workload *work)
     weft_agent_stats(agent, &stats);
     report table = report_of(s->set, &s->tally, &stats);
     weft_status st = workload_accuracy(work, s->model, &table.held_out_accuracy, &error);
-    if (!st && s->set->save)
-        st = weft_module_save(s->model, s->set->save, &error);
-    if (!st && s->set->report)
-        st = report_write(&table, s->set->report, &error);
-    if (!st && !s->set->quiet)
-        report_print(&table, stdout);
+    if (!st)
+        st = report_deliver(&table, s->set, s->model, &error);
     if (!st)
         st = weft_agent_close(agent);
     else
@@ -266,7 +244,10 @@ static int run_server(server *s, const workload *work, weft_job *job)
         return ending_error(st, error);
     ending_catch_signals();
     watch(s, agent);
-    return *s->failure ? dismiss(s, agent, job) : conclude(s, agent, work);
+    if (!*s->failure)
+        return conclude(s, agent, work);
+    dismissal_send(agent, job, s->failure);
+    return ending_fail("%s", s->failure);
 }
 
 static int serve(const settings *set, workload *work, weft_module *model)
@@ -302,22 +283,6 @@ typedef struct trainer {
     double in_call; /* seconds in the last update_and_fetch */
     weft_error *error;
 } trainer;
-
-/* The server ends the job early. There may be a long computation under way: it ends with the process. */
-static weft_status dismissed(weft_call *call, void *arg)
-{
-    (void)arg;
-    ending_exit("the server ended the job: %s", weft_call_string(call, 0));
-}
-
-static void on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
-{
-    (void)agent, (void)rank, (void)arg;
-    if (event == WEFT_SELF_EVICTED)
-        ending_exit("this trainer was declared dead, and is out of the job: %s", why);
-    if (event == WEFT_STORE_LOST)
-        ending_exit("the server is gone: %s", why);
-}
 
 /* A call to the server; the model that it returns, if any, lands where the model is. */
 static weft_status ask(trainer *me, const char *function, weft_args arguments, weft_tensors land)
@@ -365,12 +330,11 @@ static weft_status train_all(trainer *me)
 
 static int train(const settings *set, workload *work, weft_module *model)
 {
-    const weft_function function = {.name = "dismiss", .takes = {WEFT_STRING}, .run = dismissed};
     trainer me = {.set = set, .work = work, .model = model};
     weft_agent_options options = settings_agent(set, &me.error);
-    options.functions = &function;
+    options.functions = &dismissal_function;
     options.function_count = 1;
-    options.on_membership = on_news;
+    options.on_membership = dismissal_on_news;
     weft_status st = weft_agent_open(&options, &me.agent);
     if (st)
         return ending_error(st, me.error);

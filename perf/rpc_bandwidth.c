@@ -16,8 +16,7 @@
 #define SMALL 4096 /* up to here the floor is a ping-pong */
 #define MIB ((size_t)1 << 20)
 
-static const size_t sizes[] = {8,       64,       512,     4096,    16384,    65536,
-                               262144, 1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB};
+static const size_t sizes[] = {8, 64, 512, 4096, 16384, 65536, 262144, 1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB};
 static const size_t chunks[] = {256 << 10, 1 << 20, 4 << 20, 16 << 20};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

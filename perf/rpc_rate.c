@@ -83,8 +83,8 @@ static bool call_slice(weft_agent *agent, const char *function, unsigned window,
     unsigned long finished = 0;
     weft_status status = WEFT_OK;
     for (; running < threads; running++) {
-        callers[running] =
-            (caller){.agent = agent, .function = function, .window = window / (unsigned)threads, .end_us = start + slice_us};
+        callers[running] = (caller){
+            .agent = agent, .function = function, .window = window / (unsigned)threads, .end_us = start + slice_us};
         if (running > 0 && pthread_create(&callers[running].thread, NULL, call_until, &callers[running]))
             break;
     }
@@ -152,7 +152,8 @@ static void print_window(unsigned window, rates *r, report *json)
 static bool measure(const settings *o, raw_pair *raw, weft_agent *agent, report *json)
 {
     bool ok = true;
-    printf("No-op calls a second (medians of slices); raw: ping-pong of %d bytes with as many under way (libfabric %s, %s)\n\n",
+    printf("No-op calls a second (medians of slices); raw: ping-pong of %d bytes with as many under way (libfabric %s, "
+           "%s)\n\n",
            MESSAGE_BYTES, raw_pair_version(raw), o->provider);
     printf("| in flight |       raw |    inline |  executor | %d threads | inline | execut |\n"
            "|           |     trips |     calls |     calls |     calls | of raw | of raw |\n"

@@ -131,7 +131,8 @@ static bool measure(int peers, long libraries_kib, report *json)
     show(json, "first_call", "the first call adds (pools, its peer)", (double)(first - opened), 0);
     show(json, "idle_peer", "each further idle peer adds", (double)(idle - first) / (peers - 1), 64);
     show(json, "first_tensor", "the first tensor adds (its peer included)", (double)(first_active - idle), 0);
-    show(json, "active_peer", "each further peer with a bulk lane adds", (double)(active - first_active) / (peers - 1), 256);
+    show(json, "active_peer", "each further peer with a bulk lane adds", (double)(active - first_active) / (peers - 1),
+         256);
     return ok;
 }
 

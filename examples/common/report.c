@@ -42,7 +42,7 @@ static double images_per_s(const report *r)
     return r->seconds > 0 ? (double)r->images / r->seconds : 0;
 }
 
-void report_print(const report *r, FILE *to)
+static void print_table(const report *r, FILE *to)
 {
     char sent[16], copied[16], peak[16];
     fprintf(to, "\n  model                %s, seed %lld\n", r->model, (long long)r->seed);
@@ -96,7 +96,7 @@ static int write_text(const char *beside, const char *text, const char *path)
     return trouble;
 }
 
-weft_status report_write(const report *r, const char *path, weft_error **error)
+static weft_status write_json(const report *r, const char *path, weft_error **error)
 {
     char beside[PATH_MAX];
     char *text = to_json(r);
@@ -109,4 +109,14 @@ weft_status report_write(const report *r, const char *path, weft_error **error)
         return WEFT_OK;
     *error = weft_error_create(WEFT_ERR_IO, "%s cannot be written: %s", path, strerror(trouble));
     return WEFT_ERR_IO;
+}
+
+weft_status report_deliver(const report *r, const settings *set, const weft_module *model, weft_error **error)
+{
+    weft_status st = set->save ? weft_module_save(model, set->save, error) : WEFT_OK;
+    if (!st && set->report)
+        st = write_json(r, set->report, error);
+    if (!st && !set->quiet)
+        print_table(r, stdout);
+    return st;
 }

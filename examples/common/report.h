@@ -4,6 +4,7 @@
 #define EXAMPLES_REPORT_H
 
 #include <weft/agent.h>
+#include <weft/nn.h>
 
 #include "settings.h"
 #include "tally.h"
@@ -24,8 +25,11 @@ typedef struct report {
 
 /* What is known when training is over: without an accuracy. `stats` are the server's own. */
 report report_of(const settings *settings, const tally *tally, const weft_stats *stats);
-void report_print(const report *report, FILE *to);
-/* Writes a temporary file beside `path` that takes its place at the end. WEFT_ERR_IO, WEFT_ERR_MEMORY. */
-WEFT_NODISCARD weft_status report_write(const report *report, const char *path, weft_error **error);
+/*
+ * Saves the model (--save), writes the report as JSON (--report; a temporary file beside it takes its place at the end),
+ * prints the table (unless --quiet). WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ */
+WEFT_NODISCARD weft_status report_deliver(const report *report, const settings *settings, const weft_module *model,
+                                          weft_error **error);
 
 #endif

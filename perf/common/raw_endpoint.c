@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define PATIENCE_S 30 /* nothing here takes this long: something is wrong */
-#define SPINS 256    /* empty polls, about 40 us of them, before the core is offered to others */
+#define SPINS 256     /* empty polls, about 40 us of them, before the core is offered to others */
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static int complain(const char *what, ssize_t ret)

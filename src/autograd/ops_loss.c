@@ -43,6 +43,7 @@ static weft_status mse_loss_backward(const wfi_node *node, weft_tensor *dy, weft
 static const wfi_node_type softmax_type = {"softmax", softmax_backward};
 static const wfi_node_type log_softmax_type = {"log_softmax", log_softmax_backward};
 static const wfi_node_type nll_loss_type = {"nll_loss", nll_loss_backward};
+static const wfi_node_type cross_entropy_type = {"cross_entropy", nll_loss_backward}; /* after a log_softmax */
 static const wfi_node_type mse_loss_type = {"mse_loss", mse_loss_backward};
 
 static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_tensor *x, int dim)
@@ -112,13 +113,12 @@ static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_ten
     wfi_op_save(op, 0, packed);
 }
 
-weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target,
-                                   weft_reduction reduction)
+static weft_tensor *nll(weft_tape *tape, const wfi_node_type *type, weft_tensor *log_probabilities, weft_tensor *target,
+                        weft_reduction reduction)
 {
     wfi_op op;
-    if (!wfi_op_needs(tape, &nll_loss_type, log_probabilities, "the log-probabilities") ||
-        !wfi_op_needs(tape, &nll_loss_type, target, "the target") ||
-        !wfi_op_begin(&op, tape, &nll_loss_type, 0, &log_probabilities, 1))
+    if (!wfi_op_needs(tape, type, log_probabilities, "the first operand") ||
+        !wfi_op_needs(tape, type, target, "the target") || !wfi_op_begin(&op, tape, type, 0, &log_probabilities, 1))
         return NULL;
     wfi_reduction how = reduction_from(&op, reduction);
     check_target(&op, target);
@@ -130,6 +130,12 @@ weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabiliti
         op.node->state.reduction = how;
     }
     return wfi_op_end(&op);
+}
+
+weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target,
+                                   weft_reduction reduction)
+{
+    return nll(tape, &nll_loss_type, log_probabilities, target, reduction);
 }
 
 weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor *target, weft_reduction reduction)
@@ -154,7 +160,9 @@ weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor 
 weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, weft_tensor *target,
                                         weft_reduction reduction)
 {
-    return weft_nll_loss_reduced(tape, weft_log_softmax(tape, scores, 1), target, reduction);
+    if (!wfi_op_needs(tape, &cross_entropy_type, scores, "the first operand"))
+        return NULL;
+    return nll(tape, &cross_entropy_type, weft_log_softmax(tape, scores, 1), target, reduction);
 }
 
 weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target)

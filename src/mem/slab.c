@@ -4,7 +4,8 @@
  *
  * How much idle memory is kept: as much as the program lately had in use at once (it will want it again in the next
  * iteration), and a little over, for sizes that change. "Lately" is the last one to two windows of requests, so a single
- * large moment is forgotten. WEFT_SLAB_KEEP_MB sets a plain bound instead.
+ * large moment is forgotten. Where that is too little, it shows: a size has to be mapped again that was given back a moment
+ * ago; what was so regretted is kept from then on, up to a quarter of the peak. WEFT_SLAB_KEEP_MB sets a plain bound instead.
  */
 #include "mem/slab.h"
 
@@ -32,8 +33,10 @@ static struct slab_pool {
     wfi_slab_stats stats;
     size_t bytes_mapped;
     size_t window_peak, last_window_peak; /* of bytes_live */
-    unsigned window_requests;
-    int64_t keep_mb; /* -1: by the rule above */
+    unsigned window, window_requests;     /* the number of this window, from 1; its requests so far */
+    unsigned given_back[CLASS_COUNT];     /* the window in which the bound last took a slab of this class; 0: none */
+    size_t regretted;                     /* mapped again soon after; fades */
+    int64_t keep_mb;                      /* -1: by the rule above */
 } pool;
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
@@ -44,6 +47,7 @@ static void pool_init(void)
     for (size_t i = 0; i < CLASS_COUNT; i++)
         wfi_list_init(&pool.classes[i]);
     wfi_list_init(&pool.ages);
+    pool.window = 1;
     pool.keep_mb = -1;
     weft_error *error = NULL;
     if (wfi_env_i64("WEFT_SLAB_KEEP_MB", 0, INT64_MAX >> 20, &pool.keep_mb, &error) != WEFT_OK) {
@@ -80,7 +84,8 @@ static size_t keep_bound(size_t more)
         return (size_t)pool.keep_mb << 20;
     size_t recent = pool.window_peak > pool.last_window_peak ? pool.window_peak : pool.last_window_peak;
     size_t spare = recent / 16 > KEEP_BYTES_MIN ? recent / 16 : KEEP_BYTES_MIN, live = pool.stats.bytes_live + more;
-    return (recent > live ? recent - live : 0) + spare;
+    size_t regretted = pool.regretted < recent / 4 ? pool.regretted : recent / 4;
+    return (recent > live ? recent - live : 0) + spare + regretted;
 }
 
 static void idle_remove(wfi_slab *slab)
@@ -103,6 +108,25 @@ static void doom_idle(size_t keep, wfi_list *doomed)
     }
 }
 
+/* The same by the rule, with a note for the time when the size is wanted again. */
+static void doom_excess(size_t more, wfi_list *doomed)
+{
+    wfi_list *last = doomed->prev;
+    doom_idle(keep_bound(more), doomed);
+    for (wfi_list *link = last->next; link != doomed; link = link->next)
+        pool.given_back[wfi_container_of(link, wfi_slab, by_age)->size_class] = pool.window;
+}
+
+static void note_regret(const wfi_slab *slab)
+{
+    wfi_assert_held(&pool.lock);
+    unsigned window = pool.given_back[slab->size_class];
+    if (window == 0 || pool.window - window > 1)
+        return;
+    pool.regretted += slab->size;
+    pool.given_back[slab->size_class] = 0;
+}
+
 static void unmap_all(wfi_list *doomed)
 {
     for (wfi_list *link = wfi_list_pop_front(doomed); link != NULL; link = wfi_list_pop_front(doomed)) {
@@ -122,6 +146,8 @@ static void count_live(size_t size)
     if (++pool.window_requests < WINDOW_REQUESTS)
         return;
     pool.window_requests = 0;
+    pool.window++;
+    pool.regretted -= pool.regretted / 8;
     pool.last_window_peak = pool.window_peak;
     pool.window_peak = pool.stats.bytes_live;
 }
@@ -145,13 +171,14 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
     return found;
 }
 
-/* Idle slabs of other sizes make room first, so that what is mapped never exceeds the recent peak and the spare. */
+/* Idle slabs of other sizes make room first, so that what is mapped stays within the bound at all times. */
 static weft_status map_fresh(wfi_slab *slab)
 {
     wfi_list doomed;
     wfi_list_init(&doomed);
     wfi_mutex_lock(&pool.lock);
-    doom_idle(keep_bound(slab->size), &doomed);
+    note_regret(slab);
+    doom_excess(slab->size, &doomed);
     wfi_mutex_unlock(&pool.lock);
     unmap_all(&doomed);
     weft_status status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
@@ -210,7 +237,7 @@ void wfi_slab_give(wfi_slab *slab)
     pool.stats.bytes_idle += slab->size;
     wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);
     wfi_list_push_back(&pool.ages, &slab->by_age);
-    doom_idle(keep_bound(0), &doomed);
+    doom_excess(0, &doomed);
     wfi_mutex_unlock(&pool.lock);
     unmap_all(&doomed);
 }

@@ -81,6 +81,7 @@ static wfi_net *net_create(const wfi_net_options *options)
     net->fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL;
     net->clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
     net->executor = options->executor;
+    net->cores = options->cores;
     net->upcalls = *options->upcalls;
     net->arg = options->arg;
     net->rank = agent->rank;

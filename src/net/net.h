@@ -25,6 +25,7 @@
 #include "future/future.h"
 #include "mem/mem.h"
 #include "net/rendezvous.h"
+#include "topo/topo.h"
 
 #include <weft/agent.h>
 
@@ -54,6 +55,7 @@ typedef struct wfi_net_options {
     wfi_executor *executor; /* gets the idle hook (leader and followers) */
     weft_sim *sim;
     int store_fd;
+    const wfi_cores *cores; /* for net's own threads, while it is open; NULL: anywhere */
 } wfi_net_options;
 
 /* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */

@@ -209,6 +209,7 @@ struct wfi_net {
     const wfi_fabric_limits *limits; /* (constant) */
     wfi_rendezvous *rendezvous;      /* (constant) once `open` */
     wfi_executor *executor;          /* (constant) */
+    const wfi_cores *cores;          /* (constant) */
     wfi_upcalls upcalls;             /* (constant) */
     void *arg;                       /* (constant) */
     wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys live for one transfer */

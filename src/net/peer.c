@@ -120,7 +120,9 @@ void wfi_peer_nonsense(wfi_conn *conn, const char *what)
 {
     wfi_peer *peer = conn->line->peer;
     peer->net->stats.strangers_refused++;
-    wfi_log(WEFT_LOG_WARN, "peer %d: %s; its lane is closed", peer->rank, what);
+    /* Said aloud a few times only: it may go on for ever. */
+    wfi_log(peer->nonsense < WFI_NONSENSE_MAX ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "peer %d: %s; its lane is closed",
+            peer->rank, what);
     if (++peer->nonsense >= WFI_NONSENSE_MAX)
         wfi_peer_suspect(peer, what);
     wfi_line_broken(conn);

@@ -118,6 +118,7 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .upcalls = &upcalls,
                            .arg = agent,
                            .executor = agent->executor,
+                           .cores = agent->cores,
                            .sim = agent->options.values.sim,
                            .store_fd = agent->options.store_fd};
     agent->options.store_fd = -1; /* net's now */
@@ -134,8 +135,7 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     agent->terminated = wfi_future_create(NULL, NULL);
     if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;
-    if (!agent->options.values.no_binding && agent->options.values.iface)
-        agent->cores = wfi_topo_near_interface(agent->options.values.iface);
+    agent->cores = wfi_binding_of(&agent->options.values);
     st = register_all(agent, error);
     if (!st)
         st = make_executor(agent);

@@ -87,6 +87,9 @@ static inline int wfi_agent_rank(const weft_agent *agent)
 bool wfi_agent_enter(weft_agent *agent);
 void wfi_agent_leave(weft_agent *agent);
 
+/* Cores for weft's own threads; NULL: anywhere (src/rpc/binding.c). */
+wfi_cores *wfi_binding_of(const weft_agent_options *options);
+
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 /* A future of this agent: its executor, its waiting. NULL if memory is out. */

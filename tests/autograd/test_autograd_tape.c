@@ -6,6 +6,9 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
+#include "mem/mem.h"
+
+#include <math.h>
 #include <string.h>
 
 static weft_tape *recording(void)
@@ -158,6 +161,75 @@ static void tape_child_records_move_to_the_parent(void **state)
     weft_tensor_unref(x);
 }
 
+static size_t bytes_live(void)
+{
+    wfi_slab_stats stats;
+    wfi_slab_stats_read(&stats);
+    return stats.bytes_live;
+}
+
+#define LARGE (4 << 20) /* bytes of a tensor that shows in the statistics */
+
+/* Of what a child tape computed only that stays which the backward pass needs, and not longer than until then. */
+static void tape_backward_lets_go_of_what_it_used(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(LARGE / 4), 1);
+    weft_tape *t = recording();
+    size_t before = bytes_live();
+    weft_tape *child = weft_tape_open(&(weft_tape_options){.record = true, .parent = t});
+    weft_tensor *y = weft_exp(child, weft_add_scalar(child, weft_neg(child, x), 1)); /* only exp keeps: its result */
+    weft_tensor *loss = weft_tensor_ref(weft_mean(child, y));
+    weft_tape_close(child);
+    assert_in_range(bytes_live() - before, LARGE, LARGE + LARGE / 2);
+    weft_backward(t, loss);
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_in_range(bytes_live() - before, LARGE, LARGE + LARGE / 2); /* x's gradient */
+    weft_tape_close(t);
+    weft_tensor_unref(loss);
+    assert_in_range(bytes_live(), 0, before);
+    weft_tensor_unref(x);
+}
+
+/* Of a tape, two children and a grandchild none uses another's random numbers. */
+static void tape_descendants_have_streams_of_their_own(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(256), 1), *kept[4];
+    weft_tape *tapes[4] = {weft_tape_open(&(weft_tape_options){.seed = 1})};
+    tapes[1] = weft_tape_open(&(weft_tape_options){.parent = tapes[0]});
+    tapes[2] = weft_tape_open(&(weft_tape_options){.parent = tapes[1]});
+    tapes[3] = weft_tape_open(&(weft_tape_options){.parent = tapes[0]});
+    for (int i = 0; i < 4; i++)
+        kept[i] = weft_tensor_ref(weft_dropout(tapes[i], x, 0.5, true));
+    for (int i = 3; i >= 0; i--)
+        weft_tape_close(tapes[i]);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++)
+            assert_memory_not_equal(weft_tensor_data(kept[i]), weft_tensor_data(kept[k]), 256 * sizeof(float));
+    for (int i = 0; i < 4; i++)
+        weft_tensor_unref(kept[i]);
+    weft_tensor_unref(x);
+}
+
+/* Bounds are six standard errors of 10,000 elements. */
+static void tape_dropout_keeps_its_share_and_the_mean(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(100, 100, 2), 1);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 9});
+    weft_tensor *single = weft_dropout(t, x, 0.3, true), *planes = weft_dropout2d(t, x, 0.3, true);
+    assert_true(fabs(weft_tensor_get_f64(weft_mean(t, single), 0) - 1) < 0.04);
+    assert_true(fabs(weft_tensor_get_f64(weft_mean(t, planes), 0) - 1) < 0.04);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++) {
+        double value = weft_tensor_get_f64(single, i);
+        assert_true(value == 0 || fabs(value - 1 / 0.7) < 1e-6);
+        assert_true(weft_tensor_get_f64(planes, i) == weft_tensor_get_f64(planes, i ^ 1));
+    }
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
 static void tape_grads_gives_zeros_in_order(void **state)
 {
     (void)state;
@@ -229,6 +301,9 @@ int main(void)
         T(tape_hundred_thousand_nodes_deep),
         T(tape_tensor_of_another_tape_is_a_leaf),
         T(tape_child_records_move_to_the_parent),
+        T(tape_backward_lets_go_of_what_it_used),
+        T(tape_descendants_have_streams_of_their_own),
+        T(tape_dropout_keeps_its_share_and_the_mean),
         T(tape_grads_gives_zeros_in_order),
         T(tape_without_recording_has_no_gradients),
         T(tape_detach_stops_gradients),

@@ -59,7 +59,7 @@ static void on_terminated(void *arg)
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
 
-void host_open(net_host *host)
+weft_status host_try(net_host *host, weft_error **error)
 {
     static const wfi_upcalls upcalls = {.message = on_message,
                                         .peer_gone = on_peer_gone,
@@ -73,7 +73,7 @@ void host_open(net_host *host)
                                 .rank = host->rank,
                                 .world_size = world->size,
                                 .name = name,
-                                .master_addr = "127.0.0.1",
+                                .master_addr = world->master_addr ? world->master_addr : "127.0.0.1",
                                 .master_port = world->port,
                                 .fabric = world->fabric,
                                 .sim = world->sim,
@@ -93,8 +93,13 @@ void host_open(net_host *host)
                                .executor = host->executor,
                                .sim = world->sim,
                                .store_fd = host->rank ? -1 : world->store_fd};
+    return wfi_net_open(&options, &host->net, error);
+}
+
+void host_open(net_host *host)
+{
     weft_error *error = NULL;
-    weft_status status = wfi_net_open(&options, &host->net, &error);
+    weft_status status = host_try(host, &error);
     if (error)
         weft_error_print(error, stderr);
     must(!status, weft_status_name(status), host->rank);

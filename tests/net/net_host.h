@@ -46,7 +46,7 @@ struct net_world {
     int64_t death_timeout_ms;
     bool no_threads;
     bool like_verbs; /* the simulated fabric wants registrations, and they last */
-    const char *iface, *ports;
+    const char *iface, *ports, *master_addr;
     void (*body)(net_host *host);
     void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     net_host hosts[HOSTS_MAX];
@@ -63,7 +63,8 @@ void world_tcp(net_world *world, int size, void (*body)(net_host *host));
 /* The parts of it, for worlds of processes. */
 void world_init(net_world *world, const char *fabric, int size, void (*body)(net_host *host));
 int listen_anywhere(int *port);
-void host_open(net_host *host);
+weft_status host_try(net_host *host, weft_error **error); /* host_close, whatever comes of it */
+void host_open(net_host *host);                           /* ends the program if that fails */
 void host_close(net_host *host);
 
 void host_pause(net_host *host, uint64_t ns);

@@ -218,13 +218,15 @@ static void full_queue(weft_agent *agent, void *arg)
         for (int i = 0; i < COUNT; i++)
             weft_future_unref(futures[i]);
         if (shared.w->sim) {
-            weft_status st = WEFT_OK;
+            weft_args args = WEFT_VALUES(weft_of_tensor(x));
             weft_sim_pause(shared.w->sim, 1);
-            for (count = 0; count < COUNT && !st; count += !st)
-                st = weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &brief,
-                                    &futures[count]);
-            MUST_BE(st, WEFT_ERR_TIMEOUT); /* no room within the call's time limit */
+            for (count = 0; count < COUNT; count++)
+                if (weft_rpc_async(agent, weft_to_rank(1), "echo", args, NULL, &futures[count]) == WEFT_ERR_AGAIN)
+                    break;
+            /* No room within the call's time limit. */
+            MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "echo", args, &brief, NULL), WEFT_ERR_TIMEOUT);
             weft_sim_resume(shared.w->sim, 1);
+            MUST_OK(weft_future_wait_all(futures, (size_t)count, WEFT_FOREVER));
             for (int i = 0; i < count; i++)
                 weft_future_unref(futures[i]);
         }

@@ -110,10 +110,10 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* In a child of fork() OpenMP's threads are missing too, and it would wait for them for ever: it gets one thread there. */
+/* OpenMP's threads are missing in a child of fork() too, and it would wait for them for ever: it gets one thread there. */
 static bool forked; /* written in the child alone, before anything else runs there */
 
-static void forget_workers(void) /* in the child of a fork: they did not come along */
+static void forget_workers(void) /* in the child: they did not come along */
 {
     pthread_mutex_init(&pool.busy, NULL);
     pthread_mutex_init(&pool.lock, NULL);

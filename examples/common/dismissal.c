@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dismissal.c - how a job ends early. */
+#include "dismissal.h"
+
+#include "ending.h"
+
+#include <signal.h>
+
+#define AT_MOST_MS 300 /* for a trainer to hear it: all have to be gone soon */
+
+void dismissal_send(weft_agent *agent, const weft_job *job, const char *why)
+{
+    const weft_rpc_options how = {.timeout_ms = AT_MOST_MS};
+    for (int rank = 1; rank < weft_agent_world_size(agent); rank++) {
+        weft_future *told = NULL;
+        bool alive = weft_agent_alive(agent, rank);
+        if (alive && !weft_rpc_async(agent, weft_to_rank(rank), dismissal_function.name,
+                                     WEFT_VALUES(weft_of_string(why)), &how, &told))
+            (void)!weft_future_wait(told, WEFT_FOREVER);
+        else if (!alive && job && weft_job_pid(job, rank) > 0)
+            kill(weft_job_pid(job, rank), SIGKILL);
+        weft_future_unref(told);
+    }
+    weft_agent_stop(agent);
+}
+
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    ending_exit("the server ended the job: %s", weft_call_string(call, 0));
+}
+
+const weft_function dismissal_function = {.name = "dismiss", .takes = {WEFT_STRING}, .run = dismissed};
+
+void dismissal_on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)arg;
+    if (event == WEFT_SELF_EVICTED)
+        ending_exit("this trainer was declared dead, and is out of the job: %s", why);
+    if (event == WEFT_STORE_LOST)
+        ending_exit("the server is gone: %s", why);
+}

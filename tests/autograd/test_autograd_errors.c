@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_autograd_errors.c - what each operator refuses, and that its message names the operator and what did not fit. */
+#include <weft/weft.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#define S(...) WEFT_SHAPE(__VA_ARGS__)
+
+/* Operands: v [3], m [2, 3], n [4, 5], c [1, 4, 5, 5], w [6, 2, 3, 3], d float64 [3], i int64 [2]. */
+typedef struct operands {
+    weft_tensor *v, *m, *n, *c, *w, *d, *i;
+} operands;
+
+typedef weft_tensor *(*refused_fn)(weft_tape *t, const operands *x);
+
+/* clang-format off */
+#define REFUSED(name, expr) static weft_tensor *name(weft_tape *t, const operands *x) { return expr; }
+REFUSED(add_shapes, weft_add(t, x->m, x->n))
+REFUSED(mul_dtypes, weft_mul(t, x->v, x->d))
+REFUSED(sub_null, weft_sub(t, NULL, x->v))
+REFUSED(exp_integers, weft_exp(t, x->i))
+REFUSED(matmul_inner, weft_matmul(t, x->m, x->n))
+REFUSED(matmul_vector, weft_matmul(t, x->m, x->v))
+REFUSED(linear_bias, weft_linear(t, x->m, weft_reshape(t, x->m, S(2, 3)), x->v))
+REFUSED(conv_channels, weft_conv2d(t, x->c, x->w, NULL, NULL))
+REFUSED(conv_groups, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 4}))
+REFUSED(conv_stride, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .stride = {-1, 1}}))
+REFUSED(conv_too_large, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .dilation = {3, 3}}))
+REFUSED(conv_bias, weft_conv2d(t, x->c, x->w, x->v, &(weft_conv2d_options){.groups = 2}))
+REFUSED(norm_matrix, weft_batch_norm2d(t, x->m, NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true}))
+REFUSED(norm_eval, weft_batch_norm2d(t, x->c, NULL, NULL, NULL, NULL, NULL))
+REFUSED(norm_mean, weft_batch_norm2d(t, x->c, NULL, NULL, x->v, x->v, NULL))
+REFUSED(pool_kernel, weft_max_pool2d(t, x->c, NULL))
+REFUSED(pool_padding, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kernel = {2, 2}, .padding = {2, 2}}))
+REFUSED(avg_size, weft_adaptive_avg_pool2d(t, x->c, 0, 1))
+REFUSED(dropout_one, weft_dropout(t, x->v, 1, true))
+REFUSED(dropout_nan, weft_dropout(t, x->v, NAN, true))
+REFUSED(dropout2d_vector, weft_dropout2d(t, x->v, 0.5, true))
+REFUSED(reshape_count, weft_reshape(t, x->m, S(4, 2)))
+REFUSED(reshape_two_unknown, weft_reshape(t, x->m, S(-1, -1)))
+REFUSED(transpose_dim, weft_transpose(t, x->m, 0, 2))
+REFUSED(narrow_range, weft_narrow(t, x->m, 1, 2, 2))
+REFUSED(narrow_overflow, weft_narrow(t, x->m, 1, 1, INT64_MAX))
+REFUSED(select_index, weft_select(t, x->m, 0, 2))
+REFUSED(sum_dim, weft_sum_dim(t, x->m, -3, false))
+REFUSED(argmax_dim, weft_argmax(t, x->m, 2))
+REFUSED(argmax_empty, weft_argmax(t, weft_narrow(t, x->m, 0, 0, 0), 0))
+REFUSED(softmax_dim, weft_softmax(t, x->m, 5))
+REFUSED(nll_target, weft_nll_loss(t, x->m, x->v))
+REFUSED(nll_class, weft_nll_loss(t, x->m, x->i))
+REFUSED(cross_entropy_null, weft_cross_entropy(t, x->m, NULL))
+REFUSED(cross_entropy_rows, weft_cross_entropy(t, x->n, x->i))
+REFUSED(mse_shapes, weft_mse_loss(t, x->m, x->v))
+
+static const struct {
+    const char *name;
+    refused_fn run;
+    weft_status code;
+    const char *part;
+} all[] = {
+#define R(name, code, part) {#name, name, code, part}
+    R(add_shapes, WEFT_ERR_SHAPE, "add(float32 [2, 3], float32 [4, 5]): the shapes do not broadcast"),
+    R(mul_dtypes, WEFT_ERR_TYPE, "mul(float32 [3], float64 [3]): operand 1 is of another dtype"),
+    R(sub_null, WEFT_ERR_INVALID, "sub: the first operand is NULL"),
+    R(exp_integers, WEFT_ERR_TYPE, "exp(int64 [2]): wants float32 or float64"),
+    R(matmul_inner, WEFT_ERR_SHAPE, "matmul(float32 [2, 3], float32 [4, 5]): 3 columns of the first do not fit 4 rows"),
+    R(matmul_vector, WEFT_ERR_SHAPE, "matmul(float32 [2, 3], float32 [3]): wants two matrices"),
+    R(linear_bias, WEFT_ERR_SHAPE, "linear(float32 [2, 3], float32 [2, 3], float32 [3]): wants a bias of 2 elements"),
+    R(conv_channels, WEFT_ERR_SHAPE, "conv2d(float32 [1, 4, 5, 5], float32 [6, 2, 3, 3], NULL): x has 4 channels a group"),
+    R(conv_groups, WEFT_ERR_SHAPE, "the channels do not divide into 4 groups"),
+    R(conv_stride, WEFT_ERR_INVALID, "must be positive"),
+    R(conv_too_large, WEFT_ERR_SHAPE, "the kernel does not fit into the padded input"),
+    R(conv_bias, WEFT_ERR_SHAPE, "wants a bias of 6 elements"),
+    R(norm_matrix, WEFT_ERR_SHAPE, "batch_norm2d(float32 [2, 3], NULL, NULL): wants x [N, C, H, W]"),
+    R(norm_eval, WEFT_ERR_INVALID, "wants both running statistics"),
+    R(norm_mean, WEFT_ERR_SHAPE, "running_mean must have 4 elements"),
+    R(pool_kernel, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
+    R(pool_padding, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
+    R(avg_size, WEFT_ERR_INVALID, "height and width must be positive"),
+    R(dropout_one, WEFT_ERR_INVALID, "dropout: the rate 1 is not in [0, 1)"),
+    R(dropout_nan, WEFT_ERR_INVALID, "dropout: the rate"),
+    R(dropout2d_vector, WEFT_ERR_SHAPE, "dropout2d(float32 [3]): wants x [N, C, ...]"),
+    R(reshape_count, WEFT_ERR_SHAPE, "reshape(float32 [2, 3]): 6 elements do not fit [4, 2]"),
+    R(reshape_two_unknown, WEFT_ERR_SHAPE, "reshape(float32 [2, 3])"),
+    R(transpose_dim, WEFT_ERR_SHAPE, "transpose(float32 [2, 3]): there is no dimension 2"),
+    R(narrow_range, WEFT_ERR_SHAPE, "2 elements from 2 on do not lie in dimension 1"),
+    R(narrow_overflow, WEFT_ERR_SHAPE, "do not lie in dimension 1"),
+    R(select_index, WEFT_ERR_SHAPE, "index 2 does not lie in dimension 0"),
+    R(sum_dim, WEFT_ERR_SHAPE, "sum(float32 [2, 3]): there is no dimension -3"),
+    R(argmax_dim, WEFT_ERR_SHAPE, "there is no dimension 2"),
+    R(argmax_empty, WEFT_ERR_SHAPE, "argmax(float32 [0, 3]): dimension 0 is empty"),
+    R(softmax_dim, WEFT_ERR_SHAPE, "softmax(float32 [2, 3]): there is no dimension 5"),
+    R(nll_target, WEFT_ERR_TYPE, "nll_loss(float32 [2, 3]"),
+    R(nll_class, WEFT_ERR_INVALID, "nll_loss(float32 [2, 3]"),
+    R(cross_entropy_null, WEFT_ERR_INVALID, "cross_entropy: "),
+    R(cross_entropy_rows, WEFT_ERR_SHAPE, "cross_entropy(float32 [4, 5]"),
+    R(mse_shapes, WEFT_ERR_SHAPE, "mse_loss(float32 [2, 3], float32 [3])"),
+};
+/* clang-format on */
+
+static weft_tensor *leaf(weft_shape shape, weft_dtype dtype)
+{
+    weft_tensor *x = weft_tensor_full(shape, dtype, 3);
+    assert_non_null(x);
+    weft_tensor_set_requires_grad(x, dtype != WEFT_INT64);
+    return x;
+}
+
+static int make_operands(void **state)
+{
+    static operands x;
+    x = (operands){leaf(S(3), WEFT_FLOAT32),
+                   leaf(S(2, 3), WEFT_FLOAT32),
+                   leaf(S(4, 5), WEFT_FLOAT32),
+                   leaf(S(1, 4, 5, 5), WEFT_FLOAT32),
+                   leaf(S(6, 2, 3, 3), WEFT_FLOAT32),
+                   leaf(S(3), WEFT_FLOAT64),
+                   leaf(S(2), WEFT_INT64)};
+    *state = &x;
+    return 0;
+}
+
+static int drop_operands(void **state)
+{
+    operands *x = *state;
+    weft_tensor *every[] = {x->v, x->m, x->n, x->c, x->w, x->d, x->i};
+    for (size_t k = 0; k < sizeof(every) / sizeof(every[0]); k++)
+        weft_tensor_unref(every[k]);
+    return 0;
+}
+
+static void operators_refuse_and_say_why(void **state)
+{
+    int wrong = 0;
+    for (size_t k = 0; k < sizeof(all) / sizeof(all[0]); k++) {
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+        weft_tensor *y = all[k].run(t, *state);
+        const weft_error *error = weft_tape_error(t);
+        const char *message = error == NULL ? "(none)" : weft_error_message(error);
+        if (y != NULL || weft_tape_status(t) != all[k].code || strstr(message, all[k].part) == NULL) {
+            print_error("%s: status %d, message \"%s\"\n", all[k].name, (int)weft_tape_status(t), message);
+            wrong++;
+        }
+        weft_tape_close(t);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static weft_tensor *no_forward(weft_tape *t, weft_module *self, weft_tensor *x)
+{
+    (void)x;
+    weft_tape_fail(t, WEFT_ERR_UNSUPPORTED, "%s does not like %d", weft_module_type_name(self), 7);
+    return NULL;
+}
+
+static void users_module_fails_the_tape_in_its_words(void **state)
+{
+    static const weft_module_type type = {.name = "Picky", .forward = no_forward};
+    weft_module *parts[] = {weft_relu_create(), weft_module_create(&type, NULL)};
+    weft_module *net = weft_sequential_create(parts, 2);
+    weft_tape *t = weft_tape_open(NULL);
+    assert_null(weft_module_forward(t, net, ((operands *)*state)->m));
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
+    assert_string_equal(weft_error_message(weft_tape_error(t)), "Picky does not like 7");
+    weft_tape_close(t);
+    weft_module_unref(net);
+}
+
+/* The network works inside on tapes of its own: what fails there must be found on the caller's. */
+static void failure_inside_a_resnet_reaches_the_callers_tape(void **state)
+{
+    weft_module *net = weft_resnet50_create(2, 1);
+    weft_tape *t = weft_tape_open(NULL);
+    assert_null(weft_module_forward(t, net, ((operands *)*state)->c));
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_SHAPE);
+    assert_non_null(
+        strstr(weft_error_message(weft_tape_error(t)), "conv2d(float32 [1, 4, 5, 5], float32 [64, 3, 7, 7]"));
+    weft_tape_close(t);
+    weft_module_unref(net);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operators_refuse_and_say_why),
+        cmocka_unit_test(users_module_fails_the_tape_in_its_words),
+        cmocka_unit_test(failure_inside_a_resnet_reaches_the_callers_tape),
+    };
+    return cmocka_run_group_tests(tests, make_operands, drop_operands);
+}

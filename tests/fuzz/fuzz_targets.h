@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_targets.h - the decoders that read bytes of strangers and peers, each as one function over any bytes. libFuzzer calls
+ * them through fuzz_main.c; the replay test feeds them the files of corpus/.
+ */
+#ifndef TESTS_FUZZ_TARGETS_H
+#define TESTS_FUZZ_TARGETS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct fuzz_target {
+    const char *name; /* also its folder in corpus/ */
+    void (*run)(const uint8_t *bytes, size_t size);
+} fuzz_target;
+
+extern const fuzz_target fuzz_targets[]; /* the last one has no name */
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_hostile.c - a peer that has the key and sends nonsense: frames of random bytes, frames with a proper head and
+ * random messages, damaged ones. They may close its lane; they must not disturb anybody else.
+ */
+#include "net/net_host.h"
+
+#define FRAMES 3000
+#define FRIENDLY 50
+
+static void fill_random(weft_sim *sim, uint8_t *out, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        out[i] = (uint8_t)wfi_sim_random(sim);
+}
+
+/* A head that the receiver will find good, over `size` bytes that make sense or not. */
+static void put_head(weft_sim *sim, const wfi_conn *conn, uint8_t *out, size_t size)
+{
+    const wfi_peer *peer = conn->line->peer;
+    wfi_frame head = {.count = (unsigned)(wfi_sim_random(sim) % 6),
+                      .incarnation = wfi_net_member(conn->net, conn->net->rank)->incarnation,
+                      .first = peer->sequence + 1 - wfi_sim_random(sim) % 2,
+                      .ack = peer->received,
+                      .consumed = conn->frames_consumed,
+                      .size = (uint32_t)size};
+    wfi_frame_write(&head, peer->key_out, out);
+}
+
+/* `count` messages of random sizes that fill it; the last may run over the end. */
+static void put_messages(weft_sim *sim, uint8_t *out, size_t size)
+{
+    size_t at = WFI_FRAME_HEAD;
+    while (at + WFI_MESSAGE_HEAD < size) {
+        size_t length = wfi_sim_random(sim) % 300;
+        wfi_frame_message(out + at, (uint8_t)(wfi_sim_random(sim) % 0xF0), length);
+        at += WFI_MESSAGE_HEAD + length;
+    }
+}
+
+static size_t make_frame(weft_sim *sim, const wfi_conn *conn, uint8_t *out)
+{
+    size_t size = wfi_sim_random(sim) % (WFI_FRAME_BYTES + 1);
+    fill_random(sim, out, WFI_FRAME_BYTES);
+    unsigned kind = (unsigned)(wfi_sim_random(sim) % 5);
+    if (kind == 0)
+        return size; /* noise */
+    size = size < WFI_FRAME_HEAD ? WFI_FRAME_HEAD : size;
+    if (kind > 1)
+        put_messages(sim, out, size);
+    put_head(sim, conn, out, size);
+    if (kind == 3)
+        out[wfi_sim_random(sim) % size] ^= (uint8_t)(1 << wfi_sim_random(sim) % 8);
+    if (kind == 4)
+        size -= wfi_sim_random(sim) % size;
+    return size;
+}
+
+/* Past all that send.c would see to. */
+static void send_raw(net_host *host, wfi_conn *conn)
+{
+    wfi_tx *tx = calloc(1, sizeof(*tx));
+    assert_non_null(tx);
+    wfi_list_init(&tx->flight.link);
+    tx->flight.kind = WFI_FLIGHT_FRAME;
+    tx->flight.conn = conn;
+    wfi_part part = {.data = tx->data, .size = make_frame(host->world->sim, conn, tx->data)};
+    if (host->net->ops->send(conn->lane, &tx->flight.op, &part, 1)) {
+        free(tx);
+        return;
+    }
+    conn->outstanding++;
+    conn->frames_sent++;
+    wfi_list_push_back(&conn->flights, &tx->flight.link);
+}
+
+static void attack(net_host *host)
+{
+    const net_host *victim = &host->world->hosts[0];
+    for (int i = 0; i < FRAMES; i++) {
+        wfi_net_lock(host->net);
+        wfi_peer *peer = host_peer(host, 0);
+        wfi_line *line = &peer->lines[WFI_CONTROL];
+        peer->sequence = victim->net->peers[1].received; /* or our next hello would not be believed */
+        peer->acknowledged = peer->sequence;
+        line->failures = 0; /* in no mind to wait */
+        if (wfi_line_up(line))
+            send_raw(host, line->conn);
+        else if (wfi_list_empty(&peer->queued))
+            (void)host_send(host, 0, 0, 10, false);
+        wfi_net_unlock(host->net);
+        host_pause(host, 100000);
+    }
+}
+
+static void body(net_host *host)
+{
+    if (host->rank == 1) {
+        attack(host);
+    } else {
+        int other = 2 - host->rank;
+        for (uint64_t i = 0; i < FRIENDLY; i++) {
+            assert_int_equal(host_send_free(host, other, i, 100), WEFT_OK);
+            host_until(host, &host->done_ok, (int)i + 1);
+            host_pause(host, 1000000);
+        }
+        assert_int_equal(host->gone, 0);
+    }
+    host_meet(host, &host->world->finished);
+    if (host->rank == 0)
+        assert_true(host->net->stats.strangers_refused > 100);
+}
+
+static void take(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    uint8_t sum = type;
+    for (size_t i = 0; i < size; i++)
+        sum ^= bytes[i];
+    host->user = (void *)(uintptr_t)sum;
+    if (wfi_peer_rank(from) != 1)
+        host_check_order(host, from, type, bytes, size);
+}
+
+static void nonsense_of_a_peer_disturbs_nobody(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        net_world world = {.on_message = take, .death_timeout_ms = 20000};
+        world_sim(&world, seed, 3, body, NULL);
+    }
+}
+
+/* ---- The decoder alone ----------------------------------------------------------------------------------------- */
+
+static uint64_t step(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static bool walk(const uint8_t *data, size_t size)
+{
+    size_t at = WFI_FRAME_HEAD, length;
+    const uint8_t *bytes;
+    uint8_t type;
+    while (wfi_frame_next(data, size, &at, &type, &bytes, &length)) {
+        if (bytes < data || length > size || (size_t)(bytes - data) > size - length || at > size)
+            return false;
+    }
+    return at <= size;
+}
+
+static void decoding_stays_within_its_bytes(void **state)
+{
+    static const uint8_t key[crypto_shorthash_KEYBYTES] = {1, 2, 3};
+    uint64_t random = 88172645463325252u;
+    (void)state;
+    for (int i = 0; i < 30000; i++) {
+        size_t size = step(&random) % 600;
+        uint8_t *data = malloc(size ? size : 1); /* of its exact size: a checker sees what is read beyond */
+        assert_non_null(data);
+        for (size_t at = 0; at < size; at++)
+            data[at] = (uint8_t)(step(&random) % (i % 2 ? 256 : 3));
+        wfi_frame frame = {.count = 3, .first = 1, .size = (uint32_t)size}, read;
+        if (size >= WFI_FRAME_HEAD && i % 3)
+            wfi_frame_write(&frame, key, data);
+        bool good = wfi_frame_read(data, size, key, &read);
+        assert_true(good == (size >= WFI_FRAME_HEAD && i % 3));
+        assert_true(size < WFI_FRAME_HEAD || walk(data, size));
+        free(data);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nonsense_of_a_peer_disturbs_nobody),
+        cmocka_unit_test(decoding_stays_within_its_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

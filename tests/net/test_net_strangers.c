@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_strangers.c - an agent with threads, on whose listening port strangers hang: silent, with half a header, with
+ * garbage, fifty at once. How long does a peer then take to connect and get an answer?
+ */
+#include "net/net_host.h"
+#include "ofi/objects.h"
+
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BOUND_MS 20.0 /* what a stranger may cost */
+#define NOISE_MS 10.0 /* what other programs on the machine may */
+#define TRIES 7
+#define STRANGERS_MAX 50
+
+static int knock(const wfi_member *member, const void *words, size_t size)
+{
+    wfofi_sockaddr to;
+    assert_int_equal(wfofi_address_decode(member->address, member->address_size, &to), WEFT_OK);
+    int fd = socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to.storage, to.size), 0);
+    if (size)
+        assert_int_equal(send(fd, words, size, MSG_NOSIGNAL), size);
+    return fd;
+}
+
+/* From nothing to the acknowledgement of a message. */
+static double reach(net_host *host)
+{
+    const wfi_clock *clock = wfi_net_clock(host->net);
+    int before = atomic_load(&host->done_ok);
+    wfi_net_lock(host->net);
+    wfi_line *line = &host_peer(host, 1)->lines[WFI_CONTROL];
+    if (line->conn)
+        wfi_conn_close(line->conn);
+    wfi_net_unlock(host->net);
+    uint64_t began = wfi_now(clock);
+    assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+    host_until(host, &host->done_ok, before + 1);
+    return (double)(wfi_now(clock) - began) / 1e6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+/* The median of a few: the noise is not the strangers' doing. */
+static double median_among(net_host *host, int count, const void *words, size_t size)
+{
+    int fds[STRANGERS_MAX];
+    double took[TRIES];
+    for (int try = 0; try < TRIES; try++) {
+        for (int i = 0; i < count; i++)
+            fds[i] = knock(wfi_net_member(host->net, 1), words, size);
+        took[try] = reach(host);
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+        usleep(30000);
+    }
+    qsort(took, TRIES, sizeof(took[0]), by_size);
+    return took[TRIES / 2];
+}
+
+static double alone_ms, silent_ms, half_ms, garbage_ms, fifty_silent_ms, fifty_half_ms;
+
+static void body(net_host *host)
+{
+    static const uint8_t half[] = {0, 1, 0, 1}, garbage[3000] = "GET / HTTP/1.1\r\n\r\n";
+    if (host->rank == 0) {
+        alone_ms = median_among(host, 0, NULL, 0);
+        silent_ms = median_among(host, 1, NULL, 0);
+        half_ms = median_among(host, 1, half, sizeof(half));
+        garbage_ms = median_among(host, 1, garbage, sizeof(garbage));
+        fifty_silent_ms = median_among(host, STRANGERS_MAX, NULL, 0);
+        fifty_half_ms = median_among(host, STRANGERS_MAX, half, sizeof(half));
+        print_message("connecting takes %.2f ms alone, %.2f beside a silent stranger, %.2f half a header, %.2f garbage, "
+                      "%.2f fifty silent, %.2f fifty half headers\n",
+                      alone_ms, silent_ms, half_ms, garbage_ms, fifty_silent_ms, fifty_half_ms);
+        assert_int_equal(host->gone, 0);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static int measure(void **state)
+{
+    net_world world = {.death_timeout_ms = 20000};
+    (void)state;
+    world_tcp(&world, 2, body);
+    return 0;
+}
+
+static void one_stranger_costs_little(void **state)
+{
+    (void)state;
+    assert_true(silent_ms <= alone_ms + BOUND_MS + NOISE_MS);
+    assert_true(half_ms <= alone_ms + BOUND_MS + NOISE_MS);
+    assert_true(garbage_ms <= alone_ms + BOUND_MS + NOISE_MS);
+}
+
+static void silent_ones_cost_little_together(void **state)
+{
+    (void)state;
+    assert_true(fifty_silent_ms <= alone_ms + BOUND_MS + NOISE_MS);
+}
+
+/* Each of them holds up the others for as long as one may. */
+static void many_cost_no_more_than_each(void **state)
+{
+    (void)state;
+    assert_true(fifty_half_ms <= alone_ms + STRANGERS_MAX * (BOUND_MS + NOISE_MS));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_stranger_costs_little),
+        cmocka_unit_test(silent_ones_cost_little_together),
+        cmocka_unit_test(many_cost_no_more_than_each),
+    };
+    return cmocka_run_group_tests(tests, measure, NULL);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_nn_memory.c - out of memory at every single allocation of a training step: an error, no crash, no leak (the address
+ * sanitizer's build looks for those), and the next step works. The linker sends the library's allocations through here.
+ */
+#include <weft/weft.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "oracle/formula.h"
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+static long until_failure; /* 0: none is planned */
+
+static bool fails_now(void)
+{
+    return until_failure > 0 && --until_failure == 0;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return fails_now() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails_now() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails_now() ? NULL : __real_realloc(old, size);
+}
+
+static weft_module *make_net(void)
+{
+    weft_module *parts[] = {
+        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1}),
+        weft_batch_norm2d_create(4, 0, 0),
+        weft_relu_create(),
+        weft_max_pool2d_create(&(weft_max_pool2d_options){.kernel = {2, 2}}),
+        weft_adaptive_avg_pool2d_create(1, 2),
+        weft_dropout2d_create(0.5),
+        weft_flatten_create(1),
+        weft_linear_create(8, 3, false, 2),
+        weft_log_softmax_create(1),
+    };
+    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+static weft_status train(weft_module *net, weft_optimizer *sgd, weft_tensor *x, weft_tensor *target)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tape *child = weft_tape_open(&(weft_tape_options){.record = true, .parent = t});
+    weft_tensor *y = weft_module_forward(child, net, x);
+    if (y == NULL)
+        weft_tape_fail(t, WEFT_ERR_MEMORY, "forward");
+    else
+        weft_tensor_ref(y);
+    weft_tape_close(child);
+    weft_tensor *loss = weft_nll_loss(t, y, target);
+    loss = weft_mul(t, weft_add(t, loss, weft_mean(t, weft_tape_take(t, y))), loss);
+    weft_backward(t, loss);
+    weft_tensors grads = weft_tape_grads(t, weft_module_parameters(net));
+    weft_status status = weft_tape_status(t);
+    if (status == WEFT_OK)
+        status = weft_optimizer_accumulate(sgd, grads);
+    if (status == WEFT_OK)
+        status = weft_optimizer_step(sgd);
+    weft_tape_close(t);
+    return status;
+}
+
+static weft_status build_and_train(void)
+{
+    weft_status status = WEFT_ERR_MEMORY;
+    weft_module *net = make_net();
+    weft_optimizer *sgd = NULL;
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 8, 8), WEFT_FLOAT32, 1);
+    weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64);
+    if (net != NULL)
+        sgd = weft_sgd_create(weft_module_parameters(net), &(weft_sgd_options){.lr = 0.1, .momentum = 0.9});
+    if (sgd != NULL && x != NULL && target != NULL)
+        status = train(net, sgd, x, target);
+    weft_tensor_unref(target);
+    weft_tensor_unref(x);
+    weft_optimizer_unref(sgd);
+    weft_module_unref(net);
+    return status;
+}
+
+static void training_survives_a_failure_of_any_allocation(void **state)
+{
+    (void)state;
+    assert_int_equal(build_and_train(), WEFT_OK);
+    long failures = 0, which = 0;
+    for (bool reached = true; reached;) {
+        until_failure = ++which;
+        weft_status status = build_and_train();
+        reached = until_failure == 0;
+        until_failure = 0;
+        failures += status != WEFT_OK;
+        if (status != WEFT_OK)
+            assert_int_equal(status, WEFT_ERR_MEMORY);
+    }
+    assert_true(failures > 100);
+    assert_int_equal(build_and_train(), WEFT_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(training_survives_a_failure_of_any_allocation)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_nn_module.c - modules of one's own: names, order, state, life, and what building them wrongly leads to. */
+#include <weft/weft.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+typedef struct doubler {
+    int forwards, drops;
+} doubler;
+
+static weft_tensor *doubler_forward(weft_tape *t, weft_module *self, weft_tensor *x)
+{
+    doubler *d = weft_module_state(self);
+    d->forwards++;
+    x = weft_mul(t, weft_scale(t, x, 2), weft_module_find(self, "gain"));
+    return weft_module_child_count(self) == 0 ? x : weft_module_forward(t, weft_module_child(self, 0), x);
+}
+
+static void doubler_drop(void *state)
+{
+    ((doubler *)state)->drops++;
+}
+
+static const weft_module_type doubler_type = {"Doubler", doubler_forward, doubler_drop};
+
+static weft_module *make_doubler(doubler *d)
+{
+    weft_module *m = weft_module_create(&doubler_type, d);
+    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 3));
+    weft_module_add_buffer(m, "seen", weft_tensor_zeros(WEFT_SCALAR, WEFT_INT64));
+    return m;
+}
+
+static void users_module_computes_and_gets_gradients(void **state)
+{
+    (void)state;
+    doubler inner = {0}, outer = {0};
+    weft_module *m = make_doubler(&outer);
+    weft_module_add_child(m, "inner", make_doubler(&inner));
+    assert_int_equal(weft_module_status(m), WEFT_OK);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tensor *y = weft_sum(t, weft_module_forward(t, m, x));
+    weft_backward(t, y);
+    assert_true(weft_tensor_get_f64(y, 0) == 72);
+    assert_true(weft_tensor_get_f64(weft_tape_grad(t, weft_module_find(m, "inner.gain")), 0) == 24);
+    assert_true(weft_tensor_get_f64(weft_tape_grad(t, weft_module_find(m, "gain")), 0) == 24);
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    assert_int_equal(inner.forwards, 1);
+    weft_module_unref(weft_module_ref(m));
+    assert_int_equal(inner.drops + outer.drops, 0);
+    weft_module_unref(m);
+    assert_int_equal(inner.drops, 1);
+    assert_int_equal(outer.drops, 1);
+}
+
+static void names_are_full_and_own_ones_come_first(void **state)
+{
+    (void)state;
+    doubler d[3] = {{0}};
+    weft_module *m = make_doubler(&d[0]), *middle = make_doubler(&d[1]);
+    weft_module_add_child(middle, "0", make_doubler(&d[2]));
+    weft_module_add_child(m, "middle", middle);
+    const char *wanted[] = {"gain", "middle.gain", "middle.0.gain"};
+    assert_int_equal(weft_module_parameters(m).count, 3);
+    assert_int_equal(weft_module_buffers(m).count, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(weft_module_parameter_name(m, i), wanted[i]);
+    assert_null(weft_module_parameter_name(m, 3));
+    assert_string_equal(weft_module_buffer_name(m, 2), "middle.0.seen");
+    assert_null(weft_module_find(m, "middle.1.gain"));
+    assert_int_equal(weft_module_numel(m), 3);
+    assert_true(weft_tensor_requires_grad(weft_module_find(m, "middle.0.gain")));
+    assert_false(weft_tensor_requires_grad(weft_module_find(m, "middle.0.seen")));
+    weft_module_train(m, false);
+    assert_false(weft_module_is_training(weft_module_child(middle, 0)));
+    weft_module_unref(m);
+}
+
+static void assert_fails(weft_module *m, weft_status status)
+{
+    assert_int_equal(weft_module_status(m), status);
+    weft_tape *t = weft_tape_open(NULL);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32);
+    assert_null(weft_module_forward(t, m, x));
+    assert_int_equal(weft_tape_status(t), status);
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    weft_module_unref(m);
+}
+
+static void first_mistake_of_building_stays(void **state)
+{
+    (void)state;
+    doubler d[2] = {{0}};
+    const char *bad[] = {"", "a.b", NULL};
+    for (int i = 0; i < 3; i++) {
+        weft_module *m = make_doubler(&d[0]);
+        weft_module_add_parameter(m, bad[i], weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32));
+        assert_fails(m, WEFT_ERR_INVALID);
+    }
+    weft_module *twice = make_doubler(&d[0]);
+    weft_module_add_buffer(twice, "gain", weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32));
+    weft_module_add_child(twice, "x", NULL);
+    assert_fails(twice, WEFT_ERR_EXISTS);
+    weft_module *lent = make_doubler(&d[0]);
+    assert_int_equal(weft_module_parameters(lent).count, 1);
+    weft_module_add_child(lent, "late", make_doubler(&d[1]));
+    assert_int_equal(d[1].drops, 1);
+    assert_fails(lent, WEFT_ERR_STATE);
+}
+
+static void conversion_changes_all_or_nothing(void **state)
+{
+    (void)state;
+    doubler d = {0};
+    weft_module *m = make_doubler(&d);
+    assert_int_equal(weft_module_to(m, WEFT_INT64), WEFT_ERR_INVALID);
+    assert_int_equal(weft_module_to(m, WEFT_FLOAT64), WEFT_OK);
+    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "gain")), WEFT_FLOAT64);
+    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "seen")), WEFT_INT64);
+    assert_true(weft_tensor_requires_grad(weft_module_find(m, "gain")));
+    assert_int_equal(weft_module_parameters(m).count, 1);
+    assert_int_equal(weft_module_to(m, WEFT_FLOAT32), WEFT_ERR_STATE);
+    weft_module_unref(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(users_module_computes_and_gets_gradients),
+        cmocka_unit_test(names_are_full_and_own_ones_come_first),
+        cmocka_unit_test(first_mistake_of_building_stays),
+        cmocka_unit_test(conversion_changes_all_or_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

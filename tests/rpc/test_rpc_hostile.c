@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_hostile.c - nonsense from the wire: mutated bytes into the decoders, and a worker that sends its peer whatever it
+ * likes. Nothing crashes, nothing hangs, and the victim's other calls go on.
+ */
+#include "rpc/agent.h"
+#include "rpc/must.h"
+#include "rpc/unpack.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t state;
+
+static uint64_t next_random(void) /* splitmix64 (S. Vigna, public domain) */
+{
+    uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static size_t below(size_t limit)
+{
+    return (size_t)(next_random() % limit);
+}
+
+/* Bits turned, bytes that mean something put in, the end cut off. */
+static size_t mutate(uint8_t *bytes, size_t size)
+{
+    static const uint8_t telling[] = {0, 1, 2, 3, 7, 8, 10, 0x7f, 0x80, 0xff};
+    for (size_t n = below(6); n > 0 && size > 0; n--) {
+        size_t at = below(size);
+        if (below(2))
+            bytes[at] ^= (uint8_t)(1u << below(8));
+        else
+            bytes[at] = telling[below(sizeof telling)];
+    }
+    return below(4) ? size : below(size + 1);
+}
+
+/* ---- The decoders ---------------------------------------------------------------------------------------------- */
+
+static void unpack_all(const uint8_t *bytes, size_t size)
+{
+    wfi_reader meta, tail;
+    wfi_unpack unpack;
+    wfi_landing *landing;
+    size_t count;
+    wfi_unpack_options options = {.landed_count = below(3)};
+    wfi_reader_init(&meta, bytes, size);
+    wfi_reader_init(&tail, bytes, size < 100 ? size : 100);
+    if (wfi_unpack_values(&unpack, &meta, &tail, &options) != WEFT_OK)
+        return;
+    if (wfi_unpack_landing(&meta, &landing, &count) == WEFT_OK)
+        free(landing);
+    wfi_unpack_fini(&unpack);
+}
+
+static void pack_sample(wfi_pack *pack, bool land)
+{
+    weft_tensor *small = weft_tensor_arange(20, WEFT_INT32), *large = weft_tensor_arange(2000, WEFT_FLOAT64);
+    weft_tensor *both[] = {small, large};
+    wfi_landing place = {.dtype = WEFT_INT32, .shape = WEFT_SHAPE(4, 5), .size = 80};
+    wfi_pack_options how = {.gather = below(2)};
+    MUST_OK(wfi_pack_values(
+        pack,
+        WEFT_VALUES(weft_of_null(), weft_of_i64(7), weft_of_f64(1), weft_of_string("text"), weft_of_tensor(small),
+                    weft_of_tensors((weft_tensors){both, 2}),
+                    weft_of_list(WEFT_VALUES(weft_of_bool(true), weft_of_list(WEFT_VALUES(weft_of_bytes("xy", 2)))))),
+        &how));
+    wfi_pack_landing(pack, &place, land);
+    weft_tensor_unref(small);
+    weft_tensor_unref(large);
+}
+
+static void test_mutated_metadata(void **s)
+{
+    (void)s;
+    state = 1;
+    for (int i = 0; i < 20000; i++) {
+        wfi_pack pack;
+        uint8_t bytes[4096];
+        pack_sample(&pack, i % 2);
+        MUST(pack.meta.size <= sizeof bytes);
+        memcpy(bytes, pack.meta.data, pack.meta.size);
+        unpack_all(bytes, i < 2 ? pack.meta.size : mutate(bytes, pack.meta.size));
+        wfi_pack_fini(&pack);
+    }
+}
+
+static void test_random_metadata(void **s)
+{
+    (void)s;
+    state = 2;
+    for (int i = 0; i < 100000; i++) {
+        uint8_t bytes[64];
+        size_t size = below(sizeof bytes);
+        for (size_t k = 0; k < size; k++)
+            bytes[k] = below(2) ? (uint8_t)below(12) : (uint8_t)next_random();
+        unpack_all(bytes, size);
+    }
+}
+
+/* ---- A worker that says what it likes -------------------------------------------------------------------------- */
+
+static weft_call *held[256];
+static int held_count;
+static bool done; /* the victim has seen all it wanted */
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_args all = {NULL, 0};
+    if (weft_call_count(call) && weft_call_type(call, 0) == WEFT_LIST)
+        all = weft_call_list(call, 0);
+    weft_call_give(call, all);
+    return WEFT_OK;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    if (held_count == 256)
+        return WEFT_ERR_BUSY;
+    held[held_count++] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
+static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    (void)from_rank;
+    (void)user;
+    return index % 2 ? NULL : weft_tensor_empty(index % 4 ? WEFT_SHAPE(3) : shape, dtype);
+}
+
+static const weft_function functions[] = {
+    {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
+    {.name = "land", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo, .land = land_nowhere},
+    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold, .flags = WEFT_INLINE},
+    {.name = "nothing", .run = run_nothing},
+};
+
+typedef struct letter {
+    wfi_message message;
+    uint8_t bytes[WFI_MESSAGE_MAX];
+} letter;
+
+static void letter_done(wfi_message *message, weft_status status)
+{
+    (void)status;
+    free(wfi_container_of(message, letter, message));
+}
+
+static void write_name(wfi_writer *w)
+{
+    wfi_rref_name name = {.owner = (uint32_t)below(4),
+                          .creator = (uint32_t)below(4),
+                          .creator_incarnation = (uint32_t)below(5),
+                          .number = below(6)};
+    wfi_write_rref_name(w, &name);
+}
+
+static void write_body(wfi_writer *w)
+{
+    wfi_pack pack;
+    if (below(5) == 0) { /* elsewhere */
+        wfi_write_u8(w, 1);
+        wfi_write_u64(w, next_random());
+        wfi_write_u64(w, next_random());
+        wfi_write_u64(w, below(2) ? below(10000) : next_random());
+        return;
+    }
+    pack_sample(&pack, below(2));
+    wfi_write_u8(w, 0);
+    wfi_write_blob(w, pack.meta.data, pack.meta.size);
+    for (int i = 0; i < pack.part_count; i++)
+        wfi_write_bytes(w, weft_tensor_data(pack.parts[i]), weft_tensor_nbytes(pack.parts[i]));
+    wfi_pack_fini(&pack);
+}
+
+static void write_call(wfi_writer *w)
+{
+    static const char *const names[] = {"echo", "land", "hold", "nothing", "weft:fetch", "none"};
+    const char *name = names[below(6)];
+    bool remote = below(3) == 0;
+    wfi_write_u8(w, remote);
+    wfi_write_u64(w, below(2) ? UINT64_MAX : below(100000000));
+    wfi_write_u8(w, (uint8_t)strlen(name));
+    wfi_write_bytes(w, name, strlen(name));
+    wfi_write_blob(w, "context", below(8));
+    if (remote) {
+        write_name(w);
+        wfi_write_u64(w, below(4));
+    }
+    write_body(w);
+}
+
+/* A message of type 0..8 that is nearly, or quite, well formed. */
+static size_t compose(uint8_t type, uint8_t *bytes)
+{
+    wfi_writer w;
+    wfi_writer_init(&w, bytes, WFI_MESSAGE_MAX);
+    if (type >= WFI_RPC_FORK && type <= WFI_RPC_DROP) {
+        write_name(&w);
+        wfi_write_u64(&w, below(6));
+        return w.size;
+    }
+    wfi_write_u64(&w, below(80)); /* an id that may be in use */
+    if (type == WFI_RPC_CALL)
+        write_call(&w);
+    if (type == WFI_RPC_REPLY) {
+        wfi_write_u8(&w, (uint8_t)below(4));
+        write_body(&w);
+    }
+    return w.size;
+}
+
+static void send_nonsense(weft_agent *agent, int to)
+{
+    letter *one = calloc(1, sizeof *one);
+    MUST(one != NULL);
+    uint8_t type = (uint8_t)below(9);
+    size_t size = compose(type, one->bytes);
+    if (below(3))
+        size = mutate(one->bytes, size);
+    one->message = (wfi_message){
+        .type = type, .urgent = below(2), .head = one->bytes, .head_size = size, .done = letter_done};
+    wfi_net_lock(agent->net);
+    if (wfi_net_send(agent->net, wfi_net_peer(agent->net, to), &one->message))
+        free(one);
+    wfi_net_unlock(agent->net);
+}
+
+/* Rank 1 is hostile, rank 0 its victim, rank 2 a bystander. */
+static void play(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    weft_future *futures[60];
+    weft_rref *rrefs[20];
+    int rank = weft_agent_rank(agent);
+    if (rank == 1) {
+        for (int i = 0; i < 300; i++) {
+            send_nonsense(agent, 0);
+            if (i % 10 == 0)
+                weft_sim_sleep(w->sim, 50000);
+        }
+    }
+    while (rank != 0 && !done)
+        world_sleep_ms(w, 1);
+    if (rank != 0)
+        return;
+    for (int i = 0; i < 60; i++) /* answered by whatever comes */
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(1), i % 2 ? "hold" : "nothing", WEFT_NO_VALUES,
+                               &(weft_rpc_options){.timeout_ms = 500}, &futures[i]));
+    for (int i = 0; i < 20; i++)
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1 + i % 2), "hold", WEFT_NO_VALUES,
+                                &(weft_rpc_options){.timeout_ms = 200}, &rrefs[i]));
+    for (int i = 0; i < 50; i++) {
+        weft_tensor *x = weft_tensor_arange(i * 100, WEFT_INT32);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "echo",
+                              WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_tensor(x)))), NULL, NULL));
+        weft_tensor_unref(x);
+    }
+    for (int i = 0; i < 60; i++) {
+        weft_status st = weft_future_wait(futures[i], 20000);
+        MUST(weft_future_done(futures[i]));
+        (void)st; /* whatever it is */
+        weft_future_unref(futures[i]);
+    }
+    for (int i = 0; i < 20; i++)
+        weft_rref_unref(rrefs[i]);
+    done = true;
+}
+
+static void open_so(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->call_timeout_ms = 5000;
+}
+
+static void test_hostile_worker(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        world w = {.fabric = WORLD_SIM,
+                   .seed = seed,
+                   .size = 3,
+                   WORLD_FUNCTIONS(functions),
+                   .program = play,
+                   .adjust = open_so,
+                   .stop = true};
+        w.arg = &w;
+        state = seed;
+        held_count = 0;
+        done = false;
+        world_run(&w);
+        for (int i = 0; i < held_count; i++) /* all after their agents have gone */
+            weft_call_finish(held[i], WEFT_OK);
+    }
+}
+
+/* ---- Options --------------------------------------------------------------------------------------------------- */
+
+static void test_environment(void **s)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_PORT", "WEFT_WORKERS", "WEFT_DEATH_MS",
+                                        "WEFT_NO_BINDING", "WEFT_PORTS", "WEFT_NAME", "WEFT_FABRIC"};
+    static const char *const values[] = {"", "-1", "1", "4294967296", "99999999999999999999", "1x", "0x10", " 2",
+                                         "true", "one two", "\xff\xfe", "1e3"};
+    (void)s;
+    state = 3;
+    for (int i = 0; i < 5000; i++) {
+        wfi_options out;
+        weft_error *error = NULL;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (below(3))
+                setenv(names[k], values[below(sizeof values / sizeof *values)], 1);
+        weft_status st = wfi_options_resolve(NULL, &out, &error);
+        MUST((st == WEFT_OK) == (error == NULL) || st == WEFT_ERR_MEMORY);
+        weft_error_unref(error);
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            unsetenv(names[k]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mutated_metadata),
+        cmocka_unit_test(test_random_metadata),
+        cmocka_unit_test(test_hostile_worker),
+        cmocka_unit_test(test_environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
