@@ -1,66 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* raw_fabric.c - the floor under all benchmarks: what libfabric does on this machine without weft. */
-#include "common/raw_floor.h"
+#include "common/measure.h"
+#include "common/raw_pair.h"
 
-#include <getopt.h>
-#include <stdlib.h>
+#include "cli.h"
 
-static void usage(FILE *to)
+#define SIZE_MAX_BYTES ((size_t)64 << 20)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const size_t trip_sizes[] = {8, 64, 256, 1024, 4096};
+static const size_t rate_sizes[] = {65536, 262144, 1 << 20, 4 << 20, 16 << 20, SIZE_MAX_BYTES};
+static const size_t chunk_sizes[] = {65536, 262144, 1 << 20, 4 << 20};
+
+typedef struct settings {
+    const char *provider, *json;
+    int64_t rounds, repeat_ms;
+} settings;
+
+static bool measure_trips(raw_pair *pair, const settings *o, report *json)
 {
-    fprintf(to, "usage: raw_fabric [--provider NAME] [--rounds N] [--repeat-ms N] [--json FILE]\n"
-                "Round trips and remote read and write rates of two processes on loopback, directly on libfabric.\n"
-                "  --provider NAME  libfabric's provider with connected endpoints (tcp)\n"
-                "  --rounds N       round trips of each size (2000)\n"
-                "  --repeat-ms N    time spent on each rate (100)\n"
-                "  --json FILE      write the numbers there as JSON as well\n");
+    printf("%12s %10s %10s %10s   round trip, us\n", "bytes", "min", "p50", "p99");
+    for (size_t i = 0; i < COUNT(trip_sizes); i++) {
+        series warm = {0}, times = {0};
+        bool ok = raw_pair_trips(pair, trip_sizes[i], 200, &warm) == 0 &&
+                  raw_pair_trips(pair, trip_sizes[i], (unsigned)o->rounds, &times) == 0;
+        summary s = series_summary(&times);
+        series_fini(&warm);
+        series_fini(&times);
+        if (!ok)
+            return false;
+        printf("%12zu %10.2f %10.2f %10.2f\n", trip_sizes[i], s.min, s.p50, s.p99);
+        report_number(json, s.min, "trip_%zu_min_us", trip_sizes[i]);
+        report_number(json, s.p50, "trip_%zu_p50_us", trip_sizes[i]);
+        report_number(json, s.p99, "trip_%zu_p99_us", trip_sizes[i]);
+    }
+    return true;
 }
 
-static int save(const raw_floor *floor, const char *path)
+/* The best GB/s over all repetitions and chunk sizes, and the chunk that gave it. */
+static bool best_rate(raw_pair *pair, int what, size_t bytes, int64_t repeat_ms, double *rate, size_t *chunk)
 {
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        perror(path);
-        return -1;
+    *rate = 0;
+    for (size_t i = 0; i < COUNT(chunk_sizes) && chunk_sizes[i] <= bytes; i++) {
+        series times = {0};
+        double end = measure_now_us() + (double)repeat_ms * 1e3 / COUNT(chunk_sizes);
+        bool ok = true;
+        do
+            ok = raw_pair_bulk(pair, what, bytes, chunk_sizes[i], 3, &times) == 0;
+        while (ok && measure_now_us() < end);
+        double gb_s = (double)bytes / series_summary(&times).min / 1e3;
+        series_fini(&times);
+        if (!ok)
+            return false;
+        *chunk = gb_s > *rate ? chunk_sizes[i] : *chunk;
+        *rate = gb_s > *rate ? gb_s : *rate;
     }
-    raw_floor_json(floor, file);
-    if (fclose(file) == 0)
-        return 0;
-    perror(path);
-    return -1;
+    return true;
+}
+
+static bool measure_rates(raw_pair *pair, const settings *o, report *json)
+{
+    printf("%12s %10s %10s %21s   GB/s, best chunk\n", "bytes", "read", "write", "chunks");
+    for (size_t i = 0; i < COUNT(rate_sizes); i++) {
+        size_t bytes = rate_sizes[i], read_chunk = 0, write_chunk = 0;
+        double reads, writes;
+        if (!best_rate(pair, RAW_READ, bytes, o->repeat_ms, &reads, &read_chunk) ||
+            !best_rate(pair, RAW_WRITE, bytes, o->repeat_ms, &writes, &write_chunk))
+            return false;
+        printf("%12zu %10.2f %10.2f %10zu %10zu\n", bytes, reads, writes, read_chunk, write_chunk);
+        report_number(json, reads, "read_%zu_gb_s", bytes);
+        report_number(json, writes, "write_%zu_gb_s", bytes);
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option known[] = {{"provider", required_argument, NULL, 'p'},
-                                          {"rounds", required_argument, NULL, 'r'},
-                                          {"repeat-ms", required_argument, NULL, 'm'},
-                                          {"json", required_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {0}};
-    raw_floor_options options = {0};
-    const char *json = NULL;
-    for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-        switch (option) {
-        case 'p':
-            options.provider = optarg;
-            break;
-        case 'r':
-            options.rounds = atoi(optarg);
-            break;
-        case 'm':
-            options.repeat_ms = atoi(optarg);
-            break;
-        case 'j':
-            json = optarg;
-            break;
-        default:
-            usage(option == 'h' ? stdout : stderr);
-            return option == 'h' ? 0 : 2;
-        }
-    }
-    raw_floor floor;
-    if (raw_floor_measure(&options, &floor) != 0)
+    settings o = {.provider = "tcp", .rounds = 2000, .repeat_ms = 100};
+    const cli_option options[] = {
+        {"provider", CLI_TEXT, &o.provider, 0, 0, NULL, "NAME", "libfabric's provider with connected endpoints", "tcp"},
+        {"rounds", CLI_INT, &o.rounds, 1, 1000000, NULL, "N", "round trips of each size", "2000"},
+        {"repeat-ms", CLI_INT, &o.repeat_ms, 1, 60000, NULL, "N", "time spent on each rate", "100"},
+        {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
+    };
+    const cli program = {"raw_fabric",
+                         "round trips, remote reads and writes of two processes on loopback, on libfabric",
+                         "raw_fabric --rounds 10000", options, COUNT(options)};
+    int end = cli_parse(&program, argc, argv);
+    if (end >= 0)
+        return end;
+    report json;
+    raw_pair *pair = NULL;
+    if (!report_open(&json, o.json))
         return 1;
-    raw_floor_print(&floor, stdout);
-    return json && save(&floor, json) != 0;
+    bool ok = raw_pair_open(o.provider, SIZE_MAX_BYTES, &pair) == 0;
+    if (ok) {
+        printf("raw libfabric %s, provider %s, connected endpoints, loopback, both sides polling\n",
+               raw_pair_version(pair), o.provider);
+        report_text(&json, "libfabric", raw_pair_version(pair));
+        ok = measure_trips(pair, &o, &json) && measure_rates(pair, &o, &json);
+    }
+    raw_pair_close(pair);
+    return report_close(&json) && ok ? 0 : 1;
 }

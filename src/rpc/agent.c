@@ -302,6 +302,8 @@ void weft_agent_stats(const weft_agent *agent, weft_stats *out)
 {
     wfi_net_lock(agent->net);
     *out = agent->stats;
-    wfi_net_stats(agent->net, out);
+    wfi_net_stats(agent->net, out); /* sets what net counts; to its bytes come those that it cannot see */
+    out->bytes_sent += agent->stats.bytes_sent;
+    out->bytes_received += agent->stats.bytes_received;
     wfi_net_unlock(agent->net);
 }

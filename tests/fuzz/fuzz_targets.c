@@ -45,7 +45,8 @@ static void run_frame(const uint8_t *bytes, size_t size)
     if (size < WFI_FRAME_HEAD || size > sizeof data)
         return;
     memcpy(data, bytes, size);
-    crypto_shorthash(data + WFI_FRAME_HEAD - crypto_shorthash_BYTES, data, WFI_FRAME_HEAD - crypto_shorthash_BYTES, key);
+    crypto_shorthash(data + WFI_FRAME_HEAD - crypto_shorthash_BYTES, data, WFI_FRAME_HEAD - crypto_shorthash_BYTES,
+                     key);
     if (!wfi_frame_read(data, size, key, &frame))
         return;
     size_t at = WFI_FRAME_HEAD, length;
@@ -72,5 +73,4 @@ static void run_store(const uint8_t *bytes, size_t size)
         must(memchr(message.text, 0, sizeof message.text) && message.address_size <= sizeof message.address);
 }
 
-const fuzz_target fuzz_targets[] = {
-    {"values", run_values}, {"frame", run_frame}, {"store", run_store}, {NULL, NULL}};
+const fuzz_target fuzz_targets[] = {{"values", run_values}, {"frame", run_frame}, {"store", run_store}, {NULL, NULL}};

@@ -96,18 +96,19 @@ static int chat(net_host *host, double seconds)
     return sent;
 }
 
-static int judge(net_host *host, int sent, const char *expected)
+/* `gone`: how many had gone while everybody was at it. */
+static int judge(net_host *host, int sent, int gone, const char *expected)
 {
     printf("rank %d: %d messages sent, %d acknowledged, %d failed, %d arrived, %d pulls, %d gone, out: %s\n", host->rank,
            sent, atomic_load(&host->done_ok), atomic_load(&host->done_failed), atomic_load(&host->arrived),
-           atomic_load(&pulls), atomic_load(&host->gone),
+           atomic_load(&pulls), gone,
            atomic_load(&host->self_gone) ? weft_status_name(atomic_load(&host->why)) : "no");
     if (strcmp(expected, "gone") == 0)
-        return atomic_load(&host->gone) == 1 && !atomic_load(&host->self_gone) ? 0 : 1;
+        return gone == 1 && !atomic_load(&host->self_gone) ? 0 : 1;
     if (strcmp(expected, "evicted") == 0)
         return atomic_load(&host->self_gone) && atomic_load(&host->why) == WEFT_ERR_EVICTED ? 0 : 1;
     bool pulled = !host->rank || (atomic_load(&pulls) > 0 && !mine.status);
-    return atomic_load(&host->gone) == 0 && atomic_load(&host->done_ok) == sent && pulled ? 0 : 1;
+    return gone == 0 && atomic_load(&host->done_ok) == sent && pulled ? 0 : 1;
 }
 
 int main(int argc, char **argv)
@@ -129,13 +130,13 @@ int main(int argc, char **argv)
     bulk_fill(&mine, host->rank ? 0 : 3);
     for (int rank = 1; host->rank == 0 && rank < world.size; rank++)
         offer_to(host, rank);
-    int sent = chat(host, atof(argv[5]));
+    int sent = chat(host, atof(argv[5])), gone = atomic_load(&host->gone);
     if (!*expected)
         host_until(host, &host->done_ok, sent);
     while (host->rank && !*expected && !atomic_load(&mine.done))
         usleep(10000);
-    usleep(500000); /* the others hear the last of us */
-    int rc = judge(host, sent, expected);
+    int rc = judge(host, sent, gone, expected);
     fflush(stdout);
+    usleep(host->rank ? 1000000 : 4000000); /* the others hear the last of us, and have a store until they are through */
     _exit(rc);
 }

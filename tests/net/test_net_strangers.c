@@ -66,21 +66,25 @@ static double median_among(net_host *host, int count, const void *words, size_t 
     return took[TRIES / 2];
 }
 
-static double alone_ms, silent_ms, half_ms, garbage_ms, fifty_silent_ms, fifty_half_ms;
+/* A request's header of libfabric's tcp, 32 bytes: version 3, type 0, and 40 bytes to follow, which never come. */
+static const uint8_t promise[32] = {3, 0, 0, 40};
+
+static double alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms;
 
 static void body(net_host *host)
 {
-    static const uint8_t half[] = {0, 1, 0, 1}, garbage[3000] = "GET / HTTP/1.1\r\n\r\n";
+    static const uint8_t garbage[3000] = "GET / HTTP/1.1\r\n\r\n";
     if (host->rank == 0) {
         alone_ms = median_among(host, 0, NULL, 0);
         silent_ms = median_among(host, 1, NULL, 0);
-        half_ms = median_among(host, 1, half, sizeof(half));
+        half_ms = median_among(host, 1, promise, 7);
+        promise_ms = median_among(host, 1, promise, sizeof(promise));
         garbage_ms = median_among(host, 1, garbage, sizeof(garbage));
         fifty_silent_ms = median_among(host, STRANGERS_MAX, NULL, 0);
-        fifty_half_ms = median_among(host, STRANGERS_MAX, half, sizeof(half));
-        print_message("connecting takes %.2f ms alone, %.2f beside a silent stranger, %.2f half a header, %.2f garbage, "
-                      "%.2f fifty silent, %.2f fifty half headers\n",
-                      alone_ms, silent_ms, half_ms, garbage_ms, fifty_silent_ms, fifty_half_ms);
+        fifty_promise_ms = median_among(host, STRANGERS_MAX, promise, sizeof(promise));
+        print_message("connecting takes %.2f ms alone, %.2f beside a silent stranger, %.2f half a header, %.2f half a "
+                      "request, %.2f garbage, %.2f fifty silent, %.2f fifty half requests\n",
+                      alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms);
         assert_int_equal(host->gone, 0);
     }
     host_meet(host, &host->world->finished);
@@ -99,6 +103,7 @@ static void one_stranger_costs_little(void **state)
     (void)state;
     assert_true(silent_ms <= alone_ms + BOUND_MS + NOISE_MS);
     assert_true(half_ms <= alone_ms + BOUND_MS + NOISE_MS);
+    assert_true(promise_ms <= alone_ms + BOUND_MS + NOISE_MS);
     assert_true(garbage_ms <= alone_ms + BOUND_MS + NOISE_MS);
 }
 
@@ -112,7 +117,7 @@ static void silent_ones_cost_little_together(void **state)
 static void many_cost_no_more_than_each(void **state)
 {
     (void)state;
-    assert_true(fifty_half_ms <= alone_ms + STRANGERS_MAX * (BOUND_MS + NOISE_MS));
+    assert_true(fifty_promise_ms <= alone_ms + STRANGERS_MAX * (BOUND_MS + NOISE_MS));
 }
 
 int main(void)

@@ -101,7 +101,8 @@ static void driven_by_hand(weft_agent *agent, void *arg)
             weft_agent_progress(agent, 2);
         return;
     }
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_INT32), *land = weft_tensor_zeros(WEFT_SHAPE(1000000), WEFT_INT32);
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_INT32),
+                *land = weft_tensor_zeros(WEFT_SHAPE(1000000), WEFT_INT32);
     for (int i = 0; i < 20; i++) {
         weft_rpc_options options = {.land = {&land, 1}};
         add_once(agent, 0, i % 2 ? "add" : "inline");
@@ -201,8 +202,8 @@ static void full_queue(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) == 0) {
         for (int i = 0; i < COUNT; i++) {
-            weft_status st = weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL,
-                                            &futures[count]);
+            weft_status st =
+                weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &futures[count]);
             MUST(!st || st == WEFT_ERR_AGAIN);
             refused += st == WEFT_ERR_AGAIN;
             count += !st;
@@ -212,8 +213,8 @@ static void full_queue(weft_agent *agent, void *arg)
         for (int i = 0; i < count; i++)
             weft_future_unref(futures[i]);
         for (int i = 0; i < COUNT; i++)
-            MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &waiting,
-                                   &futures[i]));
+            MUST_OK(
+                weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &waiting, &futures[i]));
         MUST_OK(weft_future_wait_all(futures, COUNT, WEFT_FOREVER));
         for (int i = 0; i < COUNT; i++)
             weft_future_unref(futures[i]);
@@ -265,7 +266,8 @@ static void time_limits(weft_agent *agent, void *arg)
         return;
     for (int to = 0; to < 2; to++) { /* ourselves too */
         weft_agent_set_call_timeout(agent, 300);
-        weft_future *by_default = hold(agent, to, 0), *own = hold(agent, to, 20), *never = hold(agent, to, WEFT_FOREVER);
+        weft_future *by_default = hold(agent, to, 0), *own = hold(agent, to, 20),
+                    *never = hold(agent, to, WEFT_FOREVER);
         weft_agent_set_call_timeout(agent, 30);
         weft_future *later = hold(agent, to, 0);
         must_time_out(own, 200);
@@ -343,8 +345,8 @@ static void must_not_open(weft_agent_options options, weft_status wanted, const 
 
 static void test_bad_options(void **s)
 {
-    static const weft_function no_name = {.run = run_add}, twice[] = {{.name = "f", .run = run_add},
-                                                                     {.name = "f", .run = run_add}},
+    static const weft_function no_name = {.run = run_add},
+                               twice[] = {{.name = "f", .run = run_add}, {.name = "f", .run = run_add}},
                                ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"};
     char name[200];
     (void)s;

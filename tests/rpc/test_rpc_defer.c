@@ -220,8 +220,8 @@ static void nested(weft_agent *agent, void *arg)
     weft_future *futures[4];
     (void)arg;
     for (int i = 0; i < 4; i++)
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(other(agent)), "nest", WEFT_VALUES(weft_of_i64(5)), NULL,
-                               &futures[i]));
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(other(agent)), "nest", WEFT_VALUES(weft_of_i64(5)), NULL, &futures[i]));
     MUST_OK(weft_future_wait_all(futures, 4, WEFT_FOREVER));
     for (int i = 0; i < 4; i++)
         weft_future_unref(futures[i]);
@@ -247,8 +247,7 @@ static weft_status call_again(weft_future *parent, weft_future *child, void *arg
     relay *r = arg;
     weft_future *next;
     MUST(!weft_future_error(parent));
-    weft_status st =
-        weft_rpc_async(r->agent, weft_to_rank(other(r->agent)), "nothing", WEFT_NO_VALUES, NULL, &next);
+    weft_status st = weft_rpc_async(r->agent, weft_to_rank(other(r->agent)), "nothing", WEFT_NO_VALUES, NULL, &next);
     if (!st) {
         st = weft_future_wait(next, WEFT_FOREVER); /* on a worker: may wait */
         weft_future_unref(next);

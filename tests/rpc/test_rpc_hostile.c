@@ -235,8 +235,8 @@ static void send_nonsense(weft_agent *agent, int to)
     size_t size = compose(type, one->bytes);
     if (below(3))
         size = mutate(one->bytes, size);
-    one->message = (wfi_message){
-        .type = type, .urgent = below(2), .head = one->bytes, .head_size = size, .done = letter_done};
+    one->message =
+        (wfi_message){.type = type, .urgent = below(2), .head = one->bytes, .head_size = size, .done = letter_done};
     wfi_net_lock(agent->net);
     if (wfi_net_send(agent->net, wfi_net_peer(agent->net, to), &one->message))
         free(one);
@@ -269,8 +269,8 @@ static void play(weft_agent *agent, void *arg)
                                 &(weft_rpc_options){.timeout_ms = 200}, &rrefs[i]));
     for (int i = 0; i < 50; i++) {
         weft_tensor *x = weft_tensor_arange(i * 100, WEFT_INT32);
-        MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "echo",
-                              WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_tensor(x)))), NULL, NULL));
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "echo", WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_tensor(x)))),
+                              NULL, NULL));
         weft_tensor_unref(x);
     }
     for (int i = 0; i < 60; i++) {
@@ -315,10 +315,11 @@ static void test_hostile_worker(void **s)
 
 static void test_environment(void **s)
 {
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_PORT", "WEFT_WORKERS", "WEFT_DEATH_MS",
-                                        "WEFT_NO_BINDING", "WEFT_PORTS", "WEFT_NAME", "WEFT_FABRIC"};
-    static const char *const values[] = {"", "-1", "1", "4294967296", "99999999999999999999", "1x", "0x10", " 2",
-                                         "true", "one two", "\xff\xfe", "1e3"};
+    static const char *const names[] = {"RANK",         "WORLD_SIZE",    "MASTER_PORT",
+                                        "WEFT_WORKERS", "WEFT_DEATH_MS", "WEFT_NO_BINDING",
+                                        "WEFT_PORTS",   "WEFT_NAME",     "WEFT_FABRIC"};
+    static const char *const values[] = {
+        "", "-1", "1", "4294967296", "99999999999999999999", "1x", "0x10", " 2", "true", "one two", "\xff\xfe", "1e3"};
     (void)s;
     state = 3;
     for (int i = 0; i < 5000; i++) {

@@ -244,7 +244,8 @@ static void use_rrefs(weft_agent *agent, worker *w, int to, weft_rpc_options *op
     if (below(state, 2)) {
         MUST_OK(weft_rref_create_object(agent, w, drop_object, &rref));
         w->objects++;
-        start(agent, w, to, "keep", WEFT_VALUES(weft_of_i64(at), weft_of_rref(rref)), options, (asked){.expect = at + 1});
+        start(agent, w, to, "keep", WEFT_VALUES(weft_of_i64(at), weft_of_rref(rref)), options,
+              (asked){.expect = at + 1});
         weft_rref_unref(rref);
         return;
     }

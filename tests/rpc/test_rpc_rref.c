@@ -17,7 +17,7 @@ static struct shared {
     world *w;
     atomic_int drops;
     weft_rref *kept[RANKS_MAX];
-    weft_call *waiting, *waiting_first; /* the last two that were held */
+    _Atomic(weft_call *) waiting, waiting_first; /* the last two that were held */
     atomic_bool done;
 } shared;
 
@@ -48,8 +48,8 @@ static weft_status run_fail(weft_call *call, void *user)
 static weft_status run_hold(weft_call *call, void *user)
 {
     (void)user;
-    shared.waiting_first = shared.waiting;
-    shared.waiting = weft_call_defer(call);
+    weft_call *before = atomic_exchange(&shared.waiting, weft_call_defer(call));
+    atomic_store(&shared.waiting_first, before);
     return WEFT_DEFERRED;
 }
 
@@ -319,8 +319,8 @@ static void time_limits(weft_agent *agent, void *arg)
         weft_rref_unref(rref);
     }
     /* The making itself times out: the handle says so, and what is made too late goes. */
-    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 30},
-                            &rref));
+    MUST_OK(
+        weft_rpc_remote(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 30}, &rref));
     world_sleep_ms(shared.w, 100);
     MUST_BE(read_i64(rref, 1000, &n), WEFT_ERR_TIMEOUT);
     weft_rref_unref(rref);
@@ -554,8 +554,7 @@ static void makers_death(weft_agent *agent, void *arg)
 static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
 {
     for (uint64_t seed = 1; seed <= seeds; seed++)
-        run_one(&(world){
-            .fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(functions), .program = program});
+        run_one(&(world){.fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(functions), .program = program});
 }
 
 static void test_users_death(void **s)
@@ -628,14 +627,14 @@ static void test_use_after_close(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_at_home),   cmocka_unit_test(test_objects_drop_once),
-        cmocka_unit_test(test_remote_values),    cmocka_unit_test(test_read_before_made),
-        cmocka_unit_test(test_failures),         cmocka_unit_test(test_failures_pass_on),
-        cmocka_unit_test(test_time_limits),      cmocka_unit_test(test_pass_as_argument),
-        cmocka_unit_test(test_pass_as_result),   cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_last_handle),      cmocka_unit_test(test_user_to_user),
-        cmocka_unit_test(test_thousand),         cmocka_unit_test(test_users_death),
-        cmocka_unit_test(test_owners_death),     cmocka_unit_test(test_makers_death),
+        cmocka_unit_test(test_values_at_home),  cmocka_unit_test(test_objects_drop_once),
+        cmocka_unit_test(test_remote_values),   cmocka_unit_test(test_read_before_made),
+        cmocka_unit_test(test_failures),        cmocka_unit_test(test_failures_pass_on),
+        cmocka_unit_test(test_time_limits),     cmocka_unit_test(test_pass_as_argument),
+        cmocka_unit_test(test_pass_as_result),  cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_last_handle),     cmocka_unit_test(test_user_to_user),
+        cmocka_unit_test(test_thousand),        cmocka_unit_test(test_users_death),
+        cmocka_unit_test(test_owners_death),    cmocka_unit_test(test_makers_death),
         cmocka_unit_test(test_use_after_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
