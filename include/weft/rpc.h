@@ -77,7 +77,8 @@ typedef struct weft_rpc_options {
  * Starts a call. References to the arguments are taken before it returns; tensor contents must stay as they are until the
  * future completes. Once it has completed, well or not, no peer can touch the arguments or landing tensors any more.
  * Errors of starting: WEFT_ERR_NOT_FOUND (worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN,
- * WEFT_ERR_PEER_DEAD, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
+ * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY,
+ * WEFT_ERR_TIMEOUT (no room within the call's time limit, with wait_for_room).
  * Errors of the future: those that can come later, and WEFT_ERR_NOT_FOUND (function), WEFT_ERR_TYPE (signature),
  * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT.
  */

@@ -25,9 +25,9 @@
 
 #include <sodium.h>
 
-#define WFI_RECEIVE_DEPTH 8              /* frames posted on a control lane */
+#define WFI_RECEIVE_DEPTH 6              /* frames posted on a control lane; most of what an idle peer costs */
 #define WFI_CREDIT_RESERVE 2             /* of them: one for urgent messages, one for a bare acknowledgement */
-#define WFI_ACK_AFTER_FRAMES 4           /* half of the window: acknowledge at once */
+#define WFI_ACK_AFTER_FRAMES 3           /* half of the window: acknowledge at once */
 #define WFI_ACK_DELAY_NS 1000000         /* else this long after the first frame that nothing answered */
 #define WFI_BULK_WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
 #define WFI_BULK_WINDOW_CHUNKS 64
@@ -37,7 +37,7 @@
 #define WFI_BULK_IDLE_NS UINT64_C(5000000000)
 #define WFI_REFUSALS_MAX 3    /* broken lanes in a row without progress, until a transfer is at fault */
 #define WFI_NONSENSE_MAX 3    /* lanes closed for nonsense, until the store is told */
-#define WFI_SPARE_FRAMES 64   /* kept for reuse; each about 4 KiB */
+#define WFI_SPARE_FRAMES 16   /* kept for reuse; each about 4 KiB */
 #define WFI_BATCH 32          /* completions read at once */
 #define WFI_REFERENCE_MIN 257 /* bytes from which a part goes by reference instead of into the frame's buffer */
 

@@ -2,10 +2,11 @@
 /*
  * net_severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link does).
  *
- * usage: net_severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [gone | evicted]
+ * usage: net_severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [gone | out]
  * Rank 0 offers 64 MiB; the others pull them again and again, and everybody sends numbered messages to everybody, for
  * SECONDS. Without a last word nobody may be declared dead, and every message must have arrived once and in order; rank 0
- * with `gone` must see a worker die, a worker with `evicted` must be told that it is out. Exit 0: so it was.
+ * with `gone` must see a worker die, a worker with `out` must be told that it is: evicted, or, if the store was silent to it for
+ * the whole bound, that the store is lost. Exit 0: so it was.
  */
 #include "net/net_bulk.h"
 
@@ -99,14 +100,14 @@ static int chat(net_host *host, double seconds)
 /* `gone`: how many had gone while everybody was at it. */
 static int judge(net_host *host, int sent, int gone, const char *expected)
 {
-    printf("rank %d: %d messages sent, %d acknowledged, %d failed, %d arrived, %d pulls, %d gone, out: %s\n", host->rank,
-           sent, atomic_load(&host->done_ok), atomic_load(&host->done_failed), atomic_load(&host->arrived),
-           atomic_load(&pulls), gone,
-           atomic_load(&host->self_gone) ? weft_status_name(atomic_load(&host->why)) : "no");
+    printf("rank %d: %d messages sent, %d acknowledged, %d failed, %d arrived, %d pulls, %d gone, out: %s\n",
+           host->rank, sent, atomic_load(&host->done_ok), atomic_load(&host->done_failed), atomic_load(&host->arrived),
+           atomic_load(&pulls), gone, atomic_load(&host->self_gone) ? weft_status_name(atomic_load(&host->why)) : "no");
     if (strcmp(expected, "gone") == 0)
         return gone == 1 && !atomic_load(&host->self_gone) ? 0 : 1;
-    if (strcmp(expected, "evicted") == 0)
-        return atomic_load(&host->self_gone) && atomic_load(&host->why) == WEFT_ERR_EVICTED ? 0 : 1;
+    weft_status why = atomic_load(&host->why);
+    if (strcmp(expected, "out") == 0)
+        return atomic_load(&host->self_gone) && (why == WEFT_ERR_EVICTED || why == WEFT_ERR_STORE_LOST) ? 0 : 1;
     bool pulled = !host->rank || (atomic_load(&pulls) > 0 && !mine.status);
     return gone == 0 && atomic_load(&host->done_ok) == sent && pulled ? 0 : 1;
 }
@@ -115,7 +116,7 @@ int main(int argc, char **argv)
 {
     static const size_t size = OFFERED;
     if (argc < 6) {
-        fprintf(stderr, "usage: net_severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [gone | evicted]\n");
+        fprintf(stderr, "usage: net_severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [gone | out]\n");
         return 2;
     }
     const char *expected = argc > 6 ? argv[6] : "";
@@ -137,6 +138,7 @@ int main(int argc, char **argv)
         usleep(10000);
     int rc = judge(host, sent, gone, expected);
     fflush(stdout);
-    usleep(host->rank ? 1000000 : 4000000); /* the others hear the last of us, and have a store until they are through */
+    usleep(host->rank ? 1000000
+                      : 4000000); /* the others hear the last of us, and have a store until they are through */
     _exit(rc);
 }

@@ -19,7 +19,7 @@
 
 /* Taken once, by the group's setup; the tests look at it. */
 static struct {
-    size_t libraries_kb, agent_kb, idle_kb, active_kb, closed_kb; /* the last three: per peer */
+    size_t libraries_kb, agent_kb, first_kb, idle_kb, active_kb, closed_kb; /* the last three: per further peer */
     uint64_t alone_cpu_ns, idle_cpu_ns, idle_sleeps;
     size_t fds_before, fds_connected, fds_closed, fds_after, threads_before, threads_after;
     bool reopened;
@@ -109,7 +109,7 @@ static void pull_from(int rank, bulk *target)
 static size_t per_peer(size_t base_kb)
 {
     size_t now = measure_private_dirty_kb();
-    return now > base_kb ? (now - base_kb) / PEERS : 0;
+    return now > base_kb ? (now - base_kb) / (PEERS - 1) : 0;
 }
 
 static bool bulk_lanes_are_down(net_host *host)
@@ -130,25 +130,38 @@ static void wait_for_idle_close(net_host *host)
     assert_true(bulk_lanes_are_down(host));
 }
 
+/* One by one: each message takes a frame there, and its echo one here. */
+static void exchange(net_host *host, int from, int to)
+{
+    static int all;
+    for (int i = 1; i <= MESSAGES; i++) {
+        for (int rank = from; rank <= to; rank++)
+            assert_int_equal(host_send_free(host, rank, (uint64_t)i, WFI_MESSAGE_MAX - 8), WEFT_OK);
+        all += to - from + 1;
+        host_until(host, &host->done_ok, all);
+    }
+    host_until(host, &host->arrived, all);
+}
+
 static void measure_hub(net_host *host)
 {
     static const size_t size = PULLED;
     bulk target;
     bulk_create(&target, host, 1, &size, 1);
     bulk_fill(&target, 0);
+    size_t alone_kb = measure_private_dirty_kb();
+    /* libfabric's pools come with the first peer, and serve many more: they are the agent's, not a peer's. */
+    exchange(host, 1, 1);
+    pull_from(1, &target);
     size_t base_kb = measure_private_dirty_kb();
-    for (int i = 1; i <= MESSAGES; i++) { /* one by one: each takes a frame there, and its acknowledgement one here */
-        for (int rank = 1; rank <= PEERS; rank++)
-            assert_int_equal(host_send_free(host, rank, (uint64_t)i, WFI_MESSAGE_MAX - 8), WEFT_OK);
-        host_until(host, &host->done_ok, i * PEERS);
-    }
-    host_until(host, &host->arrived, MESSAGES * PEERS);
+    seen.first_kb = base_kb > alone_kb ? base_kb - alone_kb : 0;
+    exchange(host, 2, PEERS);
     uint64_t sleeps = measure_sleeps("weft-poll") + measure_sleeps("weft-cm");
     seen.idle_cpu_ns = cpu_while_idle();
     seen.idle_sleeps = measure_sleeps("weft-poll") + measure_sleeps("weft-cm") - sleeps;
     seen.idle_kb = per_peer(base_kb);
     seen.fds_connected = measure_descriptors();
-    for (int rank = 1; rank <= PEERS; rank++)
+    for (int rank = 2; rank <= PEERS; rank++)
         pull_from(rank, &target);
     seen.active_kb = per_peer(base_kb);
     wait_for_idle_close(host);
@@ -208,9 +221,10 @@ static int measure_all(void **state)
     open_and_close(200);
     seen.fds_after = measure_descriptors();
     seen.threads_after = measure_threads();
-    print_message("an idle agent %zu KiB (and libfabric once %zu KiB); per peer: idle %zu KiB, active %zu KiB, "
+    print_message("an idle agent %zu KiB (and libfabric once %zu KiB), its first peer %zu KiB; per further peer: idle "
+                  "%zu KiB, active %zu KiB, "
                   "bulk lane closed again %zu KiB\n",
-                  seen.agent_kb, seen.libraries_kb, seen.idle_kb, seen.active_kb, seen.closed_kb);
+                  seen.agent_kb, seen.libraries_kb, seen.first_kb, seen.idle_kb, seen.active_kb, seen.closed_kb);
     print_message("idle: %.2f %% of a core alone, %.2f %% with %d peers; net's threads slept %llu times in 2 s\n",
                   (double)seen.alone_cpu_ns * 100 / (double)IDLE_NS, (double)seen.idle_cpu_ns * 100 / (double)IDLE_NS,
                   PEERS, (unsigned long long)seen.idle_sleeps);
@@ -229,7 +243,7 @@ static void an_idle_agent_is_small(void **state)
 {
     (void)state;
     only_if_not_instrumented();
-    assert_true(seen.agent_kb <= 10000);
+    assert_true(seen.agent_kb + seen.first_kb <= 10000);
 }
 
 static void an_idle_peer_is_small(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_rref.c - remote references: made here and there, passed on, read, counted, and what deaths do to them. */
 #include "rpc/must.h"
-#include "rpc/world.h"
+#include "rpc/rref_functions.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,147 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define RANKS_MAX 4
-
-/* What the functions of all ranks share: one process, one world at a time. */
-static struct shared {
-    world *w;
-    atomic_int drops;
-    weft_rref *kept[RANKS_MAX];
-    _Atomic(weft_call *) waiting, waiting_first; /* the last two that were held */
-    atomic_bool done;
-} shared;
-
-/* ---- Functions ------------------------------------------------------------------------------------------------- */
-
-static weft_status run_double(weft_call *call, void *user)
-{
-    (void)user;
-    weft_call_give(call, WEFT_VALUES(weft_of_i64(2 * weft_call_i64(call, 0))));
-    return WEFT_OK;
-}
-
-static weft_status run_slow(weft_call *call, void *user)
-{
-    (void)user;
-    world_sleep_ms(shared.w, 30);
-    weft_call_give(call, WEFT_VALUES(weft_of_i64(77)));
-    return WEFT_OK;
-}
-
-static weft_status run_fail(weft_call *call, void *user)
-{
-    (void)user;
-    weft_call_fail(call, WEFT_ERR_SHAPE, "it would not be made");
-    return WEFT_ERR_SHAPE;
-}
-
-static weft_status run_hold(weft_call *call, void *user)
-{
-    (void)user;
-    weft_call *before = atomic_exchange(&shared.waiting, weft_call_defer(call));
-    atomic_store(&shared.waiting_first, before);
-    return WEFT_DEFERRED;
-}
-
-static weft_status read_i64(weft_rref *rref, int64_t timeout_ms, int64_t *out)
-{
-    weft_values *values;
-    weft_status st = weft_rref_to_here(rref, timeout_ms, &values);
-    if (st)
-        return st;
-    st = weft_values_get_i64(values, 0, out);
-    weft_values_unref(values);
-    return st;
-}
-
-static weft_status run_read(weft_call *call, void *user)
-{
-    int64_t value;
-    (void)user;
-    weft_status st = read_i64(weft_call_rref(call, 0), 5000, &value);
-    if (!st)
-        weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
-    return st;
-}
-
-static weft_status run_offer(weft_call *call, void *user)
-{
-    weft_rref *rref;
-    (void)user;
-    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref);
-    if (st)
-        return st;
-    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
-    weft_rref_unref(rref);
-    return WEFT_OK;
-}
-
-/* A value made on the next worker, the reference to it handed back. */
-static weft_status run_nested(weft_call *call, void *user)
-{
-    weft_rref *rref;
-    (void)user;
-    weft_agent *agent = weft_call_agent(call);
-    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
-    weft_status st = weft_rpc_remote(agent, weft_to_rank(next), "double", WEFT_VALUES(weft_of_i64(50)), NULL, &rref);
-    if (st)
-        return st;
-    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
-    weft_rref_unref(rref);
-    return WEFT_OK;
-}
-
-static weft_status run_keep(weft_call *call, void *user)
-{
-    (void)user;
-    shared.kept[weft_agent_rank(weft_call_agent(call))] = weft_rref_ref(weft_call_rref(call, 0));
-    return WEFT_OK;
-}
-
-static weft_status run_let_go(weft_call *call, void *user)
-{
-    (void)user;
-    weft_rref **kept = &shared.kept[weft_agent_rank(weft_call_agent(call))];
-    weft_rref_unref(*kept);
-    *kept = NULL;
-    return WEFT_OK;
-}
-
-/* Round the ring until the time to live is over; whoever has it then reads it. */
-static weft_status run_forward(weft_call *call, void *user)
-{
-    int64_t ttl = weft_call_i64(call, 1), value;
-    weft_values *got;
-    (void)user;
-    if (ttl == 0)
-        return run_read(call, user);
-    weft_agent *agent = weft_call_agent(call);
-    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
-    weft_status st =
-        weft_rpc_sync(agent, weft_to_rank(next), "forward",
-                      WEFT_VALUES(weft_of_rref(weft_call_rref(call, 0)), weft_of_i64(ttl - 1)), NULL, &got);
-    if (st)
-        return st;
-    MUST_OK(weft_values_get_i64(got, 0, &value));
-    weft_values_unref(got);
-    weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
-    return WEFT_OK;
-}
-
-static const weft_function functions[] = {
-    {.name = "double", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_double},
-    {.name = "slow", .gives = {WEFT_I64}, .run = run_slow},
-    {.name = "fail", .gives = {WEFT_I64}, .run = run_fail},
-    {.name = "hold", .gives = {WEFT_REST}, .run = run_hold},
-    {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_read},
-    {.name = "offer", .takes = {WEFT_I64}, .gives = {WEFT_RREF}, .run = run_offer},
-    {.name = "nested", .gives = {WEFT_RREF}, .run = run_nested},
-    {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
-    {.name = "let go", .run = run_let_go},
-    {.name = "forward", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_forward},
-};
 
 static weft_rref *make(weft_agent *agent, int rank, const char *function, weft_args args)
 {
@@ -453,9 +312,9 @@ static void run_one(world *w)
 static void run_both(void (*program)(weft_agent *, void *), int size, uint64_t seeds)
 {
     for (uint64_t seed = 1; seed <= seeds; seed++)
-        run_one(
-            &(world){.fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(functions), .program = program});
-    run_one(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(functions), .program = program});
+        run_one(&(world){
+            .fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(rref_functions), .program = program});
+    run_one(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(rref_functions), .program = program});
 }
 
 #define ON_BOTH(name, size, seeds)                                                                                     \
@@ -554,7 +413,8 @@ static void makers_death(weft_agent *agent, void *arg)
 static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
 {
     for (uint64_t seed = 1; seed <= seeds; seed++)
-        run_one(&(world){.fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(functions), .program = program});
+        run_one(&(world){
+            .fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(rref_functions), .program = program});
 }
 
 static void test_users_death(void **s)
@@ -605,7 +465,7 @@ static void test_use_after_close(void **s)
         run_one(&(world){.fabric = (world_fabric)fabric,
                          .seed = 3,
                          .size = 2,
-                         WORLD_FUNCTIONS(functions),
+                         WORLD_FUNCTIONS(rref_functions),
                          .program = keep_for_later,
                          .arg = late,
                          .stop = true});
