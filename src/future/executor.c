@@ -2,6 +2,7 @@
 /* executor.c - the queue, the counting of workers and the decision to get one going; see executor_impl.h. */
 #include "future/executor_impl.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +45,7 @@ static void init(wfi_executor *executor, const wfi_executor_options *options)
     wfi_list_init(&executor->queue);
     wfi_list_init(&executor->all);
     wfi_list_init(&executor->followers);
+    wfi_list_init(&executor->visits);
 }
 
 weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executor **out)
@@ -253,6 +255,39 @@ void wfi_executor_block_end(void)
     wfi_mutex_unlock(&executor->lock);
 }
 
+bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *parker)
+{
+    visit->parker = parker;
+    wfi_list_init(&visit->link);
+    wfi_mutex_lock(&executor->lock);
+    bool open = !atomic_load(&executor->ending);
+    if (open && executor->options.fibers == NULL)
+        wfi_list_push_back(&executor->visits, &visit->link);
+    wfi_mutex_unlock(&executor->lock);
+    return open;
+}
+
+void wfi_executor_leave(wfi_executor *executor, wfi_visit *visit)
+{
+    wfi_mutex_lock(&executor->lock);
+    wfi_list_remove(&visit->link);
+    wfi_mutex_unlock(&executor->lock);
+}
+
+/* A visitor leaves as soon as it looks at its parker; there is no need to sleep for that. */
+static void call_visitors_out(wfi_executor *executor)
+{
+    wfi_mutex_lock(&executor->lock);
+    while (!wfi_list_empty(&executor->visits)) {
+        for (wfi_list *link = executor->visits.next; link != &executor->visits; link = link->next)
+            wfi_unpark(wfi_container_of(link, wfi_visit, link)->parker);
+        wfi_mutex_unlock(&executor->lock);
+        sched_yield();
+        wfi_mutex_lock(&executor->lock);
+    }
+    wfi_mutex_unlock(&executor->lock);
+}
+
 void wfi_executor_destroy(wfi_executor *executor)
 {
     wfi_task *task;
@@ -266,6 +301,8 @@ void wfi_executor_destroy(wfi_executor *executor)
         wfi_executor_join_threads(executor);
     while ((task = take_locking(executor)) != NULL) /* the manual form, and where no worker could be made */
         task->run(task);
+    if (executor->options.fibers == NULL)
+        call_visitors_out(executor);
     wfi_mutex_lock(&executor->lock);
     executor->ended = executor->options.fibers == NULL;
     wfi_mutex_unlock(&executor->lock);

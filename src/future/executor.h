@@ -49,6 +49,18 @@ wfi_executor *wfi_executor_ref(wfi_executor *executor); /* futures hold their ex
 void wfi_executor_unref(wfi_executor *executor);
 bool wfi_executor_has_ended(
     const wfi_executor *executor); /* destroy was called: its agent's driver is not to be used */
+/*
+ * Whoever is inside an agent's driver visits the agent's executor meanwhile: destroy calls the visitors out (by their
+ * parkers) and waits until they have left, so that the network may be freed after it. enter is false once destroy was
+ * called. The simulation's fibers need not visit: they touch nothing of the network after they slept.
+ */
+typedef struct wfi_visit {
+    wfi_list link;
+    wfi_parker *parker;
+} wfi_visit;
+bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *parker);
+void wfi_executor_leave(wfi_executor *executor, wfi_visit *visit);
+
 /* The process's own (threads), for futures without an agent. Started at first use, never ended. */
 wfi_executor *wfi_executor_process(void);
 

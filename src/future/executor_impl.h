@@ -66,6 +66,7 @@ struct wfi_executor {
     int total;    /* workers that exist */
     int active, blocked;
     wfi_list followers;
+    wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;
     wfi_parker *closer; /* fiber form: who waits in destroy for the workers to go */
 };

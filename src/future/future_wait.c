@@ -75,12 +75,16 @@ static bool one_driver(weft_future *const *futures, size_t count)
 }
 
 /* One turn of sleeping or driving; false if waiting on this thread could never end. */
-static bool wait_turn(wfi_driver *driver, wfi_waiting *waiting, uint64_t until)
+static bool wait_turn(const weft_future *future, wfi_waiting *waiting, uint64_t until)
 {
-    if (driver != NULL)
-        return driver->drive(driver, &waiting->parker, until);
-    wfi_park(&waiting->parker, until);
-    return true;
+    wfi_visit visit;
+    if (future->driver == NULL || !wfi_executor_enter(future->executor, &visit, &waiting->parker)) {
+        wfi_park(&waiting->parker, until);
+        return true;
+    }
+    bool could_end = future->driver->drive(future->driver, &waiting->parker, until);
+    wfi_executor_leave(future->executor, &visit);
+    return could_end;
 }
 
 /* Until is_over; WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK. At least one turn, so that polling with no time out makes progress. */
@@ -99,7 +103,7 @@ static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_
         }
         if (is_over(waiting))
             return WEFT_OK;
-        if (!wait_turn(driver_of(futures[single ? 0 : at]), waiting, until))
+        if (!wait_turn(futures[single ? 0 : at], waiting, until))
             return is_over(waiting) ? WEFT_OK : WEFT_ERR_DEADLOCK;
     } while (!is_over(waiting) && (deadline == WFI_NEVER || wfi_now(clock) < deadline));
     return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;

@@ -18,7 +18,7 @@
 
 #define STEP_BITS 4
 #define STEPS (1u << STEP_BITS) /* classes to each doubling */
-#define CLASS_COUNT ((56 - 12) * STEPS)
+#define CLASS_COUNT ((size_t)(56 - 12) * STEPS)
 #define WINDOW_REQUESTS 2048
 #define KEEP_BYTES_MIN ((size_t)16 << 20)
 

@@ -60,7 +60,7 @@ static void *poller_main(void *arg)
 {
     wfi_net *net = arg;
     pthread_setname_np(pthread_self(), "weft-poll");
-    (void)wfi_topo_bind_thread(net->cores, 2); /* the poller, and a leader or a waiter */
+    (void)wfi_topo_bind_thread(net->cores, 2);             /* the poller, and a leader or a waiter */
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* naps of 200 us would else take 250 */
     bool ours = wfi_token_take(net, WFI_POLLER);
     while (!atomic_load(&net->stop)) {

@@ -124,41 +124,39 @@ static void put_all(module_file *f, const weft_module *module)
         fail(f, WEFT_ERR_IO, "cannot write \"%s\": %s", f->path, strerror(errno));
 }
 
-/* Opens "<path>.XXXXXX", which `temporary` then names. */
-static void open_beside(module_file *f, char **temporary)
+/* Opens "<path>.XXXXXX" and returns that name, on the heap. NULL with the failure kept. */
+static char *open_beside(module_file *f)
 {
     size_t size = strlen(f->path) + sizeof(".XXXXXX");
     char *name = malloc(size);
     if (name == NULL) {
         fail(f, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", f->path);
-        return;
+        return NULL;
     }
     snprintf(name, size, "%s.XXXXXX", f->path);
     int fd = mkstemp(name);
     f->stream = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (f->stream != NULL) {
-        *temporary = name;
-        return;
-    }
+    if (f->stream != NULL)
+        return name;
     fail(f, WEFT_ERR_IO, "cannot create a file beside \"%s\": %s", f->path, strerror(errno));
     if (fd >= 0) {
         close(fd);
         unlink(name);
     }
     free(name);
+    return NULL;
 }
 
 weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error)
 {
     module_file f = {.path = path, .error = error};
-    char *temporary = NULL;
     if (module == NULL || path == NULL || module->status != WEFT_OK) {
         fail(&f, WEFT_ERR_INVALID, "there is no module or no path to save it to");
         return f.status;
     }
     crypto_generichash_init(&f.sum, NULL, 0, SUM_BYTES);
-    open_beside(&f, &temporary);
-    if (f.status != WEFT_OK)
+    char *temporary = open_beside(&f);
+    if (temporary == NULL)
         return f.status;
     put_all(&f, module);
     if (fclose(f.stream) != 0)
@@ -317,10 +315,12 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
     }
     size_t count = entry_count(module);
     weft_tensor **loaded = calloc(count + 1, sizeof(weft_tensor *));
-    f.stream = loaded == NULL ? NULL : fopen(path, "rb");
-    if (loaded == NULL)
+    if (loaded == NULL) {
         fail(&f, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
-    else if (f.stream == NULL)
+        return f.status;
+    }
+    f.stream = fopen(path, "rb");
+    if (f.stream == NULL)
         fail(&f, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, "cannot open \"%s\": %s", path, strerror(errno));
     crypto_generichash_init(&f.sum, NULL, 0, SUM_BYTES);
     if (f.status == WEFT_OK)
@@ -329,7 +329,7 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
         assign_all(&f, module, loaded);
     if (f.stream != NULL)
         fclose(f.stream);
-    for (size_t i = 0; loaded != NULL && i < count; i++)
+    for (size_t i = 0; i < count; i++)
         weft_tensor_unref(loaded[i]);
     free(loaded);
     return f.status;

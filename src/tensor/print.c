@@ -90,7 +90,7 @@ static void print_block(const weft_tensor *tensor, int dim, int64_t index, FILE 
         return;
     }
     int64_t length = tensor->shape.dims[dim], inner = 1;
-    bool abridged = tensor->numel > PRINTED_MAX && length > 2 * EDGE;
+    bool abridged = tensor->numel > PRINTED_MAX && length > (int64_t)2 * EDGE;
     for (int d = dim + 1; d < tensor->shape.ndim; d++)
         inner *= tensor->shape.dims[d];
     fputc('[', to);

@@ -54,10 +54,11 @@ static int quota_cores(void)
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (file == NULL)
         return 0;
-    long long quota = 0, period = 0;
-    int fields = fscanf(file, "%lld %lld", &quota, &period);
+    char line[64], *rest = line;
+    bool any = fgets(line, sizeof line, file) != NULL;
     fclose(file);
-    if (fields != 2 || quota <= 0 || period <= 0 || quota / period > 1 << 20)
+    long long quota = any ? strtoll(line, &rest, 10) : 0, period = any ? strtoll(rest, NULL, 10) : 0;
+    if (quota <= 0 || period <= 0 || quota / period > 1 << 20)
         return 0;
     return (int)((quota + period - 1) / period);
 }

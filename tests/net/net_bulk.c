@@ -106,3 +106,26 @@ weft_status bulk_await(bulk *local)
     host_until(local->host, &local->done, 1);
     return local->status;
 }
+
+void bulk_stage_body(net_host *host)
+{
+    bulk_stage *s = host->world->user;
+    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
+    bulk *mine = exposes ? &s->source : &s->target;
+    bulk_create(mine, host, 1 - host->rank, s->sizes, s->count);
+    bulk_fill(mine, exposes == pull ? 3 : 0);
+    if (exposes) {
+        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->moved, 1);
+        bulk_withdraw(mine, true);
+    } else {
+        host_until(host, &s->exposed, 1);
+        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_OK);
+        atomic_store(&s->moved, 1);
+    }
+    assert_true(bulk_is(mine, 3));
+    bulk_destroy(mine);
+    host_meet(host, &host->world->finished);
+}

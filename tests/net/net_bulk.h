@@ -31,4 +31,15 @@ void bulk_withdraw(bulk *all, bool quiet);
 weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind);
 weft_status bulk_await(bulk *local);
 
+/* What the two hosts of a world share: rank 0 exposes `source`, rank 1 has `target`. */
+typedef struct bulk_stage {
+    wfi_transfer_kind kind;
+    const size_t *sizes;
+    size_t count;
+    bulk source, target;
+    atomic_int exposed, moved;
+} bulk_stage;
+/* A world's body, with a bulk_stage as its user: what one exposes is moved by the other, and is right on both sides. */
+void bulk_stage_body(net_host *host);
+
 #endif

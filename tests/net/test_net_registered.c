@@ -33,43 +33,14 @@ static void messages_arrive_from_registered_buffers(void **state)
 
 /* ---- Transfers ------------------------------------------------------------------------------------------------- */
 
-typedef struct stage {
-    wfi_transfer_kind kind;
-    bulk source, target;
-    atomic_int exposed, moved;
-} stage;
-
 static const size_t mixed[] = {0, 1, 5, 4096, 0, MIB, MIB + 1, 3 * MIB - 7, 12, 0};
 #define MIXED (sizeof(mixed) / sizeof(mixed[0]))
-
-static void body_move(net_host *host)
-{
-    stage *s = host->world->user;
-    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
-    bulk *mine = exposes ? &s->source : &s->target;
-    bulk_create(mine, host, 1 - host->rank, mixed, MIXED);
-    bulk_fill(mine, exposes == pull ? 3 : 0);
-    if (exposes) {
-        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
-        atomic_store(&s->exposed, 1);
-        host_until(host, &s->moved, 1);
-        bulk_withdraw(mine, true);
-    } else {
-        host_until(host, &s->exposed, 1);
-        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
-        assert_int_equal(bulk_await(mine), WEFT_OK);
-        atomic_store(&s->moved, 1);
-    }
-    assert_true(bulk_is(mine, 3));
-    bulk_destroy(mine);
-    host_meet(host, &host->world->finished);
-}
 
 static void reset_often(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
     (void)rank;
-    while (!atomic_load(&((stage *)world->user)->exposed))
+    while (!atomic_load(&((bulk_stage *)world->user)->exposed))
         weft_sim_sleep(sim, 10000);
     for (int i = 0; i < 5; i++) {
         weft_sim_sleep(sim, 100000 + wfi_sim_random(sim) % 300000);
@@ -81,9 +52,9 @@ static void segments_are_moved_through_cached_registrations(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
-        stage s = {.kind = seed % 2 ? WFI_PULL : WFI_PUSH};
+        bulk_stage s = {.kind = seed % 2 ? WFI_PULL : WFI_PUSH, .sizes = mixed, .count = MIXED};
         net_world world = {.user = &s, .like_verbs = true};
-        world_sim(&world, seed, 2, body_move, seed > 2 ? reset_often : NULL);
+        world_sim(&world, seed, 2, bulk_stage_body, seed > 2 ? reset_often : NULL);
     }
 }
 

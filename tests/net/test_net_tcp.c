@@ -46,45 +46,16 @@ static void messages_arrive_without_threads(void **state)
 
 #define MIB ((size_t)1 << 20)
 
-typedef struct stage {
-    wfi_transfer_kind kind;
-    bulk source, target;
-    atomic_int exposed, moved;
-} stage;
-
 static const size_t sizes[] = {0, 1, 4096, 3 * MIB - 7, 12, 20 * MIB};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
-
-static void body_move(net_host *host)
-{
-    stage *s = host->world->user;
-    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
-    bulk *mine = exposes ? &s->source : &s->target;
-    bulk_create(mine, host, 1 - host->rank, sizes, SIZES);
-    bulk_fill(mine, exposes == pull ? 3 : 0);
-    if (exposes) {
-        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
-        atomic_store(&s->exposed, 1);
-        host_until(host, &s->moved, 1);
-        bulk_withdraw(mine, true);
-    } else {
-        host_until(host, &s->exposed, 1);
-        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
-        assert_int_equal(bulk_await(mine), WEFT_OK);
-        atomic_store(&s->moved, 1);
-    }
-    assert_true(bulk_is(mine, 3));
-    bulk_destroy(mine);
-    host_meet(host, &host->world->finished);
-}
 
 static void payloads_are_pulled_and_pushed(void **state)
 {
     (void)state;
     for (int kind = WFI_PULL; kind <= WFI_PUSH; kind++) {
-        stage s = {.kind = (wfi_transfer_kind)kind};
+        bulk_stage s = {.kind = (wfi_transfer_kind)kind, .sizes = sizes, .count = SIZES};
         net_world world = {.user = &s};
-        world_tcp(&world, 2, body_move);
+        world_tcp(&world, 2, bulk_stage_body);
     }
 }
 

@@ -4,60 +4,19 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* What the two hosts of a world share. */
-typedef struct stage {
-    const size_t *sizes;
-    size_t count;
-    wfi_transfer_kind kind;
-    bulk source, target; /* rank 0 exposes `source`, rank 1 has `target` */
-    atomic_int exposed, moved;
-} stage;
-
-static void stage_init(stage *s, const size_t *sizes, size_t count, wfi_transfer_kind kind)
-{
-    memset(s, 0, sizeof(*s));
-    s->sizes = sizes;
-    s->count = count;
-    s->kind = kind;
-}
-
-static void body_move(net_host *host)
-{
-    stage *s = host->world->user;
-    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
-    bulk *mine = exposes ? &s->source : &s->target;
-    bulk_create(mine, host, 1 - host->rank, s->sizes, s->count);
-    bulk_fill(mine, exposes == pull ? 3 : 0);
-    if (exposes) {
-        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
-        atomic_store(&s->exposed, 1);
-        host_until(host, &s->moved, 1);
-        bulk_withdraw(mine, true);
-    } else {
-        host_until(host, &s->exposed, 1);
-        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
-        assert_int_equal(bulk_await(mine), WEFT_OK);
-        atomic_store(&s->moved, 1);
-    }
-    assert_true(bulk_is(mine, 3));
-    bulk_destroy(mine);
-    host_meet(host, &host->world->finished);
-}
-
 static void move(uint64_t seed, const size_t *sizes, size_t count, wfi_transfer_kind kind,
                  void (*director)(weft_sim *sim, int rank, void *world))
 {
-    stage s;
+    bulk_stage s = {.kind = kind, .sizes = sizes, .count = count};
     net_world world = {.user = &s};
-    stage_init(&s, sizes, count, kind);
-    world_sim(&world, seed, 2, body_move, director);
+    world_sim(&world, seed, 2, bulk_stage_body, director);
 }
 
 static void reset_often(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
     (void)rank;
-    while (!atomic_load(&((stage *)world->user)->exposed))
+    while (!atomic_load(&((bulk_stage *)world->user)->exposed))
         weft_sim_sleep(sim, 10000);
     for (int i = 0; i < 8; i++) {
         weft_sim_sleep(sim, 200000 + wfi_sim_random(sim) % 600000);
@@ -171,7 +130,7 @@ static void withdrawn_memory_stays_untouched(void **state)
 static void body_cancel(net_host *host)
 {
     static const size_t sizes[] = {20 * MIB};
-    stage *s = host->world->user;
+    bulk_stage *s = host->world->user;
     if (host->rank == 0) {
         bulk_create(&s->source, host, 1, sizes, 1);
         bulk_expose(&s->source, WFI_REMOTE_READ);
@@ -197,7 +156,7 @@ static void body_cancel(net_host *host)
 
 static void a_cancelled_transfer_ends_at_once(void **state)
 {
-    stage s = {0};
+    bulk_stage s = {0};
     net_world world = {.user = &s};
     (void)state;
     world_sim(&world, 1, 2, body_cancel, NULL);

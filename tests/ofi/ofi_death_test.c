@@ -40,25 +40,35 @@ static void serve(int to_parent)
         pause();
 }
 
-static void a_killed_peer_is_noticed_at_once(void **state)
+/* Starts the child and connects to it. */
+static pid_t meet_a_process(ofi_node *node, ofi_link *link, notice *n)
 {
-    (void)state;
     int fds[2];
-    notice n;
-    static ofi_node survivor;
-    ofi_link link = {0};
-    enum { RECEIVE, SMALL, LARGE, READ, WRITE, JOBS };
-    static ofi_job jobs[JOBS];
     assert_int_equal(pipe(fds), 0);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)
         serve(fds[1]);
-    assert_int_equal(read(fds[0], &n, sizeof n), sizeof n);
-    ofi_node_open(&survivor);
+    assert_int_equal(read(fds[0], n, sizeof *n), sizeof *n);
+    close(fds[0]);
+    close(fds[1]);
+    ofi_node_open(node);
+    assert_int_equal(node->fabric->ops->connect(node->fabric, n->address, n->address_size, NULL, 0, link, &link->lane),
+                     WEFT_OK);
+    ofi_until(node, NULL, link->connected);
+    return child;
+}
+
+static void a_killed_peer_is_noticed_at_once(void **state)
+{
+    (void)state;
+    notice n;
+    static ofi_node survivor;
+    ofi_link link = {0};
+    enum { RECEIVE, SMALL, LARGE, READ, WRITE, JOBS };
+    static ofi_job jobs[JOBS];
+    pid_t child = meet_a_process(&survivor, &link, &n);
     const wfi_fabric_ops *tcp = survivor.fabric->ops;
-    assert_int_equal(tcp->connect(survivor.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane), WEFT_OK);
-    ofi_until(&survivor, NULL, link.connected);
     for (int i = 0; i < JOBS; i++)
         ofi_job_init(&jobs[i]);
     uint8_t *local = calloc(2, BYTES);
@@ -89,29 +99,18 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     ofi_node_close(&survivor);
     assert_int_equal(waitpid(child, NULL, 0), child);
     free(local);
-    close(fds[0]);
-    close(fds[1]);
 }
 
 /* Nothing at all shows that a peer is stopped: the owner's deadline closes the lane, and must get everything back. */
 static void a_stopped_peer_can_be_left(void **state)
 {
     (void)state;
-    int fds[2];
     notice n;
     static ofi_node survivor;
     ofi_link link = {0};
     static ofi_job read_job, write_job;
-    assert_int_equal(pipe(fds), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        serve(fds[1]);
-    assert_int_equal(read(fds[0], &n, sizeof n), sizeof n);
-    ofi_node_open(&survivor);
+    pid_t child = meet_a_process(&survivor, &link, &n);
     const wfi_fabric_ops *tcp = survivor.fabric->ops;
-    assert_int_equal(tcp->connect(survivor.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane), WEFT_OK);
-    ofi_until(&survivor, NULL, link.connected);
     kill(child, SIGSTOP);
     uint8_t *local = calloc(2, BYTES);
     ofi_job_init(&read_job);
@@ -130,8 +129,6 @@ static void a_stopped_peer_can_be_left(void **state)
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
     free(local);
-    close(fds[0]);
-    close(fds[1]);
 }
 
 int main(void)

@@ -21,6 +21,7 @@ static struct shared {
     weft_call *held[8];
     atomic_int held_count;
     pthread_t waiting[4];
+    weft_future *own;
 } shared;
 
 static weft_status run_add(weft_call *call, void *user)
@@ -328,6 +329,34 @@ static void test_stop_under_waiters(void **s)
     }
 }
 
+/* A future of the user's own outlives the agent that it was made with: who waits for it is called out of the network. */
+static void *wait_for_value(void *arg)
+{
+    MUST(weft_future_wait(arg, WEFT_FOREVER) == WEFT_OK);
+    return NULL;
+}
+
+static void leave_own_future(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent))
+        return;
+    shared.own = weft_future_create(agent);
+    MUST(shared.own && !pthread_create(&shared.waiting[0], NULL, wait_for_value, shared.own));
+    usleep(1000);
+}
+
+static void test_own_future_outlives_agent(void **s)
+{
+    (void)s;
+    for (int i = 0; i < 20; i++) {
+        run((world){.size = 2, .program = leave_own_future, .stop = true}, WORLD_TCP);
+        assert_int_equal(weft_future_complete(shared.own, NULL, NULL), WEFT_OK);
+        pthread_join(shared.waiting[0], NULL);
+        weft_future_unref(shared.own);
+    }
+}
+
 /* ---- Not opened ------------------------------------------------------------------------------------------------- */
 
 static void must_not_open(weft_agent_options options, weft_status wanted, const char *text)
@@ -391,7 +420,7 @@ int main(void)
         cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_driven_by_hand),
         cmocka_unit_test(test_open_and_close),     cmocka_unit_test(test_eight_in_a_process),
         cmocka_unit_test(test_full_queue),         cmocka_unit_test(test_time_limits),
-        cmocka_unit_test(test_stop_under_waiters),
+        cmocka_unit_test(test_stop_under_waiters), cmocka_unit_test(test_own_future_outlives_agent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
