@@ -26,7 +26,7 @@ static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
     }
 }
 
-/* Nobody else progresses: without threads, or after wfi_net_stop. */
+/* Nobody else progresses. */
 static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
     while (!is_unparked(parker)) {
@@ -44,11 +44,11 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
     wfi_net *net = wfi_container_of(driver, wfi_net, driver);
     if (wfi_net_is_inline(net))
         return false;
-    if (net->fibers) {
-        (void)wfi_park(parker, deadline_ns);
+    if (net->fibers || (atomic_load(&net->stop) && !net->no_threads)) {
+        (void)wfi_park(parker, deadline_ns); /* stopped: nothing of net's is outstanding that progress could end */
         return true;
     }
-    if (net->no_threads || atomic_load(&net->stop)) {
+    if (net->no_threads) {
         drive_alone(net, parker, deadline_ns);
         return true;
     }
