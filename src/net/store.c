@@ -299,7 +299,10 @@ static void handle_suspect(wfi_store *store, const wfi_store_link *from, const w
     int64_t bound_ms = store->options.death_timeout_ms;
     if (bound_ms < 0 || seat->suspected_ns != WFI_NEVER)
         return;
-    seat->suspected_ns = now_ns + (uint64_t)bound_ms * NS_PER_MS / 2;
+    /* A suspicion asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. */
+    uint64_t soon = now_ns + (uint64_t)bound_ms * NS_PER_MS / 2,
+             by_silence = seat->heard_ns + (uint64_t)bound_ms * NS_PER_MS;
+    seat->suspected_ns = soon > by_silence ? soon : by_silence;
     seat->suspected_by = from->rank;
     snprintf(seat->suspicion, sizeof seat->suspicion, "%.*s", (int)sizeof seat->suspicion - 1, message->text);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
