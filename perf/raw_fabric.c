@@ -10,7 +10,6 @@
 
 static const size_t trip_sizes[] = {8, 64, 256, 1024, 4096};
 static const size_t rate_sizes[] = {65536, 262144, 1 << 20, 4 << 20, 16 << 20, SIZE_MAX_BYTES};
-static const size_t chunk_sizes[] = {65536, 262144, 1 << 20, 4 << 20};
 
 typedef struct settings {
     const char *provider, *json;
@@ -37,37 +36,34 @@ static bool measure_trips(raw_pair *pair, const settings *o, report *json)
     return true;
 }
 
-/* The best GB/s over all repetitions and chunk sizes, and the chunk that gave it. */
-static bool best_rate(raw_pair *pair, int what, size_t bytes, int64_t repeat_ms, double *rate, size_t *chunk)
+/* GB/s of the best cut, over all repetitions, and that cut. */
+static bool best_rate(raw_pair *pair, int what, size_t bytes, int64_t repeat_ms, double *rate, raw_cut *cut)
 {
-    *rate = 0;
-    for (size_t i = 0; i < COUNT(chunk_sizes) && chunk_sizes[i] <= bytes; i++) {
-        series times = {0};
-        double end = measure_now_us() + (double)repeat_ms * 1e3 / COUNT(chunk_sizes);
-        bool ok = true;
-        do
-            ok = raw_pair_bulk(pair, what, bytes, chunk_sizes[i], 3, &times) == 0;
-        while (ok && measure_now_us() < end);
-        double gb_s = (double)bytes / series_summary(&times).min / 1e3;
-        series_fini(&times);
-        if (!ok)
-            return false;
-        *chunk = gb_s > *rate ? chunk_sizes[i] : *chunk;
-        *rate = gb_s > *rate ? gb_s : *rate;
-    }
-    return true;
+    series times = {0};
+    double end = measure_now_us() + (double)repeat_ms * 1e3;
+    bool ok = raw_pair_best_cut(pair, what, bytes, cut) == 0;
+    do
+        ok = ok && raw_pair_bulk(pair, what, bytes, *cut, 3, &times) == 0;
+    while (ok && measure_now_us() < end);
+    if (ok)
+        *rate = (double)bytes / series_summary(&times).p50 / 1e3;
+    series_fini(&times);
+    return ok;
 }
 
 static bool measure_rates(raw_pair *pair, const settings *o, report *json)
 {
-    printf("%12s %10s %10s %21s   GB/s, best chunk\n", "bytes", "read", "write", "chunks");
+    printf("%12s %10s %10s %13s %13s   GB/s; chunk x how many under way\n", "bytes", "read", "write", "read's cut",
+           "write's cut");
     for (size_t i = 0; i < COUNT(rate_sizes); i++) {
-        size_t bytes = rate_sizes[i], read_chunk = 0, write_chunk = 0;
+        size_t bytes = rate_sizes[i];
+        raw_cut read, write;
         double reads, writes;
-        if (!best_rate(pair, RAW_READ, bytes, o->repeat_ms, &reads, &read_chunk) ||
-            !best_rate(pair, RAW_WRITE, bytes, o->repeat_ms, &writes, &write_chunk))
+        if (!best_rate(pair, RAW_READ, bytes, o->repeat_ms, &reads, &read) ||
+            !best_rate(pair, RAW_WRITE, bytes, o->repeat_ms, &writes, &write))
             return false;
-        printf("%12zu %10.2f %10.2f %10zu %10zu\n", bytes, reads, writes, read_chunk, write_chunk);
+        printf("%12zu %10.2f %10.2f %10zu x%u %10zu x%u\n", bytes, reads, writes, read.chunk, read.window, write.chunk,
+               write.window);
         report_number(json, reads, "read_%zu_gb_s", bytes);
         report_number(json, writes, "write_%zu_gb_s", bytes);
     }

@@ -3,7 +3,7 @@
  * rpc_bandwidth.c - calls with one tensor of 8 B to 64 MiB, one way and echoed into a landing tensor, against libfabric.
  *
  * The floor of a small call is a ping-pong of as many bytes; of a large one a remote read of as many bytes (echo: a read and
- * a write), in the best of a few chunk sizes.
+ * a write), cut and overlapped as is fastest here and now for that size.
  */
 #include "common/measure.h"
 #include "common/raw_pair.h"
@@ -17,7 +17,6 @@
 #define MIB ((size_t)1 << 20)
 
 static const size_t sizes[] = {8, 64, 512, 4096, 16384, 65536, 262144, 1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB};
-static const size_t chunks[] = {256 << 10, 1 << 20, 4 << 20, 16 << 20};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 typedef struct settings {
@@ -31,7 +30,8 @@ typedef struct bench {
     raw_pair *raw;
     weft_agent *agent;
     weft_tensor *there, *back; /* the argument, and where the echo lands */
-    size_t bytes, chunk;
+    size_t bytes;
+    raw_cut cut_one, cut_echo;
     series floor_one, floor_echo, one, echo; /* microseconds */
 } bench;
 
@@ -89,25 +89,13 @@ static bool floor_slice(bench *b, bool echoes, series *out)
     if (b->bytes <= SMALL)
         return raw_pair_trips(b->raw, b->bytes, repeats(b, out), out) == 0;
     int what = echoes ? RAW_READ | RAW_WRITE : RAW_READ;
-    return raw_pair_bulk(b->raw, what, b->bytes, b->chunk, repeats(b, out), out) == 0;
+    return raw_pair_bulk(b->raw, what, b->bytes, echoes ? b->cut_echo : b->cut_one, repeats(b, out), out) == 0;
 }
 
-static bool choose_chunk(bench *b)
+static bool choose_cuts(bench *b)
 {
-    double best = 0;
-    b->chunk = b->bytes;
-    for (size_t i = 0; i < COUNT(chunks) && chunks[i] < b->bytes; i++) {
-        series s = {0};
-        if (raw_pair_bulk(b->raw, RAW_READ | RAW_WRITE, b->bytes, chunks[i], 5, &s))
-            return false;
-        double us = series_summary(&s).min;
-        if (best == 0 || us < best) {
-            best = us;
-            b->chunk = chunks[i];
-        }
-        series_fini(&s);
-    }
-    return true;
+    return raw_pair_best_cut(b->raw, RAW_READ, b->bytes, &b->cut_one) == 0 &&
+           raw_pair_best_cut(b->raw, RAW_READ | RAW_WRITE, b->bytes, &b->cut_echo) == 0;
 }
 
 static void print_side(bench *b, const char *name, double trips, series *raw, series *weft, report *json)
@@ -126,7 +114,7 @@ static void print_side(bench *b, const char *name, double trips, series *raw, se
 static bool slices(bench *b)
 {
     double us;
-    bool ok = b->bytes <= SMALL || choose_chunk(b);
+    bool ok = b->bytes <= SMALL || choose_cuts(b);
     for (int i = 0; ok && i < 3; i++) /* memory and lanes are there */
         ok = call_once(b, true, &us) && call_once(b, false, &us);
     for (int64_t i = 0; ok && i < b->o->slices; i++) {

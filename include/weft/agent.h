@@ -82,7 +82,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
-/* Leaves at once: outstanding calls fail with WEFT_ERR_CLOSED; peers are told WEFT_ERR_PEER_LEFT. Frees the agent. */
+/*
+ * Leaves at once: outstanding calls fail with WEFT_ERR_CLOSED; peers are told WEFT_ERR_PEER_LEFT. Frees the agent. Not from a
+ * handler or continuation of this agent: there it logs an error and does nothing.
+ */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
 WEFT_API int weft_agent_rank(const weft_agent *agent);
@@ -112,7 +115,9 @@ typedef struct weft_stats {
     uint64_t calls_served;   /* handlers finished here for others */
     uint64_t bytes_sent;     /* payload of tensors and values that left, inline and bulk */
     uint64_t bytes_received;
-    uint64_t bytes_copied; /* of payloads over the inline limit, copied by weft: meant to be 0 */
+    uint64_t
+        bytes_copied; /* of payloads over the inline limit, copied by weft: 0 for tensors between workers; strings, bytes,
+                              and results that land in a call to oneself are copied */
     uint64_t bytes_packed; /* of non-contiguous tensors, packed before sending */
     uint64_t frames_sent;  /* messages on control lanes */
     uint64_t frames_received;

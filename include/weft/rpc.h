@@ -66,7 +66,7 @@ static inline weft_target weft_to_name(const char *name)
 }
 
 typedef struct weft_rpc_options {
-    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER */
+    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER; below it: WEFT_ERR_INVALID */
     weft_tensors land;  /* the result's tensors, in order, land in these: contiguous, right dtype and shape. After a
                            failure their content is undefined */
     bool wait_for_room; /* over the peer's queue limit: wait instead of WEFT_ERR_AGAIN */
@@ -91,7 +91,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target
                                                   weft_args arguments, const weft_rpc_options *options,
                                                   weft_values **out);
 
-/* Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). */
+/*
+ * Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). What goes
+ * wrong after the start (no such function, a failure of its own, a time-out) is told by weft_rref_to_here.
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
                                                     weft_args arguments, const weft_rpc_options *options,
                                                     weft_rref **out);

@@ -12,8 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BULK_WINDOW 4
-
 /* What the other process is to do: answer `answers` messages with as many of `bytes`, then sleep again. */
 typedef struct order {
     unsigned answers;
@@ -161,13 +159,13 @@ int raw_pair_window(raw_pair *p, size_t bytes, unsigned count, unsigned window, 
     return 0;
 }
 
-static int transfer(raw_pair *p, bool writes, size_t bytes, size_t chunk)
+static int transfer(raw_pair *p, bool writes, size_t bytes, raw_cut cut)
 {
     raw_endpoint *e = &p->here;
     unsigned first = e->done, posted = 0;
-    for (size_t at = 0; at < bytes; at += chunk) {
-        size_t piece = bytes - at < chunk ? bytes - at : chunk;
-        if (posted >= BULK_WINDOW && raw_endpoint_wait(e, &e->done, first + posted - BULK_WINDOW + 1))
+    for (size_t at = 0; at < bytes; at += cut.chunk) {
+        size_t piece = bytes - at < cut.chunk ? bytes - at : cut.chunk;
+        if (posted >= cut.window && raw_endpoint_wait(e, &e->done, first + posted - cut.window + 1))
             return -1;
         if (raw_endpoint_rma(e, writes, at, piece, &p->there))
             return -1;
@@ -177,7 +175,7 @@ static int transfer(raw_pair *p, bool writes, size_t bytes, size_t chunk)
 }
 
 /* The target of remote access must make progress: it polls until the last message of the slice comes. */
-int raw_pair_bulk(raw_pair *p, int what, size_t bytes, size_t chunk, unsigned count, series *out)
+int raw_pair_bulk(raw_pair *p, int what, size_t bytes, raw_cut cut, unsigned count, series *out)
 {
     raw_endpoint *e = &p->here;
     if (begin(p, 2, 1) || raw_endpoint_send(e, 1) || raw_endpoint_wait(e, &e->received, e->received + 1) ||
@@ -187,14 +185,66 @@ int raw_pair_bulk(raw_pair *p, int what, size_t bytes, size_t chunk, unsigned co
         return -1;
     for (unsigned i = 0; i < count; i++) {
         double start = measure_now_us();
-        if ((what & RAW_READ && transfer(p, false, bytes, chunk)) ||
-            (what & RAW_WRITE && transfer(p, true, bytes, chunk)))
+        if ((what & RAW_READ && transfer(p, false, bytes, cut)) || (what & RAW_WRITE && transfer(p, true, bytes, cut)))
             return -1;
         series_add(out, measure_now_us() - start);
     }
     if (raw_endpoint_send(e, 1) || raw_endpoint_wait(e, &e->received, e->received + 1))
         return -1;
     return raw_endpoint_receive(e);
+}
+
+/* ---- The floor ------------------------------------------------------------------------------------------------- */
+
+#define TRY_TURNS 3
+
+static const size_t chunks[] = {64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20};
+static const unsigned windows[] = {1, 2, 4, 8};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define CUTS_MAX (COUNT(chunks) * COUNT(windows) + 1)
+
+/* A window wider than the number of pieces adds nothing. */
+static size_t list_cuts(size_t bytes, raw_cut out[CUTS_MAX])
+{
+    size_t count = 0;
+    out[count++] = (raw_cut){bytes, 1};
+    for (size_t i = 0; i < COUNT(chunks) && chunks[i] < bytes; i++) {
+        size_t pieces = (bytes + chunks[i] - 1) / chunks[i];
+        for (size_t j = 0; j < COUNT(windows) && (j == 0 || windows[j - 1] < pieces); j++)
+            out[count++] = (raw_cut){chunks[i], windows[j]};
+    }
+    return count;
+}
+
+/* Turns, not one long try each: a neighbour's burst then hits some of every cut's tries, and the median leaves it out. */
+static int try_cuts(raw_pair *p, int what, size_t bytes, const raw_cut *cuts, size_t count, series *times)
+{
+    unsigned repeats = bytes <= 1 << 20 ? 20 : bytes <= 16 << 20 ? 5 : 1;
+    for (int turn = 0; turn < TRY_TURNS; turn++) {
+        for (size_t i = 0; i < count; i++) {
+            if (raw_pair_bulk(p, what, bytes, cuts[i], repeats, &times[i]))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int raw_pair_best_cut(raw_pair *p, int what, size_t bytes, raw_cut *out)
+{
+    raw_cut cuts[CUTS_MAX];
+    series times[CUTS_MAX] = {{0}};
+    size_t count = list_cuts(bytes, cuts);
+    int failed = try_cuts(p, what, bytes, cuts, count, times);
+    double best = 0;
+    for (size_t i = 0; i < count; i++) {
+        double us = series_summary(&times[i]).p50;
+        if (best == 0 || us < best) {
+            best = us;
+            *out = cuts[i];
+        }
+        series_fini(&times[i]);
+    }
+    return failed;
 }
 
 const char *raw_pair_version(const raw_pair *p)

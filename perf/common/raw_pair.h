@@ -26,11 +26,18 @@ int raw_pair_trips(raw_pair *pair, size_t bytes, unsigned count, series *out);
 int raw_pair_window(raw_pair *pair, size_t bytes, unsigned count, unsigned window, double *us);
 
 /*
- * One remote read or write (both: a read, then a write) of `bytes`, cut into chunks of `chunk` with four of them under way,
- * repeated `count` times; each one's microseconds go to `out`.
+ * One remote read or write (both: a read, then a write) of `bytes`, cut into chunks of `cut.chunk` with `cut.window` of them
+ * under way, repeated `count` times; each one's microseconds go to `out`.
  */
 enum { RAW_READ = 1, RAW_WRITE = 2 };
-int raw_pair_bulk(raw_pair *pair, int what, size_t bytes, size_t chunk, unsigned count, series *out);
+typedef struct raw_cut {
+    size_t chunk;
+    unsigned window;
+} raw_cut;
+int raw_pair_bulk(raw_pair *pair, int what, size_t bytes, raw_cut cut, unsigned count, series *out);
+
+/* The fastest of the cuts from 64 KiB to all in one and of windows from 1 to 8, each tried a few times in turn. */
+int raw_pair_best_cut(raw_pair *pair, int what, size_t bytes, raw_cut *out);
 
 /* libfabric's version, as "1.17". */
 const char *raw_pair_version(const raw_pair *pair);

@@ -26,7 +26,7 @@ static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that 
 
 static void keyed_hash(const wfi_net *net, const uint8_t *text, size_t size, uint8_t *out, size_t out_size)
 {
-    crypto_generichash(out, out_size, text, size, wfi_rendezvous_job_key(net->rendezvous), WFI_JOB_KEY_BYTES);
+    crypto_generichash(out, out_size, text, size, net->job_key, WFI_JOB_KEY_BYTES);
 }
 
 /* The key of frames from `from` to `to`. */

@@ -36,7 +36,7 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 {
     if (rank < 0 || rank >= net->world_size)
         return NULL;
-    return &wfi_rendezvous_members(net->rendezvous)[rank];
+    return &net->members[rank];
 }
 
 void wfi_net_stats(wfi_net *net, weft_stats *out)
@@ -52,12 +52,14 @@ void wfi_net_stats(wfi_net *net, weft_stats *out)
 
 void wfi_net_begin_closing(wfi_net *net)
 {
-    wfi_rendezvous_closing(net->rendezvous);
+    if (!net->closing)
+        wfi_rendezvous_closing(net->rendezvous);
 }
 
 void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report)
 {
-    wfi_rendezvous_report(net->rendezvous, round, report);
+    if (!net->closing)
+        wfi_rendezvous_report(net->rendezvous, round, report);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
@@ -68,6 +70,14 @@ static weft_status refuse(weft_error **error, weft_status code, const char *text
     if (error)
         wfi_error_give(error, wfi_error_create(&detail, "%s", text));
     return code;
+}
+
+static weft_status refuse_value(weft_error **error, const char *what, const char *value, const char *hint)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
+    if (error)
+        wfi_error_give(error, wfi_error_create(&detail, "%s is \"%s\": %s", what, value, hint));
+    return WEFT_ERR_INVALID;
 }
 
 static wfi_net *net_create(const wfi_net_options *options)
@@ -151,9 +161,9 @@ static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, wef
                               .ready_arg = net};
     net->ops = wfi_fabric_find(agent->fabric);
     if (!net->ops)
-        return refuse(error, WEFT_ERR_INVALID, "there is no such fabric");
+        return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
     if (!read_ports(agent->ports, &how))
-        return refuse(error, WEFT_ERR_INVALID, "ports must be \"low-high\", each 1 to 65535");
+        return refuse_value(error, "ports (WEFT_PORTS)", agent->ports, "\"low-high\", each 1 to 65535");
     weft_status status = net->ops->open(&how, &net->fabric, error);
     if (status)
         return status;
@@ -186,6 +196,12 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
     weft_status status = wfi_rendezvous_open(&how, &net->rendezvous, error);
     if (status)
         return status;
+    size_t bytes = (size_t)net->world_size * sizeof(*net->members);
+    net->members = malloc(bytes);
+    if (!net->members)
+        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
+    memcpy(net->members, wfi_rendezvous_members(net->rendezvous), bytes);
+    memcpy(net->job_key, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->job_key));
     for (int rank = 0; rank < net->world_size; rank++)
         wfi_peer_keys(&net->peers[rank]);
     return WEFT_OK;
@@ -275,6 +291,8 @@ void wfi_net_close(wfi_net *net)
     wfi_token_fini(net);
     wfi_map_fini(&net->conns);
     free(net->heap);
+    free(net->members);
+    sodium_memzero(net->job_key, sizeof(net->job_key));
     wfi_mutex_fini(&net->lock);
     free(net);
 }

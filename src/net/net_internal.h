@@ -207,17 +207,19 @@ struct wfi_net {
     wfi_fabric *fabric;              /* (constant) */
     const wfi_fabric_ops *ops;       /* (constant) */
     const wfi_fabric_limits *limits; /* (constant) */
-    wfi_rendezvous *rendezvous;      /* (constant) once `open` */
-    wfi_executor *executor;          /* (constant) */
-    const wfi_cores *cores;          /* (constant) */
-    wfi_upcalls upcalls;             /* (constant) */
-    void *arg;                       /* (constant) */
-    wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys live for one transfer */
-    wfi_fibers *fibers;              /* (constant) in the simulation */
-    int rank, world_size;            /* (constant) */
-    bool no_threads;                 /* (constant) */
-    int64_t death_timeout_ms;        /* (constant) */
-    size_t queue_limit_bytes;        /* (constant) */
+    wfi_rendezvous *rendezvous; /* (constant) once `open`; not used once `closing`: it goes before the threads do */
+    wfi_member *members;        /* (constant) once `open`: our own copy, which outlives the link */
+    uint8_t job_key[WFI_JOB_KEY_BYTES];
+    wfi_executor *executor;   /* (constant) */
+    const wfi_cores *cores;   /* (constant) */
+    wfi_upcalls upcalls;      /* (constant) */
+    void *arg;                /* (constant) */
+    wfi_reg_cache *cache;     /* (constant) NULL on fabrics whose keys live for one transfer */
+    wfi_fibers *fibers;       /* (constant) in the simulation */
+    int rank, world_size;     /* (constant) */
+    bool no_threads;          /* (constant) */
+    int64_t death_timeout_ms; /* (constant) */
+    size_t queue_limit_bytes; /* (constant) */
 
     bool open;           /* the table is here; upcalls may go up */
     bool closing;        /* nothing new */

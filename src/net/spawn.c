@@ -11,6 +11,7 @@
 #include "net/rendezvous_os.h"
 #include "net/store_wire.h"
 
+#include <poll.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -20,6 +21,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define EXEC_LIMIT_MS 10000 /* from fork to exec */
 
 #define VARIABLES 4
 
@@ -156,10 +159,17 @@ static void become_worker(const recipe *made, int report_fd)
     _exit(127);
 }
 
+/* A child that is stopped before its exec would hold us for ever: ETIMEDOUT. */
 static int read_report(int fd)
 {
-    int trouble = 0;
+    struct pollfd report = {.fd = fd, .events = POLLIN};
+    int trouble = 0, ready;
     ssize_t got;
+    do
+        ready = poll(&report, 1, EXEC_LIMIT_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready == 0)
+        return ETIMEDOUT;
     do
         got = read(fd, &trouble, sizeof trouble);
     while (got < 0 && errno == EINTR);
@@ -191,6 +201,8 @@ static int start_child(recipe *made, int rank, wfi_child *child)
     if (!trouble)
         trouble = read_report(report[0]);
     close(report[0]);
+    if (trouble && pid > 0)
+        (void)kill(pid, SIGKILL); /* if it is not gone yet */
     if (trouble && pid > 0)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             continue;

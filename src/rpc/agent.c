@@ -3,6 +3,7 @@
 #include "rpc/agent.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "sim/sim.h"
 #include "rpc/call.h"
 #include "rpc/rref.h"
@@ -168,11 +169,22 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-/* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
-void weft_agent_stop(weft_agent *agent)
+/* Whether the calling flow of control is a handler or continuation of this agent, on whatever runs these. */
+static bool is_inside(weft_agent *agent)
 {
-    if (!agent)
-        return;
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    wfi_parker nobody;
+    if (wfi_executor_current() == agent->executor)
+        return true;
+    if (atomic_load(&agent->tasks_run) && pthread_equal(atomic_load(&agent->task_thread), pthread_self()))
+        return true;
+    wfi_parker_init(&nobody);
+    return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
+}
+
+/* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
+static void stop_from_outside(weft_agent *agent)
+{
     wfi_net_lock(agent->net);
     agent->stopped = true;
     wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
@@ -197,17 +209,16 @@ void weft_agent_stop(weft_agent *agent)
     wfi_agent_unref(agent);
 }
 
-/* Whether the calling flow of control is a handler or continuation of this agent, on whatever runs these. */
-static bool is_inside(weft_agent *agent)
+void weft_agent_stop(weft_agent *agent)
 {
-    wfi_driver *driver = wfi_net_driver(agent->net);
-    wfi_parker nobody;
-    if (wfi_executor_current() == agent->executor)
-        return true;
-    if (atomic_load(&agent->tasks_run) && pthread_equal(atomic_load(&agent->task_thread), pthread_self()))
-        return true;
-    wfi_parker_init(&nobody);
-    return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
+    if (!agent)
+        return;
+    if (is_inside(agent)) {
+        wfi_log(WEFT_LOG_ERROR,
+                "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
+        return;
+    }
+    stop_from_outside(agent);
 }
 
 weft_status weft_agent_close(weft_agent *agent)
@@ -217,7 +228,7 @@ weft_status weft_agent_close(weft_agent *agent)
     if (is_inside(agent))
         return WEFT_ERR_DEADLOCK; /* it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
-    weft_agent_stop(agent);
+    stop_from_outside(agent);
     return st;
 }
 

@@ -30,8 +30,9 @@ static void give_up(weft_call *call)
 static void send_reply(weft_call *call)
 {
     weft_agent *agent = call->agent;
+    /* A reply that names references stays behind the calls that make them; any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
-                                  .urgent = true,
+                                  .urgent = !call->pack.rref_count,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
                                   .done = message_done};

@@ -34,7 +34,7 @@ static weft_status start(weft_agent *agent, int rank, const char *function, weft
 {
     weft_status st;
     size_t length = function ? strlen(function) : 0;
-    if (length == 0 || length > WFI_FUNCTION_NAME_MAX)
+    if (length == 0 || length > WFI_FUNCTION_NAME_MAX || options->timeout_ms < WEFT_FOREVER)
         st = WEFT_ERR_INVALID;
     else if (rank == wfi_agent_rank(agent))
         st = wfi_call_start_local(agent, function, arguments, options, remote, out);

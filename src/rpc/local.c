@@ -160,6 +160,8 @@ weft_status wfi_call_start_local(weft_agent *agent, const char *function, weft_a
 {
     weft_values *args = NULL, *land = NULL;
     weft_status st = weft_values_create(arguments, &args);
+    for (size_t i = 0; i < options->land.count && !st; i++)
+        st = options->land.items[i] && weft_tensor_is_contiguous(options->land.items[i]) ? WEFT_OK : WEFT_ERR_INVALID;
     if (!st && options->land.count)
         st = weft_values_create(WEFT_VALUES(weft_of_tensors(options->land)), &land);
     if (st) {

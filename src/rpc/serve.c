@@ -286,6 +286,17 @@ void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id)
         cancel_call(call);
 }
 
+static weft_call *first_to_cancel(const wfi_map *serving)
+{
+    size_t cursor = 0;
+    uint64_t id;
+    weft_call *call;
+    do
+        call = wfi_map_next(serving, &cursor, &id);
+    while (call && call->cancelled);
+    return call;
+}
+
 void wfi_serve_peer_gone(weft_agent *agent, int rank)
 {
     const wfi_map *serving = &agent->peers[rank].serving;
@@ -296,6 +307,9 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank)
         list[count++] = call;
     for (size_t i = 0; i < count; i++)
         cancel_call(list[i]);
+    /* Without memory for the list, one at a time: the table changes under us. */
+    for (weft_call *call; !list && (call = first_to_cancel(serving));)
+        cancel_call(call);
     free(list);
 }
 
