@@ -239,7 +239,7 @@ static int run_server(server *s, const workload *work, weft_job *job)
     options.on_membership = on_trainer;
     options.membership_arg = s;
     weft_status st = weft_agent_open(&options, &agent);
-    ending_with_children(false);
+    ending_with_children(false, NULL);
     if (st)
         return ending_error(st, error);
     ending_catch_signals();
@@ -261,9 +261,10 @@ static int serve(const settings *set, workload *work, weft_module *model)
     weft_job *job = NULL;
     weft_error *error = NULL;
     weft_status st = s.sgd && s.waiting && s.gone ? WEFT_OK : WEFT_ERR_MEMORY;
-    ending_with_children(set->spawn);
+    ending_with_children(set->spawn, NULL);
     if (!st && set->spawn)
         st = weft_spawn(&(weft_spawn_options){.count = (int)set->trainers, .error = &error}, &job);
+    ending_with_children(set->spawn, job);
     int code = st ? ending_error(st, error) : run_server(&s, work, job);
     if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && set->on_death == ON_DEATH_STOP)
         code = ending_fail("a trainer did not end well");

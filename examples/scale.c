@@ -9,6 +9,7 @@
 #include <weft/weft.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 static weft_status scale(weft_call *call, void *user)
 {
@@ -23,7 +24,28 @@ static const weft_function functions[] = {
     {.name = "scale", .takes = {WEFT_TENSOR, WEFT_F64}, .gives = {WEFT_TENSOR}, .run = scale},
 };
 
-static weft_status ask(weft_agent *agent)
+static int print_help(const char *program, FILE *to)
+{
+    fprintf(to,
+            "usage: %s [--report FILE] [--help]\nRank 1 sends a tensor to rank 0, which scales it and sends it back.\n",
+            program);
+    return to == stdout ? 0 : 2;
+}
+
+/* The result's sum, as JSON. */
+static weft_status write_report(const char *path, const weft_tensor *scaled)
+{
+    double sum = 0;
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return WEFT_ERR_IO;
+    for (int64_t i = 0; i < weft_tensor_numel(scaled); i++)
+        sum += weft_tensor_get_f64(scaled, i);
+    fprintf(file, "{\"elements\": %lld, \"sum\": %g}\n", (long long)weft_tensor_numel(scaled), sum);
+    return fclose(file) ? WEFT_ERR_IO : WEFT_OK;
+}
+
+static weft_status ask(weft_agent *agent, const char *report)
 {
     weft_future *reply;
     weft_tensor *x = weft_tensor_arange(8, WEFT_FLOAT32);
@@ -37,6 +59,8 @@ static weft_status ask(weft_agent *agent)
         weft_tensor_print(weft_future_tensor(reply, 0), stdout);
     else
         weft_error_print(weft_future_error(reply), stderr);
+    if (!st && report)
+        st = write_report(report, weft_future_tensor(reply, 0));
     weft_future_unref(reply);
     return st;
 }
@@ -45,17 +69,16 @@ int main(int argc, char **argv)
 {
     weft_job *job = NULL;
     weft_agent *agent;
-    if (argc > 1) {
-        printf("%s: rank 1 sends a tensor to rank 0, which scales it and sends it back. Takes no options.\n", argv[0]);
-        return 0;
-    }
+    const char *report = argc == 3 && strcmp(argv[1], "--report") == 0 ? argv[2] : NULL;
+    if (argc > 1 && !report)
+        return print_help(argv[0], strcmp(argv[1], "--help") == 0 ? stdout : stderr);
     weft_status st = getenv("RANK") ? WEFT_OK : weft_spawn(&(weft_spawn_options){.count = 1}, &job);
     if (!st)
         st = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
     if (st)
         return weft_report(st);
     if (weft_agent_rank(agent) == 1)
-        st = ask(agent);
+        st = ask(agent, report);
     weft_status closed = weft_agent_close(agent); /* waits until nobody has calls outstanding */
     weft_status ended = weft_job_wait(job, WEFT_FOREVER, NULL);
     return weft_report(st ? st : closed ? closed : ended);

@@ -2,6 +2,7 @@
 /* ending.c - how a worker ends. */
 #include "ending.h"
 
+#include <string.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -86,17 +87,31 @@ bool ending_interrupted(void)
     return interrupted;
 }
 
-static void on_child(int number)
+static const weft_job *_Atomic watched; /* NULL while its children are being started */
+
+/* Only async-signal-safe calls: it may come at any moment of the rendezvous. */
+static void on_child(int number, siginfo_t *info, void *context)
 {
-    (void)number;
-    static const char news[] = "batch_parameter_server: server: a trainer ended before the job began\n";
-    (void)!write(STDERR_FILENO, news, sizeof news - 1);
+    char news[128] = "batch_parameter_server: server: trainer    ? ended before the job began\n";
+    char *digit = strchr(news, '?');
+    (void)number, (void)context;
+    for (int rank = 1; weft_job_pid(watched, rank) > 0; rank++) {
+        if (weft_job_pid(watched, rank) == info->si_pid)
+            for (int left = rank; left > 0; left /= 10)
+                *digit-- = (char)('0' + left % 10);
+    }
+    (void)!write(STDERR_FILENO, news, strlen(news));
     _exit(1);
 }
 
-void ending_with_children(bool on)
+void ending_with_children(bool on, const weft_job *job)
 {
-    struct sigaction action = {.sa_handler = on ? on_child : SIG_DFL, .sa_flags = SA_NOCLDSTOP};
+    struct sigaction action = {.sa_flags = SA_NOCLDSTOP | SA_SIGINFO};
+    watched = job;
+    if (on)
+        action.sa_sigaction = on_child;
+    else
+        action.sa_handler = SIG_DFL;
     sigaction(SIGCHLD, &action, NULL);
 }
 

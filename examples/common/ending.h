@@ -3,6 +3,7 @@
 #ifndef EXAMPLES_ENDING_H
 #define EXAMPLES_ENDING_H
 
+#include <weft/spawn.h>
 #include <weft/status.h>
 
 /* Who speaks, as "server" or "trainer 2". Before other threads are there. */
@@ -23,9 +24,10 @@ bool ending_interrupted(void);
 
 /*
  * While a spawned job comes together (on): a child that ends would be waited for in vain, so its end is the end of this
- * process, and by that of the other children. Off again once all are there: then weft tells of deaths.
+ * process, and by that of the other children; with the job given, the message names it. Off again once all are there: then
+ * weft tells of deaths.
  */
-void ending_with_children(bool on);
+void ending_with_children(bool on, const weft_job *job);
 
 /*
  * For a spawned worker whose agent is open: the parent's death need not kill it any more, as weft tells it of the lost

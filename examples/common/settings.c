@@ -179,9 +179,28 @@ static int check_resnet50(const cli *program, settings *s)
     return -1;
 }
 
+/* Better now than after the training: a file is made beside `path` and then takes its name. */
+static int check_output(const cli *program, const char *option, const char *path)
+{
+    char folder[4096];
+    if (!path)
+        return -1;
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    if (access(slash ? folder : ".", W_OK | X_OK) == 0)
+        return -1;
+    return cli_error(program, "%s is '%s': its folder cannot be written: %s", option, path, strerror(errno));
+}
+
 static int check(const cli *program, settings *s)
 {
     int code = check_workers(program, s);
+    if (code < 0)
+        code = check_output(program, "--save", s->save);
+    if (code < 0)
+        code = check_output(program, "--report", s->report);
     if (code >= 0)
         return code;
     if (s->epochs && s->iterations)
