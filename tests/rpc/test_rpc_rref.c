@@ -216,10 +216,7 @@ static weft_rref *fetch_rref(weft_agent *agent, int rank, const char *function, 
 {
     weft_values *got;
     weft_rref *rref;
-    weft_error *error = NULL;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(rank), function, args, &(weft_rpc_options){.error = &error}, &got);
-    weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, NULL, &got));
     MUST_OK(weft_values_get_rref(got, 0, &rref));
     weft_rref_ref(rref);
     weft_values_unref(got);
