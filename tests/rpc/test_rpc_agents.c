@@ -49,10 +49,24 @@ static weft_status run_close(weft_call *call, void *user)
 {
     (void)user;
     atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
+    weft_agent_stop(weft_call_agent(call)); /* refused as well: it says so in the log, and all goes on */
+    return WEFT_OK;
+}
+
+/* Looks workers up for longer than stopping takes. */
+static weft_status run_look_up(weft_call *call, void *user)
+{
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    for (int i = 0; i < 20; i++) {
+        MUST(strcmp(weft_agent_name(agent, 1), "worker1") == 0 && weft_agent_find(agent, "worker0") == 0);
+        usleep(200);
+    }
     return WEFT_OK;
 }
 
 static const weft_function functions[] = {
+    {.name = "look up", .run = run_look_up},
     {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
     {.name = "inline", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add, .flags = WEFT_INLINE},
     {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
@@ -357,6 +371,27 @@ static void test_own_future_outlives_agent(void **s)
     }
 }
 
+/* Handlers that still run while their agent stops see its workers until they have ended. */
+static void leave_looking_up(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 4; i++) {
+        weft_future *future = NULL;
+        weft_status st =
+            weft_rpc_async(agent, weft_to_rank(1 - weft_agent_rank(agent)), "look up", WEFT_NO_VALUES, NULL, &future);
+        MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST); /* the other may be faster */
+        weft_future_unref(future);
+    }
+    usleep(1500);
+}
+
+static void test_stop_under_handlers(void **s)
+{
+    (void)s;
+    for (int i = 0; i < 20; i++)
+        run((world){.size = 2, .program = leave_looking_up, .stop = true}, WORLD_TCP);
+}
+
 /* ---- Not opened ------------------------------------------------------------------------------------------------- */
 
 static void must_not_open(weft_agent_options options, weft_status wanted, const char *text)
@@ -417,10 +452,11 @@ static void test_bad_options(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_driven_by_hand),
-        cmocka_unit_test(test_open_and_close),     cmocka_unit_test(test_eight_in_a_process),
-        cmocka_unit_test(test_full_queue),         cmocka_unit_test(test_time_limits),
-        cmocka_unit_test(test_stop_under_waiters), cmocka_unit_test(test_own_future_outlives_agent),
+        cmocka_unit_test(test_bad_options),         cmocka_unit_test(test_driven_by_hand),
+        cmocka_unit_test(test_open_and_close),      cmocka_unit_test(test_eight_in_a_process),
+        cmocka_unit_test(test_full_queue),          cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_stop_under_waiters),  cmocka_unit_test(test_own_future_outlives_agent),
+        cmocka_unit_test(test_stop_under_handlers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
