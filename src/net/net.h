@@ -96,7 +96,6 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank); /* immutable; NU
 wfi_peer *wfi_net_peer(wfi_net *net, int rank);                 /* NULL for ourselves or no such rank; [locked] */
 int wfi_peer_rank(const wfi_peer *peer);
 weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT; [locked] */
-void **wfi_peer_slot(wfi_peer *peer);              /* the upper layer's pointer for this peer; [locked] */
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 

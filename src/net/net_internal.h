@@ -129,7 +129,6 @@ struct wfi_peer {
     int rank;
     weft_status status;
     weft_status verdict; /* told while we were still opening */
-    void *slot;
     wfi_line lines[WFI_LANE_KINDS];
     uint8_t key_out[crypto_shorthash_KEYBYTES], key_in[crypto_shorthash_KEYBYTES];
 

@@ -60,11 +60,6 @@ weft_status wfi_peer_status(const wfi_peer *peer)
     return peer->status;
 }
 
-void **wfi_peer_slot(wfi_peer *peer)
-{
-    return &peer->slot;
-}
-
 /* ---- Acknowledgement ------------------------------------------------------------------------------------------- */
 
 static void finish_message(wfi_net *net, wfi_message *message, weft_status status)
