@@ -11,17 +11,22 @@
 
 #include <weft/status.h>
 
+#include <stdio.h>
+
 WEFT_BEGIN_C
 
 typedef struct weft_function weft_function; /* weft/rpc.h */
 
 /* What happened to a worker. */
 typedef enum weft_member_event {
-    WEFT_MEMBER_DEAD = 1,  /* the store declared it dead */
-    WEFT_MEMBER_LEFT = 2,  /* it closed its agent */
-    WEFT_SELF_EVICTED = 3, /* this worker was declared dead: it is out of the job */
-    WEFT_STORE_LOST = 4,   /* rank 0's store is gone: the job is over */
+    WEFT_MEMBER_DEAD = 1,   /* the store declared it dead */
+    WEFT_MEMBER_LEFT = 2,   /* it closed its agent */
+    WEFT_SELF_EVICTED = 3,  /* this worker was declared dead: it is out of the job */
+    WEFT_STORE_LOST = 4,    /* rank 0's store is gone: the job is over */
+    WEFT_MEMBER_JOINED = 5, /* a worker took this rank, for the first time or again, while the job was running */
 } weft_member_event;
+
+#define WEFT_ANY_RANK (-1) /* elastic jobs: whichever rank is free */
 
 /* `why` says how it was noticed; borrowed for the call. Runs on the agent's executor, one at a time, no lock held. */
 typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
@@ -40,6 +45,16 @@ typedef struct weft_agent_options {
     int world_size;
     const char *name; /* unique, 1..127 of [A-Za-z0-9-_:]; WEFT_NAME; default "worker<rank>" */
 
+    /*
+     * An elastic job (WEFT_ELASTIC) runs from the moment rank 0 opens; others join and leave at any time. world_size is then
+     * the number of seats. rank may be WEFT_ANY_RANK; so may RANK be missing. Ranks and names of the dead and the departed
+     * are free again. All workers of a job agree on it. In any job the seat of a dead worker may be taken again, by a new
+     * incarnation.
+     */
+    bool elastic;
+    bool
+        leaks_fail; /* weft_agent_close returns WEFT_ERR_STATE if remote references were left (they are always logged) */
+
     /* Where. */
     const char *master_addr; /* MASTER_ADDR; default 127.0.0.1 */
     int master_port;         /* MASTER_PORT; there is no default */
@@ -48,6 +63,14 @@ typedef struct weft_agent_options {
     const char *iface;       /* network interface name or address; WEFT_IFACE; default: the one towards master_addr */
     const char *ports;       /* "low-high", for the fabric's listening port; WEFT_PORTS; default: any free one */
     weft_sim *sim;           /* the simulated world, with fabric "sim" */
+
+    /*
+     * Proof of membership (docs/security.md). The secret is WEFT_SECRET_FILE's content, or WEFT_SECRET (which is wiped from
+     * the environment when read), or this; 16 to 4,096 bytes. Children of weft_spawn get theirs from the parent. Without one, whoever
+     * reaches the ports may join, and a line of the log says so.
+     */
+    const void *secret;
+    size_t secret_size;
 
     /* Threads. */
     bool no_threads; /* start none: the application calls weft_agent_progress */
@@ -61,6 +84,13 @@ typedef struct weft_agent_options {
 
     /* Limits. */
     size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
+    /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers. Over it
+     * calls are refused with WEFT_ERR_BUSY. WEFT_MEMORY_BUDGET; default: half of the machine's memory. */
+    size_t memory_budget_bytes;
+
+    /* Observation (weft/metrics.h). */
+    int metrics_port;       /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port */
+    const char *trace_file; /* spans of every call, for Perfetto; WEFT_TRACE; "%r" becomes the rank */
 
     weft_membership_fn on_membership;
     void *membership_arg;
@@ -95,6 +125,25 @@ WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
 /* The rank of a name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
 WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
+
+/* One worker, for as long as it lives: an incarnation of a rank. A rank may be taken again; a handle never means another. */
+typedef struct weft_worker {
+    int rank;
+    uint32_t incarnation; /* numbered by the store, > 0 */
+} weft_worker;
+/* The worker that holds this rank now, or held it last; incarnation 0 if there was none. */
+WEFT_API weft_worker weft_agent_worker(const weft_agent *agent, int rank);
+/* The living ones by rank, this worker included, at most `capacity` of them; returns how many there are. */
+WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity);
+
+/*
+ * From now on, or not any more: this worker needs to know within the death bound when `rank` dies, though it has neither
+ * calls outstanding there nor references to it (those are watched by themselves). Watches count.
+ * WEFT_ERR_NOT_FOUND, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without watch).
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_watch(weft_agent *agent, int rank);
+WEFT_API WEFT_NODISCARD weft_status weft_unwatch(weft_agent *agent, int rank);
+
 /* WEFT_OK, or why this worker is out: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST. */
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
@@ -106,6 +155,15 @@ WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms);
 
 /* Changes the default time limit of calls made from now on. */
 WEFT_API void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms);
+
+/* The agent's clock, in nanoseconds: CLOCK_MONOTONIC, or virtual time in the simulation. */
+WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
+
+/*
+ * Prints what the agent holds as one JSON object: workers, owned values with their forks by worker, references to others'
+ * values, forks awaiting confirmation, calls of ours and calls being served. Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
 
 /* Counters since the agent opened. */
 typedef struct weft_stats {
@@ -123,6 +181,10 @@ typedef struct weft_stats {
     uint64_t frames_received;
     uint64_t lanes_lost;        /* connections that broke and were opened again */
     uint64_t strangers_refused; /* connections or messages refused for want of proof or sense */
+    uint64_t calls_cancelled;   /* served here, whose callers gave up before the answer */
+    uint64_t calls_refused;     /* of others, with WEFT_ERR_BUSY, over the memory budget */
+    uint64_t calls_retried;     /* attempts of ours after the first */
+    uint64_t bytes_held;        /* now: what counts against the memory budget */
 } weft_stats;
 WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);
 

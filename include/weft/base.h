@@ -58,6 +58,9 @@ typedef struct weft_call weft_call;           /* weft/rpc.h */
 typedef struct weft_sim weft_sim;             /* weft/sim.h */
 typedef struct weft_job weft_job;             /* weft/spawn.h */
 
+typedef struct weft_group weft_group;             /* weft/group.h */
+typedef struct weft_object_type weft_object_type; /* weft/rref.h */
+
 /* Releases what `arg` stands for. Called exactly once, on every path, failure included. NULL: nothing to release. */
 typedef void (*weft_drop_fn)(void *arg);
 

@@ -66,6 +66,26 @@ WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, voi
  */
 WEFT_API weft_future *weft_future_collect_all(weft_future *const *futures, size_t count);
 
+/* A future that completes, always successfully, when the first of `count` has; the payload is an array of that one future, referenced.
+ * count 0 is never complete. NULL if memory is out. */
+WEFT_API weft_future *weft_future_any(weft_future *const *futures, size_t count);
+
+/* Waits for the first of them: *index is one that is complete, well or not (its own error tells). WEFT_ERR_TIMEOUT,
+ * WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (count 0), WEFT_ERR_MEMORY. */
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms,
+                                                         size_t *index);
+
+/* As weft_future_wait, until a moment on the clock of weft_agent_now_ns (CLOCK_MONOTONIC for futures without an agent). */
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns);
+
+/*
+ * Nobody wants it any more. A call's future: the callee is told, and it fails with WEFT_ERR_CANCELLED as soon as no peer can
+ * touch the call's tensors. A future of your own or one made by then: it fails at once; weft_future_complete then returns
+ * WEFT_ERR_COMPLETED. Of collect_all, any, multicast: those it was made of are cancelled, and it completes when they have.
+ * Parents of a then are left alone. WEFT_ERR_COMPLETED if it was complete.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_future_cancel(weft_future *future);
+
 /* Waits for all; returns early with the first failure to arrive, or WEFT_ERR_TIMEOUT. */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms);
 

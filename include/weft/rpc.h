@@ -32,6 +32,8 @@ typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dty
 
 typedef enum weft_function_flags {
     WEFT_INLINE = 1, /* runs on the thread that reads the network: only for handlers that never block */
+    WEFT_URGENT = 2, /* waiting for a worker, it goes ahead of others */
+    WEFT_LAZY = 4,   /* it lets others go ahead; but one call in 16 that start is the oldest of all, so none starves */
 } weft_function_flags;
 
 struct weft_function {
@@ -53,17 +55,41 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const
 typedef struct weft_target {
     int rank; /* used if name is NULL */
     const char *name;
+    uint32_t incarnation; /* with rank; 0: whoever holds it */
 } weft_target;
 static inline weft_target weft_to_rank(int rank)
 {
-    weft_target t = {rank, NULL};
+    weft_target t = {rank, NULL, 0};
     return t;
 }
 static inline weft_target weft_to_name(const char *name)
 {
-    weft_target t = {-1, name};
+    weft_target t = {-1, name, 0};
     return t;
 }
+/* WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT once that incarnation is gone, whoever holds the rank then. */
+static inline weft_target weft_to_worker(weft_worker worker)
+{
+    weft_target t = {worker.rank, NULL, worker.incarnation};
+    return t;
+}
+
+/*
+ * Trying again, for functions that may run more than once. Attempts that end with WEFT_ERR_BUSY, WEFT_ERR_AGAIN,
+ * WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or that took longer than attempt_ms, are made again after a pause; so are, for
+ * a target by name, those that end with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT: somebody may take the name. Pauses grow
+ * by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all. Zeroed: one attempt.
+ */
+typedef struct weft_retry {
+    int attempts;          /* at most, the first included */
+    int64_t pause_ms;      /* before the second; default 50 */
+    int64_t pause_most_ms; /* default 5,000 */
+    int64_t attempt_ms;    /* of one attempt; 0: the call's */
+} weft_retry;
+
+/* A part of the results, sent ahead by weft_call_send_part; `part` is borrowed. On the executor, one at a time, in order,
+ * the last one before the call's future completes. */
+typedef void (*weft_part_fn)(const weft_values *part, void *arg);
 
 typedef struct weft_rpc_options {
     int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER; below it: WEFT_ERR_INVALID */
@@ -71,6 +97,12 @@ typedef struct weft_rpc_options {
                            failure their content is undefined */
     bool wait_for_room; /* over the peer's queue limit: wait instead of WEFT_ERR_AGAIN */
     weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it */
+    /* The call being served that this one is made for: what is left of its time bounds this one, its cancellation cancels
+     * this one, traces join, errors carry the chain. Borrowed until the call function returns. */
+    const weft_call *within;
+    weft_retry retry;
+    weft_part_fn on_part; /* the callee's parts; NULL: they are not sent */
+    void *part_arg;
 } weft_rpc_options;
 
 /*
@@ -80,7 +112,10 @@ typedef struct weft_rpc_options {
  * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY,
  * WEFT_ERR_TIMEOUT (no room within the call's time limit, with wait_for_room).
  * Errors of the future: those that can come later, and WEFT_ERR_NOT_FOUND (function), WEFT_ERR_TYPE (signature),
- * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT.
+ * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel), WEFT_ERR_BUSY (over the
+ * callee's memory budget, or its worker cannot take more: it did not run), WEFT_ERR_UNKNOWN (the callee gave its answer up).
+ * A call runs at most once. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD and the like weft_error_remote_code says what is
+ * known of the handler: WEFT_ERR_UNKNOWN if it may have run, WEFT_OK if it surely did not.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
                                                    weft_args arguments, const weft_rpc_options *options,
@@ -90,6 +125,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
                                                   weft_args arguments, const weft_rpc_options *options,
                                                   weft_values **out);
+
+/*
+ * The same call to many workers; the arguments are packed once. The future has the form of weft_future_collect_all's: it
+ * completes when all have, its payload is an array of `count` futures, one a target. A target that cannot be started is a
+ * failed future there. Landing places and parts are not for this: WEFT_ERR_INVALID. Cancelling it cancels them all.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
+                                                       const char *function, weft_args arguments,
+                                                       const weft_rpc_options *options, weft_future **out);
 
 /*
  * Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). What goes
@@ -118,11 +162,30 @@ WEFT_API weft_agent *weft_call_agent(const weft_call *call);
 WEFT_API int weft_call_from(const weft_call *call); /* the caller's rank */
 /* Milliseconds until the caller gives up, >= 0; WEFT_FOREVER if it never does. */
 WEFT_API int64_t weft_call_time_left(const weft_call *call);
+/* Whether nobody wants the answer any more: cancelled, out of time, or the caller is gone. A long handler may look at it and stop. */
+WEFT_API bool weft_call_cancelled(const weft_call *call);
+/*
+ * The same as a future, with a reference for you: it fails with WEFT_ERR_CANCELLED, WEFT_ERR_TIMEOUT or the caller's end
+ * (WEFT_ERR_PEER_DEAD ...), or completes when the call is answered. NULL if memory is out.
+ */
+WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 /* A tape for what this call computes: it owns temporaries, records nothing unless the caller's context does. */
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 
 /* Sets the results (references taken). The last one counts. A wrong type or NULL tensor fails the call. */
 WEFT_API void weft_call_give(weft_call *call, weft_args results);
+/*
+ * Sends a part of the results ahead, to the caller's on_part (references taken; no signature is declared for parts). From the
+ * handler, or whoever holds the deferred call, until it is finished. WEFT_ERR_STATE: the caller takes none; WEFT_ERR_AGAIN:
+ * 16 are under way, try later or leave it out; WEFT_ERR_CANCELLED: nobody wants it; WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE,
+ * WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_call_send_part(weft_call *call, weft_args part);
+/*
+ * For calls made with weft_rpc_remote: an object of your own type stays here as the result; `type->drop(object)` runs when the
+ * last reference goes, or at once where this fails (as for any other kind of call). See weft/rref.h.
+ */
+WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
 /* Keeps a failure with a message for the caller; the first one counts. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 /* The failure kept so far, by weft_call_fail or the call's tape; WEFT_OK if none. */

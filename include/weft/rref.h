@@ -10,6 +10,7 @@
 
 #include <weft/agent.h>
 #include <weft/future.h>
+#include <weft/rpc.h>
 #include <weft/value.h>
 
 WEFT_BEGIN_C
@@ -23,6 +24,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_val
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
                                                             weft_rref **out);
+
+/* A type of your own objects; a constant of yours that outlives them. */
+struct weft_object_type {
+    const char *name;  /* for messages */
+    weft_drop_fn drop; /* runs on the owner when the last reference goes */
+};
+/* As above, for weft_rref_local_typed to check. */
+WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
+                                                           void *object, weft_rref **out);
 
 WEFT_API weft_rref *weft_rref_ref(weft_rref *rref);
 WEFT_API void weft_rref_unref(weft_rref *rref);
@@ -39,6 +49,25 @@ WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out);
 /* The object, on its owner; WEFT_ERR_TYPE if the rref holds a value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
+
+/* The object of exactly this type, on its owner: waits until it has been made. WEFT_ERR_TYPE names both types in the log. */
+WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
+                                                          int64_t timeout_ms, void **out);
+
+/* A future, with a reference for you, that completes when the value has been made, or fails as its making did; without a
+ * copy of the value. NULL if memory is out. */
+WEFT_API weft_future *weft_rref_created(weft_rref *rref);
+
+/*
+ * Calls a registered function on what the reference names: it runs on the owner, with the reference as argument 0 (there
+ * weft_rref_local_value and _typed read it) and `arguments` after it. Else as the functions of weft/rpc.h.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
+                                                        const weft_rpc_options *options, weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
+                                                       const weft_rpc_options *options, weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
+                                                         const weft_rpc_options *options, weft_rref **out);
 
 /* Fetches a copy of the value (on the owner: the value). The future holds it as result 0. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);

@@ -43,6 +43,8 @@ typedef struct wfi_upcalls { /* all [locked]; arg is the one given to open */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     /* Every message, transfer and exposure of it has been failed or withdrawn before this. */
     void (*peer_gone)(void *arg, wfi_peer *peer, weft_status why, const char *text);
+    /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
+    void (*peer_joined)(void *arg, wfi_peer *peer);
     void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
     void (*probe)(void *arg, uint64_t round);
     void (*terminated)(void *arg);
@@ -90,11 +92,24 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
-int wfi_net_rank(const wfi_net *net);
-int wfi_net_world_size(const wfi_net *net);
-const wfi_member *wfi_net_member(const wfi_net *net, int rank); /* immutable; NULL if no such rank. Any thread */
-wfi_peer *wfi_net_peer(wfi_net *net, int rank);                 /* NULL for ourselves or no such rank; [locked] */
+/*
+ * A wfi_peer is one incarnation of a rank. It lives until the net closes, also after its end, so that whoever holds one never
+ * means another; a rank that is taken again gets a new one.
+ */
+int wfi_net_rank(const wfi_net *net);       /* ours, known when open has returned */
+int wfi_net_world_size(const wfi_net *net); /* elastic: the number of seats */
+/* Who holds the rank now, or held it last; NULL if nobody ever did. What it points at never changes and lives until the net closes. Any thread */
+const wfi_member *wfi_net_member(const wfi_net *net, int rank);
+wfi_peer *wfi_net_peer(
+    wfi_net *net,
+    int rank); /* the rank's present or last one; NULL for ourselves, no such rank, or a seat never taken; [locked] */
 int wfi_peer_rank(const wfi_peer *peer);
+uint32_t wfi_peer_incarnation(const wfi_peer *peer);
+/* change: +1 or -1. While the sum is above 0 this worker depends on the peer, and hears of its death within the bound. Cheap:
+ * net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
+void wfi_peer_lean(wfi_peer *peer, int change);
+const char *wfi_net_interface(
+    const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
 weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT; [locked] */
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */

@@ -127,6 +127,7 @@ struct wfi_conn {
 struct wfi_peer {
     wfi_net *net;
     int rank;
+    int leaning; /* how much above depends on it */
     weft_status status;
     weft_status verdict; /* told while we were still opening */
     wfi_line lines[WFI_LANE_KINDS];

@@ -152,3 +152,19 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
     wfi_works_fail(peer, why);
     wfi_exposed_end_all(peer);
 }
+
+uint32_t wfi_peer_incarnation(const wfi_peer *peer)
+{
+    return wfi_net_member(peer->net, peer->rank)->incarnation;
+}
+
+void wfi_peer_lean(wfi_peer *peer, int change)
+{
+    peer->leaning += change;
+}
+
+const char *wfi_net_interface(const wfi_net *net)
+{
+    (void)net;
+    return "";
+}

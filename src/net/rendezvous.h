@@ -38,6 +38,8 @@ typedef struct wfi_idle_report {
 } wfi_idle_report;
 
 typedef struct wfi_rendezvous_events {
+    /* Somebody took a rank after we joined; the rank's former incarnation, if any, was reported gone before. Borrowed. */
+    void (*joined)(void *arg, const wfi_member *member);
     void (*died)(void *arg, int rank, uint32_t incarnation, const char *why);
     void (*left)(void *arg, int rank, uint32_t incarnation);
     void (*evicted)(void *arg, const char *why);    /* we were declared dead; the link is closed */
@@ -48,7 +50,10 @@ typedef struct wfi_rendezvous_events {
 } wfi_rendezvous_events;
 
 typedef struct wfi_rendezvous_options {
-    int rank, world_size;
+    int rank, world_size; /* elastic: rank may be -1, whichever is free; world_size is the number of seats */
+    bool elastic;
+    const uint8_t *secret; /* NULL: none; the store and all workers have the same, or nobody has one */
+    size_t secret_size;
     const char *name;
     const uint8_t *address; /* the fabric's */
     size_t address_size;
@@ -66,12 +71,22 @@ typedef struct wfi_rendezvous_options {
 typedef struct wfi_rendezvous wfi_rendezvous;
 
 /*
- * Joins; blocks until the table is complete (in the simulation: parks). members: an array of world_size, by rank, owned by
- * the link until it closes; job_key: the job's random key (all workers get the same). Errors as weft_agent_open's.
+ * Joins; blocks until the table is complete (in the simulation: parks); in an elastic job, and for a seat that a dead worker
+ * held, until the store has answered. members: an array of world_size, by rank, as it was when we joined (incarnation 0: an
+ * empty, dead or left seat), owned by the link until it closes; job_key: the job's random key (all workers get the same).
+ * With a secret, key and table come only after both sides have proved that they have it. Errors as weft_agent_open's.
  */
 weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);
 const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link);
+int wfi_rendezvous_rank(const wfi_rendezvous *link); /* ours, as given or as found free */
+
+/*
+ * We depend on that worker from now on, or not any more (net has counted: calls outstanding or deferred, references, watches).
+ * The store has those whom somebody needs, and those who need somebody, send heartbeats; an idle job is silent. Cheap,
+ * idempotent, does not block.
+ */
+void wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed);
 
 /* A peer does not answer or its connection is refused: evidence for the store. */
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why);

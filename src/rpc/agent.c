@@ -63,6 +63,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->rrefs);
     wfi_map_init(&agent->forks);
     wfi_list_init(&agent->local_calls);
+    wfi_list_init(&agent->groups);
     wfi_list_init(&agent->membership.events);
     return agent;
 }
@@ -109,6 +110,7 @@ static weft_status make_executor(weft_agent *agent)
 
 static const wfi_upcalls upcalls = {.message = wfi_on_message,
                                     .peer_gone = wfi_on_peer_gone,
+                                    .peer_joined = wfi_on_peer_joined,
                                     .self_gone = wfi_on_self_gone,
                                     .probe = wfi_on_probe,
                                     .terminated = wfi_on_terminated};

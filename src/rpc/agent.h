@@ -22,6 +22,7 @@
 #include <weft/rref.h>
 
 typedef struct wfi_outcall wfi_outcall;
+typedef struct wfi_observer wfi_observer; /* rpc/observe.h */
 
 /* What one other worker asked of us. */
 typedef struct wfi_rpc_peer {
@@ -67,6 +68,9 @@ struct weft_agent {
     uint64_t probe_round;
     wfi_timer probe_timer;
     weft_future *terminated;
+    wfi_list groups; /* open ones: src/rpc/group.c */
+    wfi_observer *observer;
+    size_t held_bytes; /* against options.memory_budget_bytes: src/rpc/budget.c */
     wfi_membership membership;
     wfi_map rrefs; /* owned by us, by hash of the name: src/rpc/rref_table.c */
     wfi_map forks; /* references of ours to others' values, awaiting confirmation, by fork */
@@ -106,6 +110,7 @@ void wfi_membership_fini(weft_agent *agent);
 /* Net's upcalls, each in the file of its subject. [agent lock] */
 void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
 void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text);
+void wfi_on_peer_joined(void *arg, wfi_peer *peer);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t round);
 void wfi_on_terminated(void *arg);

@@ -4,6 +4,7 @@
 #define WFI_CALL_H
 
 #include "rpc/intake.h"
+#include "rpc/observe.h"
 #include "rpc/pack.h"
 
 /*
@@ -34,6 +35,10 @@ struct wfi_outcall {
     bool needs_done;     /* the callee keeps something until we say DONE */
     weft_error *failure; /* why it ends, while the intake of its results is being cancelled */
     weft_rref *remote;   /* rpc_remote: the handle that the reply confirms */
+    weft_call *within;   /* the served call that this one is made for, while it is being served; else NULL */
+    wfi_list within_link;
+    struct wfi_parts_in *parts; /* streamed results: src/rpc/parts_in.c */
+    wfi_span span;
     wfi_task release;
 };
 
@@ -54,6 +59,9 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
 /* Fails it from our side: stops what is under way first. Takes over `error`. [agent lock] */
 void wfi_call_abort(wfi_outcall *call, weft_error *error);
 void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text); /* peer NULL: all */
+
+/* Cancels what was started within a call that nobody wants any more, and forgets it all. [agent lock] */
+void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
 
 /* A message that is its own owner: type and a few bytes, urgent, freed when through. [agent lock] */
 void wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);

@@ -55,6 +55,11 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
         wfi_membership_tell(agent, WEFT_MEMBER_LEFT, rank, text);
 }
 
+void wfi_on_peer_joined(void *arg, wfi_peer *peer)
+{
+    wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
+}
+
 void wfi_on_self_gone(void *arg, weft_status why, const char *text)
 {
     weft_agent *agent = arg;

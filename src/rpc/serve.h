@@ -52,6 +52,15 @@ struct weft_call {
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
 
+    weft_status unwanted;      /* why nobody wants the answer; WEFT_OK: somebody does */
+    weft_future *cancellation; /* made at first asking */
+    wfi_list children;         /* wfi_outcall.within_link; local ones: within_link below */
+    weft_call *within;         /* of a call to ourselves: the call that it is made for */
+    wfi_list within_link;
+    struct wfi_parts_out *parts; /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
+    size_t charged;              /* bytes against the memory budget */
+    wfi_span span;
+
     /* A call to ourselves. */
     weft_future *local_future;
     weft_rref *local_rref;

@@ -2,8 +2,11 @@
 /*
  * wire.h - the messages of calls, as bytes. docs/wire.md has the whole format.
  *
- * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob, [rref name, fork u64], body
- * REPLY   id u64, flags u8, error or body
+ * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob, [trace u64, span u64],
+ *         [rref name, fork u64], body
+ * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
+ * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
+ * TOOK    id u64, number u32     the caller has that part whole
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * CANCEL  id u64                 the caller gave up
  * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
@@ -29,10 +32,14 @@ enum wfi_rpc_message {
     WFI_RPC_FORK = 5,
     WFI_RPC_FORKED = 6,
     WFI_RPC_DROP = 7,
+    WFI_RPC_PART = 8,
+    WFI_RPC_TOOK = 9,
 };
 
 enum wfi_call_flags {
     WFI_CALL_REMOTE = 1, /* the result stays with the callee, under an rref name */
+    WFI_CALL_PARTS = 2,  /* the caller takes parts */
+    WFI_CALL_TRACED = 4, /* trace and span follow */
 };
 
 enum wfi_reply_flags {
@@ -63,7 +70,7 @@ static inline uint64_t wfi_copied(uint64_t nbytes)
 /* A remote reference's name: unique in a job. */
 typedef struct wfi_rref_name {
     uint32_t owner, creator;
-    uint32_t creator_incarnation;
+    uint32_t owner_incarnation, creator_incarnation;
     uint64_t number; /* counted by the creator */
 } wfi_rref_name;
 

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stubs.c - TEMPORARY: what is declared and not built yet; whoever builds one takes it out here. */
+#include "rpc/call.h"
+#include "rpc/serve.h"
+
+#include <weft/weft.h>
+
+#include <string.h>
+
+/* callers */
+weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
+                               weft_args arguments, const weft_rpc_options *options, weft_future **out)
+{
+    (void)agent, (void)to, (void)count, (void)function, (void)arguments, (void)options, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_future *weft_future_any(weft_future *const *futures, size_t count)
+{
+    (void)futures, (void)count;
+    return NULL;
+}
+weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms, size_t *index)
+{
+    (void)futures, (void)count, (void)timeout_ms, (void)index;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
+{
+    (void)future, (void)deadline_ns;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_future_cancel(weft_future *future)
+{
+    (void)future;
+    return WEFT_ERR_UNSUPPORTED;
+}
+void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
+{
+    (void)call, (void)why, (void)text;
+}
+
+/* callees */
+bool weft_call_cancelled(const weft_call *call)
+{
+    return call->cancelled;
+}
+weft_future *weft_call_cancellation(weft_call *call)
+{
+    (void)call;
+    return NULL;
+}
+weft_status weft_call_send_part(weft_call *call, weft_args part)
+{
+    (void)call, (void)part;
+    return WEFT_ERR_UNSUPPORTED;
+}
+
+/* references */
+void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
+{
+    type->drop(object);
+    weft_call_fail(call, WEFT_ERR_UNSUPPORTED, "not built yet");
+}
+weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
+{
+    (void)agent, (void)out;
+    type->drop(object);
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t timeout_ms, void **out)
+{
+    (void)rref, (void)type, (void)timeout_ms, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_future *weft_rref_created(weft_rref *rref)
+{
+    (void)rref;
+    return NULL;
+}
+weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
+                                const weft_rpc_options *options, weft_future **out)
+{
+    (void)rref, (void)function, (void)arguments, (void)options, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
+                               const weft_rpc_options *options, weft_values **out)
+{
+    (void)rref, (void)function, (void)arguments, (void)options, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
+                                 const weft_rpc_options *options, weft_rref **out)
+{
+    (void)rref, (void)function, (void)arguments, (void)options, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
+{
+    (void)agent, (void)to;
+    return WEFT_ERR_UNSUPPORTED;
+}
+
+/* agent and groups */
+weft_worker weft_agent_worker(const weft_agent *agent, int rank)
+{
+    (void)agent;
+    return (weft_worker){rank, 0};
+}
+size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
+{
+    (void)agent, (void)out, (void)capacity;
+    return 0;
+}
+weft_status weft_watch(weft_agent *agent, int rank)
+{
+    (void)agent, (void)rank;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_unwatch(weft_agent *agent, int rank)
+{
+    (void)agent, (void)rank;
+    return WEFT_ERR_UNSUPPORTED;
+}
+uint64_t weft_agent_now_ns(const weft_agent *agent)
+{
+    return wfi_now(wfi_net_clock(agent->net));
+}
+weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
+{
+    (void)agent, (void)name, (void)ranks, (void)count, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+void weft_group_destroy(weft_group *group)
+{
+    (void)group;
+}
+size_t weft_group_size(const weft_group *group)
+{
+    (void)group;
+    return 0;
+}
+int weft_group_index(const weft_group *group)
+{
+    (void)group;
+    return -1;
+}
+int weft_group_member(const weft_group *group, size_t index)
+{
+    (void)group, (void)index;
+    return -1;
+}
+weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)
+{
+    (void)group, (void)timeout_ms;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out)
+{
+    (void)group, (void)timeout_ms, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
+{
+    (void)group, (void)mine, (void)timeout_ms, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64_t timeout_ms, weft_future **out)
+{
+    (void)group, (void)mine, (void)timeout_ms, (void)out;
+    return WEFT_ERR_UNSUPPORTED;
+}
+
+/* observation */
+void weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
+                       weft_call_metrics *out)
+{
+    (void)agent, (void)side, (void)rank, (void)function;
+    memset(out, 0, sizeof *out);
+}
+weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
+{
+    (void)agent, (void)to;
+    return WEFT_ERR_UNSUPPORTED;
+}
+int weft_metrics_port(const weft_agent *agent)
+{
+    (void)agent;
+    return 0;
+}
