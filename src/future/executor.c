@@ -42,7 +42,8 @@ static void init(wfi_executor *executor, const wfi_executor_options *options)
         strncpy(executor->thread_name, options->thread_name, sizeof executor->thread_name - 1);
     executor->options.thread_name = executor->thread_name;
     wfi_mutex_init(&executor->lock);
-    wfi_list_init(&executor->queue);
+    for (int i = 0; i < WFI_URGENCIES; i++)
+        wfi_list_init(&executor->queues[i]);
     wfi_list_init(&executor->all);
     wfi_list_init(&executor->followers);
     wfi_list_init(&executor->visits);
@@ -91,7 +92,7 @@ void wfi_executor_unref(wfi_executor *executor)
     if (executor == NULL || executor == &process_executor ||
         atomic_fetch_sub_explicit(&executor->refs, 1, memory_order_acq_rel) != 1)
         return;
-    assert(wfi_list_empty(&executor->queue) && executor->total == 0);
+    assert(!atomic_load(&executor->queued) && executor->total == 0);
     wfi_mutex_fini(&executor->lock);
     free(executor);
 }
@@ -109,7 +110,7 @@ bool wfi_executor_has_work(const wfi_executor *executor)
 bool wfi_executor_idle(wfi_executor *executor)
 {
     wfi_mutex_lock(&executor->lock);
-    bool idle = wfi_list_empty(&executor->queue) && executor->active == 0 && executor->blocked == 0;
+    bool idle = !atomic_load(&executor->queued) && executor->active == 0 && executor->blocked == 0;
     wfi_mutex_unlock(&executor->lock);
     return idle;
 }
@@ -127,18 +128,39 @@ void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg
 bool wfi_executor_may_take(const wfi_executor *executor)
 {
     wfi_assert_held(&executor->lock);
-    return executor->active < executor->worker_limit && !wfi_list_empty(&executor->queue);
+    return executor->active < executor->worker_limit && atomic_load(&executor->queued) > 0;
+}
+
+static wfi_task *head_of(wfi_executor *executor, wfi_urgency urgency)
+{
+    wfi_list *queue = &executor->queues[urgency];
+    return wfi_list_empty(queue) ? NULL : wfi_container_of(queue->next, wfi_task, link);
 }
 
 wfi_task *wfi_executor_take(wfi_executor *executor)
 {
-    wfi_list *link;
+    static const wfi_urgency by_rank[] = {WFI_URGENT, WFI_NORMAL, WFI_LAZY};
+    wfi_task *next = NULL;
     wfi_assert_held(&executor->lock);
-    link = wfi_list_pop_front(&executor->queue);
-    if (link == NULL)
+    if (!atomic_load_explicit(&executor->queued, memory_order_relaxed))
         return NULL;
+    bool oldest = ++executor->taken % WFI_OLDEST_EVERY == 0;
+    for (int i = 0; i < WFI_URGENCIES && (oldest || next == NULL); i++) {
+        wfi_task *head = head_of(executor, by_rank[i]);
+        if (head != NULL && (next == NULL || head->order < next->order))
+            next = head;
+    }
+    wfi_list_remove(&next->link);
     atomic_fetch_sub(&executor->queued, 1);
-    return wfi_container_of(link, wfi_task, link);
+    return next;
+}
+
+void wfi_executor_put_back(wfi_executor *executor, wfi_task *task)
+{
+    wfi_assert_held(&executor->lock);
+    task->order = 0;
+    wfi_list_push_front(&executor->queues[task->urgency], &task->link);
+    atomic_fetch_add(&executor->queued, 1);
 }
 
 static void start_worker(wfi_executor *executor)
@@ -186,7 +208,8 @@ void wfi_executor_submit(wfi_executor *executor, wfi_task *task)
         wfi_executor_submit(wfi_executor_process(), task);
         return;
     }
-    wfi_list_push_back(&executor->queue, &task->link);
+    task->order = ++executor->submitted;
+    wfi_list_push_back(&executor->queues[task->urgency], &task->link);
     atomic_fetch_add(&executor->queued, 1);
     wfi_executor_call_worker(executor);
     wfi_mutex_unlock(&executor->lock);

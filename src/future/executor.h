@@ -4,7 +4,8 @@
  *
  * Three forms, one interface: threads (workers started on demand, up to `workers`; one that blocks in a park is
  * compensated by another, up to a cap), fibers (each task on a fiber of the simulation), manual (tasks run when the owner
- * calls wfi_executor_run_some). Tasks start in the order of submission.
+ * calls wfi_executor_run_some). Tasks of one urgency start in the order of submission; urgent ones before others, lazy
+ * ones after, but one start in WFI_OLDEST_EVERY is that of the oldest task of all, so that none starves.
  *
  * Leader and followers: an idle worker calls the idle hook, which may drive the network in the worker's stead and
  * returns as soon as it made a task for this worker, or when it was told to stop by wfi_executor_nudge.
@@ -20,10 +21,15 @@
 
 typedef struct wfi_executor wfi_executor;
 
+typedef enum wfi_urgency { WFI_NORMAL, WFI_URGENT, WFI_LAZY, WFI_URGENCIES } wfi_urgency;
+#define WFI_OLDEST_EVERY 16
+
 /* One piece of work, embedded in its object. The executor forgets it before it calls run. */
 typedef struct wfi_task {
     wfi_list link;
     void (*run)(struct wfi_task *task);
+    wfi_urgency urgency; /* zeroed: normal */
+    uint64_t order;      /* the executor's own: by submission */
 } wfi_task;
 
 typedef struct wfi_executor_options {

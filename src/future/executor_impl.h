@@ -18,6 +18,9 @@
  * taking a task. New workers are made up to worker_limit + compensation in all, and only while fewer than worker_limit are
  * active. So a queued task stands still only while worker_limit tasks really run, or all compensation is used up.
  *
+ * QUEUES. One for each urgency. A leader that comes back with a task while others are queued puts it at the head of its queue
+ * and takes the one that is next, so that urgency counts on that road too.
+ *
  * WAKING. `call_worker` gets one more worker going for a queued task: a follower if there is one; else the leader, by
  * nudge, once per stay in the hook; else a new one. It is called by whoever makes work that nobody may be coming for: a
  * submit; a worker that starts a task while others are queued; a worker that blocks; a worker that takes its task from
@@ -57,8 +60,9 @@ struct wfi_executor {
     void (*nudge)(void *arg);
 
     wfi_mutex lock;
-    wfi_list queue;
-    _Atomic size_t queued;
+    wfi_list queues[WFI_URGENCIES];
+    uint64_t submitted, taken; /* so many tasks, ever */
+    _Atomic size_t queued;     /* in all queues */
     atomic_bool ending;
     bool over;    /* ending, and the last task has run: the workers leave */
     bool ended;   /* they have left */
@@ -72,9 +76,11 @@ struct wfi_executor {
 };
 
 bool wfi_executor_may_take(const wfi_executor *executor); /* a task, now; [lock] */
-wfi_task *wfi_executor_take(wfi_executor *executor);      /* the first queued one, or NULL; [lock] */
-void wfi_executor_call_worker(wfi_executor *executor);    /* see WAKING; [lock] */
-bool wfi_executor_nudge_leader(wfi_executor *executor);   /* false if there is none to nudge; [lock] */
+wfi_task *wfi_executor_take(wfi_executor *executor);      /* the queued one that is next, or NULL; [lock] */
+/* Ahead of its like: it was to run already. [lock] */
+void wfi_executor_put_back(wfi_executor *executor, wfi_task *task);
+void wfi_executor_call_worker(wfi_executor *executor);  /* see WAKING; [lock] */
+bool wfi_executor_nudge_leader(wfi_executor *executor); /* false if there is none to nudge; [lock] */
 /* Runs `task` and what is queued behind it while this worker may. Not active before and after. [lock] but in tasks */
 void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task);
 bool wfi_executor_start_thread(wfi_executor *executor); /* counted as active; [lock] */

@@ -10,7 +10,7 @@
 /* Whether the executor is ending and nothing can come any more; once so, always so. [lock] */
 static bool is_over(wfi_executor *executor)
 {
-    if (atomic_load(&executor->ending) && wfi_list_empty(&executor->queue) && executor->active == 0 &&
+    if (atomic_load(&executor->ending) && !atomic_load(&executor->queued) && executor->active == 0 &&
         executor->blocked == 0)
         executor->over = true;
     return executor->over;
@@ -41,12 +41,11 @@ static void lead(wfi_executor *executor)
     executor->nudged = false;
     if (task == NULL)
         return;
-    if (executor->active < executor->worker_limit) {
-        wfi_executor_run_tasks(executor, task);
-        return;
-    }
-    wfi_list_push_front(&executor->queue, &task->link); /* others became active meanwhile; one of them takes it */
-    atomic_fetch_add(&executor->queued, 1);
+    bool first = !atomic_load(&executor->queued), may_run = executor->active < executor->worker_limit;
+    if (!first || !may_run) /* others became active meanwhile, one of them takes it; or a more urgent one is queued */
+        wfi_executor_put_back(executor, task);
+    if (may_run)
+        wfi_executor_run_tasks(executor, first ? task : wfi_executor_take(executor));
 }
 
 /* Sleeps as a follower until called; returns counted as not active. [lock] around. */

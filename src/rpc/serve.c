@@ -129,12 +129,20 @@ static void run_handler(wfi_task *task)
     wfi_net_unlock(net);
 }
 
+static wfi_urgency urgency_of(const weft_function *function)
+{
+    if (function->flags & WEFT_URGENT)
+        return WFI_URGENT;
+    return function->flags & WEFT_LAZY ? WFI_LAZY : WFI_NORMAL;
+}
+
 void wfi_serve_run(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     call->stage = WFI_SERVE_SERVING;
     call->holds += 2; /* the user's, until finished, and run_handler's */
     call->task.run = run_handler;
+    call->task.urgency = urgency_of(call->function);
     bool is_inline = call->function->flags & WEFT_INLINE;
     wfi_net_defer(call->agent->net, &call->task, is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER);
 }
@@ -154,6 +162,7 @@ void wfi_serve_refuse(weft_call *call, weft_error *error)
     call->stage = WFI_SERVE_SERVING;
     call->holds += 2; /* as in wfi_serve_run */
     call->task.run = refuse_task;
+    call->task.urgency = WFI_NORMAL;
     wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
 }
 

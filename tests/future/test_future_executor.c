@@ -298,6 +298,128 @@ static void the_fiber_form_nests_and_is_drained_from_outside(void **state)
     wfi_fibers_destroy(fibers);
 }
 
+/* ---- Urgency ---- */
+
+enum { EACH = 40 };
+
+/* Which of the jobs, EACH of every urgency and lazy ones submitted first, run when: order[place] is the urgency. */
+static void submit_mixed(wfi_executor *executor, job *jobs, atomic_int *count, int *order)
+{
+    static const wfi_urgency submitted[] = {WFI_LAZY, WFI_NORMAL, WFI_URGENT};
+    for (int i = 0; i < 3 * EACH; i++) {
+        jobs[i] = (job){.task = {.run = run_job, .urgency = submitted[i / EACH]}, .count = count, .order = order};
+        jobs[i].number = (int)jobs[i].task.urgency;
+        wfi_executor_submit(executor, &jobs[i].task);
+    }
+}
+
+/* Urgent, normal, lazy, but for one start in 16, which the oldest has: at first all of those are lazy. */
+static void assert_mixed_order(const int *order, int starts_before)
+{
+    int left[] = {EACH, EACH, EACH};
+    for (int i = 0; i < 3 * EACH; i++) {
+        bool oldest = (starts_before + i + 1) % WFI_OLDEST_EVERY == 0;
+        wfi_urgency wanted = left[WFI_URGENT] ? WFI_URGENT : left[WFI_NORMAL] ? WFI_NORMAL : WFI_LAZY;
+        if (oldest)
+            wanted = left[WFI_LAZY] ? WFI_LAZY : left[WFI_NORMAL] ? WFI_NORMAL : WFI_URGENT;
+        assert_int_equal(order[i], wanted);
+        left[wanted]--;
+    }
+}
+
+static void run_gate(wfi_task *task)
+{
+    job *self = wfi_container_of(task, job, task);
+    wfi_park(self->wake, WFI_NEVER);
+}
+
+static void urgent_tasks_go_ahead_on_a_thread(void **state)
+{
+    wfi_executor *executor = open_executor(1);
+    wfi_parker opened;
+    job gate = {.task.run = run_gate, .wake = &opened}, jobs[3 * EACH];
+    int order[3 * EACH];
+    atomic_int count = 0;
+    (void)state;
+    wfi_parker_init(&opened);
+    wfi_executor_submit(executor, &gate.task);
+    while (wfi_executor_has_work(executor)) /* the worker took it */
+        sched_yield();
+    submit_mixed(executor, jobs, &count, order);
+    wfi_unpark(&opened);
+    wfi_executor_destroy(executor);
+    assert_int_equal(count, 3 * EACH);
+    assert_mixed_order(order, 1);
+}
+
+static void urgent_tasks_go_ahead_by_hand_and_on_fibers(void **state)
+{
+    for (int form = 0; form < 2; form++) {
+        wfi_fibers *fibers = form ? wfi_fibers_create(&wfi_clock_real, (size_t)64 << 10) : NULL;
+        wfi_executor_options options = {.workers = 1, .fibers = fibers, .manual = !form};
+        wfi_executor *executor = NULL;
+        job jobs[3 * EACH];
+        int order[3 * EACH];
+        atomic_int count = 0;
+        (void)state;
+        assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
+        submit_mixed(executor, jobs, &count, order);
+        if (form)
+            wfi_fibers_run(fibers);
+        else
+            assert_int_equal(wfi_executor_run_some(executor), 3 * EACH);
+        wfi_executor_destroy(executor);
+        assert_int_equal(count, 3 * EACH);
+        assert_mixed_order(order, 0);
+        wfi_fibers_destroy(fibers);
+    }
+}
+
+/* What a leader brings back does not go ahead of a more urgent task that was queued meanwhile. */
+static wfi_task *lazy_then_urgent(void *arg)
+{
+    job *jobs = arg;
+    if (jobs[0].number == 0) { /* it was given before: until the executor ends, sleep */
+        wfi_parker nobody;
+        wfi_parker_init(&nobody);
+        wfi_park(&nobody, wfi_deadline(&wfi_clock_real, 1));
+        return NULL;
+    }
+    jobs[0].number = 0;
+    wfi_executor_submit(jobs[0].executor, &jobs[1].task);
+    return &jobs[0].task;
+}
+
+static void needs_no_nudge(void *arg)
+{
+    (void)arg;
+}
+
+static void a_leader_lets_urgent_tasks_ahead(void **state)
+{
+    wfi_executor *executor = open_executor(1);
+    int order[3] = {-1, -1, -1};
+    atomic_int count = 0;
+    job jobs[2] = {{.task = {.run = run_job, .urgency = WFI_LAZY}, .number = 9},
+                   {.task = {.run = run_job}, .number = 1}};
+    job start = {.task.run = run_job, .count = &count, .order = order, .number = 2};
+    (void)state;
+    jobs[1].task.urgency = WFI_URGENT;
+    for (int i = 0; i < 2; i++) {
+        jobs[i].executor = executor;
+        jobs[i].count = &count;
+        jobs[i].order = order;
+    }
+    wfi_executor_set_idle(executor, lazy_then_urgent, jobs, needs_no_nudge);
+    wfi_executor_submit(executor, &start.task); /* makes the worker, which then leads */
+    while (atomic_load(&count) < 3)
+        sched_yield();
+    wfi_executor_destroy(executor);
+    assert_int_equal(order[0], 2);
+    assert_int_equal(order[1], 1);
+    assert_int_equal(order[2], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +433,9 @@ int main(void)
         cmocka_unit_test(a_nudged_leader_runs_a_submitted_task),
         cmocka_unit_test(the_manual_form_runs_when_told),
         cmocka_unit_test(the_fiber_form_nests_and_is_drained_from_outside),
+        cmocka_unit_test(urgent_tasks_go_ahead_on_a_thread),
+        cmocka_unit_test(urgent_tasks_go_ahead_by_hand_and_on_fibers),
+        cmocka_unit_test(a_leader_lets_urgent_tasks_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
