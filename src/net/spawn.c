@@ -3,7 +3,8 @@
  * spawn.c - starting the other workers of a job as children of this process. Waiting for them: spawn_wait.c.
  *
  * All that the children need is built before the fork; between fork and exec only async-signal-safe functions run. A pipe
- * that closes on exec brings back the errno of an exec that failed.
+ * that closes on exec brings back the errno of an exec that failed. The job's secret is random and travels in a sealed file in
+ * memory: the environment holds the descriptor's number only. A child's first agent closes it (src/net/secret.c).
  */
 #include "net/spawn.h"
 
@@ -24,13 +25,14 @@
 
 #define EXEC_LIMIT_MS 10000 /* from fork to exec */
 
-#define VARIABLES 4
+#define VARIABLES 5 /* that the children get anew */
 
 typedef struct recipe { /* how to make a child */
     const char *program;
     char **argv, **envp; /* envp[0] is "RANK=..", rewritten for each */
     char *command_line;  /* what a default argv points into; NULL: argv is the caller's */
-    char rank[24], world_size[32], address[32], port[32];
+    char rank[24], world_size[32], address[32], port[32], secret[32];
+    int secret_fd; /* a file in memory, which the children alone inherit */
     pid_t parent;
 } recipe;
 
@@ -94,8 +96,9 @@ static bool default_argv(recipe *made)
 
 static bool is_ours(const char *variable)
 {
-    static const char *const names[VARIABLES] = {"RANK=", "WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT="};
-    for (size_t i = 0; i < VARIABLES; i++)
+    static const char *const names[] = {
+        "RANK=", "WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=", "WEFT_SECRET_FILE="};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
             return true;
     return false;
@@ -113,6 +116,7 @@ static bool build_environment(recipe *made)
     made->envp[at++] = made->world_size;
     made->envp[at++] = made->address;
     made->envp[at++] = made->port;
+    made->envp[at++] = made->secret;
     for (size_t i = 0; i < count; i++)
         if (!is_ours(environ[i]))
             made->envp[at++] = environ[i];
@@ -125,16 +129,20 @@ static void drop_recipe(recipe *made)
         free(made->argv);
     free(made->command_line);
     free(made->envp);
+    if (made->secret_fd >= 0)
+        close(made->secret_fd);
 }
 
 static weft_status build_recipe(const weft_spawn_options *options, const weft_job *job, recipe *made)
 {
     *made = (recipe){.program = options->program ? options->program : "/proc/self/exe", .parent = getpid()};
+    made->secret_fd = wfi_secret_memory_file(&job->secret);
+    snprintf(made->secret, sizeof made->secret, "WEFT_SECRET_FD=%d", made->secret_fd);
     snprintf(made->world_size, sizeof made->world_size, "WORLD_SIZE=%d", job->count + 1);
     snprintf(made->address, sizeof made->address, "MASTER_ADDR=%s", WFI_JOB_ADDRESS);
     snprintf(made->port, sizeof made->port, "MASTER_PORT=%d", job->port);
     made->argv = (char **)(uintptr_t)options->argv; /* exec takes it without const and changes nothing */
-    if ((options->argv || default_argv(made)) && build_environment(made))
+    if (made->secret_fd >= 0 && (options->argv || default_argv(made)) && build_environment(made))
         return WEFT_OK;
     drop_recipe(made);
     return WEFT_ERR_SYSTEM;
@@ -146,7 +154,7 @@ static weft_status build_recipe(const weft_spawn_options *options, const weft_jo
 static void become_worker(const recipe *made, int report_fd)
 {
     sigset_t none;
-    int trouble = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 ? 0 : errno;
+    int trouble = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && fcntl(made->secret_fd, F_SETFD, 0) == 0 ? 0 : errno;
     if (getppid() != made->parent) /* it died before the wish was known */
         _exit(127);
     sigemptyset(&none);
@@ -241,6 +249,14 @@ static weft_status bind_store(weft_job *job, weft_error **error)
     return WEFT_OK;
 }
 
+/* A job of its own has a secret of its own: an inherited one stays with the job that it belongs to. */
+static weft_status make_secret(weft_job *job, weft_error **error)
+{
+    wfi_secret_guard_inherited();
+    weft_status status = wfi_secret_random(&job->secret);
+    return status ? fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
+}
+
 weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
 {
     weft_error **error = options ? options->error : NULL;
@@ -252,7 +268,9 @@ weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
     if (!job)
         return fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
     job->count = options->count;
-    weft_status status = bind_store(job, error);
+    weft_status status = make_secret(job, error);
+    if (!status)
+        status = bind_store(job, error);
     if (status)
         goto free_job;
     status = start_children(options, job, error);
@@ -267,6 +285,7 @@ end_children: /* those that were started, before one could not be */
     (void)!weft_job_wait(job, 0, NULL); /* that they were killed is no news */
     return status;
 free_job:
+    wfi_secret_wipe(&job->secret);
     free(job);
     return status;
 }
@@ -284,6 +303,11 @@ int wfi_job_world_size(const weft_job *job)
 int wfi_job_port(const weft_job *job)
 {
     return job->port;
+}
+
+const wfi_secret *wfi_job_secret(const weft_job *job)
+{
+    return &job->secret;
 }
 
 int wfi_job_take_fd(weft_job *job)

@@ -3,6 +3,8 @@
 #ifndef WFI_SPAWN_H
 #define WFI_SPAWN_H
 
+#include "net/secret.h"
+
 #include <weft/spawn.h>
 
 #include <stdatomic.h>
@@ -20,6 +22,7 @@ typedef struct wfi_child {
 struct weft_job {
     int count, port;
     _Atomic int store_fd; /* -1 once taken */
+    wfi_secret secret;    /* random; the children have it, too */
     wfi_child children[]; /* of rank index + 1 */
 };
 
@@ -27,5 +30,8 @@ int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);
 /* The store's listening socket; the caller owns it from now on. -1 if it was taken before. Any thread. */
 int wfi_job_take_fd(weft_job *job);
+
+/* What rank 0's agent proves and the children, who find theirs by wfi_secret_find. Borrowed from the job. */
+const wfi_secret *wfi_job_secret(const weft_job *job);
 
 #endif

@@ -114,6 +114,7 @@ weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit)
     int worst = worst_of(job, &unknown), store_fd = wfi_job_take_fd(job);
     if (store_fd >= 0)
         close(store_fd);
+    wfi_secret_wipe(&job->secret);
     free(job);
     if (worst_exit)
         *worst_exit = worst;

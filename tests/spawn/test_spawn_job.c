@@ -62,6 +62,36 @@ static int check_signals(void)
     return 0;
 }
 
+/* The secret is found once, is of 32 bytes, and leaves nothing behind: no descriptor, no variable; the next agent has it. */
+static int check_secret(void)
+{
+    wfi_secret first, second;
+    int before = count_descriptors();
+    const char *number = getenv("WEFT_SECRET_FD");
+    if (!number || getenv("WEFT_SECRET") || getenv("WEFT_SECRET_FILE"))
+        return 9;
+    int fd = atoi(number);
+    if (wfi_secret_find(NULL, 0, &first, NULL) || first.size != WFI_SECRET_RANDOM)
+        return 10;
+    if (getenv("WEFT_SECRET_FD") || fcntl(fd, F_GETFD) >= 0 || count_descriptors() != before - 1)
+        return 11;
+    if (wfi_secret_find(NULL, 0, &second, NULL) || second.size != first.size)
+        return 12;
+    return memcmp(first.bytes, second.bytes, first.size) == 0 ? 0 : 13;
+}
+
+/* A child that starts a job of its own before it opens an agent: its children see their own secret's descriptor only. */
+static int check_grandchild(char **argv)
+{
+    const char *arguments[] = {"child", "descriptors", argv[2], NULL};
+    weft_job *job;
+    weft_spawn_options options = {.count = 1, .argv = arguments};
+    int worst = -1;
+    if (weft_spawn(&options, &job))
+        return 14;
+    return weft_job_wait(job, 20000, &worst) == WEFT_OK ? 0 : worst;
+}
+
 static int spawn_and_hang(void); /* a parent of grandchildren */
 
 static int be_child(char **argv)
@@ -73,6 +103,10 @@ static int be_child(char **argv)
         return check_signals();
     if (strcmp(role, "descriptors") == 0)
         return count_descriptors() == atoi(argv[2]) ? 0 : 6;
+    if (strcmp(role, "secret") == 0)
+        return check_secret();
+    if (strcmp(role, "grandchild") == 0)
+        return check_grandchild(argv);
     if (strcmp(role, "rank") == 0)
         return env_number("RANK");
     if (strcmp(role, "abort") == 0)
@@ -195,12 +229,54 @@ static void the_signal_mask_is_reset(void **state)
     expect(job, 20000, WEFT_OK, 0);
 }
 
-static void no_descriptor_of_ours_reaches_a_child(void **state)
+static void only_the_secrets_descriptor_reaches_a_child(void **state)
 {
     (void)state;
     char inherited[16];
-    snprintf(inherited, sizeof inherited, "%d", count_descriptors());
+    snprintf(inherited, sizeof inherited, "%d", count_descriptors() + 1);
     expect(spawn(2, "descriptors", inherited), 20000, WEFT_OK, 0);
+}
+
+static void children_find_the_secret_once_and_leave_no_trace(void **state)
+{
+    (void)state;
+    setenv("WEFT_SECRET", "of another job, not of ours", 1);
+    weft_job *job = spawn(2, "secret", NULL);
+    unsetenv("WEFT_SECRET");
+    assert_int_equal(wfi_job_secret(job)->size, WFI_SECRET_RANDOM);
+    expect(job, 20000, WEFT_OK, 0);
+}
+
+static void a_childs_own_children_do_not_inherit_its_secret(void **state)
+{
+    (void)state;
+    char inherited[16];
+    snprintf(inherited, sizeof inherited, "%d", count_descriptors() + 1);
+    expect(spawn(1, "grandchild", inherited), 20000, WEFT_OK, 0);
+}
+
+/* Searches what the kernel shows of the process. */
+static bool shows(pid_t pid, const char *what, const wfi_secret *secret)
+{
+    static char text[1 << 20];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t size = fread(text, 1, sizeof text, file);
+    fclose(file);
+    assert_true(size > 0);
+    return memmem(text, size, secret->bytes, 8) != NULL;
+}
+
+static void the_secret_shows_in_no_environment_and_on_no_command_line(void **state)
+{
+    (void)state;
+    weft_job *job = spawn(1, "hang", NULL);
+    assert_false(shows(weft_job_pid(job, 1), "environ", wfi_job_secret(job)));
+    assert_false(shows(weft_job_pid(job, 1), "cmdline", wfi_job_secret(job)));
+    kill(weft_job_pid(job, 1), SIGKILL);
+    expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
 }
 
 static void waiting_closes_all_descriptors(void **state)
@@ -332,7 +408,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_deaf_straggler_is_killed),
         cmocka_unit_test(a_stopped_straggler_is_killed),
         cmocka_unit_test(the_signal_mask_is_reset),
-        cmocka_unit_test(no_descriptor_of_ours_reaches_a_child),
+        cmocka_unit_test(only_the_secrets_descriptor_reaches_a_child),
+        cmocka_unit_test(children_find_the_secret_once_and_leave_no_trace),
+        cmocka_unit_test(a_childs_own_children_do_not_inherit_its_secret),
+        cmocka_unit_test(the_secret_shows_in_no_environment_and_on_no_command_line),
         cmocka_unit_test(waiting_closes_all_descriptors),
         cmocka_unit_test(the_stores_socket_is_taken_once),
         cmocka_unit_test(a_program_that_does_not_exist_is_an_error),

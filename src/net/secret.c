@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* secret.c - reading the job's secret from wherever it is, and leaving no trace of it there. */
+#include "net/secret.h"
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What was read from a source that can be read once. Under its lock. */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static wfi_secret kept;
+static bool kept_is_locked;
+
+__attribute__((destructor)) static void forget_kept(void)
+{
+    sodium_memzero(&kept, sizeof kept);
+}
+
+static weft_status fail(weft_error **error, weft_status code, const char *source, const char *what)
+{
+    wfi_error_detail detail = {.code = code, .worker = -1};
+    wfi_error_give(error, wfi_error_create(&detail, "the job's secret (%s) %s", source, what));
+    return code;
+}
+
+static weft_status check_size(size_t size, const char *source, weft_error **error)
+{
+    if (size >= WFI_SECRET_MIN && size <= WFI_SECRET_MAX)
+        return WEFT_OK;
+    return fail(error, WEFT_ERR_INVALID, source, "is not of 16 to 4,096 bytes");
+}
+
+static weft_status take_bytes(const void *bytes, size_t size, const char *source, wfi_secret *out, weft_error **error)
+{
+    weft_status status = check_size(size, source, error);
+    if (status)
+        return status;
+    memcpy(out->bytes, bytes, size);
+    out->size = size;
+    return WEFT_OK;
+}
+
+/* From the beginning, wherever the shared position of an inherited descriptor is. One byte over the limit is noticed. */
+static weft_status read_descriptor(int fd, const char *source, wfi_secret *out, weft_error **error)
+{
+    uint8_t bytes[WFI_SECRET_MAX + 2];
+    size_t have = 0;
+    ssize_t got = 1;
+    while (got != 0 && have < sizeof bytes) {
+        got = pread(fd, bytes + have, sizeof bytes - have, (off_t)have);
+        if (got < 0 && errno == ESPIPE)
+            got = read(fd, bytes + have, sizeof bytes - have);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            sodium_memzero(bytes, sizeof bytes);
+            return fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
+        }
+        have += (size_t)got;
+    }
+    out->size = 0;
+    if (have > 0 && bytes[have - 1] == '\n' && strcmp(source, "WEFT_SECRET_FILE") == 0)
+        have--;
+    weft_status status = take_bytes(bytes, have, source, out, error);
+    sodium_memzero(bytes, sizeof bytes);
+    return status;
+}
+
+static weft_status read_path(const char *path, wfi_secret *out, weft_error **error)
+{
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return fail(error, WEFT_ERR_IO, "WEFT_SECRET_FILE", strerrordesc_np(errno));
+    if (fstat(fd, &about) == 0 && (about.st_mode & 077) != 0)
+        wfi_log(WEFT_LOG_WARN, "WEFT_SECRET_FILE can be read by others than its owner");
+    weft_status status = read_descriptor(fd, "WEFT_SECRET_FILE", out, error);
+    close(fd);
+    return status;
+}
+
+/* The descriptor's number; -1 if the variable is not set, -2 if it makes no sense. */
+static int inherited_fd(void)
+{
+    const char *text = wfi_env_string("WEFT_SECRET_FD");
+    char *end;
+    if (!text)
+        return -1;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    bool is_open = !errno && !*end && number > 2 && number < 1 << 24 && fcntl((int)number, F_GETFD) >= 0;
+    return is_open ? (int)number : -2;
+}
+
+static void keep(const wfi_secret *secret)
+{
+    if (!kept_is_locked)
+        kept_is_locked = sodium_mlock(&kept, sizeof kept) == 0; /* best effort: the limit may forbid it */
+    kept = *secret;
+}
+
+static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
+{
+    (void)unsetenv("WEFT_SECRET_FD");
+    if (fd < 0)
+        return fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD", "names no open descriptor");
+    weft_status status = read_descriptor(fd, "WEFT_SECRET_FD", out, error);
+    close(fd);
+    if (!status)
+        keep(out);
+    return status;
+}
+
+/* `value` lies in the environment block, where a dump of it would look. */
+static weft_status take_variable(char *value, wfi_secret *out, weft_error **error)
+{
+    size_t size = strlen(value);
+    weft_status status = take_bytes(value, size, "WEFT_SECRET", out, error);
+    sodium_memzero(value, size);
+    (void)unsetenv("WEFT_SECRET");
+    if (!status)
+        keep(out);
+    return status;
+}
+
+static weft_status find_around(wfi_secret *out, weft_error **error)
+{
+    int fd = inherited_fd();
+    const char *path = wfi_env_string("WEFT_SECRET_FILE");
+    char *value = getenv("WEFT_SECRET");
+    if (fd != -1)
+        return take_inherited(fd, out, error);
+    if (path)
+        return read_path(path, out, error);
+    if (value && *value)
+        return take_variable(value, out, error);
+    *out = kept;
+    return WEFT_OK;
+}
+
+weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *out, weft_error **error)
+{
+    out->size = 0;
+    if (sodium_init() < 0)
+        return fail(error, WEFT_ERR_SYSTEM, "libsodium", "cannot be kept: it does not start");
+    if (given)
+        return take_bytes(given, given_size, "weft_agent_options.secret", out, error);
+    pthread_mutex_lock(&kept_lock);
+    weft_status status = find_around(out, error);
+    pthread_mutex_unlock(&kept_lock);
+    if (status)
+        wfi_secret_wipe(out);
+    return status;
+}
+
+void wfi_secret_wipe(wfi_secret *secret)
+{
+    if (secret)
+        sodium_memzero(secret, sizeof *secret);
+}
+
+weft_status wfi_secret_random(wfi_secret *out)
+{
+    if (sodium_init() < 0)
+        return WEFT_ERR_SYSTEM;
+    randombytes_buf(out->bytes, WFI_SECRET_RANDOM);
+    out->size = WFI_SECRET_RANDOM;
+    return WEFT_OK;
+}
+
+int wfi_secret_memory_file(const wfi_secret *secret)
+{
+    int made = memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, 3); /* a child makes its standard streams of 0 to 2 */
+    if (made >= 0)
+        close(made);
+    if (fd < 0)
+        return -1;
+    if (pwrite(fd, secret->bytes, secret->size, 0) == (ssize_t)secret->size &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    int trouble = errno;
+    close(fd);
+    errno = trouble;
+    return -1;
+}
+
+void wfi_secret_guard_inherited(void)
+{
+    int fd = inherited_fd();
+    if (fd >= 0)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
