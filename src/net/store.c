@@ -238,6 +238,10 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
 
 static void handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
+    if (store->terminated) { /* whoever comes now looks for the job that follows this one on the port: it tries again */
+        hang_up(store, link, 0);
+        return;
+    }
     if (join_is_refused(store, link, join))
         return;
     take_seat(store, link, join, now_ns);

@@ -14,6 +14,13 @@
 
 #include <cmocka.h>
 
+static const char *const fabric_names[WORLD_FABRICS] = {[WORLD_SIM] = "sim", [WORLD_TCP] = "tcp"};
+
+const char *world_fabric_name(world_fabric fabric)
+{
+    return fabric_names[fabric];
+}
+
 typedef struct seat {
     world *w;
     int rank;
@@ -40,7 +47,7 @@ static void run_seat(world *w, int rank)
                                   .world_size = w->size,
                                   .master_addr = "127.0.0.1",
                                   .master_port = w->port,
-                                  .fabric = w->fabric == WORLD_SIM ? "sim" : "tcp",
+                                  .fabric = world_fabric_name(w->fabric),
                                   .sim = w->sim,
                                   .rendezvous_timeout_ms = 20000,
                                   .error = &error};

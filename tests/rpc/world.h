@@ -5,7 +5,8 @@
 
 #include <weft/weft.h>
 
-typedef enum world_fabric { WORLD_SIM, WORLD_TCP } world_fabric;
+/* One line here and its name in world.c add a fabric. */
+typedef enum world_fabric { WORLD_SIM, WORLD_TCP, WORLD_FABRICS } world_fabric;
 
 typedef struct world {
     world_fabric fabric;
@@ -25,6 +26,7 @@ typedef struct world {
 /* Runs it to the end; asserts that opening, closing and the whole simulation succeeded. */
 void world_run(world *w);
 int world_free_port(void);
+const char *world_fabric_name(world_fabric fabric);
 /* Sleeps in the fabric's time. */
 void world_sleep_ms(world *w, int ms);
 
