@@ -24,6 +24,7 @@
 #define NOT_IN_HEAP SIZE_MAX
 
 typedef struct group {
+    int id;
     size_t live;
     bool frozen;
     wfi_list held; /* runnable fibers whose turn came while frozen */
@@ -147,6 +148,7 @@ static group *make_group(wfi_fibers *fibers, int id)
     made = calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
+    made->id = id;
     wfi_list_init(&made->held);
     if (wfi_map_put(&fibers->groups, (uint32_t)id, made) != WEFT_OK) {
         free(made);
@@ -333,6 +335,11 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
 wfi_fibers *wfi_fiber_scheduler(wfi_fiber *fiber)
 {
     return fiber->fibers;
+}
+
+int wfi_fiber_group(const wfi_fiber *fiber)
+{
+    return fiber->group->id;
 }
 
 const wfi_clock *wfi_fibers_clock(const wfi_fibers *fibers)

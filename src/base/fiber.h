@@ -30,6 +30,7 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group); /* never run them again;
 
 wfi_fiber *wfi_fiber_current(void); /* NULL on a plain thread */
 wfi_fibers *wfi_fiber_scheduler(wfi_fiber *fiber);
+int wfi_fiber_group(const wfi_fiber *fiber);
 const wfi_clock *wfi_fibers_clock(const wfi_fibers *fibers);
 void **wfi_fiber_slot(wfi_fiber *fiber); /* one pointer of the fiber, as a thread-local is of a thread; starts NULL */
 bool wfi_fiber_wait(wfi_fiber *fiber, uint64_t deadline_ns); /* the running fiber gives way; true if made runnable */

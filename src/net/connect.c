@@ -48,7 +48,7 @@ static void line_hello(const wfi_line *line, bool answer, uint32_t generation, w
     *out = (wfi_hello){.kind = line->kind,
                        .answer = answer,
                        .rank = net->rank,
-                       .incarnation = wfi_net_member(net, net->rank)->incarnation,
+                       .incarnation = net->self.incarnation,
                        .generation = generation,
                        .position = line->kind == WFI_CONTROL ? line->peer->received : line->peer->ended};
 }
@@ -57,7 +57,6 @@ static void line_connect(wfi_line *line)
 {
     wfi_peer *peer = line->peer;
     wfi_net *net = peer->net;
-    const wfi_member *member = wfi_net_member(net, peer->rank);
     wfi_conn *conn = wfi_conn_create(line, true, ++line->generation);
     if (!conn) {
         line_failed(line, "out of memory");
@@ -66,9 +65,9 @@ static void line_connect(wfi_line *line)
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_hello hello;
     line_hello(line, false, conn->generation, &hello);
-    size_t size = wfi_hello_write(net, &hello, peer->rank, data);
+    size_t size = wfi_hello_write(net, &hello, &peer->member, data);
     line->conn = conn;
-    weft_status status = net->ops->connect(net->fabric, member->address, member->address_size, data, size,
+    weft_status status = net->ops->connect(net->fabric, peer->member.address, peer->member.address_size, data, size,
                                            (void *)(uintptr_t)conn->id, &conn->lane);
     if (!status)
         status = wfi_conn_post_receives(conn);
@@ -186,7 +185,7 @@ static weft_status take_request(wfi_line *line, wfi_connect_request *request, ui
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_hello hello;
     line_hello(line, true, generation, &hello);
-    size_t size = wfi_hello_write(net, &hello, line->peer->rank, data);
+    size_t size = wfi_hello_write(net, &hello, &line->peer->member, data);
     wfi_conn *conn = wfi_conn_create(line, false, generation);
     if (!conn) {
         net->ops->reject(net->fabric, request);
@@ -221,6 +220,22 @@ static void take_position(wfi_peer *peer, const wfi_hello *hello)
     peer->ended_by_peer = hello->position;
 }
 
+/*
+ * Who asks; NULL if the answer is no. One that is newer than what the store has told us asks again, and by then we have
+ * been told; one that is older is dead, and whoever speaks in its name gets nowhere.
+ */
+static wfi_peer *asker(wfi_net *net, const wfi_hello *hello)
+{
+    wfi_peer *peer = net->peers[hello->rank];
+    if (peer && hello->incarnation == peer->member.incarnation)
+        return peer;
+    if (peer && hello->incarnation < peer->member.incarnation) {
+        net->stats.strangers_refused++;
+        wfi_log(WEFT_LOG_WARN, "a connection of an incarnation of worker %d that is over was refused", hello->rank);
+    }
+    return NULL;
+}
+
 static void on_request(wfi_net *net, const wfi_event *event)
 {
     wfi_hello hello;
@@ -230,7 +245,11 @@ static void on_request(wfi_net *net, const wfi_event *event)
         net->ops->reject(net->fabric, event->request);
         return;
     }
-    wfi_peer *peer = &net->peers[hello.rank];
+    wfi_peer *peer = asker(net, &hello);
+    if (!peer) {
+        net->ops->reject(net->fabric, event->request);
+        return;
+    }
     wfi_line *line = &peer->lines[hello.kind];
     if (peer->status || net->closing || !position_makes_sense(peer, &hello) || !request_wins(line, hello.generation)) {
         net->ops->reject(net->fabric, event->request);
@@ -254,7 +273,8 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
     if (conn->ours) {
         wfi_hello hello;
         bool right = wfi_hello_read(net, event->data, event->data_size, &hello) && hello.answer &&
-                     hello.rank == peer->rank && hello.kind == line->kind && hello.generation == conn->generation;
+                     hello.rank == peer->rank && hello.incarnation == peer->member.incarnation &&
+                     hello.kind == line->kind && hello.generation == conn->generation;
         if (!right || !position_makes_sense(peer, &hello)) {
             net->stats.strangers_refused++;
             wfi_conn_close(conn);

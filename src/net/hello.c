@@ -30,37 +30,39 @@ static void keyed_hash(const wfi_net *net, const uint8_t *text, size_t size, uin
 }
 
 /* The key of frames from `from` to `to`. */
-static void pair_key(const wfi_net *net, int from, int to, uint8_t out[crypto_shorthash_KEYBYTES])
+static void pair_key(const wfi_net *net, const wfi_member *from, const wfi_member *to,
+                     uint8_t out[crypto_shorthash_KEYBYTES])
 {
     uint8_t text[24];
     wfi_writer writer;
     wfi_writer_init(&writer, text, sizeof(text));
     wfi_write_u64(&writer, UINT64_C(0x656d617266)); /* another text than any proof's */
-    wfi_write_u32(&writer, (uint32_t)from);
-    wfi_write_u32(&writer, wfi_net_member(net, from)->incarnation);
-    wfi_write_u32(&writer, (uint32_t)to);
-    wfi_write_u32(&writer, wfi_net_member(net, to)->incarnation);
+    wfi_write_u32(&writer, (uint32_t)from->rank);
+    wfi_write_u32(&writer, from->incarnation);
+    wfi_write_u32(&writer, (uint32_t)to->rank);
+    wfi_write_u32(&writer, to->incarnation);
     keyed_hash(net, text, writer.size, out, crypto_shorthash_KEYBYTES);
 }
 
 void wfi_peer_keys(wfi_peer *peer)
 {
-    pair_key(peer->net, peer->net->rank, peer->rank, peer->key_out);
-    pair_key(peer->net, peer->rank, peer->net->rank, peer->key_in);
+    pair_key(peer->net, &peer->net->self, &peer->member, peer->key_out);
+    pair_key(peer->net, &peer->member, &peer->net->self, peer->key_in);
 }
 
-static void prove(const wfi_net *net, const uint8_t fields[FIELDS], int to, uint8_t out[PROOF])
+static void prove(const wfi_net *net, const uint8_t fields[FIELDS], const wfi_member *to, uint8_t out[PROOF])
 {
     uint8_t text[FIELDS + 8];
     wfi_writer writer;
     wfi_writer_init(&writer, text, sizeof(text));
     wfi_write_bytes(&writer, fields, FIELDS);
-    wfi_write_u32(&writer, (uint32_t)to);
-    wfi_write_u32(&writer, wfi_net_member(net, to)->incarnation);
+    wfi_write_u32(&writer, (uint32_t)to->rank);
+    wfi_write_u32(&writer, to->incarnation);
     keyed_hash(net, text, writer.size, out, PROOF);
 }
 
-size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, int to, uint8_t out[WFI_CONNECT_DATA_MAX])
+size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, const wfi_member *to,
+                       uint8_t out[WFI_CONNECT_DATA_MAX])
 {
     wfi_writer writer;
     wfi_writer_init(&writer, out, FIELDS);
@@ -94,9 +96,9 @@ bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, wfi_he
     out->kind = lane & 1 ? WFI_BULK : WFI_CONTROL;
     out->answer = lane & 2;
     out->rank = (int)rank;
-    if (out->rank == net->rank || wfi_net_member(net, out->rank)->incarnation != out->incarnation)
+    if (out->rank == net->rank)
         return false;
     uint8_t proof[PROOF];
-    prove(net, data, net->rank, proof);
+    prove(net, data, &net->self, proof);
     return sodium_memcmp(proof, data + FIELDS, PROOF) == 0;
 }

@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* member.c - what the store says: deaths and departures of peers, our own eviction, the closing protocol. */
+/*
+ * member.c - what the store says: who joined, deaths and departures of peers, our own eviction, the closing protocol.
+ *
+ * Each word names an incarnation, and is about that one or about nobody. What comes before the table is here waits in a
+ * list, and is taken in the same order afterwards.
+ */
 #include "net/net_internal.h"
+
+#include <stdlib.h>
+
+/* One thing that the store said about a worker. */
+typedef struct news {
+    wfi_list link;
+    wfi_member member; /* of those who went only rank and incarnation count */
+    weft_status why;   /* WEFT_OK: it joined */
+} news;
 
 /* Fails what is outstanding with the peer, calls its owners, and only then tells the layer above. */
 static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
@@ -13,26 +27,14 @@ static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
     net->upcalls.peer_gone(net->arg, peer, why, text);
 }
 
-static void tell_peer(wfi_net *net, int rank, uint32_t incarnation, weft_status why, const char *text)
-{
-    if (rank < 0 || rank >= net->world_size || rank == net->rank)
-        return;
-    wfi_net_lock(net);
-    if (!net->open)
-        net->peers[rank].verdict = why;
-    else if (!net->closing && wfi_net_member(net, rank)->incarnation == incarnation)
-        peer_gone(&net->peers[rank], why, text);
-    wfi_net_unlock(net);
-}
-
 static void self_gone(wfi_net *net, weft_status why, const char *text)
 {
     if (net->gone)
         return;
     net->gone = why;
     for (int rank = 0; rank < net->world_size; rank++) {
-        if (rank != net->rank)
-            peer_gone(&net->peers[rank], why, text);
+        if (net->peers[rank])
+            peer_gone(net->peers[rank], why, text);
     }
     net->upcalls.self_gone(net->arg, why, text);
 }
@@ -47,15 +49,72 @@ static void tell_self(wfi_net *net, weft_status why, const char *text)
     wfi_net_unlock(net);
 }
 
+/* ---- About others ---------------------------------------------------------------------------------------------- */
+
+/* Without memory for a peer we cannot be a member any more: we could never be told of its end. */
+static void peer_joined(wfi_net *net, const wfi_member *member)
+{
+    wfi_peer *peer = net->peers[member->rank];
+    if (net->gone || (peer && peer->member.incarnation >= member->incarnation))
+        return;
+    if (peer)
+        peer_gone(peer, WEFT_ERR_PEER_DEAD, "its rank was taken again");
+    if (wfi_peer_create(net, member, &peer))
+        self_gone(net, WEFT_ERR_MEMORY, "out of memory for a worker that joined");
+    else
+        net->upcalls.peer_joined(net->arg, peer);
+}
+
+static void take_news(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
+{
+    wfi_peer *peer = net->peers[member->rank];
+    if (!why)
+        peer_joined(net, member);
+    else if (peer && peer->member.incarnation == member->incarnation)
+        peer_gone(peer, why, text);
+}
+
+static void keep_news(wfi_net *net, const wfi_member *member, weft_status why)
+{
+    news *kept = malloc(sizeof(*kept));
+    if (!kept) {
+        net->verdict = WEFT_ERR_MEMORY;
+        return;
+    }
+    *kept = (news){.member = *member, .why = why};
+    wfi_list_push_back(&net->early, &kept->link);
+}
+
+static void tell(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
+{
+    if (member->rank < 0 || member->rank >= net->world_size)
+        return;
+    wfi_net_lock(net);
+    if (!net->open)
+        keep_news(net, member, why);
+    else if (!net->closing && member->rank != net->rank)
+        take_news(net, member, why, text);
+    wfi_net_unlock(net);
+}
+
+static void on_joined(void *arg, const wfi_member *member)
+{
+    tell(arg, member, WEFT_OK, NULL);
+}
+
 static void on_died(void *arg, int rank, uint32_t incarnation, const char *why)
 {
-    tell_peer(arg, rank, incarnation, WEFT_ERR_PEER_DEAD, why);
+    wfi_member who = {.rank = rank, .incarnation = incarnation};
+    tell(arg, &who, WEFT_ERR_PEER_DEAD, why);
 }
 
 static void on_left(void *arg, int rank, uint32_t incarnation)
 {
-    tell_peer(arg, rank, incarnation, WEFT_ERR_PEER_LEFT, "it closed its agent");
+    wfi_member who = {.rank = rank, .incarnation = incarnation};
+    tell(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
+
+/* ---- About us, and the end ------------------------------------------------------------------------------------- */
 
 static void on_evicted(void *arg, const char *why)
 {
@@ -88,7 +147,8 @@ static void on_terminated(void *arg)
 
 const wfi_rendezvous_events *wfi_member_events(void)
 {
-    static const wfi_rendezvous_events events = {.died = on_died,
+    static const wfi_rendezvous_events events = {.joined = on_joined,
+                                                 .died = on_died,
                                                  .left = on_left,
                                                  .evicted = on_evicted,
                                                  .store_lost = on_store_lost,
@@ -99,10 +159,20 @@ const wfi_rendezvous_events *wfi_member_events(void)
 
 void wfi_member_catch_up(wfi_net *net)
 {
-    for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank].verdict)
-            peer_gone(&net->peers[rank], net->peers[rank].verdict, "it went while this worker was joining");
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&net->early))) {
+        news *kept = wfi_container_of(node, news, link);
+        if (kept->member.rank != net->rank)
+            take_news(net, &kept->member, kept->why, "it went while this worker was joining");
+        free(kept);
     }
     if (net->verdict)
         self_gone(net, net->verdict, "it happened while this worker was joining");
+}
+
+void wfi_member_forget(wfi_net *net)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&net->early)))
+        free(wfi_container_of(node, news, link));
 }

@@ -36,7 +36,7 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 {
     if (rank < 0 || rank >= net->world_size)
         return NULL;
-    return &net->members[rank];
+    return atomic_load_explicit(&net->members[rank], memory_order_acquire);
 }
 
 void wfi_net_stats(wfi_net *net, weft_stats *out)
@@ -95,6 +95,7 @@ static wfi_net *net_create(const wfi_net_options *options)
     net->upcalls = *options->upcalls;
     net->arg = options->arg;
     net->rank = agent->rank;
+    net->group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : agent->rank;
     net->world_size = agent->world_size;
     net->no_threads = agent->no_threads;
     net->death_timeout_ms = agent->death_timeout_ms;
@@ -104,6 +105,10 @@ static wfi_net *net_create(const wfi_net_options *options)
     wfi_list_init(&net->spare_chunks);
     wfi_list_init(&net->done_messages);
     wfi_list_init(&net->finished);
+    wfi_list_init(&net->early);
+    wfi_list_init(&net->known);
+    wfi_list_init(&net->leaners);
+    net->lean_timer.fire = wfi_lean_due;
     for (int kind = 0; kind < 3; kind++)
         wfi_list_init(&net->deferred[kind]);
     atomic_init(&net->next_deadline_ns, WFI_NEVER);
@@ -153,7 +158,7 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
 static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
-    wfi_fabric_options how = {.rank = net->rank,
+    wfi_fabric_options how = {.rank = net->fibers ? net->group : net->rank,
                               .iface = agent->iface,
                               .towards = agent->master_addr,
                               .sim = options->sim,
@@ -173,6 +178,22 @@ static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, wef
     return WEFT_OK;
 }
 
+/* Everybody who was there when we joined. */
+static weft_status take_table(wfi_net *net, const wfi_member *table)
+{
+    wfi_peer *peer;
+    weft_status status = WEFT_OK;
+    net->self = table[net->rank];
+    wfi_net_lock(net);
+    atomic_store(&net->members[net->rank], &net->self);
+    for (int rank = 0; rank < net->world_size && !status; rank++) {
+        if (rank != net->rank && table[rank].incarnation)
+            status = wfi_peer_create(net, &table[rank], &peer);
+    }
+    wfi_net_unlock(net);
+    return status;
+}
+
 static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
@@ -181,6 +202,9 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
     events.arg = net;
     wfi_rendezvous_options how = {.rank = net->rank,
                                   .world_size = net->world_size,
+                                  .elastic = agent->elastic,
+                                  .secret = agent->secret,
+                                  .secret_size = agent->secret_size,
                                   .name = agent->name,
                                   .address = address,
                                   .address_size = net->ops->address(net->fabric, address),
@@ -196,14 +220,10 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
     weft_status status = wfi_rendezvous_open(&how, &net->rendezvous, error);
     if (status)
         return status;
-    size_t bytes = (size_t)net->world_size * sizeof(*net->members);
-    net->members = malloc(bytes);
-    if (!net->members)
-        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
-    memcpy(net->members, wfi_rendezvous_members(net->rendezvous), bytes);
+    net->rank = wfi_rendezvous_rank(net->rendezvous);
     memcpy(net->job_key, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->job_key));
-    for (int rank = 0; rank < net->world_size; rank++)
-        wfi_peer_keys(&net->peers[rank]);
+    if (take_table(net, wfi_rendezvous_members(net->rendezvous)))
+        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
     return WEFT_OK;
 }
 
@@ -242,12 +262,15 @@ static void fail_everything(wfi_net *net)
 {
     wfi_net_lock(net);
     for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank].owes_ack)
-            wfi_peer_send_ack(&net->peers[rank]);
+        if (net->peers[rank] && net->peers[rank]->owes_ack)
+            wfi_peer_send_ack(net->peers[rank]);
     }
     net->closing = true;
-    for (int rank = 0; rank < net->world_size; rank++)
-        wfi_peer_fail(&net->peers[rank], WEFT_ERR_CLOSED);
+    for (int rank = 0; rank < net->world_size; rank++) {
+        if (net->peers[rank])
+            wfi_peer_fail(net->peers[rank], WEFT_ERR_CLOSED);
+    }
+    wfi_net_timer_clear(net, &net->lean_timer);
     wfi_net_unlock(net);
 }
 
@@ -286,12 +309,12 @@ void wfi_net_close(wfi_net *net)
     if (net->fabric)
         net->ops->close(net->fabric);
     wfi_peers_destroy(net);
+    wfi_member_forget(net);
     if (net->events_fd >= 0)
         close(net->events_fd);
     wfi_token_fini(net);
     wfi_map_fini(&net->conns);
     free(net->heap);
-    free(net->members);
     sodium_memzero(net->job_key, sizeof(net->job_key));
     wfi_mutex_fini(&net->lock);
     free(net);

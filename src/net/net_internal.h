@@ -125,11 +125,14 @@ struct wfi_conn {
 };
 
 struct wfi_peer {
+    wfi_list link; /* in wfi_net.known */
     wfi_net *net;
+    wfi_member member; /* (constant) who it is; what wfi_net_member gives */
     int rank;
-    int leaning; /* how much above depends on it */
     weft_status status;
-    weft_status verdict; /* told while we were still opening */
+    int leaning;        /* how much above depends on it */
+    bool needed;        /* as the store was told */
+    wfi_list lean_link; /* in wfi_net.leaners: the store may have to be told otherwise */
     wfi_line lines[WFI_LANE_KINDS];
     uint8_t key_out[crypto_shorthash_KEYBYTES], key_in[crypto_shorthash_KEYBYTES];
 
@@ -208,7 +211,9 @@ struct wfi_net {
     const wfi_fabric_ops *ops;       /* (constant) */
     const wfi_fabric_limits *limits; /* (constant) */
     wfi_rendezvous *rendezvous; /* (constant) once `open`; not used once `closing`: it goes before the threads do */
-    wfi_member *members;        /* (constant) once `open`: our own copy, which outlives the link */
+    _Atomic(const wfi_member *)
+        *members;    /* (atomic) by rank: the records lie in peers and in `self`, and never change */
+    wfi_member self; /* (constant) once `open` */
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     wfi_executor *executor;   /* (constant) */
     const wfi_cores *cores;   /* (constant) */
@@ -216,7 +221,8 @@ struct wfi_net {
     void *arg;                /* (constant) */
     wfi_reg_cache *cache;     /* (constant) NULL on fabrics whose keys live for one transfer */
     wfi_fibers *fibers;       /* (constant) in the simulation */
-    int rank, world_size;     /* (constant) */
+    int rank, world_size;     /* (constant) once `open` */
+    int group;                /* (constant) our number in the simulation */
     bool no_threads;          /* (constant) */
     int64_t death_timeout_ms; /* (constant) */
     size_t queue_limit_bytes; /* (constant) */
@@ -225,9 +231,12 @@ struct wfi_net {
     bool closing;        /* nothing new */
     weft_status gone;    /* why we are out ourselves; WEFT_OK */
     weft_status verdict; /* about ourselves, told while opening */
-    bool terminated_early;
-    wfi_peer *peers; /* by rank; (constant) */
-    wfi_map conns;   /* by id */
+    wfi_list early;      /* what the store told while we were opening */
+    wfi_peer **peers;    /* by rank: who sits there now, or did last; NULL: nobody ever did */
+    wfi_list known;      /* every peer there was: they live as long as the net */
+    wfi_list leaners;    /* peers about which the store may have to be told, when lean_timer fires */
+    wfi_timer lean_timer;
+    wfi_map conns; /* by id */
     uint64_t next_id;
     size_t zombies;  /* closed connections with operations still to be reported */
     uint64_t now_ns; /* of the present round: for what need not be exact */
@@ -267,12 +276,15 @@ bool wfi_net_is_inline(wfi_net *net);                     /* are we inside an in
 
 /* peer.c; all [locked] */
 weft_status wfi_peers_create(wfi_net *net);
+/* A new incarnation takes its seat, and the one before it is out of the table. */
+weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out);
 void wfi_peers_destroy(wfi_net *net);
 void wfi_peer_fail(wfi_peer *peer, weft_status why); /* closes lanes, fails what is outstanding */
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position);
 void wfi_peer_release(wfi_peer *peer); /* messages that are acknowledged and that no operation reads */
 void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
+void wfi_lean_due(wfi_timer *timer);
 
 /* connection.c; all [locked] */
 wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation);
@@ -296,7 +308,9 @@ typedef struct wfi_hello {
     uint64_t position;
 } wfi_hello;
 void wfi_peer_keys(wfi_peer *peer);
-size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, int to, uint8_t out[WFI_CONNECT_DATA_MAX]);
+size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, const wfi_member *to,
+                       uint8_t out[WFI_CONNECT_DATA_MAX]);
+/* Proven, and of a worker of this job; which incarnation it is, the caller has to see. */
 bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, wfi_hello *out);
 
 /* frame.c */
@@ -384,6 +398,7 @@ void wfi_fiber_ready(void *arg); /* wfi_fabric_options.ready */
 /* member.c */
 const wfi_rendezvous_events *wfi_member_events(void);
 void wfi_member_catch_up(wfi_net *net); /* [locked] what was told while opening */
+void wfi_member_forget(wfi_net *net);   /* what was told, if opening failed */
 
 static inline wfi_conn *wfi_line_up(const wfi_line *line)
 {

@@ -12,10 +12,12 @@ static void line_init(wfi_peer *peer, wfi_lane_kind kind)
     line->timer.fire = wfi_line_timer;
 }
 
-static void peer_init(wfi_net *net, wfi_peer *peer, int rank)
+static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
 {
     peer->net = net;
-    peer->rank = rank;
+    peer->member = *member;
+    peer->rank = member->rank;
+    wfi_list_init(&peer->lean_link);
     line_init(peer, WFI_CONTROL);
     line_init(peer, WFI_BULK);
     wfi_list_init(&peer->urgent);
@@ -33,21 +35,40 @@ weft_status wfi_peers_create(wfi_net *net)
     net->peers = calloc((size_t)net->world_size, sizeof(*net->peers));
     if (!net->peers)
         return WEFT_ERR_MEMORY;
-    for (int rank = 0; rank < net->world_size; rank++)
-        peer_init(net, &net->peers[rank], rank);
-    return WEFT_OK;
+    net->members = calloc((size_t)net->world_size, sizeof(*net->members));
+    return net->members ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 void wfi_peers_destroy(wfi_net *net)
 {
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&net->known)))
+        free(wfi_container_of(node, wfi_peer, link));
     free(net->peers);
+    free(net->members);
     net->peers = NULL;
+    net->members = NULL;
+}
+
+weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out)
+{
+    wfi_assert_held(&net->lock);
+    wfi_peer *peer = calloc(1, sizeof(*peer));
+    if (!peer)
+        return WEFT_ERR_MEMORY;
+    peer_init(net, peer, member);
+    wfi_peer_keys(peer);
+    wfi_list_push_back(&net->known, &peer->link);
+    net->peers[peer->rank] = peer;
+    atomic_store_explicit(&net->members[peer->rank], &peer->member, memory_order_release);
+    *out = peer;
+    return WEFT_OK;
 }
 
 wfi_peer *wfi_net_peer(wfi_net *net, int rank)
 {
     wfi_assert_held(&net->lock);
-    return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : &net->peers[rank];
+    return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : net->peers[rank];
 }
 
 int wfi_peer_rank(const wfi_peer *peer)
@@ -108,7 +129,7 @@ void wfi_peer_suspect(wfi_peer *peer, const char *why)
 {
     wfi_net *net = peer->net;
     if (!peer->status && net->open && !net->closing)
-        wfi_rendezvous_suspect(net->rendezvous, peer->rank, wfi_net_member(net, peer->rank)->incarnation, why);
+        wfi_rendezvous_suspect(net->rendezvous, peer->rank, peer->member.incarnation, why);
 }
 
 void wfi_peer_nonsense(wfi_conn *conn, const char *what)
@@ -143,6 +164,7 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
     }
     wfi_net_timer_clear(net, &peer->ack);
     wfi_net_timer_clear(net, &peer->silence);
+    wfi_list_remove(&peer->lean_link);
     peer->owes_ack = false;
     fail_all(peer, &peer->sent, why);
     fail_all(peer, &peer->urgent, why);
@@ -155,12 +177,42 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
 
 uint32_t wfi_peer_incarnation(const wfi_peer *peer)
 {
-    return wfi_net_member(peer->net, peer->rank)->incarnation;
+    return peer->member.incarnation;
 }
 
+/* ---- Leaning --------------------------------------------------------------------------------------------------- */
+
+#define LEAN_LOOKS 8 /* within the bound */
+
+void wfi_lean_due(wfi_timer *timer)
+{
+    wfi_net *net = wfi_container_of(timer, wfi_net, lean_timer);
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&net->leaners))) {
+        wfi_peer *peer = wfi_container_of(node, wfi_peer, lean_link);
+        bool needed = peer->leaning > 0;
+        if (needed != peer->needed)
+            wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, needed);
+        peer->needed = needed;
+    }
+}
+
+/*
+ * Calls come and go faster than the store should hear of them: a peer whose sum has left what the store believes is put on
+ * a list, and looked at when the timer fires, once for the whole list. Nothing changes, nothing fires.
+ */
 void wfi_peer_lean(wfi_peer *peer, int change)
 {
+    wfi_net *net = peer->net;
+    wfi_assert_held(&net->lock);
     peer->leaning += change;
+    if ((peer->leaning > 0) == peer->needed || peer->status || net->closing || net->death_timeout_ms < 0)
+        return;
+    if (wfi_list_empty(&peer->lean_link))
+        wfi_list_push_back(&net->leaners, &peer->lean_link);
+    uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
+    if (!net->lean_timer.heap_index && wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns))
+        wfi_lean_due(&net->lean_timer); /* no memory for the timer: now, then */
 }
 
 const char *wfi_net_interface(const wfi_net *net)

@@ -28,8 +28,10 @@ static void post_again(wfi_net *net)
 {
     atomic_store(&net->stuck, false);
     for (int rank = 0; rank < net->world_size; rank++) {
-        wfi_peer_flush(&net->peers[rank]);
-        wfi_works_pump(&net->peers[rank]);
+        if (net->peers[rank]) {
+            wfi_peer_flush(net->peers[rank]);
+            wfi_works_pump(net->peers[rank]);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ static bool well_formed(const wfi_frame *frame, const uint8_t *data, size_t size
 static const char *objection(const wfi_conn *conn, const wfi_frame *frame)
 {
     const wfi_peer *peer = conn->line->peer;
-    if (frame->incarnation != wfi_net_member(conn->net, peer->rank)->incarnation)
+    if (frame->incarnation != peer->member.incarnation)
         return "a frame of another incarnation";
     if ((uint32_t)(frame->consumed - conn->frames_returned) > (uint32_t)(conn->frames_sent - conn->frames_returned))
         return "a frame that returns credits we never used";

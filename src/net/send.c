@@ -137,7 +137,7 @@ static weft_status post_frame(wfi_conn *conn, packing_state *packing)
     wfi_peer *peer = conn->line->peer;
     wfi_tx *tx = packing->tx;
     wfi_frame head = {.count = tx->count,
-                      .incarnation = wfi_net_member(net, net->rank)->incarnation,
+                      .incarnation = net->self.incarnation,
                       .first = tx->first,
                       .ack = peer->received,
                       .consumed = conn->frames_consumed,

@@ -187,7 +187,7 @@ weft_status wfi_threads_start(wfi_net *net)
 {
     weft_status status;
     if (net->fibers) {
-        status = wfi_fiber_spawn(net->fibers, net->rank, fiber_main, net);
+        status = wfi_fiber_spawn(net->fibers, net->group, fiber_main, net);
         net->fiber_made = !status;
         return status;
     }

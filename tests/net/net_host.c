@@ -38,6 +38,13 @@ static void on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char 
     atomic_fetch_add(&host->gone, 1);
 }
 
+static void on_peer_joined(void *arg, wfi_peer *peer)
+{
+    net_host *host = arg;
+    (void)peer;
+    atomic_fetch_add(&host->joined, 1);
+}
+
 static void on_self_gone(void *arg, weft_status why, const char *text)
 {
     net_host *host = arg;
@@ -63,6 +70,7 @@ weft_status host_try(net_host *host, weft_error **error)
 {
     static const wfi_upcalls upcalls = {.message = on_message,
                                         .peer_gone = on_peer_gone,
+                                        .peer_joined = on_peer_joined,
                                         .self_gone = on_self_gone,
                                         .probe = on_probe,
                                         .terminated = on_terminated};

@@ -19,7 +19,7 @@ static void put_head(weft_sim *sim, const wfi_conn *conn, uint8_t *out, size_t s
 {
     const wfi_peer *peer = conn->line->peer;
     wfi_frame head = {.count = (unsigned)(wfi_sim_random(sim) % 6),
-                      .incarnation = wfi_net_member(conn->net, conn->net->rank)->incarnation,
+                      .incarnation = conn->net->self.incarnation,
                       .first = peer->sequence + 1 - wfi_sim_random(sim) % 2,
                       .ack = peer->received,
                       .consumed = conn->frames_consumed,
@@ -81,7 +81,7 @@ static void attack(net_host *host)
         wfi_net_lock(host->net);
         wfi_peer *peer = host_peer(host, 0);
         wfi_line *line = &peer->lines[WFI_CONTROL];
-        peer->sequence = victim->net->peers[1].received; /* or our next hello would not be believed */
+        peer->sequence = victim->net->peers[1]->received; /* or our next hello would not be believed */
         peer->acknowledged = peer->sequence;
         line->failures = 0; /* in no mind to wait */
         if (wfi_line_up(line))

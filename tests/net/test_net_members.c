@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_members.c - seats and who sits in them: a seat that is taken again has a new peer, the old one stays what it
+ * was; words about an incarnation touch no other.
+ */
+#include "net/net_host.h"
+
+static const wfi_member newer = {.rank = 1, .incarnation = 1000, .name = "again"};
+
+static void say(net_host *host, weft_status what, uint32_t incarnation)
+{
+    wfi_rendezvous_events events = *wfi_member_events();
+    if (what == WEFT_OK)
+        events.joined(host->net, &newer);
+    else
+        events.died(host->net, 1, incarnation, "said by the test");
+}
+
+static void replace(net_host *host)
+{
+    wfi_net_lock(host->net);
+    wfi_peer *old = host_peer(host, 1);
+    wfi_net_unlock(host->net);
+    const wfi_member *before = wfi_net_member(host->net, 1);
+    uint32_t first = before->incarnation;
+    say(host, WEFT_ERR_PEER_DEAD, first + 7); /* about nobody */
+    assert_int_equal(host->gone, 0);
+    assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
+    say(host, WEFT_OK, 0); /* the old one ends by it, if the store did not say so before */
+    assert_int_equal(host->gone, 1);
+    assert_int_equal(host->joined, 1);
+    assert_int_equal(host->done_failed + host->done_ok, 1);
+    say(host, WEFT_OK, 0); /* told twice */
+    say(host, WEFT_ERR_PEER_DEAD, first);
+    assert_int_equal(host->joined, 1);
+    assert_int_equal(host->gone, 1);
+    wfi_net_lock(host->net);
+    wfi_peer *now = host_peer(host, 1);
+    assert_ptr_not_equal(now, old);
+    assert_int_equal(wfi_peer_status(old), WEFT_ERR_PEER_DEAD);
+    assert_int_equal(wfi_peer_status(now), WEFT_OK);
+    assert_int_equal(wfi_peer_incarnation(old), first);
+    assert_int_equal(wfi_peer_incarnation(now), newer.incarnation);
+    wfi_net_unlock(host->net);
+    assert_string_equal(before->name, "w1"); /* what was given out does not change */
+    assert_string_equal(wfi_net_member(host->net, 1)->name, "again");
+    say(host, WEFT_ERR_PEER_DEAD, newer.incarnation);
+    assert_int_equal(host->gone, 2);
+    wfi_net_lock(host->net);
+    assert_int_equal(wfi_peer_status(now), WEFT_ERR_PEER_DEAD);
+    wfi_net_unlock(host->net);
+}
+
+static void replacing(net_host *host)
+{
+    if (host->rank == 0)
+        replace(host);
+    host_meet(host, &host->world->finished);
+}
+
+static void a_seat_taken_again_has_a_new_peer(void **state)
+{
+    (void)state;
+    net_world world = {0};
+    world_sim(&world, 1, 2, replacing, NULL);
+    net_world tcp = {0};
+    world_tcp(&tcp, 2, replacing);
+}
+
+/* The one who is spoken to believes that the asker's incarnation is over: it is refused, and counted. */
+static void speaking(net_host *host)
+{
+    if (host->rank == 0) {
+        say(host, WEFT_OK, 0);
+        host_meet(host, &host->world->ready);
+        host_until(host, &host->world->hosts[1].gone, 1);
+        wfi_net_lock(host->net);
+        assert_true(host->net->stats.strangers_refused > 0);
+        wfi_net_unlock(host->net);
+        assert_int_equal(host->arrived, 0);
+    } else {
+        host_until(host, &host->world->ready, 3);
+        assert_int_equal(host_send_free(host, 0, 0, 100), WEFT_OK);
+        host_pause(host, 100000000);
+        assert_int_equal(host->done_ok, 0);
+        wfi_rendezvous_events events = *wfi_member_events();
+        events.died(host->net, 0, wfi_net_member(host->net, 0)->incarnation, "enough");
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void an_incarnation_that_is_over_is_not_heard(void **state)
+{
+    (void)state;
+    net_world world = {0};
+    world_sim(&world, 2, 2, speaking, NULL);
+    net_world tcp = {0};
+    world_tcp(&tcp, 2, speaking);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_seat_taken_again_has_a_new_peer),
+        cmocka_unit_test(an_incarnation_that_is_over_is_not_heard),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
