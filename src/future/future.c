@@ -98,6 +98,16 @@ void weft_future_unref(weft_future *future)
     dying_end = NULL;
 }
 
+bool wfi_future_unref_unless_last(weft_future *future)
+{
+    uint32_t refs = atomic_load_explicit(&future->refs, memory_order_relaxed);
+    while (refs > 1)
+        if (atomic_compare_exchange_weak_explicit(&future->refs, &refs, refs - 1, memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
 static void run_callback(wfi_task *task)
 {
     callback *one = wfi_container_of(task, callback, task);
@@ -122,7 +132,7 @@ static void tell_waiter(weft_future *future, wfi_waiting *waiting)
     wfi_assert_held(&future->lock);
     if (status != WEFT_OK)
         atomic_compare_exchange_strong(&waiting->failure, &none, status);
-    if (atomic_fetch_sub(&waiting->pending, 1) == 1 || status != WEFT_OK)
+    if (atomic_fetch_sub(&waiting->pending, 1) == 1 || status != WEFT_OK || waiting->any)
         wfi_unpark(&waiting->parker);
 }
 
@@ -242,4 +252,52 @@ void wfi_future_observe(weft_future *future, wfi_observer *observer)
     wfi_mutex_unlock(&future->lock);
     if (done)
         observer->completed(observer);
+}
+
+bool wfi_future_unobserve(weft_future *future, wfi_observer *observer)
+{
+    bool pending;
+    wfi_mutex_lock(&future->lock);
+    pending = !weft_future_done(future);
+    if (pending)
+        wfi_list_remove(&observer->link);
+    wfi_mutex_unlock(&future->lock);
+    return pending;
+}
+
+/* ---- Cancelling ---- */
+
+void wfi_future_set_canceller(weft_future *future, const wfi_canceller *canceller, void *owner, uint64_t id)
+{
+    future->canceller = canceller;
+    future->cancel_owner = owner;
+    future->cancel_id = id;
+}
+
+static weft_status fail_cancelled(weft_future *future)
+{
+    weft_error *error = weft_error_create(WEFT_ERR_CANCELLED, "the future was cancelled");
+    weft_status status = weft_future_fail(future, error);
+    weft_error_unref(error);
+    return status;
+}
+
+weft_status weft_future_cancel(weft_future *future)
+{
+    const wfi_canceller *canceller = future->canceller;
+    bool done, asked;
+    if (canceller == NULL)
+        return fail_cancelled(future);
+    wfi_mutex_lock(&future->lock);
+    done = weft_future_done(future);
+    asked = future->cancel_asked;
+    future->cancel_asked = true;
+    if (!done && !asked)
+        canceller->hold(future->cancel_owner);
+    wfi_mutex_unlock(&future->lock);
+    if (done)
+        return WEFT_ERR_COMPLETED;
+    if (!asked)
+        canceller->cancel(future->cancel_owner, future->cancel_id);
+    return WEFT_OK;
 }

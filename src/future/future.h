@@ -29,6 +29,35 @@ typedef struct wfi_driver {
 /* A future whose continuations run on `executor` and whose waiters use `driver` (NULL: they just sleep). */
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver);
 
+/*
+ * Weft's own continuation, called once by the thread that completes the future, after the future's lock was let go (others
+ * may be held), without a hop over the executor: a full executor must not hold up collect_all. Not called if the future is
+ * dropped incomplete. It may complete other futures; it must not run user code, so not drop what may be a last reference.
+ */
+typedef struct wfi_observer {
+    wfi_list link;
+    void (*completed)(struct wfi_observer *observer);
+} wfi_observer;
+/* Calls `observer` when the future completes, or now. */
+void wfi_future_observe(weft_future *future, wfi_observer *observer);
+/* Takes it back; false: the future is complete, and it has been or will be called. */
+bool wfi_future_unobserve(weft_future *future, wfi_observer *observer);
+
+/*
+ * What weft_future_cancel does where failing the future would not be enough. `owner` must live until the future is complete.
+ * hold is called with the future's lock held, while it is not complete, at most once: it makes the owner live until cancel,
+ * which follows with no lock held and lets go of it. Meanwhile the future may have been completed.
+ */
+typedef struct wfi_canceller {
+    void (*hold)(void *owner);
+    void (*cancel)(void *owner, uint64_t id);
+} wfi_canceller;
+/* Before anybody else has the future. `canceller` is a constant. */
+void wfi_future_set_canceller(weft_future *future, const wfi_canceller *canceller, void *owner, uint64_t id);
+
+/* Drops a reference unless it is the last one; false: it is. For places that must not run what a payload's end runs. */
+bool wfi_future_unref_unless_last(weft_future *future);
+
 /* For typed payloads: the drop that a payload was completed with identifies its type. */
 weft_drop_fn wfi_future_payload_kind(const weft_future *future);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* future_combine.c - futures made of futures: then, collect_all. */
+/* future_combine.c - futures made of futures: then, collect_all, any. */
 #include "future/future_impl.h"
 
 #include <stdlib.h>
@@ -63,13 +63,14 @@ weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, w
     return child;
 }
 
-/* ---- collect_all ---- */
+/* ---- collect_all, any ---- */
 
-/* The array that the child's payload points at, and what is needed to release it. */
-typedef struct collected {
+/* An array of futures, each referenced; counted. As a payload, what it points at is `futures`. */
+typedef struct members {
+    _Atomic uint32_t refs;
     size_t count;
     weft_future *futures[];
-} collected;
+} members;
 
 typedef struct collection collection;
 typedef struct part {
@@ -77,74 +78,254 @@ typedef struct part {
     collection *whole;
 } part;
 
+/*
+ * What joins the members to the child. It lives while a member may still tell it of its completion, somebody registers its
+ * parts, or somebody cancels it.
+ */
 struct collection {
+    atomic_size_t refs;
     weft_future *child;
-    collected *result;
-    atomic_size_t pending; /* parts, and one for who registers them */
+    members *from;
+    members *result;       /* the child's payload, until it completes: `from`, or room for one */
+    bool any;              /* the first completion is enough */
+    atomic_size_t pending; /* all: parts, and one for who registers them */
+    atomic_bool won;       /* any: the child has been completed */
+    atomic_int open;       /* any: of the two, registering and the first completion, those that are still to come */
+    collection *cancel_next;
+    wfi_task release;
     part parts[];
 };
 
-static void drop_collected(void *arg)
+static members *make_members(weft_future *const *futures, size_t count)
 {
-    collected *result = wfi_container_of(arg, collected, futures);
-    size_t i;
-    for (i = 0; i < result->count; i++)
-        weft_future_unref(result->futures[i]);
-    free(result);
+    size_t bytes, i;
+    members *made;
+    if (__builtin_mul_overflow(count, sizeof *futures, &bytes) || __builtin_add_overflow(bytes, sizeof *made, &bytes) ||
+        (made = malloc(bytes)) == NULL)
+        return NULL;
+    atomic_init(&made->refs, 1);
+    made->count = count;
+    for (i = 0; i < count; i++)
+        made->futures[i] = weft_future_ref(futures[i]);
+    return made;
 }
 
-static void count_down(collection *whole)
+static void unref_members(members *list)
 {
-    weft_status status;
-    if (atomic_fetch_sub(&whole->pending, 1) != 1)
+    size_t i;
+    if (list == NULL || atomic_fetch_sub(&list->refs, 1) != 1)
         return;
-    status = weft_future_complete(whole->child, whole->result->futures, drop_collected);
-    (void)status; /* WEFT_ERR_COMPLETED if the user completed it against the rules; the result was dropped */
+    for (i = 0; i < list->count; i++)
+        weft_future_unref(list->futures[i]);
+    free(list);
+}
+
+static void drop_members(void *payload)
+{
+    unref_members(wfi_container_of(payload, members, futures));
+}
+
+/* The same without dropping the last reference to any future; false: some of it is left. */
+static bool unref_members_quietly(members *list)
+{
+    uint32_t refs = atomic_load(&list->refs);
+    bool left = false;
+    size_t i;
+    while (refs > 1)
+        if (atomic_compare_exchange_weak(&list->refs, &refs, refs - 1))
+            return true;
+    for (i = 0; i < list->count; i++) {
+        if (list->futures[i] != NULL && wfi_future_unref_unless_last(list->futures[i]))
+            list->futures[i] = NULL;
+        left |= list->futures[i] != NULL;
+    }
+    if (!left)
+        free(list);
+    return !left;
+}
+
+static void release_collection(wfi_task *task)
+{
+    collection *whole = wfi_container_of(task, collection, release);
+    unref_members(whole->result);
+    unref_members(whole->from);
     weft_future_unref(whole->child);
     free(whole);
 }
 
+/* Last references to futures are dropped by the executor: whoever completes a member may hold any lock, and what the end of a
+ * payload runs is the user's. */
+static void unref_collection(collection *whole)
+{
+    if (atomic_fetch_sub(&whole->refs, 1) != 1)
+        return;
+    if (whole->result != NULL && unref_members_quietly(whole->result))
+        whole->result = NULL;
+    if (unref_members_quietly(whole->from))
+        whole->from = NULL;
+    if (whole->result == NULL && whole->from == NULL && wfi_future_unref_unless_last(whole->child)) {
+        free(whole);
+        return;
+    }
+    whole->release.run = release_collection;
+    wfi_executor_submit(whole->child->executor, &whole->release);
+}
+
+static void complete_child(collection *whole)
+{
+    members *result = whole->result;
+    /* Kept until it is certain that the child took it: the user may have completed the child, against the rules. */
+    atomic_fetch_add(&result->refs, 1);
+    if (weft_future_complete(whole->child, result->futures, drop_members) == WEFT_OK) {
+        atomic_fetch_sub(&result->refs, 1); /* the child has one, and we have the child */
+        whole->result = NULL;
+    }
+}
+
+/* Those that have not completed forget the collection: they may live long. */
+static void forget_parts(collection *whole)
+{
+    size_t i;
+    for (i = 0; i < whole->from->count; i++)
+        if (wfi_future_unobserve(whole->from->futures[i], &whole->parts[i].observer))
+            unref_collection(whole); /* not the last reference: the caller has one */
+}
+
+static void close_one(collection *whole)
+{
+    if (atomic_fetch_sub(&whole->open, 1) == 1)
+        forget_parts(whole);
+}
+
 static void part_completed(wfi_observer *observer)
 {
-    count_down(wfi_container_of(observer, part, observer)->whole);
+    part *self = wfi_container_of(observer, part, observer);
+    collection *whole = self->whole;
+    if (!whole->any) {
+        if (atomic_fetch_sub(&whole->pending, 1) == 1)
+            complete_child(whole);
+    } else if (!atomic_exchange(&whole->won, true)) {
+        whole->result->futures[0] = weft_future_ref(whole->from->futures[self - whole->parts]);
+        whole->result->count = 1;
+        complete_child(whole);
+        close_one(whole);
+    }
+    unref_collection(whole);
 }
 
-static collected *collect(weft_future *const *futures, size_t count)
+/* ---- Cancelling them ---- */
+
+static void hold_collection(void *owner)
 {
-    size_t bytes, i;
-    collected *result;
-    if (__builtin_mul_overflow(count, sizeof *futures, &bytes) ||
-        __builtin_add_overflow(bytes, sizeof *result, &bytes) || (result = malloc(bytes)) == NULL)
-        return NULL;
-    result->count = count;
-    for (i = 0; i < count; i++)
-        result->futures[i] = weft_future_ref(futures[i]);
-    return result;
+    collection *whole = owner;
+    atomic_fetch_add(&whole->refs, 1);
 }
 
-weft_future *weft_future_collect_all(weft_future *const *futures, size_t count)
+/* Members may be collections, in chains of any length: those that come up while one is being cancelled on this thread wait in
+ * a list, so that the stack does not grow with the chain. */
+static _Thread_local collection *waiting, **waiting_end;
+
+static void cancel_members(collection *whole)
+{
+    size_t i;
+    for (i = 0; i < whole->from->count; i++) {
+        weft_status status = weft_future_cancel(whole->from->futures[i]);
+        (void)status; /* some may be complete */
+    }
+}
+
+static void cancel_collection(void *owner, uint64_t id)
+{
+    collection *whole = owner;
+    (void)id;
+    if (waiting_end != NULL) {
+        *waiting_end = whole;
+        waiting_end = &whole->cancel_next;
+        return;
+    }
+    waiting = whole;
+    waiting_end = &whole->cancel_next;
+    while ((whole = waiting) != NULL) {
+        cancel_members(whole);
+        if ((waiting = whole->cancel_next) == NULL)
+            waiting_end = &waiting;
+        unref_collection(whole);
+    }
+    waiting_end = NULL;
+}
+
+static const wfi_canceller collection_canceller = {.hold = hold_collection, .cancel = cancel_collection};
+
+/* ---- Making them ---- */
+
+static collection *make_collection(weft_future *child, weft_future *const *futures, size_t count, bool any)
+{
+    size_t bytes;
+    collection *whole;
+    if (__builtin_mul_overflow(count, sizeof whole->parts[0], &bytes) ||
+        __builtin_add_overflow(bytes, sizeof *whole, &bytes) || (whole = calloc(1, bytes)) == NULL)
+        return NULL;
+    whole->from = make_members(futures, count);
+    if (any && (whole->result = malloc(sizeof(members) + sizeof(weft_future *))) != NULL) {
+        whole->result->count = 0;
+        atomic_init(&whole->result->refs, 1);
+    } else if (whole->from != NULL) {
+        whole->result = any ? NULL : whole->from;
+        atomic_fetch_add(&whole->from->refs, !any);
+    }
+    if (whole->from == NULL || whole->result == NULL) {
+        unref_members(whole->from);
+        unref_members(whole->result);
+        free(whole);
+        return NULL;
+    }
+    whole->child = weft_future_ref(child);
+    whole->any = any;
+    atomic_init(&whole->refs, count + 1); /* one for each part, one for who registers them */
+    atomic_init(&whole->pending, count + 1);
+    atomic_init(&whole->open, 2);
+    return whole;
+}
+
+static void register_parts(collection *whole)
+{
+    size_t i;
+    for (i = 0; i < whole->from->count; i++) {
+        whole->parts[i] = (part){.observer.completed = part_completed, .whole = whole};
+        wfi_list_init(&whole->parts[i].observer.link);
+        wfi_future_observe(whole->from->futures[i], &whole->parts[i].observer);
+    }
+    if (whole->any)
+        close_one(whole);
+    else if (atomic_fetch_sub(&whole->pending, 1) == 1)
+        complete_child(whole);
+    unref_collection(whole);
+}
+
+static weft_future *join(weft_future *const *futures, size_t count, bool any)
 {
     const weft_future *first = count > 0 ? futures[0] : NULL;
     weft_future *child =
         first != NULL ? wfi_future_create(first->executor, first->driver) : wfi_future_create(NULL, NULL);
-    collected *result = collect(futures, count);
-    collection *whole = result != NULL ? calloc(1, sizeof *whole + count * sizeof whole->parts[0]) : NULL;
-    size_t i;
-    if (child == NULL || whole == NULL)
-        goto no_memory;
-    whole->child = weft_future_ref(child);
-    whole->result = result;
-    atomic_init(&whole->pending, count + 1);
-    for (i = 0; i < count; i++) {
-        whole->parts[i] = (part){.observer.completed = part_completed, .whole = whole};
-        wfi_future_observe(futures[i], &whole->parts[i].observer);
-    }
-    count_down(whole);
+    collection *whole = child != NULL && (count > 0 || !any) ? make_collection(child, futures, count, any) : NULL;
+    if (whole == NULL)
+        goto without;
+    wfi_future_set_canceller(child, &collection_canceller, whole, 0);
+    register_parts(whole);
     return child;
-no_memory:
-    free(whole);
-    if (result != NULL)
-        drop_collected(result->futures);
+without:
+    if (any && count == 0)
+        return child; /* it will never complete, but it can be cancelled */
     weft_future_unref(child);
     return NULL;
+}
+
+weft_future *weft_future_collect_all(weft_future *const *futures, size_t count)
+{
+    return join(futures, count, false);
+}
+
+weft_future *weft_future_any(weft_future *const *futures, size_t count)
+{
+    return join(futures, count, true);
 }

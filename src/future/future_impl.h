@@ -11,8 +11,10 @@ typedef enum future_state { FUTURE_PENDING, FUTURE_PAYLOAD, FUTURE_FAILED } futu
 /* Those who wait for some futures together, on the stack of the thread that waits. */
 typedef struct wfi_waiting {
     wfi_parker parker;
-    atomic_size_t pending;
-    _Atomic int failure; /* the code of the first failure to arrive, or WEFT_OK */
+    size_t count;
+    bool any;              /* the first one is enough, well or not */
+    atomic_size_t pending; /* of `count` */
+    _Atomic int failure;   /* the code of the first failure to arrive, or WEFT_OK */
 } wfi_waiting;
 
 /* One future that somebody waits for. The waiter takes it out of the future's list, under its lock, before it goes. */
@@ -20,15 +22,6 @@ typedef struct wfi_waiter {
     wfi_list link;
     wfi_waiting *waiting;
 } wfi_waiter;
-
-/*
- * Weft's own continuation, called once by the thread that completes the future, after the lock was let go, without a hop
- * over the executor: a full executor must not hold up collect_all. Not called if the future is dropped incomplete.
- */
-typedef struct wfi_observer {
-    wfi_list link;
-    void (*completed)(struct wfi_observer *observer);
-} wfi_observer;
 
 struct weft_future {
     _Atomic uint32_t refs;
@@ -40,11 +33,13 @@ struct weft_future {
     weft_drop_fn drop;
     weft_error *error;
     wfi_list callbacks, waiters, observers;
+    const wfi_canceller *canceller; /* NULL: cancelling fails the future, that is all */
+    void *cancel_owner;
+    uint64_t cancel_id;
+    bool cancel_asked;      /* [lock] once is enough */
     weft_future *next_dead; /* see unref */
 };
 
-/* Calls `observer` when the future completes, or now. */
-void wfi_future_observe(weft_future *future, wfi_observer *observer);
 weft_status wfi_future_status(const weft_future *future); /* of a complete one: WEFT_OK or the error's code */
 
 #endif

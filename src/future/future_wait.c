@@ -52,7 +52,8 @@ static void delist(weft_future *future, wfi_waiter *waiter)
 
 static bool is_over(const wfi_waiting *waiting)
 {
-    return atomic_load(&waiting->pending) == 0 || atomic_load(&waiting->failure) != WEFT_OK;
+    size_t pending = atomic_load(&waiting->pending);
+    return pending == 0 || (waiting->any ? pending < waiting->count : atomic_load(&waiting->failure) != WEFT_OK);
 }
 
 /* Where in futures[count] a pending one follows position `at`, going round. `at` itself if none is. */
@@ -88,10 +89,9 @@ static bool wait_turn(const weft_future *future, wfi_waiting *waiting, uint64_t 
 }
 
 /* Until is_over; WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK. At least one turn, so that polling with no time out makes progress. */
-static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, int64_t timeout_ms)
+static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, uint64_t deadline)
 {
     const wfi_clock *clock = clock_of(driver_of(futures[0]));
-    uint64_t deadline = wfi_deadline(clock, timeout_ms);
     bool single = one_driver(futures, count);
     size_t at = count - 1;
     do {
@@ -109,9 +109,10 @@ static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_
     return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 
-static weft_status wait_with(weft_future *const *futures, size_t count, wfi_waiter *waiters, int64_t timeout_ms)
+static weft_status wait_with(weft_future *const *futures, size_t count, wfi_waiter *waiters, bool any,
+                             uint64_t deadline)
 {
-    wfi_waiting waiting = {.failure = WEFT_OK};
+    wfi_waiting waiting = {.count = count, .any = any, .failure = WEFT_OK};
     weft_status status = WEFT_OK;
     size_t i;
     wfi_parker_init(&waiting.parker);
@@ -120,38 +121,79 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
         enlist(futures[i], &waiters[i], &waiting);
     if (!is_over(&waiting)) {
         wfi_executor_block_begin();
-        status = wait_enlisted(futures, count, &waiting, timeout_ms);
+        status = wait_enlisted(futures, count, &waiting, deadline);
         wfi_executor_block_end();
     }
     for (i = 0; i < count; i++)
         delist(futures[i], &waiters[i]);
-    return status != WEFT_OK ? status : (weft_status)atomic_load(&waiting.failure);
+    return status != WEFT_OK || any ? status : (weft_status)atomic_load(&waiting.failure);
+}
+
+static uint64_t deadline_of(const weft_future *future, int64_t timeout_ms)
+{
+    return wfi_deadline(clock_of(driver_of(future)), timeout_ms);
+}
+
+weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
+{
+    wfi_waiter waiter;
+    if (weft_future_done(future))
+        return wfi_future_status(future);
+    return wait_with(&future, 1, &waiter, false, deadline_ns);
 }
 
 weft_status weft_future_wait(weft_future *future, int64_t timeout_ms)
 {
-    wfi_waiter waiter;
     if (timeout_ms < WEFT_FOREVER)
         return WEFT_ERR_INVALID;
     if (weft_future_done(future))
         return wfi_future_status(future);
-    return wait_with(&future, 1, &waiter, timeout_ms);
+    return weft_future_wait_until(future, deadline_of(future, timeout_ms));
 }
 
-weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms)
+/* Waits for several: all of them, or any. */
+static weft_status wait_several(weft_future *const *futures, size_t count, bool any, int64_t timeout_ms)
 {
     wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
     weft_status status;
-    if (timeout_ms < WEFT_FOREVER || (futures == NULL && count > 0))
-        return WEFT_ERR_INVALID;
-    if (count == 0)
-        return WEFT_OK;
     if (count > WAITERS_ON_STACK)
         waiters = calloc(count, sizeof *waiters);
     if (waiters == NULL)
         return WEFT_ERR_MEMORY;
-    status = wait_with(futures, count, waiters, timeout_ms);
+    status = wait_with(futures, count, waiters, any, deadline_of(futures[0], timeout_ms));
     if (waiters != few)
         free(waiters);
     return status;
+}
+
+weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms)
+{
+    if (timeout_ms < WEFT_FOREVER || (futures == NULL && count > 0))
+        return WEFT_ERR_INVALID;
+    return count == 0 ? WEFT_OK : wait_several(futures, count, false, timeout_ms);
+}
+
+static size_t first_done(weft_future *const *futures, size_t count)
+{
+    size_t i = 0;
+    while (i < count && !weft_future_done(futures[i]))
+        i++;
+    return i;
+}
+
+weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms, size_t *index)
+{
+    weft_status status = WEFT_OK;
+    size_t first;
+    if (timeout_ms < WEFT_FOREVER || futures == NULL || count == 0)
+        return WEFT_ERR_INVALID;
+    first = first_done(futures, count);
+    if (first == count) {
+        status = wait_several(futures, count, true, timeout_ms);
+        first = first_done(futures, count); /* one may have come after a time-out all the same */
+    }
+    if (first == count)
+        return status;
+    *index = first;
+    return WEFT_OK;
 }

@@ -14,26 +14,6 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     (void)agent, (void)to, (void)count, (void)function, (void)arguments, (void)options, (void)out;
     return WEFT_ERR_UNSUPPORTED;
 }
-weft_future *weft_future_any(weft_future *const *futures, size_t count)
-{
-    (void)futures, (void)count;
-    return NULL;
-}
-weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms, size_t *index)
-{
-    (void)futures, (void)count, (void)timeout_ms, (void)index;
-    return WEFT_ERR_UNSUPPORTED;
-}
-weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
-{
-    (void)future, (void)deadline_ns;
-    return WEFT_ERR_UNSUPPORTED;
-}
-weft_status weft_future_cancel(weft_future *future)
-{
-    (void)future;
-    return WEFT_ERR_UNSUPPORTED;
-}
 void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
 {
     (void)call, (void)why, (void)text;

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_future_cancel.c - any, wait_any, wait_until, cancel; and callbacks that complete, chain, cancel and release whatever
+ * they like, from many threads at once.
+ */
+#include "future/future.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static weft_error *an_error(void)
+{
+    return weft_error_create(WEFT_ERR_SHAPE, "an error");
+}
+
+static void count_drop(void *arg)
+{
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void assert_cancelled(weft_future *future)
+{
+    assert_int_equal(weft_future_wait(future, 10000), WEFT_ERR_CANCELLED);
+    assert_int_equal(weft_error_code(weft_future_error(future)), WEFT_ERR_CANCELLED);
+}
+
+/* ---- any ---- */
+
+static void test_any_holds_the_first(void **s)
+{
+    weft_future *members[3], *any;
+    atomic_int drops = 0;
+    (void)s;
+    for (int i = 0; i < 3; i++)
+        members[i] = weft_future_create(NULL);
+    any = weft_future_any(members, 3);
+    assert_false(weft_future_done(any));
+    assert_int_equal(weft_future_complete(members[1], &drops, count_drop), WEFT_OK);
+    assert_int_equal(weft_future_wait(any, 0), WEFT_OK);
+    assert_ptr_equal(((weft_future **)weft_future_payload(any))[0], members[1]);
+    assert_int_equal(weft_future_complete(members[0], NULL, NULL), WEFT_OK); /* too late to matter */
+    for (int i = 0; i < 3; i++)
+        weft_future_unref(members[i]); /* number 2 never completed: the collection has let go of it */
+    assert_int_equal(drops, 0);
+    weft_future_unref(any);
+    assert_int_equal(drops, 1);
+}
+
+static void test_any_of_a_failed_and_of_a_complete_one(void **s)
+{
+    weft_future *members[2] = {weft_future_create(NULL), weft_future_create(NULL)}, *any;
+    weft_error *error = an_error();
+    (void)s;
+    assert_int_equal(weft_future_fail(members[1], error), WEFT_OK);
+    any = weft_future_any(members, 2); /* one was complete before */
+    assert_int_equal(weft_future_wait(any, 0), WEFT_OK);
+    assert_ptr_equal(*(weft_future **)weft_future_payload(any), members[1]);
+    weft_error_unref(error);
+    weft_future_unref(any);
+    weft_future_unref(members[0]);
+    weft_future_unref(members[1]);
+}
+
+static void test_any_of_nothing_can_be_cancelled(void **s)
+{
+    weft_future *any = weft_future_any(NULL, 0);
+    (void)s;
+    assert_int_equal(weft_future_wait(any, 1), WEFT_ERR_TIMEOUT);
+    assert_int_equal(weft_future_cancel(any), WEFT_OK);
+    assert_cancelled(any);
+    weft_future_unref(any);
+}
+
+/* ---- Waiting ---- */
+
+static void test_wait_any(void **s)
+{
+    weft_future *many[20];
+    weft_error *error = an_error();
+    size_t index = 99;
+    (void)s;
+    for (int i = 0; i < 20; i++)
+        many[i] = weft_future_create(NULL);
+    assert_int_equal(weft_future_wait_any(many, 0, 1, &index), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait_any(many, 20, -2, &index), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait_any(many, 20, 1, &index), WEFT_ERR_TIMEOUT);
+    assert_int_equal(index, 99);
+    assert_int_equal(weft_future_fail(many[17], error), WEFT_OK);
+    assert_int_equal(weft_future_wait_any(many, 20, WEFT_FOREVER, &index), WEFT_OK);
+    assert_int_equal(index, 17);
+    weft_error_unref(error);
+    for (int i = 0; i < 20; i++)
+        weft_future_unref(many[i]);
+}
+
+static void *complete_one(void *future)
+{
+    weft_status status = weft_future_complete(future, NULL, NULL);
+    return status ? future : NULL;
+}
+
+static void test_wait_any_wakes_up(void **s)
+{
+    weft_future *two[2] = {weft_future_create(NULL), weft_future_create(NULL)};
+    pthread_t thread;
+    size_t index;
+    (void)s;
+    assert_int_equal(pthread_create(&thread, NULL, complete_one, two[1]), 0);
+    assert_int_equal(weft_future_wait_any(two, 2, WEFT_FOREVER, &index), WEFT_OK);
+    assert_int_equal(index, 1);
+    pthread_join(thread, NULL);
+    weft_future_unref(two[0]);
+    weft_future_unref(two[1]);
+}
+
+static void test_wait_until(void **s)
+{
+    weft_future *future = weft_future_create(NULL);
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, 20);
+    (void)s;
+    assert_int_equal(weft_future_wait_until(future, deadline), WEFT_ERR_TIMEOUT);
+    assert_true(wfi_now(&wfi_clock_real) >= deadline);
+    assert_int_equal(weft_future_wait_until(future, 0), WEFT_ERR_TIMEOUT);
+    assert_int_equal(weft_future_complete(future, NULL, NULL), WEFT_OK);
+    assert_int_equal(weft_future_wait_until(future, 0), WEFT_OK);
+    weft_future_unref(future);
+}
+
+/* ---- cancel ---- */
+
+static void test_cancel_ones_own(void **s)
+{
+    weft_future *future = weft_future_create(NULL);
+    atomic_int drops = 0;
+    (void)s;
+    assert_int_equal(weft_future_cancel(future), WEFT_OK);
+    assert_cancelled(future);
+    assert_int_equal(weft_future_cancel(future), WEFT_ERR_COMPLETED);
+    assert_int_equal(weft_future_complete(future, &drops, count_drop), WEFT_ERR_COMPLETED);
+    assert_int_equal(drops, 1);
+    weft_future_unref(future);
+}
+
+static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
+{
+    weft_status status = weft_future_complete(child, NULL, NULL);
+    (void)parent;
+    atomic_fetch_add((atomic_int *)arg, 1 + (status == WEFT_ERR_COMPLETED));
+    return WEFT_OK;
+}
+
+static void test_cancel_of_a_then_leaves_the_parent_alone(void **s)
+{
+    weft_future *parent = weft_future_create(NULL), *child;
+    atomic_int ran = 0, dropped = 0;
+    (void)s;
+    child = weft_future_then(parent, pass_on, &ran, NULL);
+    assert_int_equal(weft_future_cancel(child), WEFT_OK);
+    assert_cancelled(child);
+    assert_false(weft_future_done(parent));
+    assert_int_equal(weft_future_complete(parent, NULL, NULL), WEFT_OK);
+    weft_future *after = weft_future_then(parent, pass_on, &dropped, NULL);
+    assert_int_equal(weft_future_wait(after, 10000), WEFT_OK);
+    while (atomic_load(&ran) != 2) /* the continuation was told that the child is complete */
+        assert_int_equal(weft_future_wait(after, 0), WEFT_OK);
+    weft_future_unref(after);
+    weft_future_unref(child);
+    weft_future_unref(parent);
+}
+
+static void test_cancel_of_collections_cancels_the_members(void **s)
+{
+    (void)s;
+    for (int any = 0; any < 2; any++) {
+        weft_future *members[3], *whole, *outer;
+        for (int i = 0; i < 3; i++)
+            members[i] = weft_future_create(NULL);
+        assert_int_equal(weft_future_complete(members[2], NULL, NULL), WEFT_OK);
+        whole = any ? weft_future_any(members, 2) : weft_future_collect_all(members, 3);
+        outer = weft_future_collect_all(&whole, 1);
+        assert_int_equal(weft_future_cancel(outer), WEFT_OK);
+        assert_int_equal(weft_future_wait(outer, 10000), WEFT_OK);
+        assert_int_equal(weft_future_wait(whole, 10000), WEFT_OK);
+        assert_cancelled(members[0]);
+        assert_cancelled(members[1]);
+        assert_int_equal(weft_future_wait(members[2], 0), WEFT_OK);
+        assert_int_equal(weft_future_cancel(outer), WEFT_ERR_COMPLETED);
+        weft_future_unref(outer);
+        weft_future_unref(whole);
+        for (int i = 0; i < 3; i++)
+            weft_future_unref(members[i]);
+    }
+}
+
+static void test_cancel_runs_down_a_long_chain(void **s)
+{
+    weft_future *first = weft_future_create(NULL), *last = weft_future_ref(first);
+    (void)s;
+    for (int i = 0; i < 100000; i++) {
+        weft_future *next = i % 2 ? weft_future_any(&last, 1) : weft_future_collect_all(&last, 1);
+        assert_non_null(next);
+        weft_future_unref(last);
+        last = next;
+    }
+    assert_int_equal(weft_future_cancel(last), WEFT_OK);
+    assert_cancelled(first);
+    assert_int_equal(weft_future_wait(last, 10000), WEFT_OK);
+    weft_future_unref(last);
+    weft_future_unref(first);
+}
+
+/* Where the last reference to a collected future goes must not be where its last member completes: that place may hold locks. */
+typedef struct under_lock {
+    pthread_mutex_t lock;
+    atomic_int drops;
+} under_lock;
+
+static void drop_with_the_lock(void *arg)
+{
+    under_lock *u = arg;
+    pthread_mutex_lock(&u->lock);
+    pthread_mutex_unlock(&u->lock);
+    atomic_fetch_add(&u->drops, 1);
+}
+
+static void test_what_a_collection_releases_takes_locks(void **s)
+{
+    under_lock u = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    (void)s;
+    for (int any = 0; any < 2; any++) {
+        weft_future *members[2] = {weft_future_create(NULL), weft_future_create(NULL)};
+        weft_future *whole = any ? weft_future_any(members, 2) : weft_future_collect_all(members, 2);
+        assert_int_equal(weft_future_complete(members[any], &u, drop_with_the_lock), WEFT_OK);
+        weft_future_unref(whole);
+        weft_future_unref(members[any]);
+        pthread_mutex_lock(&u.lock);
+        weft_status status = any ? WEFT_OK : weft_future_complete(members[1], NULL, NULL);
+        pthread_mutex_unlock(&u.lock);
+        assert_int_equal(status, WEFT_OK);
+        weft_future_unref(members[!any]);
+        while (atomic_load(&u.drops) != any + 1)
+            sched_yield();
+    }
+}
+
+/* ---- The storm ---- */
+
+#define THREADS 4
+#define STORM 400
+
+typedef struct storm {
+    weft_future *futures[STORM], *joined[STORM], *then[STORM];
+    atomic_int calls, drops, continued;
+    pthread_barrier_t start;
+} storm;
+
+typedef struct deed {
+    storm *storm;
+    weft_future *other; /* a reference */
+    int what;
+} deed;
+
+static void drop_deed(void *arg)
+{
+    deed *d = arg;
+    atomic_fetch_add(&d->storm->drops, 1);
+    weft_future_unref(d->other);
+    free(d);
+}
+
+static void do_deed(weft_future *future, void *arg)
+{
+    deed *d = arg;
+    weft_status status = WEFT_OK;
+    atomic_fetch_add(&d->storm->calls, 1);
+    assert_true(weft_future_done(future));
+    switch (d->what % 4) {
+    case 0:
+        status = weft_future_complete(d->other, NULL, NULL);
+        break;
+    case 1:
+        status = weft_future_cancel(d->other);
+        break;
+    case 2:
+        weft_future_unref(weft_future_then(d->other, pass_on, &d->storm->continued, NULL));
+        break;
+    default: { /* a collection that goes at once, and is cancelled by its way */
+        weft_future *pair[2] = {future, d->other}, *join = weft_future_collect_all(pair, 2);
+        status = weft_future_cancel(join);
+        weft_future_unref(join);
+    }
+    }
+    (void)status; /* somebody else may have been first */
+}
+
+static void *rage(void *arg)
+{
+    storm *all = arg;
+    pthread_barrier_wait(&all->start);
+    for (int i = 0; i < STORM; i++) {
+        weft_future *future = all->futures[i];
+        deed *d = malloc(sizeof *d);
+        *d = (deed){all, weft_future_ref(all->futures[(i * 7 + 1) % STORM]), i};
+        assert_int_equal(weft_future_add_done_callback(future, do_deed, d, drop_deed), WEFT_OK);
+        weft_status status = WEFT_OK;
+        if (i % 3 == 0)
+            status = weft_future_complete(future, NULL, NULL);
+        else if (i % 3 == 1)
+            status = weft_future_cancel(future);
+        else
+            status = weft_future_cancel(all->joined[i]);
+        (void)status; /* four threads race for each */
+    }
+    return NULL;
+}
+
+static void test_storm(void **s)
+{
+    storm all = {.calls = 0};
+    pthread_t threads[THREADS];
+    (void)s;
+    pthread_barrier_init(&all.start, NULL, THREADS);
+    for (int i = 0; i < STORM; i++)
+        all.futures[i] = weft_future_create(NULL);
+    for (int i = 0; i < STORM; i++) {
+        weft_future *some[3] = {all.futures[i], all.futures[(i + 1) % STORM], all.futures[(i + 5) % STORM]};
+        all.joined[i] = i % 2 ? weft_future_any(some, 3) : weft_future_collect_all(some, 3);
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, rage, &all), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < STORM; i++) { /* an `any` that was complete has cancelled nobody */
+        weft_status status = weft_future_cancel(all.futures[i]);
+        (void)status;
+    }
+    assert_true(weft_future_wait_all(all.joined, STORM, 20000) == WEFT_OK);
+    for (int i = 0; i < STORM; i++)
+        assert_true(weft_future_wait(all.futures[i], 20000) != WEFT_ERR_TIMEOUT);
+    while (atomic_load(&all.drops) != THREADS * STORM)
+        sched_yield();
+    assert_int_equal(all.calls, THREADS * STORM);
+    for (int i = 0; i < STORM; i++) {
+        weft_future_unref(all.joined[i]);
+        weft_future_unref(all.futures[i]);
+    }
+    pthread_barrier_destroy(&all.start);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_holds_the_first),
+        cmocka_unit_test(test_any_of_a_failed_and_of_a_complete_one),
+        cmocka_unit_test(test_any_of_nothing_can_be_cancelled),
+        cmocka_unit_test(test_wait_any),
+        cmocka_unit_test(test_wait_any_wakes_up),
+        cmocka_unit_test(test_wait_until),
+        cmocka_unit_test(test_cancel_ones_own),
+        cmocka_unit_test(test_cancel_of_a_then_leaves_the_parent_alone),
+        cmocka_unit_test(test_cancel_of_collections_cancels_the_members),
+        cmocka_unit_test(test_cancel_runs_down_a_long_chain),
+        cmocka_unit_test(test_what_a_collection_releases_takes_locks),
+        cmocka_unit_test(test_storm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
