@@ -125,7 +125,7 @@ static void run_once(const item *what, world_fabric fabric, uint64_t seed)
 
 void item_run(const item *what)
 {
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= SEEDS && !what->only_tcp; seed++)
         run_once(what, WORLD_SIM, seed);
     for (int fabric = WORLD_SIM + 1; fabric < WORLD_FABRICS && !what->only_sim; fabric++)
         run_once(what, (world_fabric)fabric, 0);
@@ -211,6 +211,13 @@ int release_held(int64_t value)
         released++;
     }
     return released;
+}
+
+void forget_held(void)
+{
+    for (int i = 0; i < HELD_MAX; i++)
+        if (atomic_exchange(&held[i], NULL))
+            atomic_fetch_sub(&held_count, 1);
 }
 
 /* ---- Calling --------------------------------------------------------------------------------------------------- */

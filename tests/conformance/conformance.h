@@ -28,6 +28,7 @@ typedef struct item {
     size_t function_count;
     bool leaks; /* references may be left over */
     bool close_may_fail;
+    bool only_tcp; /* it needs real threads, or several jobs in a process */
     bool only_sim; /* it needs faults that only the simulation has */
 } item;
 
@@ -79,6 +80,7 @@ weft_status serve_hold(weft_call *call, void *user);    /* () -> i64, finished b
 /* How many calls of "hold" wait now, in all workers; release_held answers each with `value` and returns how many. */
 extern atomic_int held_count;
 int release_held(int64_t value);
+void forget_held(void); /* those of a worker that is dead or has left: nobody may touch them */
 
 /* ---- Calling --------------------------------------------------------------------------------------------------- */
 

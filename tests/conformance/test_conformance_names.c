@@ -254,8 +254,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         // cmocka_unit_test(item_1_ids_are_ranks_and_the_table_is_complete),
-        cmocka_unit_test(item_2_invalid_names),
-        cmocka_unit_test(item_3_duplicate_name),
+        cmocka_unit_test(item_2_invalid_names), cmocka_unit_test(item_3_duplicate_name),
         cmocka_unit_test(item_4_init_twice_and_reinit),
         // cmocka_unit_test(item_5_world_of_one),
         cmocka_unit_test(item_6_self_calls_and_self_rrefs),
