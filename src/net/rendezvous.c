@@ -22,9 +22,11 @@ weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **e
 {
     if (options->world_size < 1 || options->world_size > WFI_STORE_WORKERS_MAX)
         return refuse_options(error, "the world size is outside 1..65536", options->world_size);
-    if (options->rank < 0 || options->rank >= options->world_size)
+    bool any_rank = options->elastic && options->rank == -1;
+    if (!any_rank && (options->rank < 0 || options->rank >= options->world_size))
         return refuse_options(error, "the rank is outside 0..world size - 1", options->rank);
-    if (!options->name || !wfi_store_name_is_well_formed(options->name))
+    bool unnamed = !options->name || !*options->name;
+    if (unnamed ? !any_rank : !wfi_store_name_is_well_formed(options->name))
         return refuse_options(error, "the name is not 1..127 of A-Z a-z 0-9 - _ : at rank", options->rank);
     if (options->address_size > WFI_STORE_ADDRESS_MAX)
         return refuse_options(error, "the fabric's address is too long, in bytes", (int)options->address_size);
@@ -60,9 +62,10 @@ size_t wfi_link_join_frame(const wfi_rendezvous_options *options, int64_t patien
     wfi_store_message join = {.type = WFI_STORE_JOIN,
                               .rank = options->rank,
                               .world_size = options->world_size,
+                              .elastic = options->elastic,
                               .timeout_ms = patience_ms,
                               .address_size = options->address_size};
-    strncpy(join.text, options->name, sizeof join.text - 1);
+    snprintf(join.text, sizeof join.text, "%s", options->name ? options->name : "");
     if (options->address_size)
         memcpy(join.address, options->address, options->address_size);
     return wfi_store_encode(&join, out);
@@ -85,7 +88,12 @@ static bool take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
         free(world.members);
         return refused(link, WEFT_ERR_PROTOCOL, "the store's table is not of our size");
     }
+    if (link->rank >= 0 && link->rank != world.rank) {
+        free(world.members);
+        return refused(link, WEFT_ERR_PROTOCOL, "the store gave us another rank than ours");
+    }
     link->world = world;
+    link->rank = world.rank;
     link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
     wfi_mutex_lock(&link->lock);
     link->state = WFI_LINK_MEMBER;
@@ -170,12 +178,24 @@ static bool names_another(const wfi_rendezvous *link, const wfi_store_message *m
     return message->rank >= 0 && message->rank < link->world_size && message->rank != link->rank;
 }
 
+static void joined(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    wfi_member member;
+    if (!names_another(link, message) || !link->events.joined)
+        return;
+    wfi_store_member_of_message(&member, message);
+    link->events.joined(link->events.arg, &member);
+}
+
 static void dispatch(wfi_rendezvous *link, const wfi_store_message *message)
 {
     const wfi_rendezvous_events *events = &link->events;
     switch (message->type) {
     case WFI_STORE_SPEAK:
         send_heartbeat(link);
+        break;
+    case WFI_STORE_JOINED:
+        joined(link, message);
         break;
     case WFI_STORE_DIED:
         if (names_another(link, message))

@@ -23,6 +23,7 @@
 typedef struct sim_link {
     wfi_rendezvous base;
     weft_sim *sim;
+    int group;                /* the world's rank whose fiber opened us: ours in the job may be another */
     wfi_sim_channel *channel; /* NULL: none, or closed */
     wfi_store_sim *store;     /* rank 0 */
     bool answered;            /* the join */
@@ -157,7 +158,7 @@ static int64_t patience_ms(const sim_link *link, uint64_t deadline_ns)
 static bool attempt_once(sim_link *link, const wfi_rendezvous_options *options, uint64_t deadline_ns)
 {
     uint8_t frame[WFI_STORE_SMALL_MAX];
-    if (wfi_sim_dial(link->sim, options->rank, 0, &link->channel))
+    if (wfi_sim_dial(link->sim, link->group, 0, &link->channel))
         return false;
     wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = link};
     wfi_sim_channel_on(link->channel, &events);
@@ -201,7 +202,7 @@ static weft_status give_status(weft_status status, weft_error **error)
 static weft_status start_ticker(sim_link *link)
 {
     link->ticks = true;
-    return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->base.rank, run_ticker, link);
+    return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_ticker, link);
 }
 
 weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error)
@@ -216,10 +217,11 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezv
     wfi_link_init(&link->base, options, &sim_shell);
     link->base.clock = wfi_sim_clock(options->sim);
     link->sim = options->sim;
+    link->group = wfi_fiber_group(wfi_fiber_current());
     wfi_parker_init(&parker);
     link->opener = &parker;
     if (options->rank == 0)
-        status = wfi_store_sim_start(link->sim, options->world_size, options->death_timeout_ms, &link->store);
+        status = wfi_store_sim_start(options, &link->store);
     if (status) {
         give_status(status, error);
         goto free_link;

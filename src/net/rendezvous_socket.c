@@ -380,6 +380,7 @@ static weft_status start_store(socket_link *link, attempt *at, weft_error **erro
     const wfi_rendezvous_options *options = at->options;
     wfi_store_server_options server = {.listen_fd = options->store_fd,
                                        .world_size = options->world_size,
+                                       .elastic = options->elastic,
                                        .death_timeout_ms = options->death_timeout_ms};
     weft_status status = WEFT_OK;
     if (options->store_fd < 0)

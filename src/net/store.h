@@ -7,8 +7,13 @@
  * Not thread-safe: its shell calls it from one flow of control. Outputs are called from within the inputs and must not
  * call back; a shell that cannot send reports the connection as closed later.
  *
- * JOINING. Joins are collected until world_size are there; then each is answered once, with the whole table. Until then a
- * worker that goes away frees its place. When the patience of the first one ends, all who wait are told who is missing.
+ * JOINING. A static job: joins are collected until world_size are there; then each is answered once, with the whole table.
+ * Until then a worker that goes away frees its place. When the patience of the first one ends, all who wait are told who is
+ * missing. After that the seat of a dead worker may be taken again; that of one who left may not. An elastic job begins
+ * when rank 0 has joined; others join at any time, at a rank of their choice that nobody holds, or the lowest such one.
+ * Who joins late gets the table as it is (no entry for those who are gone), the others its entry (`joined`), and from then
+ * on it hears of everything, in the same order as they. Every join gets a new incarnation, one more than the last. Rank 0's
+ * seat is never taken again. Nobody joins a job whose end was told, or whose rank 0 has closed.
  * DEATHS. A member whose connection closes without a goodbye; one silent for the bound; one that was suspected and does
  * not answer within half of it. All others are told; the dead one is, too, if it can still read. The bound is the store's
  * (rank 0's option), for all. A store that was stopped itself (its ticks came late) first gives everybody a new bound: it
@@ -32,6 +37,7 @@ typedef struct wfi_store_outputs {
 
 typedef struct wfi_store_options {
     int world_size;
+    bool elastic;
     int64_t death_timeout_ms; /* < 0: nobody dies of silence */
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     uint64_t now_ns;

@@ -19,6 +19,10 @@
  * One wave is not enough: its answers are given at different times, and a call may slip from one not yet asked to one
  * that has answered, and back, unseen.
  *
+ * ONE WHO JOINS while others close, or all of them, is let in and prolongs the job: it does not close, so no wave begins
+ * before it does. A wave under way is void, and so is the one before: the argument above is about one set of members, in
+ * both waves. The others know of it before the next wave, on the same ordered link. Once the end has been told nobody joins.
+ *
  * THE DEAD AND THOSE WHO LEFT are taken out. Calls to them fail (finished), and what they sent is dropped by the
  * receivers, who have been told before the next wave, on the same ordered link. A wave under way when a member goes is
  * void, and so is the one before.
@@ -121,7 +125,7 @@ void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *m
         finish_wave(store, now_ns);
 }
 
-void wfi_store_end_member_gone(wfi_store *store)
+void wfi_store_end_members_changed(wfi_store *store)
 {
     store->unanswered = 0;
     store->has_before = false;

@@ -192,6 +192,7 @@ static void free_server(wfi_store_server *server)
 static weft_status create_store(wfi_store_server *server, const wfi_store_server_options *options)
 {
     wfi_store_options store = {.world_size = options->world_size,
+                               .elastic = options->elastic,
                                .death_timeout_ms = options->death_timeout_ms,
                                .now_ns = wfi_now(&wfi_clock_real),
                                .outputs = wfi_store_peer_outputs(server)};

@@ -17,6 +17,7 @@
 typedef struct wfi_store_server_options {
     int listen_fd; /* a listening socket; taken, on failure too */
     int world_size;
+    bool elastic;
     int64_t death_timeout_ms;
 } wfi_store_server_options;
 

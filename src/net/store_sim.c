@@ -199,10 +199,11 @@ static void run_ticker(void *arg)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static weft_status create_store(wfi_store_sim *store, int world_size, int64_t death_timeout_ms)
+static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_options *how)
 {
-    wfi_store_options options = {.world_size = world_size,
-                                 .death_timeout_ms = death_timeout_ms,
+    wfi_store_options options = {.world_size = how->world_size,
+                                 .elastic = how->elastic,
+                                 .death_timeout_ms = how->death_timeout_ms,
                                  .now_ns = now_of(store),
                                  .outputs = {.send = output_send, .close = output_close, .arg = store}};
     uint64_t key[2] = {wfi_sim_random(store->sim), wfi_sim_random(store->sim)};
@@ -210,15 +211,16 @@ static weft_status create_store(wfi_store_sim *store, int world_size, int64_t de
     return wfi_store_create(&options, &store->store);
 }
 
-weft_status wfi_store_sim_start(weft_sim *sim, int world_size, int64_t death_timeout_ms, wfi_store_sim **out)
+weft_status wfi_store_sim_start(const wfi_rendezvous_options *how, wfi_store_sim **out)
 {
+    weft_sim *sim = how->sim;
     wfi_store_sim *store = calloc(1, sizeof *store);
     if (!store)
         return WEFT_ERR_MEMORY;
     store->sim = sim;
     wfi_list_init(&store->ends);
     wfi_map_init(&store->by_id);
-    weft_status status = create_store(store, world_size, death_timeout_ms);
+    weft_status status = create_store(store, how);
     if (status)
         goto free_store;
     status = wfi_sim_listen(sim, 0, on_accepted, store);

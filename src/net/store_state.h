@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_state.h - the store's inside, shared by store.c (joining, deaths) and store_end.c (termination) only. */
+/* store_state.h - the store's inside, shared by store*.c of the state machine only. */
 #ifndef WFI_STORE_STATE_H
 #define WFI_STORE_STATE_H
 
@@ -56,13 +56,35 @@ struct wfi_store {
     uint64_t wave_at_ns; /* a wave to begin later; WFI_NEVER */
 };
 
+/* store.c */
+void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size);
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
 void wfi_store_send_all(wfi_store *store, const wfi_store_message *message);
+void wfi_store_send_others(wfi_store *store, int but, const wfi_store_message *message);
 void wfi_store_due_by(wfi_store *store, uint64_t when_ns);
+void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms); /* the last word: forgets the link */
+void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
+    WEFT_PRINTF(4, 5);
+
+/* store_join.c */
+void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns);
+void wfi_store_free_seat(wfi_store *store, int rank);             /* of one that waits */
+void wfi_store_fail_gathering(wfi_store *store, const char *why); /* who waits is told, and so is who comes later */
+void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns);
+
+/* store_death.c */
+/* `link_is_lost`: nobody can be told at the other end. */
+void wfi_store_declare_dead(wfi_store *store, int rank, const char *why, bool link_is_lost);
+void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
+void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
+                              uint64_t now_ns);
+void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
+
+/* store_end.c */
 
 void wfi_store_end_closing(wfi_store *store, int rank);
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
-void wfi_store_end_member_gone(wfi_store *store);
+void wfi_store_end_members_changed(wfi_store *store); /* whatever wave there was is void */
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns);
 
 #endif

@@ -39,6 +39,7 @@ static void write_join(wfi_writer *writer, const wfi_store_message *message)
 {
     wfi_write_u32(writer, (uint32_t)message->rank);
     wfi_write_u32(writer, (uint32_t)message->world_size);
+    wfi_write_u8(writer, message->elastic);
     wfi_write_i64(writer, message->timeout_ms);
     write_text(writer, message->text);
     wfi_write_blob(writer, message->address, message->address_size);
@@ -58,6 +59,11 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
     switch (message->type) {
     case WFI_STORE_JOIN:
         write_join(writer, message);
+        break;
+    case WFI_STORE_JOINED:
+        write_member(writer, message);
+        write_text(writer, message->text);
+        wfi_write_blob(writer, message->address, message->address_size);
         break;
     case WFI_STORE_REFUSE:
         wfi_write_i64(writer, message->status);
@@ -98,6 +104,7 @@ size_t wfi_store_encode(const wfi_store_message *message, uint8_t *out)
 void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
 {
     write_head(writer, WFI_STORE_WORLD);
+    wfi_write_u32(writer, (uint32_t)world->rank);
     wfi_write_bytes(writer, world->job_key, WFI_JOB_KEY_BYTES);
     wfi_write_i64(writer, world->death_timeout_ms);
     wfi_write_u32(writer, (uint32_t)world->world_size);
@@ -108,6 +115,29 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
         wfi_write_blob(writer, member->address, member->address_size);
     }
     write_length(writer);
+}
+
+void wfi_store_world_set_rank(uint8_t *frame, int rank)
+{
+    for (size_t i = 0; i < 4; i++)
+        frame[WFI_STORE_HEAD + i] = (uint8_t)((uint32_t)rank >> (8 * i));
+}
+
+void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *member)
+{
+    message->rank = member->rank;
+    message->incarnation = member->incarnation;
+    snprintf(message->text, sizeof message->text, "%s", member->name);
+    memcpy(message->address, member->address, member->address_size);
+    message->address_size = member->address_size;
+}
+
+void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message)
+{
+    *member = (wfi_member){.rank = message->rank, .incarnation = message->incarnation};
+    snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, message->text);
+    memcpy(member->address, message->address, message->address_size);
+    member->address_size = message->address_size;
 }
 
 weft_status wfi_store_frame_size(const uint8_t *data, size_t have, size_t limit, size_t *size)
@@ -171,6 +201,7 @@ static void read_join(wfi_reader *reader, wfi_store_message *out)
 {
     out->rank = (int32_t)wfi_read_u32(reader);
     out->world_size = (int32_t)wfi_read_u32(reader);
+    out->elastic = wfi_read_u8(reader) != 0;
     out->timeout_ms = wfi_read_i64(reader);
     read_text(reader, out->text);
     read_address(reader, out->address, &out->address_size);
@@ -205,6 +236,11 @@ static bool read_body(wfi_reader *reader, wfi_store_message *out)
     case WFI_STORE_JOIN:
         read_join(reader, out);
         return true;
+    case WFI_STORE_JOINED:
+        read_member(reader, out);
+        read_text(reader, out->text);
+        read_address(reader, out->address, &out->address_size);
+        return wfi_store_name_is_well_formed(out->text);
     case WFI_STORE_REFUSE:
         read_refusal(reader, out);
         return true;
@@ -264,12 +300,14 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
         return status;
     if (type != WFI_STORE_WORLD)
         return WEFT_ERR_PROTOCOL;
-    wfi_store_world world = {0};
+    wfi_store_world world = {.rank = (int)wfi_read_u32(&reader)};
     const uint8_t *key = wfi_read_bytes(&reader, WFI_JOB_KEY_BYTES);
     world.death_timeout_ms = wfi_read_i64(&reader);
     uint32_t count = wfi_read_u32(&reader);
     /* Every entry takes 12 bytes at least: a short frame cannot make us allocate a large table. */
-    if (!key || reader.failed || count == 0 || count > wfi_reader_left(&reader) / 12 || count > WFI_STORE_WORKERS_MAX)
+    bool rank_fits = world.rank >= 0 && (uint32_t)world.rank < count;
+    if (!key || reader.failed || count == 0 || !rank_fits || count > wfi_reader_left(&reader) / 12 ||
+        count > WFI_STORE_WORKERS_MAX)
         return WEFT_ERR_PROTOCOL;
     memcpy(world.job_key, key, WFI_JOB_KEY_BYTES);
     world.world_size = (int)count;

@@ -12,7 +12,7 @@
 #include "base/codec.h"
 #include "net/rendezvous.h"
 
-#define WFI_STORE_VERSION 1
+#define WFI_STORE_VERSION 2
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
@@ -22,7 +22,7 @@
 #define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 64 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
 
 typedef enum wfi_store_type {
-    WFI_STORE_JOIN = 1,        /* worker: rank, world_size, timeout_ms, text (its name), address */
+    WFI_STORE_JOIN = 1,        /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address */
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
     WFI_STORE_REFUSE = 3,      /* store: status, text */
     WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer) */
@@ -36,12 +36,14 @@ typedef enum wfi_store_type {
     WFI_STORE_REPORT = 12,     /* worker: round, report */
     WFI_STORE_TERMINATED = 13, /* store */
     WFI_STORE_GOODBYE = 14,    /* worker */
+    WFI_STORE_JOINED = 15,     /* store: rank, incarnation, text (the name), address */
 } wfi_store_type;
 
 /* One message; which fields count stands at its type. */
 typedef struct wfi_store_message {
     wfi_store_type type;
     int32_t rank, world_size;
+    bool elastic;
     uint32_t incarnation;
     int64_t timeout_ms; /* join: how long the worker will wait yet; < 0: for ever */
     weft_status status;
@@ -52,8 +54,9 @@ typedef struct wfi_store_message {
     size_t address_size;
 } wfi_store_message;
 
-/* The table, as all workers get it. */
+/* The table. An empty seat, or one whose worker is gone, has incarnation 0. */
 typedef struct wfi_store_world {
+    int rank; /* of the one whom it is for */
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     int64_t death_timeout_ms; /* the store's bound: it rules the job */
     int world_size;
@@ -63,6 +66,10 @@ typedef struct wfi_store_world {
 /* Any message but `world`; writes one frame to out[WFI_STORE_SMALL_MAX] and returns its size. */
 size_t wfi_store_encode(const wfi_store_message *message, uint8_t *out);
 void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world);
+void wfi_store_world_set_rank(uint8_t *frame, int rank); /* in an encoded table */
+/* A member's entry, to and from a message (`joined`). */
+void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *member);
+void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message);
 
 /*
  * The size of the frame that begins at data: 0 in *size if more bytes are needed to know. WEFT_ERR_PROTOCOL if this is no

@@ -30,18 +30,30 @@ static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
     at->lines[connection].keep_ms = keep_ms;
 }
 
-bench *bench_create(int world_size, int64_t death_timeout_ms)
+static bench *create(int world_size, bool elastic, int64_t death_timeout_ms)
 {
     bench *at = calloc(1, sizeof *at);
     assert_non_null(at);
+    at->elastic = elastic;
     at->now_ns = 1000 * MS;
     wfi_store_options options = {.world_size = world_size,
+                                 .elastic = elastic,
                                  .death_timeout_ms = death_timeout_ms,
                                  .now_ns = at->now_ns,
                                  .outputs = {.send = on_send, .close = on_close, .arg = at}};
     memset(options.job_key, 0x5a, sizeof options.job_key);
     assert_int_equal(wfi_store_create(&options, &at->store), WEFT_OK);
     return at;
+}
+
+bench *bench_create(int world_size, int64_t death_timeout_ms)
+{
+    return create(world_size, false, death_timeout_ms);
+}
+
+bench *bench_create_elastic(int seats, int64_t death_timeout_ms)
+{
+    return create(seats, true, death_timeout_ms);
 }
 
 void bench_destroy(bench *at)
@@ -69,6 +81,7 @@ void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *
 {
     wfi_store_message join = {
         .type = WFI_STORE_JOIN, .rank = rank, .world_size = world_size, .timeout_ms = timeout_ms, .address_size = 3};
+    join.elastic = at->elastic;
     snprintf(join.text, sizeof join.text, "%s", name);
     memcpy(join.address, "adr", 3);
     assert_int_equal(wfi_store_opened(at->store, line), WEFT_OK);

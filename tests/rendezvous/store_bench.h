@@ -27,10 +27,12 @@ typedef struct bench_line { /* a connection */
 typedef struct bench {
     wfi_store *store;
     uint64_t now_ns;
+    bool elastic;
     bench_line lines[BENCH_LINES];
 } bench;
 
 bench *bench_create(int world_size, int64_t death_timeout_ms);
+bench *bench_create_elastic(int seats, int64_t death_timeout_ms);
 void bench_destroy(bench *at);
 
 /* Connection `line` opens and joins. */

@@ -127,7 +127,7 @@ static void a_table_that_promises_more_than_it_holds_is_refused(void **state)
     encode_world(&writer, members, 2);
     for (size_t cut = 0; cut < writer.size; cut++)
         assert_int_equal(wfi_store_decode_world(writer.data, cut, &world), WEFT_ERR_PROTOCOL);
-    writer.data[WFI_STORE_HEAD + 16 + 8 + 2] = 0xff; /* the count's third byte */
+    writer.data[WFI_STORE_HEAD + 4 + 16 + 8 + 2] = 0xff; /* the count's third byte */
     assert_int_equal(wfi_store_decode_world(writer.data, writer.size, &world), WEFT_ERR_PROTOCOL);
     wfi_writer_fini(&writer);
 }

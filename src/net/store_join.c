@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_join.c - joining: who may, who has to wait for whom, and how the others learn of it. The rules stand in store.h. */
+#include "net/store_state.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+#define NS_PER_MS 1000000ull
+#define NAMED_MISSING_MAX 8 /* ranks named in a time-out's text */
+
+static bool is_free(const wfi_seat *seat)
+{
+    return seat->state != WFI_SEAT_WAITING && seat->state != WFI_SEAT_ALIVE;
+}
+
+void wfi_store_free_seat(wfi_store *store, int rank)
+{
+    store->seats[rank].state = WFI_SEAT_EMPTY;
+    store->seats[rank].link = NULL;
+    store->members[rank] = (wfi_member){0};
+    store->waiting--;
+}
+
+void wfi_store_fail_gathering(wfi_store *store, const char *why)
+{
+    store->phase = WFI_STORE_FAILED;
+    snprintf(store->failure, sizeof store->failure, "%s", why);
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        wfi_store_link *link = store->seats[rank].link;
+        if (store->seats[rank].state != WFI_SEAT_WAITING)
+            continue;
+        wfi_store_free_seat(store, rank);
+        wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
+    }
+}
+
+/* ---- Patience -------------------------------------------------------------------------------------------------- */
+
+/* "ranks 2 and 5", "ranks 1, 2 and 40 more" */
+static void name_missing(const wfi_store *store, char *out, size_t capacity)
+{
+    int missing = store->options.world_size - store->waiting, named = 0;
+    int name_count = missing > NAMED_MISSING_MAX ? NAMED_MISSING_MAX : missing;
+    size_t size = (size_t)snprintf(out, capacity, missing == 1 ? "rank" : "ranks");
+    for (int rank = 0; rank < store->options.world_size && named < name_count; rank++) {
+        if (store->seats[rank].state != WFI_SEAT_EMPTY)
+            continue;
+        const char *separator = named == 0 ? " " : named == missing - 1 ? " and " : ", ";
+        size += (size_t)snprintf(out + size, capacity - size, "%s%d", separator, rank);
+        named++;
+    }
+    if (missing > named)
+        snprintf(out + size, capacity - size, " and %d more", missing - named);
+}
+
+static void expire_patience(wfi_store *store, int rank)
+{
+    char missing[160] = "rank 0", why[WFI_STORE_TEXT_MAX];
+    long long patience_ms = store->seats[rank].patience_ms;
+    if (!store->options.elastic)
+        name_missing(store, missing, sizeof missing);
+    if (patience_ms % 1000 == 0)
+        snprintf(why, sizeof why, "%s did not come within %lld s", missing, patience_ms / 1000);
+    else
+        snprintf(why, sizeof why, "%s did not come within %lld ms", missing, patience_ms);
+    if (!store->options.elastic) {
+        wfi_store_fail_gathering(store, why);
+        return;
+    }
+    wfi_store_link *link = store->seats[rank].link;
+    wfi_store_free_seat(store, rank);
+    wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", why);
+}
+
+void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
+{
+    for (int rank = 0; rank < store->options.world_size && store->phase == WFI_STORE_GATHERING; rank++) {
+        const wfi_seat *seat = &store->seats[rank];
+        if (seat->state != WFI_SEAT_WAITING)
+            continue;
+        if (seat->patience_ns <= now_ns)
+            expire_patience(store, rank);
+        else
+            wfi_store_due_by(store, seat->patience_ns);
+    }
+}
+
+/* ---- The table ------------------------------------------------------------------------------------------------- */
+
+/* From now on what happens to the others is told to it; what happened before is in its table. */
+static void become_member(wfi_store *store, int rank, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
+    seat->state = WFI_SEAT_ALIVE;
+    seat->heard_ns = now_ns;
+    seat->suspected_ns = WFI_NEVER;
+    store->members[rank].incarnation = ++store->incarnations;
+    store->waiting--;
+    store->alive++;
+}
+
+/* The table as it is now; the rank it is for is filled in later. */
+static void encode_table(const wfi_store *store, wfi_writer *writer)
+{
+    wfi_store_world world = {.death_timeout_ms = store->options.death_timeout_ms,
+                             .world_size = store->options.world_size,
+                             .members = store->members};
+    memcpy(world.job_key, store->options.job_key, sizeof world.job_key);
+    wfi_writer_init_growing(writer);
+    wfi_store_encode_world(writer, &world);
+}
+
+static void send_table(wfi_store *store, int rank, wfi_writer *writer)
+{
+    wfi_store_world_set_rank(writer->data, rank);
+    wfi_store_send_frame(store, store->seats[rank].link, writer->data, writer->size);
+}
+
+/* The job begins: one answer for each who waits, the same table for all. */
+static void begin(wfi_store *store, uint64_t now_ns)
+{
+    wfi_writer writer;
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        if (store->seats[rank].state == WFI_SEAT_WAITING)
+            become_member(store, rank, now_ns);
+    encode_table(store, &writer);
+    store->phase = WFI_STORE_RUNNING;
+    store->ticked_ns = now_ns;
+    wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        if (store->seats[rank].state != WFI_SEAT_ALIVE)
+            continue;
+        if (!writer.failed) {
+            send_table(store, rank, &writer);
+            continue;
+        }
+        store->waiting++;
+        store->alive--;
+        store->seats[rank].state = WFI_SEAT_WAITING;
+    }
+    if (writer.failed)
+        wfi_store_fail_gathering(store, "the store ran out of memory");
+    wfi_writer_fini(&writer);
+}
+
+/* One more while the job runs: it gets the table, the others its entry. Waves that do not know it are void. */
+static void admit(wfi_store *store, int rank, uint64_t now_ns)
+{
+    wfi_writer writer;
+    become_member(store, rank, now_ns);
+    encode_table(store, &writer);
+    if (writer.failed) {
+        wfi_store_link *link = store->seats[rank].link;
+        store->waiting++;
+        store->alive--;
+        wfi_store_free_seat(store, rank);
+        wfi_store_refuse(store, link, WEFT_ERR_MEMORY, "the store ran out of memory");
+    } else {
+        wfi_log(WEFT_LOG_INFO, "store: \"%s\" joined as rank %d, incarnation %u", store->members[rank].name, rank,
+                store->members[rank].incarnation);
+        send_table(store, rank, &writer);
+        wfi_store_message joined = {.type = WFI_STORE_JOINED};
+        wfi_store_message_of_member(&joined, &store->members[rank]);
+        wfi_store_send_others(store, rank, &joined);
+        wfi_store_end_members_changed(store);
+        wfi_store_due_by(store, now_ns);
+    }
+    wfi_writer_fini(&writer);
+}
+
+/* ---- Who may --------------------------------------------------------------------------------------------------- */
+
+static int rank_of_name(const wfi_store *store, const char *name)
+{
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        if (!is_free(&store->seats[rank]) && strcmp(store->members[rank].name, name) == 0)
+            return rank;
+    return -1;
+}
+
+/* The lowest that is free; rank 0 is the store's own. -1: all are taken. */
+static int free_rank(const wfi_store *store)
+{
+    for (int rank = 1; rank < store->options.world_size; rank++)
+        if (is_free(&store->seats[rank]))
+            return rank;
+    return -1;
+}
+
+/* What is wrong with it, whatever the seats. */
+static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_store_message *join)
+{
+    int world_size = store->options.world_size;
+    bool elastic = store->options.elastic;
+    if (join->elastic != elastic)
+        wfi_store_refuse(store, link, WEFT_ERR_INVALID, "this worker's job is %s, rank 0's is %s",
+                         elastic ? "static" : "elastic", elastic ? "elastic" : "static");
+    else if (join->world_size != world_size)
+        wfi_store_refuse(store, link, WEFT_ERR_INVALID, "rank %d has world size %d, rank 0 has %d", (int)join->rank,
+                         (int)join->world_size, world_size);
+    else if (join->rank < (elastic ? -1 : 0) || join->rank >= world_size)
+        wfi_store_refuse(store, link, WEFT_ERR_INVALID, "rank %d is not within 0..%d", (int)join->rank, world_size - 1);
+    else if (!wfi_store_name_is_well_formed(join->text) && !(join->rank < 0 && !*join->text))
+        wfi_store_refuse(store, link, WEFT_ERR_INVALID,
+                         "\"%.*s\" is no name: 1 to %d of A-Z a-z 0-9 - _ :", WFI_NAME_MAX, join->text,
+                         WFI_NAME_MAX - 1);
+    else
+        return false;
+    return true;
+}
+
+/* Whoever comes when all is over looks for the job that follows this one on the port: it hears nothing, and tries again. */
+static bool job_is_over(wfi_store *store, wfi_store_link *link)
+{
+    if (store->terminated || store->draining)
+        wfi_store_hang_up(store, link, 0);
+    else if (store->phase == WFI_STORE_FAILED)
+        wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
+    else
+        return false;
+    return true;
+}
+
+/* Whether it can have that seat, under that name. */
+static bool seat_is_refused(wfi_store *store, wfi_store_link *link, int rank, const char *name)
+{
+    const wfi_seat *seat = rank < 0 ? NULL : &store->seats[rank];
+    bool is_late = store->phase == WFI_STORE_RUNNING;
+    if (!seat)
+        wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "no rank is free: all %d are taken", store->options.world_size);
+    else if (!is_free(seat))
+        wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "rank %d is taken by \"%s\"", rank, store->members[rank].name);
+    else if (is_late && rank == 0)
+        wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "rank 0 keeps the store: it cannot be taken again");
+    else if (is_late && !store->options.elastic && seat->state == WFI_SEAT_LEFT)
+        wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "rank %d has left the job, which is not elastic", rank);
+    else if (rank_of_name(store, name) >= 0)
+        wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "the name \"%s\" is taken by rank %d", name,
+                         rank_of_name(store, name));
+    else
+        return false;
+    return true;
+}
+
+static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[join->rank];
+    wfi_member *member = &store->members[join->rank];
+    *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms};
+    seat->patience_ns = WFI_NEVER;
+    if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
+        seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
+    *member = (wfi_member){.rank = join->rank, .address_size = join->address_size};
+    snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, join->text);
+    memcpy(member->address, join->address, join->address_size);
+    link->rank = join->rank;
+    store->waiting++;
+    wfi_store_due_by(store, seat->patience_ns);
+}
+
+void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
+{
+    if (join_is_malformed(store, link, join) || job_is_over(store, link))
+        return;
+    wfi_store_message seated = *join;
+    if (join->rank < 0)
+        seated.rank = free_rank(store);
+    if (seated.rank >= 0 && !*join->text)
+        snprintf(seated.text, sizeof seated.text, "worker%d", (int)seated.rank);
+    if (seat_is_refused(store, link, seated.rank, seated.text))
+        return;
+    take_seat(store, link, &seated, now_ns);
+    bool is_complete = store->options.elastic ? seated.rank == 0 : store->waiting == store->options.world_size;
+    if (store->phase == WFI_STORE_RUNNING)
+        admit(store, seated.rank, now_ns);
+    else if (is_complete)
+        begin(store, now_ns);
+}
