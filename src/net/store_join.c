@@ -213,10 +213,10 @@ static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_
 /* Whoever comes when all is over looks for the job that follows this one on the port: it hears nothing, and tries again. */
 static bool job_is_over(wfi_store *store, wfi_store_link *link)
 {
-    if (store->terminated || store->draining)
-        wfi_store_hang_up(store, link, 0);
-    else if (store->phase == WFI_STORE_FAILED)
+    if (store->phase == WFI_STORE_FAILED)
         wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
+    else if (store->terminated || store->draining)
+        wfi_store_hang_up(store, link, 0);
     else
         return false;
     return true;
