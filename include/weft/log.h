@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft/log.h - what weft says about itself, and where. Nothing prints unless the level asks for it (default: warn). */
+/*
+ * weft/log.h - what weft says about itself, and where. Nothing prints unless the level asks for it (default: warn).
+ *
+ * A line on stderr: "weft: TIME LEVEL rank R call I: text". The time is UTC in microseconds (in the simulation: virtual
+ * seconds); rank is of the agent that the line is about, and call the caller's number of the call it is about, each left out
+ * where there is none. A sink gets the line from "rank" on.
+ */
 #ifndef WEFT_LOG_H
 #define WEFT_LOG_H
 

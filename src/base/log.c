@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "base/env.h"
 
+#include <inttypes.h>
 #include <pthread.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define LEVEL_UNREAD 1000
 #define LINE_MAX_BYTES 2048
@@ -46,34 +48,65 @@ static void read_level(void)
     atomic_store(&wfi_log_level_now, level);
 }
 
-static void emit(weft_log_level level, const char *line)
+/* The time of day by UTC, in microseconds; in a simulation, the seconds since its beginning. */
+static void write_time(const wfi_clock *clock, char *out, size_t room)
 {
+    struct timespec now;
+    struct tm day;
+    if (clock) {
+        uint64_t ns = wfi_now(clock);
+        snprintf(out, room, "%" PRIu64 ".%06" PRIu64 "s", ns / 1000000000u, ns / 1000u % 1000000u);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &day);
+    size_t length = strftime(out, room, "%Y-%m-%dT%H:%M:%S", &day);
+    snprintf(out + length, room - length, ".%06ldZ", now.tv_nsec / 1000);
+}
+
+static void emit(weft_log_level level, const char *line, const wfi_clock *clock)
+{
+    char time[64];
     pthread_rwlock_rdlock(&sink_lock);
-    if (current_sink != NULL)
+    if (current_sink != NULL) {
         current_sink(level, line, current_arg);
-    else
-        fprintf(stderr, "weft: %s %s\n", level_names[level], line);
+    } else {
+        write_time(clock, time, sizeof time);
+        fprintf(stderr, "weft: %s %s %s\n", time, level_names[level], line);
+    }
     pthread_rwlock_unlock(&sink_lock);
+}
+
+static size_t write_context(const wfi_log_context *context, char *out, size_t room)
+{
+    if (context->rank < 0)
+        return 0;
+    if (context->call_id)
+        return (size_t)snprintf(out, room, "rank %d call %" PRIu64 ": ", context->rank, context->call_id);
+    return (size_t)snprintf(out, room, "rank %d: ", context->rank);
+}
+
+void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const char *format, va_list args)
+{
+    char line[LINE_MAX_BYTES];
+    if (level > weft_log_get_level())
+        return;
+    size_t length = write_context(context, line, sizeof line);
+    if (vsnprintf(line + length, sizeof line - length, format, args) < 0)
+        return;
+    for (unsigned char *c = (unsigned char *)line; *c != '\0'; c++) { /* may come from a peer: one line stays one */
+        if (*c < 0x20 || *c == 0x7f)
+            *c = ' ';
+    }
+    emit(level, line, context->clock);
 }
 
 void wfi_log_line(weft_log_level level, const char *format, ...)
 {
-    char line[LINE_MAX_BYTES];
-    unsigned char *c;
     va_list args;
-    int length;
-    if (level > weft_log_get_level())
-        return;
     va_start(args, format);
-    length = vsnprintf(line, sizeof line, format, args);
+    wfi_log_line_in(&(wfi_log_context){.rank = -1}, level, format, args);
     va_end(args);
-    if (length < 0)
-        return;
-    for (c = (unsigned char *)line; *c != '\0'; c++) { /* texts may come from a peer: one line stays one line */
-        if (*c < 0x20 || *c == 0x7f)
-            *c = ' ';
-    }
-    emit(level, line);
 }
 
 void weft_log_set_level(weft_log_level level)

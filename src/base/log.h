@@ -1,19 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.h - log lines. The function that decides an error logs it once; callers that pass it on do not. Lower case. */
+/*
+ * log.h - log lines. The function that decides an error logs it once; callers that pass it on do not. Lower case. Never a
+ * secret or a key.
+ *
+ * What belongs to an agent is logged with its rank: wfi_log_agent (rpc/observe.h), wfi_log_net (net/net_internal.h).
+ */
 #ifndef WFI_LOG_H
 #define WFI_LOG_H
 
+#include "base/clock.h"
+
 #include <weft/log.h>
 
+#include <stdarg.h>
 #include <stdatomic.h>
 
 extern _Atomic int wfi_log_level_now;
 
+/* Whose line it is. */
+typedef struct wfi_log_context {
+    int rank;               /* -1: nobody's */
+    uint64_t call_id;       /* 0: about no call */
+    const wfi_clock *clock; /* of a simulation; NULL: the time of day */
+} wfi_log_context;
+
 void wfi_log_line(weft_log_level level, const char *format, ...) WEFT_PRINTF(2, 3);
+void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const char *format, va_list args)
+    WEFT_PRINTF(3, 0);
+
+static inline bool wfi_log_wants(weft_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&wfi_log_level_now, memory_order_relaxed);
+}
 
 #define wfi_log(level, ...)                                                                                            \
     do {                                                                                                               \
-        if ((int)(level) <= atomic_load_explicit(&wfi_log_level_now, memory_order_relaxed))                            \
+        if (wfi_log_wants(level))                                                                                      \
             wfi_log_line((level), __VA_ARGS__);                                                                        \
     } while (0)
 

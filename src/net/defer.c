@@ -76,6 +76,7 @@ wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role)
     wfi_list lists[3];
     wfi_task *mine = NULL;
     wfi_net_settle(net);
+    net->in_round = false;
     for (int kind = 0; kind < 3; kind++) {
         wfi_list_init(&lists[kind]);
         wfi_list_splice(&lists[kind], &net->deferred[kind]);

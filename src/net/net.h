@@ -75,6 +75,8 @@ void wfi_net_lock(wfi_net *net);
 void wfi_net_unlock(wfi_net *net); /* and does what was deferred */
 wfi_mutex *wfi_net_mutex(wfi_net *net);
 const wfi_clock *wfi_net_clock(const wfi_net *net);
+/* The time of the present round, without reading the clock, while one runs; else what the clock says. [locked] */
+uint64_t wfi_net_now(const wfi_net *net);
 wfi_driver *wfi_net_driver(wfi_net *net); /* for futures: a waiting thread takes over progress */
 
 typedef enum wfi_defer_kind {

@@ -239,6 +239,7 @@ struct wfi_net {
     wfi_map conns; /* by id */
     uint64_t next_id;
     size_t zombies;  /* closed connections with operations still to be reported */
+    bool in_round;   /* now_ns is of this moment */
     uint64_t now_ns; /* of the present round: for what need not be exact */
     wfi_list spare_frames, spare_chunks;
     size_t spare_frame_count;

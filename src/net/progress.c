@@ -44,6 +44,7 @@ size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine)
         return 0;
     wfi_mutex_lock(&net->lock);
     net->now_ns = now;
+    net->in_round = true;
     for (size_t i = 0; i < count; i++)
         dispatch(&completions[i]);
     size_t fired = wfi_timers_fire(net);
@@ -63,6 +64,7 @@ size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd)
         return 0;
     wfi_mutex_lock(&net->lock);
     net->now_ns = wfi_now(net->clock);
+    net->in_round = true;
     for (size_t i = 0; i < count; i++)
         wfi_net_event(net, &events[i]);
     wfi_net_unlock(net);

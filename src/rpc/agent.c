@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sim/sim.h"
 #include "rpc/call.h"
+#include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
 #include "topo/topo.h"
@@ -143,15 +144,23 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     if (!st)
         st = make_executor(agent);
     if (!st)
+        st = wfi_observer_open(agent, error);
+    if (!st)
         st = open_net(agent, error);
     return st;
 }
+
+static void stop_from_outside(weft_agent *agent);
 
 weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
 {
     weft_error *error = NULL;
     weft_agent *agent = make_agent();
     weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
+    if (!st && (st = wfi_observer_begin(agent, &error))) {
+        stop_from_outside(agent); /* net is open: the ordinary end */
+        agent = NULL;
+    }
     if (!st) {
         *out = agent;
         return WEFT_OK;
@@ -164,6 +173,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
     if (agent->options.store_fd > 0)
         close(agent->options.store_fd);
     wfi_executor_destroy(agent->executor);
+    wfi_observer_close(agent);
     weft_future_unref(agent->terminated);
     wfi_agent_unref(agent);
     return st;
@@ -187,6 +197,7 @@ static bool is_inside(weft_agent *agent)
 /* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
 static void stop_from_outside(weft_agent *agent)
 {
+    wfi_observer_end(agent);
     wfi_net_lock(agent->net);
     agent->stopped = true;
     wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
@@ -204,6 +215,7 @@ static void stop_from_outside(weft_agent *agent)
     while (atomic_load(&agent->late_users))
         sched_yield();
     wfi_net_close(agent->net);
+    wfi_observer_close(agent);
     wfi_serve_orphan_all(agent);
     wfi_rrefs_fini(agent);
     wfi_membership_fini(agent);
@@ -216,8 +228,8 @@ void weft_agent_stop(weft_agent *agent)
     if (!agent)
         return;
     if (is_inside(agent)) {
-        wfi_log(WEFT_LOG_ERROR,
-                "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+                      "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
         return;
     }
     stop_from_outside(agent);

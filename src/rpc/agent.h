@@ -22,7 +22,7 @@
 #include <weft/rref.h>
 
 typedef struct wfi_outcall wfi_outcall;
-typedef struct wfi_observer wfi_observer; /* rpc/observe.h */
+typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
 
 /* What one other worker asked of us. */
 typedef struct wfi_rpc_peer {
@@ -69,7 +69,7 @@ struct weft_agent {
     wfi_timer probe_timer;
     weft_future *terminated;
     wfi_list groups; /* open ones: src/rpc/group.c */
-    wfi_observer *observer;
+    wfi_call_observer *observer;
     size_t held_bytes; /* against options.memory_budget_bytes: src/rpc/budget.c */
     wfi_membership membership;
     wfi_map rrefs; /* owned by us, by hash of the name: src/rpc/rref_table.c */

@@ -24,6 +24,7 @@ static void give_up(weft_call *call)
 {
     wfi_pack_withdraw(&call->pack, call->agent->net, call->peer, true);
     call->awaiting_done = false;
+    wfi_observe_replied(call);
     wfi_serve_leave_table(call);
 }
 
@@ -42,6 +43,7 @@ static void send_reply(weft_call *call)
     }
     call->message_out = true;
     call->holds++;
+    wfi_observe_replied(call);
     agent->stats.bytes_packed += call->pack.packed_bytes;
     agent->stats.bytes_copied += call->pack.copied_bytes;
     if (!call->awaiting_done)
@@ -143,6 +145,7 @@ static void answer_locked(weft_call *call)
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
     call->agent->stats.calls_served++;
+    wfi_observe_finished(call);
     if (call->owned)
         settle_owned(call);
     if (call->cancelled || call->agent->stopped) {

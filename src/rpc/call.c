@@ -81,6 +81,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     call->completed = true;
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
+    wfi_observe_completed(call, weft_error_code(error));
     if (!error)
         agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
     withdraw(call, quiet);
@@ -201,11 +202,16 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
 {
     wfi_writer *w = &call->header;
     wfi_write_u64(w, call->id);
-    wfi_write_u8(w, call->remote ? WFI_CALL_REMOTE : 0);
+    wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->span.trace ? WFI_CALL_TRACED : 0)));
     wfi_write_u64(w, timeout_ns);
     wfi_write_u8(w, (uint8_t)strlen(call->function));
     wfi_write_bytes(w, call->function, strlen(call->function));
     wfi_write_blob(w, NULL, 0); /* the context of src/dist goes here */
+    if (call->span.trace) {
+        wfi_write_u64(w, call->span.trace);
+        wfi_write_u64(w, call->span.id);
+        wfi_write_u64(w, wfi_observe_shared_ns(call->agent, call->span.begun_ns));
+    }
     if (call->remote) {
         wfi_write_rref_name(w, wfi_rref_name_of(call->remote));
         wfi_write_u64(w, wfi_rref_fork_of(call->remote));
@@ -238,6 +244,7 @@ static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
     call->id = ++agent->next_call_id;
     if (timeout_ms == 0)
         timeout_ms = agent->call_timeout_ms;
+    wfi_observe_started(call);
     st = expose_landing(call);
     if (!st) {
         write_header(call, timeout_ms < 0 ? WFI_TIMEOUT_NEVER : (uint64_t)timeout_ms * 1000000u);
@@ -253,6 +260,7 @@ static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
         goto forget;
     call->message_out = true;
     call->holds++;
+    wfi_observe_sent(call);
     call->timer.fire = timer_fired;
     if (timeout_ms >= 0) {
         weft_status unset =

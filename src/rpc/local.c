@@ -15,6 +15,7 @@ static void settle(weft_call *call, weft_error *error)
     weft_stats *stats = &call->agent->stats;
     stats->calls_finished++;
     stats->calls_failed += error != NULL;
+    wfi_observe_settled(call, weft_error_code(error));
     weft_status st;
     if (error)
         st = weft_future_fail(call->local_future, error);
@@ -95,6 +96,7 @@ void wfi_answer_local(weft_call *call)
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
     agent->stats.calls_served++;
+    wfi_observe_finished(call);
     if (call->owned)
         wfi_owned_finish(agent, call->owned, call->results, call->error);
     settle(call, call->error);
@@ -140,6 +142,7 @@ static weft_status launch(weft_call *call, int64_t timeout_ms)
     call->counted = true;
     agent->serving++;
     agent->stats.calls_started++;
+    wfi_observe_arrived(call);
     return WEFT_OK;
 }
 

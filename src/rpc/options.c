@@ -126,6 +126,19 @@ static weft_status resolve_numbers(weft_agent_options *values, weft_error **erro
     return WEFT_OK;
 }
 
+static weft_status resolve_metrics_port(weft_agent_options *values, weft_error **error)
+{
+    int64_t port = values->metrics_port;
+    weft_status st = port ? WEFT_OK : wfi_env_i64("WEFT_METRICS_PORT", -1, 65535, &port, error);
+    if (!st && (port < -1 || port > 65535)) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "metrics_port is %lld: 1 to 65535, or -1 for any free one",
+                                   (long long)port);
+        st = WEFT_ERR_INVALID;
+    }
+    values->metrics_port = st ? 0 : (int)port;
+    return st;
+}
+
 static bool is_worker_name(const char *name)
 {
     static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:";
@@ -148,6 +161,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
         st = take_text(values->iface, "WEFT_IFACE", NULL, out->iface, sizeof out->iface, error);
     if (!st)
         st = take_text(values->ports, "WEFT_PORTS", NULL, out->ports, sizeof out->ports, error);
+    if (!st)
+        st = take_text(values->trace_file, "WEFT_TRACE", NULL, out->trace_file, sizeof out->trace_file, error);
     if (st)
         return st;
     if (!is_worker_name(out->name))
@@ -157,6 +172,7 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     values->fabric = out->fabric;
     values->iface = out->iface[0] ? out->iface : NULL;
     values->ports = out->ports[0] ? out->ports : NULL;
+    values->trace_file = out->trace_file[0] ? out->trace_file : NULL;
     if ((strcmp(out->fabric, "sim") == 0) != (values->sim != NULL))
         return invalid(error, "fabric", out->fabric, "\"sim\" and a simulated world (.sim) go together");
     return WEFT_OK;
@@ -173,6 +189,8 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         st = resolve_port(&out->values, error);
     if (!st)
         st = resolve_numbers(&out->values, error);
+    if (!st)
+        st = resolve_metrics_port(&out->values, error);
     if (!st)
         st = resolve_texts(out, error);
     return st;

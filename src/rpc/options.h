@@ -9,6 +9,7 @@ typedef struct wfi_options {
     weft_agent_options values; /* its strings point below */
     int store_fd;              /* of a spawned job's rank 0; -1: none */
     char name[128], master_addr[256], fabric[16], iface[64], ports[32];
+    char trace_file[1024];
 } wfi_options;
 
 /* `out` must not move afterwards. WEFT_ERR_INVALID with *error naming the field or variable and its value. */

@@ -66,6 +66,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
             wfi_post_id(agent, from, WFI_RPC_DONE, id);
         return;
     }
+    wfi_observe_answered(call);
     if (flags & WFI_REPLY_ERROR) {
         fail_by_reply(call, reader);
         return;

@@ -104,10 +104,12 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
 static void run_handler(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, task);
+    wfi_observe_running(call);
     weft_status st = call->function->run(call, call->function->user);
     if (st != WEFT_DEFERRED && call->deferred)
-        wfi_log(WEFT_LOG_WARN, "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
-                call->function->name, weft_status_name(st));
+        wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
+                      "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
+                      call->function->name, weft_status_name(st));
     else if (st != WEFT_DEFERRED) {
         weft_call_finish(call, st);
         return;
@@ -140,6 +142,7 @@ void wfi_serve_run(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     call->stage = WFI_SERVE_SERVING;
+    wfi_observe_ready(call);
     call->holds += 2; /* the user's, until finished, and run_handler's */
     call->task.run = run_handler;
     call->task.urgency = urgency_of(call->function);
@@ -160,6 +163,7 @@ void wfi_serve_refuse(weft_call *call, weft_error *error)
 {
     call->error = error;
     call->stage = WFI_SERVE_SERVING;
+    wfi_observe_ready(call);
     call->holds += 2; /* as in wfi_serve_run */
     call->task.run = refuse_task;
     call->task.urgency = WFI_NORMAL;
@@ -229,6 +233,18 @@ static bool read_remote(weft_call *call, wfi_reader *reader)
     return !wfi_owned_add_fork(call->owned, call->from, fork);
 }
 
+/* Nothing depends on what the peer says here: it is only shown. */
+static wfi_span read_span(const weft_agent *agent, uint8_t flags, wfi_reader *reader)
+{
+    wfi_span span = {0};
+    if (!(flags & WFI_CALL_TRACED))
+        return span;
+    span.trace = wfi_read_u64(reader);
+    span.parent = wfi_read_u64(reader);
+    span.left_ns = wfi_observe_own_ns(agent, wfi_read_u64(reader));
+    return span;
+}
+
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     char name[WFI_FUNCTION_NAME_MAX + 1] = "";
@@ -239,12 +255,15 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     const uint8_t *name_bytes = wfi_read_bytes(reader, name_size);
     size_t context_size;
     wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
+    wfi_span span = read_span(agent, flags, reader);
     weft_call *call = reader->failed ? NULL : make_call(agent, from, id);
     if (!call)
         return; /* nonsense, or no memory at all: the caller's deadline tells it */
     if (name_size <= WFI_FUNCTION_NAME_MAX)
         memcpy(name, name_bytes, name_size);
-    uint64_t now = wfi_now(wfi_net_clock(agent->net));
+    call->span = span;
+    wfi_observe_arrived(call);
+    uint64_t now = call->span.begun_ns;
     call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
     call->function = wfi_function_find(agent, name);
     bool remote_ok = !(flags & WFI_CALL_REMOTE) || read_remote(call, reader);

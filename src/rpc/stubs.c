@@ -5,8 +5,6 @@
 
 #include <weft/weft.h>
 
-#include <string.h>
-
 /* callers */
 weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
                                weft_args arguments, const weft_rpc_options *options, weft_future **out)
@@ -149,22 +147,4 @@ weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64
 {
     (void)group, (void)mine, (void)timeout_ms, (void)out;
     return WEFT_ERR_UNSUPPORTED;
-}
-
-/* observation */
-void weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
-                       weft_call_metrics *out)
-{
-    (void)agent, (void)side, (void)rank, (void)function;
-    memset(out, 0, sizeof *out);
-}
-weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
-{
-    (void)agent, (void)to;
-    return WEFT_ERR_UNSUPPORTED;
-}
-int weft_metrics_port(const weft_agent *agent)
-{
-    (void)agent;
-    return 0;
 }

@@ -2,8 +2,8 @@
 /*
  * wire.h - the messages of calls, as bytes. docs/wire.md has the whole format.
  *
- * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob, [trace u64, span u64],
- *         [rref name, fork u64], body
+ * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob,
+ *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
  * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
  * TOOK    id u64, number u32     the caller has that part whole
@@ -39,7 +39,7 @@ enum wfi_rpc_message {
 enum wfi_call_flags {
     WFI_CALL_REMOTE = 1, /* the result stays with the callee, under an rref name */
     WFI_CALL_PARTS = 2,  /* the caller takes parts */
-    WFI_CALL_TRACED = 4, /* trace and span follow */
+    WFI_CALL_TRACED = 4, /* trace, span and time follow */
 };
 
 enum wfi_reply_flags {
