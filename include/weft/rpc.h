@@ -188,6 +188,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_call_send_part(weft_call *call, weft_ar
 WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
 /* Keeps a failure with a message for the caller; the first one counts. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
+/*
+ * Passes on the failure of something that this call needed, another call say: the caller sees WEFT_ERR_REMOTE with its status
+ * inside, its message, the worker where it arose, and this worker in the chain (weft_error_hop). The first failure kept counts.
+ * A handler that just returns the status of a call that it made with `within` does the same. NULL is a no-op.
+ */
+WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The failure kept so far, by weft_call_fail or the call's tape; WEFT_OK if none. */
 WEFT_API weft_status weft_call_status(const weft_call *call);
 

@@ -106,6 +106,15 @@ weft_error *wfi_error_with_hop(const weft_error *error, int rank)
     return copy;
 }
 
+weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_status remote_code, int worker)
+{
+    wfi_error_detail detail = {.code = code,
+                               .remote_code = remote_code,
+                               .function = error->function,
+                               .worker = error->worker < 0 ? worker : error->worker};
+    return build(&detail, error->message, error->hops, error->hop_count);
+}
+
 void wfi_error_give(weft_error **out, weft_error *error)
 {
     if (out != NULL)

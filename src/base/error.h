@@ -26,6 +26,8 @@ weft_error *wfi_error_create(const wfi_error_detail *detail, const char *format,
 weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args) WEFT_PRINTF(2, 0);
 /* A copy with one more hop (a worker it passed); past WFI_ERROR_HOPS_MAX, or without memory, the hop is left out. */
 weft_error *wfi_error_with_hop(const weft_error *error, int rank);
+/* A copy with other codes, and with `worker` where the original says "here". */
+weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_status remote_code, int worker);
 /* Moves `error` to *out if out is not NULL, else drops it. For functions with an optional error output. */
 void wfi_error_give(weft_error **out, weft_error *error);
 

@@ -144,6 +144,7 @@ static void answer_locked(weft_call *call)
     weft_status st = WEFT_OK;
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
+    wfi_calls_forget_within(call);
     call->agent->stats.calls_served++;
     wfi_observe_finished(call);
     if (call->owned)

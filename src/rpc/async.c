@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* async.c - the public ways to call: async, sync, remote. They resolve the target and choose between wire and home. */
+/*
+ * async.c - the public ways to call: async, sync, remote. They make a plan of what was asked for, find the target's rank, and
+ * choose between wire and home. One that is to be tried again goes by retry.c; many targets at once: multicast.c.
+ */
 #include "rpc/call.h"
 
 #include "base/error.h"
 #include "rpc/rref.h"
+#include "rpc/serve.h"
 
 #include <string.h>
 
@@ -13,49 +17,75 @@ static const weft_rpc_options defaults;
 static int resolve(weft_agent *agent, weft_target to, weft_error **error)
 {
     int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
-    if (rank >= 0 && rank < agent->options.values.world_size)
+    if (rank >= 0 && rank < wfi_net_world_size(agent->net))
         return rank;
     if (to.name)
         *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker is named \"%s\"", to.name);
     else
         *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker has rank %d: the world size is %d", to.rank,
-                                   agent->options.values.world_size);
+                                   wfi_net_world_size(agent->net));
     return -1;
 }
 
 static weft_error *explain(weft_status st, const char *function, int rank)
 {
-    wfi_error_detail detail = {.code = st, .function = function, .worker = rank};
+    wfi_error_detail detail = {.code = st, .function = function, .worker = rank}; /* remote code OK: it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s", weft_status_text(st));
 }
 
-static weft_status start(weft_agent *agent, int rank, const char *function, weft_args arguments,
-                         const weft_rpc_options *options, weft_rref *remote, weft_future **out)
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
 {
-    weft_status st;
-    size_t length = function ? strlen(function) : 0;
-    if (length == 0 || length > WFI_FUNCTION_NAME_MAX || options->timeout_ms < WEFT_FOREVER)
-        st = WEFT_ERR_INVALID;
-    else if (rank == wfi_agent_rank(agent))
-        st = wfi_call_start_local(agent, function, arguments, options, remote, out);
-    else
-        st = wfi_call_start(agent, rank, function, arguments, options, remote, out);
+    int rank = resolve(agent, plan->to, error);
+    if (rank < 0)
+        return WEFT_ERR_NOT_FOUND;
+    bool home = rank == wfi_agent_rank(agent);
+    weft_status st = home ? wfi_call_start_local(agent, plan, out) : wfi_call_start(agent, rank, plan, out);
     if (st)
-        wfi_error_give(options->error, explain(st, function, rank));
+        *error = explain(st, plan->function, rank);
+    return st;
+}
+
+static weft_status check(const weft_agent *agent, const char *function, const weft_rpc_options *options)
+{
+    size_t length = function ? strlen(function) : 0;
+    bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER;
+    return good && (!options->within || options->within->agent == agent) ? WEFT_OK : WEFT_ERR_INVALID;
+}
+
+/* A handler that returns the failure of a call that did not even start passes that on as well. */
+static void note_failure(const weft_rpc_options *options, const weft_error *error)
+{
+    if (!options->within)
+        return;
+    weft_call *parent = (weft_call *)options->within;
+    wfi_net_lock(parent->agent->net);
+    wfi_parent_note(parent, error);
+    wfi_net_unlock(parent->agent->net);
+}
+
+static weft_status start(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
+{
+    weft_error *error = NULL;
+    weft_status st = check(agent, plan->function, plan->options);
+    if (st) {
+        wfi_error_give(plan->options->error, explain(st, plan->function, -1));
+        return st;
+    }
+    st = wfi_call_begin(agent, plan, out, &error);
+    if (st) {
+        note_failure(plan->options, error);
+        wfi_error_give(plan->options->error, error);
+    }
     return st;
 }
 
 weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                            const weft_rpc_options *options, weft_future **out)
 {
-    weft_error *error;
     options = options ? options : &defaults;
-    int rank = resolve(agent, to, &error);
-    if (rank < 0) {
-        wfi_error_give(options->error, error);
-        return WEFT_ERR_NOT_FOUND;
-    }
-    return start(agent, rank, function, arguments, options, NULL, out);
+    wfi_call_plan plan = {
+        .to = to, .function = function, .arguments = arguments, .options = options, .within = &options->within};
+    return start(agent, &plan, out);
 }
 
 weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
@@ -94,7 +124,13 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
         return st;
     weft_rpc_options how = *options;
     how.land = (weft_tensors){NULL, 0}; /* the result stays there */
-    st = start(agent, rank, function, arguments, &how, rref, &making);
+    wfi_call_plan plan = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
+                          .function = function,
+                          .arguments = arguments,
+                          .options = &how,
+                          .remote = rref,
+                          .within = &how.within};
+    st = start(agent, &plan, &making);
     if (st) {
         weft_rref_unref(rref);
         return st;

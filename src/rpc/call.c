@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "rpc/rref.h"
+#include "rpc/serve.h"
 #include "rpc/values.h"
 #include "tensor/tensor.h"
 
@@ -68,8 +69,18 @@ static void settle_future(wfi_outcall *call, const weft_values *values, const we
     else
         st = weft_future_complete(call->future, weft_values_ref((weft_values *)values), wfi_values_drop);
     (void)st; /* a call completes its future once: `completed` guards it */
-    if (call->remote)
+    if (call->remote && !call->is_attempt)
         wfi_rref_created(call->remote, error);
+}
+
+static void leave_parent(wfi_outcall *call, const weft_error *error)
+{
+    if (!call->within)
+        return;
+    if (error)
+        wfi_parent_note(call->within, error);
+    wfi_child_leave(&call->child);
+    call->within = NULL;
 }
 
 void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet)
@@ -82,6 +93,8 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
     wfi_observe_completed(call, weft_error_code(error));
+    wfi_peer_lean(call->peer, -1);
+    leave_parent(call, error);
     if (!error)
         agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
     withdraw(call, quiet);
@@ -93,27 +106,75 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     drop_hold(call);
 }
 
+/* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
+static bool may_have_left(wfi_outcall *call)
+{
+    if (call->message_out && wfi_net_unsend(call->agent->net, call->peer, &call->message)) {
+        call->message_out = false;
+        drop_hold(call);
+    }
+    return call->message.net.sequence != 0; /* net numbers what leaves */
+}
+
 void wfi_call_abort(wfi_outcall *call, weft_error *error)
 {
     if (call->completed || call->failure) {
         weft_error_unref(error);
         return;
     }
+    bool left = may_have_left(call);
     call->failure = error;
-    if (wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
+    if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
         wfi_post_id(call->agent, call->peer, WFI_RPC_CANCEL, call->id);
     if (wfi_intake_busy(&call->results))
         wfi_intake_cancel(&call->results); /* it ends the call when no byte of ours is under way */
     else
-        wfi_call_complete(call, NULL, error, false);
+        wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no lane closed */
+}
+
+void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text)
+{
+    if (call->completed || call->failure)
+        return;
+    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    detail.remote_code = may_have_left(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    wfi_call_abort(call, wfi_error_create(&detail, "%s", text));
 }
 
 static void timer_fired(wfi_timer *timer)
 {
-    wfi_outcall *call = wfi_container_of(timer, wfi_outcall, timer);
-    wfi_error_detail detail = {
-        .code = WEFT_ERR_TIMEOUT, .function = call->function, .worker = wfi_peer_rank(call->peer)};
-    wfi_call_abort(call, wfi_error_create(&detail, "no answer within the call's time limit"));
+    wfi_call_fail(wfi_container_of(timer, wfi_outcall, timer), WEFT_ERR_TIMEOUT,
+                  "no answer within the call's time limit");
+}
+
+static void hold_agent(void *owner)
+{
+    wfi_agent_ref(owner);
+}
+
+static void cancel_by_id(void *owner, uint64_t id)
+{
+    weft_agent *agent = owner;
+    if (wfi_agent_enter(agent)) {
+        wfi_net_lock(agent->net);
+        wfi_outcall *call = wfi_map_get(&agent->calls, id);
+        if (call)
+            wfi_call_fail(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
+        wfi_net_unlock(agent->net);
+        wfi_agent_leave(agent);
+    }
+    wfi_agent_unref(agent);
+}
+
+/* The call holds its agent until it has completed its future, and an id that is not in the table any more means nothing. */
+const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_by_id};
+
+static void parent_over(wfi_child *child, weft_status why, const char *text)
+{
+    wfi_outcall *call = wfi_container_of(child, wfi_outcall, child);
+    call->within = NULL;
+    if (why)
+        wfi_call_fail(call, why, text);
 }
 
 /* The first one that goes on, of this peer or of all. */
@@ -126,12 +187,6 @@ static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_
     return call;
 }
 
-static void fail_call(wfi_outcall *call, weft_status why, const char *text)
-{
-    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_peer_rank(call->peer)};
-    wfi_call_abort(call, wfi_error_create(&detail, "%s", text));
-}
-
 void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     size_t cursor = 0, count = 0;
@@ -139,10 +194,10 @@ void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, cons
     while (list && (call = next_going_on(agent, peer, &cursor)))
         list[count++] = call;
     for (size_t i = 0; i < count; i++)
-        fail_call(list[i], why, text);
+        wfi_call_fail(list[i], why, text);
     /* Without memory for the list, one at a time: the table changes under us. */
     while (!list && (cursor = 0, call = next_going_on(agent, peer, &cursor)))
-        fail_call(call, why, text);
+        wfi_call_fail(call, why, text);
     free(list);
 }
 
@@ -194,7 +249,8 @@ static weft_status expose_landing(wfi_outcall *call)
         call->landing[i].address = exposure->address;
         call->landing[i].key = exposure->key;
     }
-    wfi_pack_landing(&call->arguments, call->landing, call->land_count);
+    if (!call->arguments.shared) /* which has its own, none */
+        wfi_pack_landing(&call->arguments, call->landing, call->land_count);
     return WEFT_OK;
 }
 
@@ -232,24 +288,94 @@ static void fill_message(wfi_outcall *call)
     }
 }
 
-/* Puts a prepared call on its way. On failure nothing of it is in any table. [agent lock] */
-static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
+/* Ids start anew in each process, but never where a former incarnation of this worker's had them. */
+static uint64_t next_id(weft_agent *agent)
 {
-    weft_agent *agent = call->agent;
-    weft_status st = wfi_agent_usable(agent);
-    if (!st)
-        st = wfi_peer_status(call->peer);
+    if (!agent->next_call_id)
+        agent->next_call_id = (uint64_t)wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation << 40;
+    return ++agent->next_call_id;
+}
+
+/* Whom it goes to: one incarnation of the rank, which must be there. [agent lock] */
+static weft_status find_peer(wfi_outcall *call, int rank, uint32_t incarnation)
+{
+    call->peer = wfi_net_peer(call->agent->net, rank);
+    call->results.peer = call->peer;
+    if (!call->peer)
+        return WEFT_ERR_NOT_FOUND; /* nobody ever had that rank */
+    if (incarnation && incarnation != wfi_peer_incarnation(call->peer))
+        return incarnation > wfi_peer_incarnation(call->peer) ? WEFT_ERR_UNREACHABLE : WEFT_ERR_PEER_DEAD;
+    return wfi_peer_status(call->peer);
+}
+
+static uint64_t later(uint64_t now, int64_t timeout_ms)
+{
+    uint64_t ns, deadline;
+    bool never = timeout_ms < 0 || __builtin_mul_overflow((uint64_t)timeout_ms, 1000000u, &ns) ||
+                 __builtin_add_overflow(now, ns, &deadline);
+    return never ? WFI_NEVER : deadline;
+}
+
+weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns)
+{
+    const weft_call *parent = *plan->within;
+    int64_t timeout_ms = plan->options->timeout_ms;
+    if (!plan->deadline_ns)
+        plan->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
+    weft_status st = parent ? wfi_parent_status(parent, now) : WEFT_OK;
+    *deadline_ns = plan->deadline_ns;
+    if (parent && parent->deadline_ns < *deadline_ns)
+        *deadline_ns = parent->deadline_ns;
+    return !st && now >= *deadline_ns ? WEFT_ERR_TIMEOUT : st;
+}
+
+/* Writes the message, and exposes what the callee is to read and write. [agent lock] */
+static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
+{
+    weft_status st = expose_landing(call);
     if (st)
         return st;
-    call->id = ++agent->next_call_id;
-    if (timeout_ms == 0)
-        timeout_ms = agent->call_timeout_ms;
+    write_header(call, timeout_ns);
+    return wfi_pack_seal(&call->arguments, call->agent->net, call->peer, &call->header);
+}
+
+/* It is on its way: what may end it, and what it counts for. [agent lock] */
+static void watch(wfi_outcall *call, uint64_t deadline_ns)
+{
+    weft_agent *agent = call->agent;
+    call->message_out = true;
+    call->holds++;
+    wfi_observe_sent(call);
+    wfi_peer_lean(call->peer, 1);
+    wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
+    agent->stats.calls_started++;
+    agent->stats.bytes_packed += call->arguments.packed_bytes;
+    agent->stats.bytes_copied += call->arguments.copied_bytes;
+    call->child.parent_over = parent_over;
+    if (call->within)
+        wfi_child_join(&call->child, call->within);
+    call->timer.fire = timer_fired;
+    /* Without a timer it could hang: then it ends now, by the road that ends all calls. */
+    if (deadline_ns != WFI_NEVER && wfi_net_timer_set(agent->net, &call->timer, deadline_ns))
+        wfi_call_fail(call, WEFT_ERR_MEMORY, "no memory for the call's timer");
+}
+
+/* Puts a prepared call on its way. On failure nothing of it is in any table. [agent lock] */
+static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
+{
+    weft_agent *agent = call->agent;
+    uint64_t now = wfi_now(wfi_net_clock(agent->net)), deadline_ns;
+    weft_status st = wfi_agent_usable(agent);
+    if (!st)
+        st = find_peer(call, rank, plan->to.incarnation);
+    if (!st)
+        st = wfi_call_limit(agent, plan, now, &deadline_ns);
+    if (st)
+        return st;
+    call->id = next_id(agent);
+    call->within = (weft_call *)*plan->within;
     wfi_observe_started(call);
-    st = expose_landing(call);
-    if (!st) {
-        write_header(call, timeout_ms < 0 ? WFI_TIMEOUT_NEVER : (uint64_t)timeout_ms * 1000000u);
-        st = wfi_pack_seal(&call->arguments, agent->net, call->peer, &call->header);
-    }
+    st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
     if (!st)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
@@ -258,21 +384,7 @@ static weft_status launch(wfi_outcall *call, int64_t timeout_ms)
     st = wfi_net_send(agent->net, call->peer, &call->message);
     if (st)
         goto forget;
-    call->message_out = true;
-    call->holds++;
-    wfi_observe_sent(call);
-    call->timer.fire = timer_fired;
-    if (timeout_ms >= 0) {
-        weft_status unset =
-            wfi_net_timer_set(agent->net, &call->timer, wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
-        if (unset) { /* without a timer it could hang: end it now, by the road that ends all calls */
-            wfi_error_detail detail = {.code = unset, .function = call->function, .worker = -1};
-            wfi_call_abort(call, wfi_error_create(&detail, "no memory for the call's timer"));
-        }
-    }
-    agent->stats.calls_started++;
-    agent->stats.bytes_packed += call->arguments.packed_bytes;
-    agent->stats.bytes_copied += call->arguments.copied_bytes;
+    watch(call, deadline_ns);
     return WEFT_OK;
 forget:
     wfi_map_take(&agent->calls, call->id);
@@ -292,30 +404,17 @@ static void rewind_call(wfi_outcall *call, size_t meta_size)
     call->arguments.meta_storage = NULL;
 }
 
-static int64_t time_limit(weft_agent *agent, int64_t timeout_ms)
-{
-    if (timeout_ms != 0)
-        return timeout_ms;
-    wfi_net_lock(agent->net);
-    timeout_ms = agent->call_timeout_ms;
-    wfi_net_unlock(agent->net);
-    return timeout_ms;
-}
-
-static weft_status launch_when_there_is_room(wfi_outcall *call, const weft_rpc_options *options)
+static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_call_plan *plan)
 {
     weft_agent *agent = call->agent;
     wfi_driver *driver = wfi_net_driver(agent->net);
     size_t meta_size = call->arguments.meta.size;
-    uint64_t deadline = wfi_deadline(driver->clock, time_limit(agent, options->timeout_ms));
     for (;;) {
         wfi_net_lock(agent->net);
-        weft_status st = launch(call, options->timeout_ms);
+        weft_status st = launch(call, rank, plan); /* looks at the time limit and at the parent, each time */
         wfi_net_unlock(agent->net);
-        if (st != WEFT_ERR_AGAIN || !options->wait_for_room)
+        if (st != WEFT_ERR_AGAIN || !plan->options->wait_for_room)
             return st;
-        if (wfi_now(driver->clock) >= deadline)
-            return WEFT_ERR_TIMEOUT;
         rewind_call(call, meta_size);
         wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
         wfi_parker_init(&nobody);
@@ -324,37 +423,34 @@ static weft_status launch_when_there_is_room(wfi_outcall *call, const weft_rpc_o
     }
 }
 
-static weft_status prepare(wfi_outcall *call, const char *function, weft_args arguments,
-                           const weft_rpc_options *options)
+static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
 {
+    wfi_pack_options how = {.gather = true};
     wfi_writer_init_growing(&call->header);
-    snprintf(call->function, sizeof call->function, "%s", function);
+    wfi_list_init(&call->child.link);
+    snprintf(call->function, sizeof call->function, "%s", plan->function);
     call->holds = 1;
     call->results.agent = call->agent;
-    call->results.peer = call->peer;
+    call->remote = weft_rref_ref(plan->remote);
+    call->is_attempt = plan->is_attempt;
     call->future = wfi_agent_future(call->agent);
     if (!call->future)
         return WEFT_ERR_MEMORY;
-    wfi_pack_options how = {.gather = true};
-    weft_status st = wfi_pack_values(&call->arguments, arguments, &how);
-    return st ? st : take_landing(call, options->land);
+    weft_status st = plan->packed ? wfi_pack_view(&call->arguments, plan->packed)
+                                  : wfi_pack_values(&call->arguments, plan->arguments, &how);
+    return st ? st : take_landing(call, plan->options->land);
 }
 
-weft_status wfi_call_start(weft_agent *agent, int rank, const char *function, weft_args arguments,
-                           const weft_rpc_options *options, weft_rref *remote, weft_future **out)
+weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out)
 {
     wfi_outcall *call = calloc(1, sizeof *call);
     if (!call)
         return WEFT_ERR_MEMORY;
     call->agent = wfi_agent_ref(agent);
-    call->remote = weft_rref_ref(remote);
-    wfi_net_lock(agent->net);
-    call->peer = wfi_net_peer(agent->net, rank);
-    wfi_net_unlock(agent->net);
-    weft_status st = prepare(call, function, arguments, options);
+    weft_status st = prepare(call, plan);
     weft_future *future = weft_future_ref(call->future);
     if (!st)
-        st = launch_when_there_is_room(call, options);
+        st = launch_when_there_is_room(call, rank, plan);
     if (st) {
         weft_future_unref(future);
         free_call(call);

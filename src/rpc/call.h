@@ -8,6 +8,29 @@
 #include "rpc/pack.h"
 
 /*
+ * Something of ours that was started within a served call: in that call's `children` until one of the two ends. parent_over
+ * is called when the served call ends first, after the child was taken out of the list. why: WEFT_OK, it has been answered and
+ * the child goes on alone; else nobody wants the child either. [agent lock]
+ */
+typedef struct wfi_child {
+    wfi_list link;
+    void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
+} wfi_child;
+
+/* What is to be called, and how: on the stack of whoever starts it, borrowed from the user. */
+typedef struct wfi_call_plan {
+    weft_target to;
+    const char *function;
+    weft_args arguments;
+    const weft_rpc_options *options;
+    weft_rref *remote;              /* rpc_remote: the handle for the result; NULL */
+    bool is_attempt;                /* of src/rpc/retry.c, which tells `remote` how it all ended */
+    wfi_shared_pack *packed;        /* the arguments, if they were packed before for several calls; NULL */
+    const weft_call *const *within; /* where the served call stands; read under the agent's lock */
+    uint64_t deadline_ns;           /* 0: to be found from the options */
+} wfi_call_plan;
+
+/*
  * Guarded by the agent's lock once it is in the table. It lives until it has completed and net has let go of its message:
  * `holds` counts those. What must not be freed under the lock goes in a deferred task.
  */
@@ -32,22 +55,26 @@ struct wfi_outcall {
     size_t land_count, land_exposed;
 
     wfi_intake results;
-    bool needs_done;     /* the callee keeps something until we say DONE */
-    weft_error *failure; /* why it ends, while the intake of its results is being cancelled */
-    weft_rref *remote;   /* rpc_remote: the handle that the reply confirms */
-    weft_call *within;   /* the served call that this one is made for, while it is being served; else NULL */
-    wfi_list within_link;
+    bool needs_done;            /* the callee keeps something until we say DONE */
+    weft_error *failure;        /* why it ends, while the intake of its results is being cancelled */
+    weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
+    bool is_attempt;            /* which leaves that to src/rpc/retry.c */
+    weft_call *within;          /* the served call that this one is made for, while it is being served; else NULL */
+    wfi_child child;            /* in its children */
     struct wfi_parts_in *parts; /* streamed results: src/rpc/parts_in.c */
     wfi_span span;
     wfi_task release;
 };
 
-/* Starts a call to another worker. `remote`, if not NULL, makes it an rpc_remote; it takes a reference. */
-weft_status wfi_call_start(weft_agent *agent, int rank, const char *function, weft_args arguments,
-                           const weft_rpc_options *options, weft_rref *remote, weft_future **out);
+/* One call (not its retries), to whomever the plan names. *error, if the start fails, is the detail. Not locked. */
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+/* The same to another worker. */
+weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out);
 /* The same to ourselves, by reference (src/rpc/local.c). */
-weft_status wfi_call_start_local(weft_agent *agent, const char *function, weft_args arguments,
-                                 const weft_rpc_options *options, weft_rref *remote, weft_future **out);
+weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_future **out);
+/* What bounds a call: its own time limit, and the call that it is made within. WEFT_OK, WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED.
+ * [agent lock] */
+weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns);
 
 /* Fails the calls to ourselves that have not been answered. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
@@ -56,11 +83,24 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be
  * done with what we exposed. [agent lock] */
 void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet);
-/* Fails it from our side: stops what is under way first. Takes over `error`. [agent lock] */
+/* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
+void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text);
+/* The same with this error, which it takes over. [agent lock] */
 void wfi_call_abort(wfi_outcall *call, weft_error *error);
 void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text); /* peer NULL: all */
 
-/* Cancels what was started within a call that nobody wants any more, and forgets it all. [agent lock] */
+extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */
+
+/* src/rpc/within.c. All [agent lock]. */
+void wfi_child_join(wfi_child *child, weft_call *parent);
+void wfi_child_leave(wfi_child *child); /* no-op if it is in no list (but its link was initialised) */
+/* WEFT_OK, or why nothing may start within it any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
+weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
+/* A call made within it failed: if its handler returns the same, the error goes on with its chain. */
+void wfi_parent_note(weft_call *parent, const weft_error *error);
+/* It has been answered, or will never be: what was started within it goes on alone. */
+void wfi_calls_forget_within(weft_call *call);
+/* Cancels what was started within a call that nobody wants any more, and forgets it all. */
 void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
 
 /* A message that is its own owner: type and a few bytes, urgent, freed when through. [agent lock] */

@@ -113,6 +113,29 @@ void weft_call_fail(weft_call *call, weft_status code, const char *format, ...)
     va_end(args);
 }
 
+void weft_call_fail_with(weft_call *call, const weft_error *error)
+{
+    if (call->error || !error)
+        return;
+    weft_status code = weft_error_code(error);
+    int rank = wfi_agent_rank(call->agent), origin = weft_error_worker(error);
+    weft_error *here =
+        wfi_error_recoded(error, WEFT_ERR_REMOTE, code == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : code, rank);
+    call->error = origin < 0 || origin == rank ? weft_error_ref(here) : wfi_error_with_hop(here, rank);
+    weft_error_unref(here);
+}
+
+/* The handler returned what a call made within its own ended with: then that is the failure, from where it arose. */
+static void pass_inner_on(weft_call *call, weft_status status)
+{
+    wfi_net_lock(call->agent->net);
+    weft_error *inner = weft_error_ref(call->inner);
+    wfi_net_unlock(call->agent->net);
+    if (weft_error_code(inner) == status)
+        weft_call_fail_with(call, inner);
+    weft_error_unref(inner);
+}
+
 static bool has_null_tensor(weft_args values)
 {
     for (size_t i = 0; i < values.count; i++)
@@ -184,6 +207,8 @@ weft_call *weft_call_defer_keeping(weft_call *call)
 static void settle_outcome(weft_call *call, weft_status status)
 {
     take_slot_error(call);
+    if (status < 0 && !call->error)
+        pass_inner_on(call, status);
     if (status < 0)
         weft_call_fail(call, status, "%s", weft_status_text(status));
     if (call->error || call->results)

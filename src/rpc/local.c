@@ -7,7 +7,17 @@
 
 #include <stdlib.h>
 
-/* Completes the future if the time limit has not. [agent lock] */
+static void leave_parent(weft_call *call, const weft_error *error)
+{
+    if (!call->within)
+        return;
+    if (error)
+        wfi_parent_note(call->within, error);
+    wfi_child_leave(&call->child);
+    call->within = NULL;
+}
+
+/* Completes the future if that has not been done. [agent lock] */
 static void settle(weft_call *call, weft_error *error)
 {
     if (!call->local_future || call->landing)
@@ -16,28 +26,78 @@ static void settle(weft_call *call, weft_error *error)
     stats->calls_finished++;
     stats->calls_failed += error != NULL;
     wfi_observe_settled(call, weft_error_code(error));
+    leave_parent(call, error);
     weft_status st;
     if (error)
         st = weft_future_fail(call->local_future, error);
     else
         st = weft_future_complete(call->local_future, weft_values_ref(call->results), wfi_values_drop);
     (void)st; /* ours alone to complete */
-    if (call->local_rref)
+    if (call->local_rref && !call->is_attempt)
         wfi_rref_created(call->local_rref, error);
     weft_future_unref(call->local_future);
     call->local_future = NULL;
     wfi_net_timer_clear(call->agent->net, &call->timer);
 }
 
+/*
+ * The future fails, and nobody wants the answer any more: the call need not be finished before the agent can close, its
+ * handler may see that it is in vain, and so are the calls made within it. [agent lock]
+ */
+static void give_up(weft_call *call, weft_status why, const char *text)
+{
+    if (!call->local_future || call->landing)
+        return;
+    wfi_error_detail detail = {.code = why,
+                               .remote_code = WEFT_ERR_UNKNOWN, /* it is in the handler's hands, or soon will be */
+                               .function = call->function ? call->function->name : NULL,
+                               .worker = call->from};
+    weft_error *error = wfi_error_create(&detail, "%s", text);
+    settle(call, error);
+    weft_error_unref(error);
+    call->cancelled = true;
+    call->unwanted = why;
+    wfi_serve_uncount(call);
+    wfi_calls_cancel_within(call, why, text);
+}
+
 static void timer_fired(wfi_timer *timer)
 {
-    weft_call *call = wfi_container_of(timer, weft_call, timer);
-    weft_error *error = wfi_call_error(call, WEFT_ERR_TIMEOUT, "no answer within the call's time limit");
-    settle(call, error);
-    if (!call->landing)
-        wfi_serve_uncount(call); /* nobody waits for it any more: it need not be finished before the agent can close */
-    weft_error_unref(error);
+    give_up(wfi_container_of(timer, weft_call, timer), WEFT_ERR_TIMEOUT, "no answer within the call's time limit");
 }
+
+static void parent_over(wfi_child *child, weft_status why, const char *text)
+{
+    weft_call *call = wfi_container_of(child, weft_call, child);
+    call->within = NULL;
+    if (why)
+        give_up(call, why, text);
+}
+
+/* The call lives at least until it has completed its future. */
+static void hold_call(void *owner)
+{
+    weft_call *call = owner;
+    atomic_fetch_add(&call->holds, 1);
+}
+
+static void cancel_local(void *owner, uint64_t id)
+{
+    weft_call *call = owner;
+    weft_agent *agent = call->agent;
+    (void)id;
+    if (!wfi_agent_enter(agent)) {
+        wfi_serve_finish_late(call);
+        return;
+    }
+    wfi_net_lock(agent->net);
+    give_up(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
+    wfi_serve_drop_hold(call);
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+}
+
+static const wfi_canceller local_canceller = {.hold = hold_call, .cancel = cancel_local};
 
 /*
  * Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. `landing` is set
@@ -95,6 +155,7 @@ void wfi_answer_local(weft_call *call)
     bool was_deferred = call->deferred;
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
+    wfi_calls_forget_within(call);
     agent->stats.calls_served++;
     wfi_observe_finished(call);
     if (call->owned)
@@ -111,23 +172,20 @@ void wfi_answer_local(weft_call *call)
 /* Fails the futures of calls to ourselves that nobody will finish in time. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
-    for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next) {
-        weft_call *call = wfi_container_of(link, weft_call, local_link);
-        weft_error *error = wfi_call_error(call, why, "%s", text);
-        settle(call, error);
-        weft_error_unref(error);
-    }
+    for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
+        give_up(wfi_container_of(link, weft_call, local_link), why, text);
 }
 
 /* [agent lock] */
-static weft_status launch(weft_call *call, int64_t timeout_ms)
+static weft_status launch(weft_call *call, wfi_call_plan *plan)
 {
     weft_agent *agent = call->agent;
-    const wfi_clock *clock = wfi_net_clock(agent->net);
+    uint32_t us = wfi_net_member(agent->net, call->from)->incarnation;
     weft_status st = wfi_agent_usable(agent);
-    if (timeout_ms == 0)
-        timeout_ms = agent->call_timeout_ms;
-    call->deadline_ns = wfi_deadline(clock, timeout_ms);
+    if (!st && plan->to.incarnation && plan->to.incarnation != us)
+        st = plan->to.incarnation < us ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
+    if (!st)
+        st = wfi_call_limit(agent, plan, wfi_now(wfi_net_clock(agent->net)), &call->deadline_ns);
     call->timer.fire = timer_fired;
     if (!st && call->deadline_ns != WFI_NEVER)
         st = wfi_net_timer_set(agent->net, &call->timer, call->deadline_ns);
@@ -137,6 +195,10 @@ static weft_status launch(weft_call *call, int64_t timeout_ms)
         call->owned = wfi_rref_home(call->local_rref);
         wfi_owned_begin(call->owned);
     }
+    call->within = (weft_call *)*plan->within;
+    if (call->within)
+        wfi_child_join(&call->child, call->within);
+    wfi_future_set_canceller(call->local_future, &local_canceller, call, 0);
     call->holds = 1;
     wfi_list_push_back(&agent->local_calls, &call->local_link);
     call->counted = true;
@@ -158,39 +220,45 @@ static void start(weft_call *call, const char *function)
         wfi_serve_run(call);
 }
 
-weft_status wfi_call_start_local(weft_agent *agent, const char *function, weft_args arguments,
-                                 const weft_rpc_options *options, weft_rref *remote, weft_future **out)
+/* Landing places, kept as one list. */
+static weft_status keep_places(weft_tensors places, weft_values **out)
+{
+    for (size_t i = 0; i < places.count; i++)
+        if (!places.items[i] || !weft_tensor_is_contiguous(places.items[i]))
+            return WEFT_ERR_INVALID;
+    return places.count ? weft_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
+}
+
+weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
 {
     weft_values *args = NULL, *land = NULL;
-    weft_status st = weft_values_create(arguments, &args);
-    for (size_t i = 0; i < options->land.count && !st; i++)
-        st = options->land.items[i] && weft_tensor_is_contiguous(options->land.items[i]) ? WEFT_OK : WEFT_ERR_INVALID;
-    if (!st && options->land.count)
-        st = weft_values_create(WEFT_VALUES(weft_of_tensors(options->land)), &land);
-    if (st) {
-        weft_values_unref(args);
-        return st;
-    }
-    weft_call *call = calloc(1, sizeof *call);
-    weft_future *future = wfi_agent_future(agent);
-    if (!call || !future) {
+    weft_status st = weft_values_create(plan->arguments, &args);
+    if (!st)
+        st = keep_places(plan->options->land, &land);
+    weft_call *call = st ? NULL : calloc(1, sizeof *call);
+    weft_future *future = st ? NULL : wfi_agent_future(agent);
+    if (!st && (!call || !future))
         st = WEFT_ERR_MEMORY;
+    if (st)
         goto release;
-    }
-    call->agent = agent;
-    call->from = wfi_agent_rank(agent);
-    call->function = wfi_function_find(agent, function);
-    call->local_rref = remote;
-    call->args = args;
-    call->local_land = land;
-    call->local_future = future;
+    *call = (weft_call){.agent = agent,
+                        .from = wfi_agent_rank(agent),
+                        .function = wfi_function_find(agent, plan->function),
+                        .local_rref = plan->remote,
+                        .is_attempt = plan->is_attempt,
+                        .args = args,
+                        .local_land = land,
+                        .local_future = future,
+                        .child.parent_over = parent_over};
+    wfi_list_init(&call->children);
+    wfi_list_init(&call->child.link);
     wfi_net_lock(agent->net);
-    st = launch(call, options->timeout_ms);
+    st = launch(call, plan);
     if (!st) {
         wfi_agent_ref(agent);
-        weft_rref_ref(remote);
+        weft_rref_ref(plan->remote);
         *out = weft_future_ref(future);
-        start(call, function);
+        start(call, plan->function);
     }
     wfi_net_unlock(agent->net);
     if (!st)

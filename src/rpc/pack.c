@@ -245,6 +245,13 @@ void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count)
 
 void wfi_pack_fini(wfi_pack *pack)
 {
+    wfi_shared_pack *shared = pack->shared;
+    if (shared) { /* the lists are its */
+        pack->remote_count = pack->rref_count = 0;
+        pack->part_count = 0;
+        pack->rrefs = NULL;
+        pack->remote = NULL;
+    }
     for (size_t i = 0; i < pack->remote_count; i++)
         weft_tensor_unref(pack->remote[i].tensor);
     for (int i = 0; i < pack->part_count; i++)
@@ -257,6 +264,7 @@ void wfi_pack_fini(wfi_pack *pack)
     wfi_storage_unref(pack->meta_storage);
     wfi_writer_fini(&pack->meta);
     *pack = (wfi_pack){0};
+    wfi_shared_pack_unref(shared);
 }
 
 /* ---- Sealing ----------------------------------------------------------------------------------------------------- */

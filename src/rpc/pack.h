@@ -29,7 +29,11 @@ typedef struct wfi_packed { /* one tensor that does not ride in the frame */
 } wfi_packed;
 #define WFI_NO_PATCH SIZE_MAX
 
+/* Arguments packed once for several calls, counted. Those calls' packs are views of it, with exposures of their own. */
+typedef struct wfi_shared_pack wfi_shared_pack;
+
 typedef struct wfi_pack {
+    wfi_shared_pack *shared; /* a view: tensors and references are its; meta as well, unless it has places to patch */
     wfi_writer meta;
     wfi_packed *remote;
     size_t remote_count, remote_capacity;
@@ -57,6 +61,11 @@ typedef struct wfi_pack_options {
 weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_options *options);
 /* Adds the caller's own landing places, after the values. They are exposed by the call, not by the pack. */
 void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count);
+/* Packs for calls without landing places. Counts what was packed and copied here, once; views count their own. */
+weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out);
+void wfi_shared_pack_unref(wfi_shared_pack *shared); /* not with the agent's lock. NULL is a no-op */
+const wfi_pack *wfi_shared_pack_get(const wfi_shared_pack *shared);
+weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared); /* WEFT_ERR_MEMORY */
 /* Lets go of everything; exposures must have been withdrawn. Not with the agent's lock: references may go. */
 void wfi_pack_fini(wfi_pack *pack);
 

@@ -33,7 +33,10 @@ static void results_ready(wfi_intake *intake, weft_status status)
         wfi_call_complete(call, intake->values, NULL, true);
         return;
     }
-    wfi_error_detail detail = {.code = status, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    wfi_error_detail detail = {.code = status,
+                               .remote_code = WEFT_ERR_UNKNOWN, /* it may have run */
+                               .function = call->function,
+                               .worker = wfi_peer_rank(call->peer)};
     weft_error *error = wfi_error_create(&detail, "the results: %s", intake->problem);
     wfi_call_complete(call, NULL, error, !call->land_exposed);
     weft_error_unref(error);
@@ -45,8 +48,10 @@ static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
 {
     weft_error *error = wfi_error_read(reader);
     if (!error) {
-        wfi_error_detail detail = {
-            .code = WEFT_ERR_PROTOCOL, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+        wfi_error_detail detail = {.code = WEFT_ERR_PROTOCOL,
+                                   .remote_code = WEFT_ERR_UNKNOWN,
+                                   .function = call->function,
+                                   .worker = wfi_peer_rank(call->peer)};
         error = wfi_error_create(&detail, "malformed error in a reply");
     }
     wfi_call_complete(call, NULL, error, !call->land_exposed);

@@ -46,6 +46,7 @@ static void free_task(wfi_task *task)
     free(call->pushes);
     weft_values_unref(call->results);
     weft_error_unref(call->error);
+    weft_error_unref(call->inner);
     weft_future_unref(call->local_future);
     weft_rref_unref(call->local_rref);
     weft_values_unref(call->local_land);
@@ -206,6 +207,7 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
     call->arguments.agent = agent;
     call->arguments.peer = from;
     call->arguments.ready = arguments_ready;
+    wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
     if (wfi_map_put(&agent->peers[call->from].serving, id, call)) {
         free(call);

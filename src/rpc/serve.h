@@ -52,11 +52,12 @@ struct weft_call {
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
 
-    weft_status unwanted;      /* why nobody wants the answer; WEFT_OK: somebody does */
-    weft_future *cancellation; /* made at first asking */
-    wfi_list children;         /* wfi_outcall.within_link; local ones: within_link below */
-    weft_call *within;         /* of a call to ourselves: the call that it is made for */
-    wfi_list within_link;
+    weft_status unwanted;        /* why nobody wants the answer; WEFT_OK: somebody does */
+    weft_future *cancellation;   /* made at first asking */
+    wfi_list children;           /* wfi_child: what was started within it */
+    weft_error *inner;           /* the last failure of those; [agent lock] */
+    weft_call *within;           /* of a call to ourselves: the call that it is made for, while that is being served */
+    wfi_child child;             /* in its children */
     struct wfi_parts_out *parts; /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
     size_t charged;              /* bytes against the memory budget */
     wfi_span span;
@@ -66,6 +67,7 @@ struct weft_call {
     weft_rref *local_rref;
     weft_values *local_land; /* the places for its results, as one list of tensors */
     bool landing;            /* they are being filled */
+    bool is_attempt;         /* as in wfi_outcall */
     wfi_list local_link;
     wfi_timer timer;
 

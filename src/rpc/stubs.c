@@ -12,10 +12,6 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     (void)agent, (void)to, (void)count, (void)function, (void)arguments, (void)options, (void)out;
     return WEFT_ERR_UNSUPPORTED;
 }
-void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
-{
-    (void)call, (void)why, (void)text;
-}
 
 /* callees */
 bool weft_call_cancelled(const weft_call *call)

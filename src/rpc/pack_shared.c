@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pack_shared.c - arguments packed once for several calls: the targets of a multicast, the attempts of one call. Tensors are
+ * packed (if they must be) once, and held once; what differs from call to call are the exposures, as each peer has keys of
+ * its own, and so the copy of the metadata in which these stand.
+ */
+#include "rpc/pack.h"
+
+#include <stdlib.h>
+
+struct wfi_shared_pack {
+    atomic_int refs;
+    wfi_pack pack; /* never sealed; unchanged once made */
+};
+
+weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out)
+{
+    wfi_shared_pack *shared = calloc(1, sizeof *shared);
+    if (!shared)
+        return WEFT_ERR_MEMORY;
+    atomic_init(&shared->refs, 1);
+    wfi_pack_options how = {.gather = true};
+    weft_status st = wfi_pack_values(&shared->pack, values, &how);
+    if (!st) {
+        wfi_pack_landing(&shared->pack, NULL, 0);
+        st = shared->pack.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    }
+    if (st) {
+        wfi_shared_pack_unref(shared);
+        return st;
+    }
+    *out = shared;
+    return WEFT_OK;
+}
+
+void wfi_shared_pack_unref(wfi_shared_pack *shared)
+{
+    if (!shared || atomic_fetch_sub(&shared->refs, 1) != 1)
+        return;
+    wfi_pack_fini(&shared->pack);
+    free(shared);
+}
+
+const wfi_pack *wfi_shared_pack_get(const wfi_shared_pack *shared)
+{
+    return &shared->pack;
+}
+
+weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared)
+{
+    *pack = shared->pack;
+    pack->packed_bytes = 0; /* counted with the one that it is a view of */
+    if (pack->remote_count) {
+        wfi_writer_init_growing(&pack->meta);
+        wfi_write_bytes(&pack->meta, shared->pack.meta.data, shared->pack.meta.size);
+    } else {
+        wfi_writer_init(&pack->meta, shared->pack.meta.data, shared->pack.meta.size);
+        pack->meta.size = shared->pack.meta.size;
+        pack->copied_bytes = 0;
+    }
+    if (pack->meta.failed) {
+        wfi_writer_fini(&pack->meta);
+        *pack = (wfi_pack){0};
+        return WEFT_ERR_MEMORY;
+    }
+    atomic_fetch_add(&shared->refs, 1);
+    pack->shared = shared;
+    return WEFT_OK;
+}
