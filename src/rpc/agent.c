@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sim/sim.h"
 #include "rpc/call.h"
+#include "rpc/group.h"
 #include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
@@ -31,6 +32,7 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_functions_fini(agent);
     pthread_mutex_destroy(&agent->function_lock);
     wfi_map_fini(&agent->calls);
+    wfi_map_fini(&agent->group_generations);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
     free(agent);
@@ -63,6 +65,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->calls);
     wfi_map_init(&agent->rrefs);
     wfi_map_init(&agent->forks);
+    wfi_map_init(&agent->group_generations);
     wfi_list_init(&agent->local_calls);
     wfi_list_init(&agent->groups);
     wfi_list_init(&agent->membership.events);
@@ -75,6 +78,8 @@ static weft_status register_all(weft_agent *agent, weft_error **error)
 {
     const weft_agent_options *options = &agent->options.values;
     weft_status st = weft_agent_register(agent, &wfi_fetch_function);
+    if (!st)
+        st = weft_agent_register(agent, &wfi_gather_function);
     for (size_t i = 0; i < options->function_count && !st; i++) {
         const weft_function *function = &options->functions[i];
         const char *name = function->name ? function->name : "(no name)";
@@ -126,7 +131,13 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .sim = agent->options.values.sim,
                            .store_fd = agent->options.store_fd};
     agent->options.store_fd = -1; /* net's now */
-    return wfi_net_open(&how, &agent->net, error);
+    weft_status st = wfi_net_open(&how, &agent->net, error);
+    wfi_options_wipe(&agent->options);
+    if (!st) {
+        int rank = wfi_net_rank(agent->net);
+        wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
+    }
+    return st;
 }
 
 static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
@@ -172,6 +183,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
         return st;
     if (agent->options.store_fd > 0)
         close(agent->options.store_fd);
+    wfi_options_wipe(&agent->options);
     wfi_executor_destroy(agent->executor);
     wfi_observer_close(agent);
     weft_future_unref(agent->terminated);
@@ -200,6 +212,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_observer_end(agent);
     wfi_net_lock(agent->net);
     agent->stopped = true;
+    wfi_groups_end(agent);
     wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
     wfi_local_fail_all(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
     wfi_owned_fail_all(agent, WEFT_ERR_CLOSED, "the owner closed its agent before the value was made");
@@ -263,29 +276,73 @@ int weft_agent_world_size(const weft_agent *agent)
     return agent->options.values.world_size;
 }
 
-const char *weft_agent_name(const weft_agent *agent, int rank)
+/* Whoever holds the rank now, or held it last. What net gives lives as long as it: names stay valid. */
+static const wfi_member *member_of(const weft_agent *agent, int rank)
 {
     const wfi_member *member = wfi_net_member(agent->net, rank);
+    return member && member->incarnation ? member : NULL;
+}
+
+const char *weft_agent_name(const weft_agent *agent, int rank)
+{
+    const wfi_member *member = member_of(agent, rank);
     return member ? member->name : NULL;
+}
+
+/* [agent lock] */
+static bool is_alive(const weft_agent *agent, int rank)
+{
+    if (rank == wfi_agent_rank(agent))
+        return !agent->gone;
+    wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    return peer && wfi_peer_status(peer) == WEFT_OK;
 }
 
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
-    for (int rank = 0; name && rank < agent->options.values.world_size; rank++)
-        if (strcmp(wfi_net_member(agent->net, rank)->name, name) == 0)
-            return rank;
-    return -1;
+    int found = -1;
+    wfi_net_lock(agent->net);
+    for (int rank = 0; name && found < 0 && rank < agent->options.values.world_size; rank++) {
+        const wfi_member *member = member_of(agent, rank);
+        if (member && strcmp(member->name, name) == 0 && is_alive(agent, rank))
+            found = rank;
+    }
+    wfi_net_unlock(agent->net);
+    return found;
 }
 
 bool weft_agent_alive(const weft_agent *agent, int rank)
 {
-    if (rank == wfi_agent_rank(agent))
-        return weft_agent_status(agent) == WEFT_OK;
     wfi_net_lock(agent->net);
-    wfi_peer *peer = wfi_net_peer(agent->net, rank);
-    bool alive = peer && wfi_peer_status(peer) == WEFT_OK;
+    bool alive = is_alive(agent, rank);
     wfi_net_unlock(agent->net);
     return alive;
+}
+
+weft_worker weft_agent_worker(const weft_agent *agent, int rank)
+{
+    const wfi_member *member = member_of(agent, rank);
+    return (weft_worker){rank, member ? member->incarnation : 0};
+}
+
+size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
+{
+    size_t count = 0;
+    wfi_net_lock(agent->net);
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        if (!is_alive(agent, rank))
+            continue;
+        if (count < capacity)
+            out[count] = (weft_worker){rank, member_of(agent, rank)->incarnation};
+        count++;
+    }
+    wfi_net_unlock(agent->net);
+    return count;
+}
+
+uint64_t weft_agent_now_ns(const weft_agent *agent)
+{
+    return wfi_now(wfi_net_clock(agent->net));
 }
 
 weft_status weft_agent_status(const weft_agent *agent)

@@ -24,9 +24,18 @@
 typedef struct wfi_outcall wfi_outcall;
 typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
 
+/*
+ * A flag of weft's own functions that neither block nor run user code: whichever thread took the call in runs them at once, so
+ * that a full executor does not hold them up.
+ */
+#define WFI_AT_ONCE (1u << 16)
+
 /* What one other worker asked of us. */
 typedef struct wfi_rpc_peer {
-    wfi_map serving; /* its calls, by its ids */
+    wfi_map serving;    /* its calls, by its ids */
+    size_t early_parts; /* of operations of groups that are not open here: src/rpc/group_gather.c */
+    wfi_peer *watched;  /* the incarnation that `watches` counts for: src/rpc/watch.c */
+    size_t watches;
 } wfi_rpc_peer;
 
 /* A function as registered; never removed while the agent lives. */
@@ -68,7 +77,9 @@ struct weft_agent {
     uint64_t probe_round;
     wfi_timer probe_timer;
     weft_future *terminated;
-    wfi_list groups; /* open ones: src/rpc/group.c */
+    wfi_list groups;           /* src/rpc/group.h */
+    wfi_map group_generations; /* how many groups were made, by name and list */
+    size_t early_parts;        /* of all workers */
     wfi_call_observer *observer;
     size_t held_bytes; /* against options.memory_budget_bytes: src/rpc/budget.c */
     wfi_membership membership;

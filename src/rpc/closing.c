@@ -4,6 +4,7 @@
  * (src/net/store_end.c) finds out that nothing is outstanding anywhere, and says so to all at once.
  */
 #include "rpc/agent.h"
+#include "rpc/group.h"
 
 #include "base/error.h"
 
@@ -59,6 +60,7 @@ weft_status wfi_agent_await_end(weft_agent *agent)
 {
     wfi_net_lock(agent->net);
     agent->closing = true;
+    wfi_groups_closing(agent);
     if (agent->gone)
         wfi_on_terminated(agent);
     else

@@ -2,6 +2,7 @@
 /* dispatch.c - what net tells us: messages by type, and who is gone. All with the agent's lock held. */
 #include "rpc/agent.h"
 #include "rpc/call.h"
+#include "rpc/group.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
 
@@ -49,6 +50,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
     wfi_calls_fail_all(agent, peer, why, text);
     wfi_serve_peer_gone(agent, rank);
     wfi_rrefs_peer_gone(agent, rank, why);
+    wfi_groups_peer_gone(agent, peer, why);
     if (why == WEFT_ERR_PEER_DEAD)
         wfi_membership_tell(agent, WEFT_MEMBER_DEAD, rank, text);
     else if (why == WEFT_ERR_PEER_LEFT)

@@ -4,10 +4,13 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "net/spawn.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Ranks as launchers name them, where RANK and WORLD_SIZE are not set: Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
@@ -36,22 +39,32 @@ static weft_status take_text(const char *option, const char *variable, const cha
     return WEFT_OK;
 }
 
+/* What one launcher says. Elastic: the rank may be missing, or -1. */
+static weft_status ask_launcher(size_t which, bool elastic, int64_t *rank, int64_t *size, weft_error **error)
+{
+    *rank = *size = WEFT_ANY_RANK;
+    weft_status st = wfi_env_i64(launchers[which][0], elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
+    return st ? st : wfi_env_i64(launchers[which][1], 1, 65536, size, error);
+}
+
 static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
 {
-    int64_t rank = -1, size = -1;
+    int64_t rank = WEFT_ANY_RANK, size = -1;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        weft_status st = wfi_env_i64(launchers[i][0], 0, 65535, &rank, error);
-        if (!st)
-            st = wfi_env_i64(launchers[i][1], 1, 65536, &size, error);
+        weft_status st = ask_launcher(i, values->elastic, &rank, &size, error);
         if (st)
             return st;
-        if (rank >= 0 && size >= 1)
+        if (size >= 1 && (rank >= 0 || values->elastic))
             break;
-        rank = size = -1;
+        size = -1;
     }
-    if (rank < 0) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "neither options (has_rank) nor the environment (RANK and "
-                                                     "WORLD_SIZE) say which worker this is");
+    if (size < 1) {
+        *error = weft_error_create(WEFT_ERR_INVALID,
+                                   values->elastic
+                                       ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
+                                         "seats the elastic job has"
+                                       : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
+                                         "which worker this is");
         return WEFT_ERR_INVALID;
     }
     values->rank = (int)rank;
@@ -59,28 +72,35 @@ static weft_status rank_from_launcher(weft_agent_options *values, weft_error **e
     return WEFT_OK;
 }
 
+static weft_status check_rank(const weft_agent_options *values, weft_error **error)
+{
+    int lowest = values->elastic ? WEFT_ANY_RANK : 0;
+    if (values->world_size >= 1 && values->world_size <= 65536 && values->rank >= lowest &&
+        values->rank < values->world_size)
+        return WEFT_OK;
+    bool any = values->rank == WEFT_ANY_RANK && !values->elastic;
+    *error = weft_error_create(WEFT_ERR_INVALID, "rank %d of world size %d: ranks count from 0 to world size - 1%s",
+                               values->rank, values->world_size,
+                               any ? "; WEFT_ANY_RANK is for elastic jobs (elastic, WEFT_ELASTIC)" : "");
+    return WEFT_ERR_INVALID;
+}
+
 static weft_status resolve_rank(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
-    weft_status st = WEFT_OK;
-    if (values->job) {
+    weft_status st = values->elastic ? WEFT_OK : wfi_env_bool("WEFT_ELASTIC", &values->elastic, error);
+    if (!st && values->job) {
         values->rank = 0;
         values->world_size = wfi_job_world_size(values->job);
         values->master_port = wfi_job_port(values->job);
         out->store_fd = wfi_job_take_fd(values->job);
-    } else if (!values->has_rank) {
+    } else if (!st && !values->has_rank) {
         st = rank_from_launcher(values, error);
     }
-    if (st)
-        return st;
-    if (values->world_size < 1 || values->world_size > 65536 || values->rank < 0 ||
-        values->rank >= values->world_size) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "rank %d of world size %d: ranks count from 0 to world size - 1",
-                                   values->rank, values->world_size);
-        return WEFT_ERR_INVALID;
-    }
-    values->has_rank = true;
-    return WEFT_OK;
+    if (!st)
+        st = check_rank(values, error);
+    values->has_rank = !st;
+    return st;
 }
 
 static weft_status resolve_port(weft_agent_options *values, weft_error **error)
@@ -101,14 +121,87 @@ static weft_status resolve_port(weft_agent_options *values, weft_error **error)
     return WEFT_OK;
 }
 
+static weft_status check_time_limits(const weft_agent_options *values, weft_error **error)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } limits[] = {{"rendezvous_timeout_ms", values->rendezvous_timeout_ms},
+                  {"call_timeout_ms", values->call_timeout_ms},
+                  {"death_timeout_ms", values->death_timeout_ms}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (limits[i].value >= WEFT_FOREVER)
+            continue;
+        *error = weft_error_create(WEFT_ERR_INVALID, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none",
+                                   limits[i].name, (long long)limits[i].value);
+        return WEFT_ERR_INVALID;
+    }
+    return WEFT_OK;
+}
+
+static weft_status resolve_times(weft_agent_options *values, weft_error **error)
+{
+    int64_t death = 2000;
+    weft_status st = check_time_limits(values, error);
+    if (!st && !values->death_timeout_ms)
+        st = wfi_env_i64("WEFT_DEATH_MS", -1, INT64_MAX / 1000000, &death, error);
+    if (st)
+        return st;
+    values->death_timeout_ms = values->death_timeout_ms ? values->death_timeout_ms : death ? death : 2000;
+    values->rendezvous_timeout_ms = values->rendezvous_timeout_ms ? values->rendezvous_timeout_ms : 60000;
+    values->call_timeout_ms = values->call_timeout_ms ? values->call_timeout_ms : 60000;
+    return WEFT_OK;
+}
+
+/* "4096", "512M", "1.5G": bytes, with K, M, G or T for powers of 1,024. */
+static bool read_bytes(const char *text, size_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    double value = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    for (const char *at = units; unit && at <= unit; at++)
+        value *= 1024;
+    end += unit != NULL;
+    if (*end || text[1] == 'x' || text[1] == 'X' || !(value >= 1 && value < 9e18))
+        return false;
+    *out = (size_t)value;
+    return true;
+}
+
+static weft_status resolve_budget(weft_agent_options *values, weft_error **error)
+{
+    const char *text = values->memory_budget_bytes ? NULL : wfi_env_string("WEFT_MEMORY_BUDGET");
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (text && !read_bytes(text, &values->memory_budget_bytes))
+        return invalid(error, "WEFT_MEMORY_BUDGET", text, "a number of bytes, above 0, perhaps with K, M, G or T");
+    if (!values->memory_budget_bytes)
+        values->memory_budget_bytes = pages > 0 && page > 0 ? (size_t)pages / 2 * (size_t)page : (size_t)1 << 30;
+    return WEFT_OK;
+}
+
+static weft_status resolve_metrics(weft_agent_options *values, weft_error **error)
+{
+    int64_t port = values->metrics_port;
+    weft_status st = port ? WEFT_OK : wfi_env_i64("WEFT_METRICS_PORT", -1, 65535, &port, error);
+    if (st)
+        return st;
+    if (port < -1 || port > 65535) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "metrics_port is %lld: ports are 1 to 65535, -1 is any free one",
+                                   (long long)port);
+        return WEFT_ERR_INVALID;
+    }
+    values->metrics_port = (int)port;
+    return WEFT_OK;
+}
+
 static weft_status resolve_numbers(weft_agent_options *values, weft_error **error)
 {
     int64_t workers = values->workers ? values->workers : 4;
-    int64_t death = 2000;
     bool unbound = values->no_binding;
     weft_status st = values->workers ? WEFT_OK : wfi_env_i64("WEFT_WORKERS", 1, 1024, &workers, error);
-    if (!st && !values->death_timeout_ms)
-        st = wfi_env_i64("WEFT_DEATH_MS", -1, INT64_MAX / 1000000, &death, error);
     if (!st)
         st = wfi_env_bool("WEFT_NO_BINDING", &unbound, error);
     if (st)
@@ -119,24 +212,11 @@ static weft_status resolve_numbers(weft_agent_options *values, weft_error **erro
     }
     values->workers = (int)workers;
     values->no_binding = unbound || values->no_binding;
-    values->death_timeout_ms = values->death_timeout_ms ? values->death_timeout_ms : death;
-    values->rendezvous_timeout_ms = values->rendezvous_timeout_ms ? values->rendezvous_timeout_ms : 60000;
-    values->call_timeout_ms = values->call_timeout_ms ? values->call_timeout_ms : 60000;
     values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
-    return WEFT_OK;
-}
-
-static weft_status resolve_metrics_port(weft_agent_options *values, weft_error **error)
-{
-    int64_t port = values->metrics_port;
-    weft_status st = port ? WEFT_OK : wfi_env_i64("WEFT_METRICS_PORT", -1, 65535, &port, error);
-    if (!st && (port < -1 || port > 65535)) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "metrics_port is %lld: 1 to 65535, or -1 for any free one",
-                                   (long long)port);
-        st = WEFT_ERR_INVALID;
-    }
-    values->metrics_port = st ? 0 : (int)port;
-    return st;
+    st = resolve_times(values, error);
+    if (!st)
+        st = resolve_budget(values, error);
+    return st ? st : resolve_metrics(values, error);
 }
 
 static bool is_worker_name(const char *name)
@@ -145,12 +225,10 @@ static bool is_worker_name(const char *name)
     return name[0] && strspn(name, legal) == strlen(name);
 }
 
-static weft_status resolve_texts(wfi_options *out, weft_error **error)
+static weft_status take_texts(wfi_options *out, const char *fallback_name, weft_error **error)
 {
-    weft_agent_options *values = &out->values;
-    char fallback[32];
-    snprintf(fallback, sizeof fallback, "worker%d", values->rank);
-    weft_status st = take_text(values->name, "WEFT_NAME", fallback, out->name, sizeof out->name, error);
+    const weft_agent_options *values = &out->values;
+    weft_status st = take_text(values->name, "WEFT_NAME", fallback_name, out->name, sizeof out->name, error);
     if (!st)
         st = take_text(values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr,
                        error);
@@ -163,9 +241,20 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
         st = take_text(values->ports, "WEFT_PORTS", NULL, out->ports, sizeof out->ports, error);
     if (!st)
         st = take_text(values->trace_file, "WEFT_TRACE", NULL, out->trace_file, sizeof out->trace_file, error);
+    return st;
+}
+
+static weft_status resolve_texts(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    char fallback[32] = ""; /* with a rank that the store gives, so is the name */
+    if (values->rank >= 0)
+        snprintf(fallback, sizeof fallback, "worker%d", values->rank);
+    weft_status st = take_texts(out, fallback, error);
     if (st)
         return st;
-    if (!is_worker_name(out->name))
+    bool is_named = values->name || out->name[0] || values->rank >= 0;
+    if (is_named && !is_worker_name(out->name))
         return invalid(error, "the worker's name", out->name, "1 to 127 of [A-Za-z0-9-_:]");
     values->name = out->name;
     values->master_addr = out->master_addr;
@@ -176,6 +265,35 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     if ((strcmp(out->fabric, "sim") == 0) != (values->sim != NULL))
         return invalid(error, "fabric", out->fabric, "\"sim\" and a simulated world (.sim) go together");
     return WEFT_OK;
+}
+
+/* Whether strangers of other machines may reach the ports. */
+static bool is_exposed(const wfi_options *options)
+{
+    const char *host = options->master_addr;
+    return !options->values.sim && strncmp(host, "127.", 4) != 0 && strcmp(host, "localhost") != 0 &&
+           strcmp(host, "::1") != 0;
+}
+
+static weft_status resolve_secret(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    if (values->job && values->secret) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "secret: a job of weft_spawn has a secret of its own");
+        return WEFT_ERR_INVALID;
+    }
+    out->secret = calloc(1, sizeof *out->secret);
+    if (!out->secret)
+        return WEFT_ERR_MEMORY;
+    if (values->job)
+        *out->secret = *wfi_job_secret(values->job);
+    weft_status st = values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
+    values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
+    values->secret_size = values->secret ? out->secret->size : 0;
+    if (!st && !values->secret)
+        wfi_log(is_exposed(out) ? WEFT_LOG_WARN : WEFT_LOG_INFO,
+                "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
+    return st;
 }
 
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error)
@@ -190,8 +308,24 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     if (!st)
         st = resolve_numbers(&out->values, error);
     if (!st)
-        st = resolve_metrics_port(&out->values, error);
-    if (!st)
         st = resolve_texts(out, error);
+    if (!st)
+        st = resolve_secret(out, error);
     return st;
+}
+
+void wfi_options_settle(wfi_options *options, int rank, const char *name)
+{
+    options->values.rank = rank;
+    snprintf(options->name, sizeof options->name, "%s", name);
+}
+
+void wfi_options_wipe(wfi_options *options)
+{
+    if (options->secret)
+        wfi_secret_wipe(options->secret);
+    free(options->secret);
+    options->secret = NULL;
+    options->values.secret = NULL;
+    options->values.secret_size = 0;
 }

@@ -3,16 +3,26 @@
 #ifndef WFI_OPTIONS_H
 #define WFI_OPTIONS_H
 
+#include "net/secret.h"
+
 #include <weft/agent.h>
 
 typedef struct wfi_options {
     weft_agent_options values; /* its strings point below */
     int store_fd;              /* of a spawned job's rank 0; -1: none */
-    char name[128], master_addr[256], fabric[16], iface[64], ports[32];
-    char trace_file[1024];
+    wfi_secret *secret;        /* NULL: there is none, or it has been wiped */
+    char name[128], master_addr[256], fabric[16], iface[64], ports[32], trace_file[1024];
 } wfi_options;
 
-/* `out` must not move afterwards. WEFT_ERR_INVALID with *error naming the field or variable and its value. */
+/*
+ * `out` must not move afterwards. An elastic job's worker may have rank -1 and then, if it has no name, the empty one. What is
+ * wrong: WEFT_ERR_INVALID with *error naming the field or variable and its value; WEFT_ERR_IO for the secret's file. Either
+ * way wfi_options_wipe follows.
+ */
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error);
+/* Once the rank is known, and with it the name. */
+void wfi_options_settle(wfi_options *options, int rank, const char *name);
+/* The secret is not needed after the rendezvous. */
+void wfi_options_wipe(wfi_options *options);
 
 #endif

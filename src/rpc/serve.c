@@ -148,7 +148,10 @@ void wfi_serve_run(weft_call *call)
     call->task.run = run_handler;
     call->task.urgency = urgency_of(call->function);
     bool is_inline = call->function->flags & WEFT_INLINE;
-    wfi_net_defer(call->agent->net, &call->task, is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER);
+    wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
+    if (call->function->flags & WFI_AT_ONCE)
+        kind = WFI_DEFER_RELEASE;
+    wfi_net_defer(call->agent->net, &call->task, kind);
 }
 
 static void refuse_task(wfi_task *task)

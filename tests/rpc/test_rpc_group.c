@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_group.c - barrier and all-gather over all and some, with late, missing, dead and mistaken members. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static world *scene; /* the one that runs */
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->death_timeout_ms = 2000;
+}
+
+static void run_on(world_fabric fabric, int size, void (*program)(weft_agent *agent, void *arg))
+{
+    world w = {.fabric = fabric, .size = size, .seed = 11, .program = program, .adjust = adjust};
+    scene = &w;
+    world_run(&w);
+}
+
+static void run_both(int size, void (*program)(weft_agent *agent, void *arg))
+{
+    run_on(WORLD_SIM, size, program);
+    run_on(WORLD_TCP, size, program);
+}
+
+static weft_group *make(weft_agent *agent, const char *name, const int *ranks, size_t count)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, name, ranks, count, &group));
+    return group;
+}
+
+/* ---- All goes well --------------------------------------------------------------------------------------------- */
+
+static atomic_int arrived[64];
+
+static void barriers(weft_agent *agent, void *arg)
+{
+    int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all", NULL, 0);
+    (void)arg;
+    MUST(weft_group_size(all) == (size_t)size && weft_group_index(all) == me);
+    MUST(weft_group_member(all, (size_t)me) == me && weft_group_member(all, (size_t)size) == -1);
+    for (int i = 0; i < 20; i++) {
+        world_sleep_ms(scene, (me * 7 + i * 3) % 5);
+        atomic_fetch_add(&arrived[i], 1);
+        MUST_OK(weft_group_barrier(all, 10000));
+        MUST(atomic_load(&arrived[i]) == size); /* nobody leaves it before everybody has come */
+    }
+    weft_group_destroy(all);
+}
+
+static void test_barriers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        memset(arrived, 0, sizeof arrived);
+        run_on(i ? WORLD_TCP : WORLD_SIM, i ? 5 : 40, barriers);
+    }
+    memset(arrived, 0, sizeof arrived);
+    run_on(WORLD_SIM, 1, barriers); /* a group of one */
+}
+
+static void check_gathered(const weft_values *got, int size, int factor, int64_t numbers)
+{
+    MUST(weft_values_count(got) == (size_t)size);
+    for (int i = 0; i < size; i++) {
+        weft_args list;
+        MUST_OK(weft_values_get_list(got, (size_t)i, &list));
+        MUST(list.count == 2 && list.items[0].type == WEFT_I64 && list.items[1].type == WEFT_TENSOR);
+        MUST(list.items[0].as.i64 == i * factor);
+        const float *data = weft_tensor_data(list.items[1].as.tensor);
+        MUST(weft_tensor_nbytes(list.items[1].as.tensor) == (size_t)numbers * 4);
+        MUST(data[0] == (float)i && data[numbers - 1] == (float)i);
+    }
+}
+
+/* Small values, and 2 MiB from each. */
+static void gathers(weft_agent *agent, void *arg)
+{
+    int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all", NULL, 0);
+    weft_values *got;
+    (void)arg;
+    for (int i = 0; i < 6; i++) {
+        int64_t numbers = i % 2 ? 1 << 19 : 3;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(numbers), WEFT_FLOAT32, me);
+        MUST_OK(weft_group_all_gather(all, WEFT_VALUES(weft_of_i64(me * (i + 1)), weft_of_tensor(x)), 10000, &got));
+        check_gathered(got, size, i + 1, numbers);
+        weft_values_unref(got);
+        weft_tensor_unref(x);
+    }
+    MUST_OK(weft_group_all_gather(all, WEFT_NO_VALUES, 10000, &got));
+    MUST(weft_values_count(got) == (size_t)size);
+    weft_values_unref(got);
+    weft_group_destroy(all);
+}
+
+static void test_gathers(void **state)
+{
+    (void)state;
+    run_both(4, gathers);
+}
+
+/* In another order, without rank 0, made and destroyed again and again under one name, some early and some late. */
+static void some(weft_agent *agent, void *arg)
+{
+    static const int ranks[] = {3, 1, 2};
+    int me = weft_agent_rank(agent);
+    weft_values *got;
+    (void)arg;
+    weft_group *none;
+    if (me == 0) {
+        MUST_BE(weft_group_create(agent, "some", ranks, 3, &none), WEFT_ERR_INVALID);
+        return;
+    }
+    for (int i = 0; i < 12; i++) {
+        world_sleep_ms(scene, (me * 5 + i) % 4);
+        weft_group *group = make(agent, "some", ranks, 3);
+        MUST(weft_group_member(group, (size_t)weft_group_index(group)) == me);
+        MUST_OK(weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(me * 100 + i)), 10000, &got));
+        for (size_t k = 0; k < 3; k++) {
+            weft_args list;
+            MUST_OK(weft_values_get_list(got, k, &list));
+            MUST(list.items[0].as.i64 == ranks[k] * 100 + i);
+        }
+        weft_values_unref(got);
+        weft_group_destroy(group);
+    }
+}
+
+static void test_some(void **state)
+{
+    (void)state;
+    run_both(4, some);
+}
+
+/* Many operations begun before the first has ended. */
+static void pipelined(weft_agent *agent, void *arg)
+{
+    enum { COUNT = 50 };
+    weft_future *futures[COUNT];
+    weft_group *all = make(agent, "all", NULL, 0);
+    int me = weft_agent_rank(agent), size = weft_agent_world_size(agent);
+    (void)arg;
+    for (int i = 0; i < COUNT; i++)
+        MUST_OK(weft_group_all_gather_async(all, WEFT_VALUES(weft_of_i64(me + i)), 10000, &futures[i]));
+    for (int i = 0; i < COUNT; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_args list;
+        for (int k = 0; k < size; k++) {
+            MUST_OK(weft_values_get_list(weft_future_values(futures[i]), (size_t)k, &list));
+            MUST(list.items[0].as.i64 == k + i);
+        }
+        weft_future_unref(futures[i]);
+    }
+    weft_group_destroy(all);
+}
+
+static void test_pipelined(void **state)
+{
+    (void)state;
+    run_both(4, pipelined);
+}
+
+/* Several threads of each worker, each with a group of its own. */
+typedef struct helper {
+    weft_agent *agent;
+    int number;
+} helper;
+
+static void *work_in_group(void *arg)
+{
+    const helper *h = arg;
+    char name[16];
+    snprintf(name, sizeof name, "group-%d", h->number);
+    weft_group *group = make(h->agent, name, NULL, 0);
+    for (int i = 0; i < 30; i++)
+        MUST_OK(weft_group_barrier(group, 20000));
+    weft_group_destroy(group);
+    return NULL;
+}
+
+static void with_threads(weft_agent *agent, void *arg)
+{
+    pthread_t threads[4];
+    helper helpers[4];
+    (void)arg;
+    for (int i = 0; i < 4; i++) {
+        helpers[i] = (helper){agent, i};
+        MUST(!pthread_create(&threads[i], NULL, work_in_group, &helpers[i]));
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    run_on(WORLD_TCP, 3, with_threads);
+}
+
+/* ---- All executors full of those who wait --------------------------------------------------------------------------- */
+
+static weft_status run_barrier(weft_call *call, void *user)
+{
+    weft_group *group;
+    char name[16];
+    (void)user;
+    snprintf(name, sizeof name, "in-%d", (int)weft_call_i64(call, 0));
+    weft_status st = weft_group_create(weft_call_agent(call), name, NULL, 0, &group);
+    if (st)
+        return st;
+    st = weft_group_barrier(group, 20000);
+    weft_group_destroy(group);
+    return st;
+}
+
+static const weft_function functions[] = {{.name = "barrier", .takes = {WEFT_I64}, .run = run_barrier}};
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+static void from_handlers(weft_agent *agent, void *arg)
+{
+    weft_future *futures[24];
+    int size = weft_agent_world_size(agent), count = 0;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < 8; i++)
+        for (int rank = 0; rank < size; rank++)
+            MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "barrier", WEFT_VALUES(weft_of_i64(i)), NULL,
+                                   &futures[count++]));
+    for (int i = 0; i < count; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+}
+
+static void test_from_handlers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world w = {.fabric = i ? WORLD_TCP : WORLD_SIM,
+                   .size = 3,
+                   .seed = 3,
+                   WORLD_FUNCTIONS(functions),
+                   .program = from_handlers,
+                   .adjust = one_worker};
+        scene = &w;
+        world_run(&w);
+    }
+}
+
+/* ---- Somebody is missing ------------------------------------------------------------------------------------------- */
+
+static void must_fail(weft_future *future, weft_status wanted, const char *text)
+{
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), wanted);
+    const char *message = weft_error_message(weft_future_error(future));
+    if (!strstr(message, text)) {
+        fprintf(stderr, "\"%s\" does not speak of \"%s\"\n", message, text);
+        abort();
+    }
+    weft_future_unref(future);
+}
+
+/* Rank 2 comes late to the first barrier and in time to the second. */
+static void late_member(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_future *future;
+    (void)arg;
+    weft_group *all = make(agent, "all", NULL, 0);
+    MUST_OK(weft_group_barrier(all, 10000));
+    if (me == 2)
+        world_sleep_ms(scene, 400);
+    if (me == 2) {
+        MUST_OK(weft_group_barrier(all, 10000)); /* everybody had come */
+    } else {
+        MUST_OK(weft_group_barrier_async(all, 50, &future));
+        must_fail(future, WEFT_ERR_TIMEOUT, "rank 2 did not come");
+    }
+    MUST_OK(weft_group_barrier(all, 10000));
+    weft_group_destroy(all);
+}
+
+static void test_late_member(void **state)
+{
+    (void)state;
+    run_both(4, late_member);
+}
+
+/* The gathering member has not even made the group. */
+static void no_group(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    weft_group *meet = make(agent, "meet", NULL, 0);
+    if (weft_agent_rank(agent) != 0) {
+        weft_group *all = make(agent, "all", NULL, 0);
+        MUST_OK(weft_group_barrier_async(all, 50, &future));
+        must_fail(future, WEFT_ERR_TIMEOUT, "rank 0 has not made group \"all\"");
+        weft_group_destroy(all);
+    }
+    MUST_OK(weft_group_barrier(meet, 10000));
+    if (weft_agent_rank(agent) == 1) { /* what waits when the gathering member closes is told so */
+        weft_group *never = make(agent, "never", NULL, 0);
+        MUST_OK(weft_group_barrier_async(never, WEFT_FOREVER, &future));
+        must_fail(future, WEFT_ERR_PEER_LEFT, "rank 0 closes");
+        weft_group_destroy(never);
+    }
+    weft_group_destroy(meet);
+}
+
+static void test_no_group(void **state)
+{
+    (void)state;
+    run_both(3, no_group);
+}
+
+/* ---- Mistakes ---------------------------------------------------------------------------------------------------- */
+
+static void mistakes(weft_agent *agent, void *arg)
+{
+    static const int twice[] = {0, 1, 1}, outside[] = {0, 1, 2, 7};
+    int me = weft_agent_rank(agent);
+    weft_group *none = NULL, *all = make(agent, "all", NULL, 0);
+    weft_future *future;
+    weft_values *got;
+    (void)arg;
+    MUST_BE(weft_group_create(agent, "all", NULL, 0, &none), WEFT_ERR_EXISTS);
+    MUST_BE(weft_group_create(agent, "", NULL, 0, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_create(agent, "two words", NULL, 0, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_create(agent, NULL, NULL, 0, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_create(agent, "twice", twice, 3, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_create(agent, "outside", outside, 4, &none), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_group_barrier(all, -5), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_all_gather(all, WEFT_VALUES(weft_of_tensor(NULL)), 1000, &got), WEFT_ERR_INVALID);
+    MUST(none == NULL);
+    MUST_OK(weft_group_barrier(all, 10000)); /* none of these counted */
+    /* A barrier here, an all-gather there. */
+    if (me == 1)
+        MUST_OK(weft_group_all_gather_async(all, WEFT_NO_VALUES, 10000, &future));
+    else
+        MUST_OK(weft_group_barrier_async(all, 10000, &future));
+    must_fail(future, WEFT_ERR_STATE, "operation 1 of group \"all\"");
+    MUST_OK(weft_group_barrier(all, 10000)); /* it goes on */
+    /* Another list under the same name. */
+    static const int mine[] = {0, 1, 2}, theirs[] = {0, 2, 1};
+    weft_group *odd = make(agent, "odd", me == 1 ? theirs : mine, 3);
+    MUST_OK(weft_group_barrier_async(odd, 10000, &future));
+    must_fail(future, WEFT_ERR_INVALID, "rank 1 made group \"odd\" with other members than rank 0");
+    weft_group_destroy(odd);
+    MUST_OK(weft_group_barrier(all, 10000));
+    /* A function of weft's own is not for users. */
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "weft:gather", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_TYPE);
+    MUST_OK(weft_group_barrier(all, 10000));
+    weft_group_destroy(all);
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    run_both(3, mistakes);
+}
+
+/* ---- The end of a group, a member, an agent ---------------------------------------------------------------------- */
+
+static void destroyed(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_future *future;
+    (void)arg;
+    weft_group *all = make(agent, "all", NULL, 0), *meet = make(agent, "meet", NULL, 0);
+    MUST_OK(weft_group_barrier(meet, 10000));
+    if (me != 2) {
+        MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
+        world_sleep_ms(scene, 50);
+        if (me == 0) {
+            weft_group_destroy(all);
+            must_fail(future, WEFT_ERR_CLOSED, "rank 0");
+        } else {
+            must_fail(future, WEFT_ERR_CANCELLED, "rank 0 has destroyed group \"all\"");
+        }
+    }
+    MUST_OK(weft_group_barrier(meet, 10000));
+    if (me == 1) { /* a member that does not gather destroys it with an operation under way */
+        MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_CANCELLED);
+        MUST_OK(weft_group_barrier_async(meet, WEFT_FOREVER, &future));
+        weft_group_destroy(meet);
+        must_fail(future, WEFT_ERR_CLOSED, "rank 1");
+    } else {
+        weft_group_destroy(meet);
+    }
+    if (me != 0)
+        weft_group_destroy(all);
+}
+
+static void test_destroyed(void **state)
+{
+    (void)state;
+    run_both(3, destroyed);
+}
+
+/* Left open when the agent stops: its operations fail, and it can still be destroyed. */
+static weft_group *left_open[4];
+static weft_future *left_waiting[4];
+
+static void leave_open(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    (void)arg;
+    left_open[me] = make(agent, "all", NULL, 0);
+    MUST_OK(weft_group_barrier(left_open[me], 10000));
+    left_waiting[me] = NULL;
+    if (me != 2) {
+        weft_status st = weft_group_barrier_async(left_open[me], WEFT_FOREVER, &left_waiting[me]);
+        MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
+    }
+}
+
+static void test_left_open(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world w = {.fabric = i ? WORLD_TCP : WORLD_SIM, .size = 3, .seed = 5, .program = leave_open, .stop = true};
+        scene = &w;
+        world_run(&w);
+        for (int rank = 0; rank < 3; rank++) {
+            weft_status st = left_waiting[rank] ? weft_error_code(weft_future_error(left_waiting[rank])) : WEFT_OK;
+            assert_true(!left_waiting[rank] || st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT ||
+                        st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_CANCELLED);
+            weft_future_unref(left_waiting[rank]);
+            weft_status later = weft_group_barrier(left_open[rank], 10);
+            assert_int_equal(later, WEFT_ERR_CLOSED);
+            weft_group_destroy(left_open[rank]);
+        }
+    }
+}
+
+/* One dies, by rank, while the others wait: before it made the group, or in it. */
+typedef struct death {
+    world w;
+    int victim;
+    bool pause, early;
+    atomic_int waiting;
+} death;
+
+static void with_death(weft_agent *agent, void *arg)
+{
+    death *d = arg;
+    int me = weft_agent_rank(agent), last = d->victim == 2 ? 3 : 2;
+    weft_group *meet = make(agent, "meet", NULL, 0), *all;
+    MUST_OK(weft_group_barrier(meet, 10000));
+    if (me == d->victim) {
+        weft_sim_sleep(d->w.sim, 5000000000);
+        return; /* not reached, unless it was but paused */
+    }
+    all = make(agent, "all", NULL, 0);
+    weft_future *future;
+    MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
+    if (me == last) {
+        weft_sim_sleep(d->w.sim, 1000000);
+        if (d->pause)
+            weft_sim_pause(d->w.sim, d->victim);
+        else
+            weft_sim_kill(d->w.sim, d->victim);
+    }
+    uint64_t began = weft_sim_now(d->w.sim);
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    MUST(weft_error_worker(weft_future_error(future)) == d->victim);
+    MUST(weft_sim_now(d->w.sim) - began < 4000000000); /* the bound of 2 s, and some */
+    weft_future_unref(future);
+    MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_group_barrier(meet, 1000), WEFT_ERR_PEER_DEAD);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+    /* Those who live meet without it. */
+    int ranks[3], count = 0;
+    for (int rank = 0; rank < 4; rank++)
+        if (rank != d->victim)
+            ranks[count++] = rank;
+    all = make(agent, "all", ranks, 3);
+    MUST_OK(weft_group_barrier(all, 10000));
+    weft_group_destroy(all);
+    if (me == last && d->pause)
+        weft_sim_resume(d->w.sim, d->victim);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    for (int victim = 1; victim < 4; victim++) {
+        for (int pause = 0; pause < 2; pause++) {
+            death d = {.w = {.fabric = WORLD_SIM,
+                             .size = 4,
+                             .seed = (uint64_t)victim,
+                             .program = with_death,
+                             .adjust = adjust,
+                             .close_may_fail = true},
+                       .victim = victim,
+                       .pause = pause};
+            d.w.arg = &d;
+            world_run(&d.w);
+        }
+    }
+}
+
+/* The gathering member dies: not rank 0, whose death ends the job. */
+static void gatherer_dies(weft_agent *agent, void *arg)
+{
+    static const int ranks[] = {1, 0, 2};
+    death *d = arg;
+    weft_group *group = make(agent, "all", ranks, 3);
+    MUST_OK(weft_group_barrier(group, 10000));
+    if (weft_agent_rank(agent) == 1) {
+        weft_sim_sleep(d->w.sim, 1000000);
+        weft_sim_kill(d->w.sim, 1);
+    }
+    MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    weft_group_destroy(group);
+}
+
+static void test_gatherer_dies(void **state)
+{
+    (void)state;
+    death d = {.w = {.fabric = WORLD_SIM, .size = 3, .seed = 8, .program = gatherer_dies, .adjust = adjust}};
+    d.w.arg = &d;
+    world_run(&d.w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_barriers),      cmocka_unit_test(test_gathers),   cmocka_unit_test(test_some),
+        cmocka_unit_test(test_pipelined),     cmocka_unit_test(test_threads),   cmocka_unit_test(test_from_handlers),
+        cmocka_unit_test(test_late_member),   cmocka_unit_test(test_no_group),  cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_left_open), cmocka_unit_test(test_death),
+        cmocka_unit_test(test_gatherer_dies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
