@@ -125,7 +125,8 @@ static void look_for_the_dead(weft_group *group)
 static weft_status open_group(weft_group *group, const int *ranks, size_t count)
 {
     weft_agent *agent = group->agent;
-    weft_status st = agent->closing ? WEFT_ERR_CLOSED : wfi_agent_usable(agent);
+    bool leaving = agent->closing && agent->options.values.elastic;
+    weft_status st = leaving ? WEFT_ERR_CLOSED : wfi_agent_usable(agent);
     if (!st)
         st = add_members(group, ranks, count);
     if (!st)
@@ -465,7 +466,8 @@ void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 
 void wfi_groups_closing(weft_agent *agent)
 {
-    wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
+    if (agent->options.values.elastic) /* a static job's workers serve each other until all close */
+        wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
 }
 
 void wfi_groups_end(weft_agent *agent)

@@ -100,6 +100,17 @@ struct weft_group {
 
 extern const weft_function wfi_gather_function; /* "weft:gather" */
 
+/* ---- group_round.c. All [agent lock] ---- */
+
+weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
+    WEFT_PRINTF(4, 5);
+void wfi_share_fail(wfi_share *share, const weft_error *error); /* the part stays; who brought it waits no more */
+void wfi_share_refuse(wfi_share *share, weft_error *error);     /* and the part goes. Takes over `error` */
+void wfi_share_discard(wfi_share *share);                       /* nobody waits for it */
+weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
+void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
+void wfi_round_close(weft_group *group, wfi_round *round);
+
 /* ---- group_gather.c: the gathering member's side ---- */
 
 /* Our own part. The error, or success with the end told to `future`. Takes over `values`. [agent lock] */

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group_round.c - the operations of a group where they are gathered (group.h): opened with the first part, ended with the last
+ * one, or by a failure.
+ *
+ * Everything here runs with the agent's lock held, but what tells those who wait (answers, futures) and what frees values: that
+ * is deferred until the lock is let go.
+ */
+#include "rpc/group.h"
+
+#include "base/error.h"
+#include "rpc/serve.h"
+#include "rpc/values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = code, .function = group->key.name, .worker = worker};
+    va_list args;
+    va_start(args, format);
+    weft_error *error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+    return error;
+}
+
+/* ---- Telling those who wait -------------------------------------------------------------------------------------- */
+
+/* A failure travels as three values, which no good answer looks like: those are lists. */
+static void answer_call(const wfi_gather_wait *wait)
+{
+    weft_call *call = wait->call;
+    if (wait->error) {
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_error_code(wait->error)),
+                                         weft_of_i64(weft_error_worker(wait->error)),
+                                         weft_of_string(weft_error_message(wait->error))));
+    } else {
+        weft_values_unref(call->results);
+        call->results = weft_values_ref(wait->results); /* one copy for all who wait */
+    }
+    weft_call_finish(call, WEFT_OK);
+}
+
+/* Not locked. */
+static void tell(wfi_gather_wait *wait)
+{
+    weft_status st = WEFT_OK;
+    if (wait->call)
+        answer_call(wait);
+    else if (wait->error)
+        st = weft_future_fail(wait->future, wait->error);
+    else
+        st = weft_future_complete(wait->future, weft_values_ref(wait->results), wfi_values_drop);
+    (void)st; /* unless the user cancelled it */
+    weft_future_unref(wait->future);
+    weft_values_unref(wait->results);
+    weft_error_unref(wait->error);
+    free(wait);
+}
+
+static void tell_task(wfi_task *task)
+{
+    tell(wfi_container_of(task, wfi_gather_wait, task));
+}
+
+/* The share's part stays; whoever brought it waits no more. */
+void wfi_share_fail(wfi_share *share, const weft_error *error)
+{
+    wfi_gather_wait *wait = share->wait;
+    wfi_net *net = share->group->agent->net;
+    if (!wait)
+        return;
+    share->wait = NULL;
+    wfi_net_timer_clear(net, &wait->timer);
+    wait->error = weft_error_ref(error);
+    wait->task.run = tell_task;
+    wfi_net_defer(net, &wait->task, WFI_DEFER_RELEASE);
+}
+
+static void free_share(wfi_share *share)
+{
+    if (!share)
+        return;
+    weft_values_unref(share->values);
+    free(share);
+}
+
+static void free_share_task(wfi_task *task)
+{
+    free_share(wfi_container_of(task, wfi_share, release));
+}
+
+void wfi_share_discard(wfi_share *share)
+{
+    share->release.run = free_share_task;
+    wfi_net_defer(share->group->agent->net, &share->release, WFI_DEFER_RELEASE);
+}
+
+/* Tells it, and forgets what it brought. Takes over `error`. */
+void wfi_share_refuse(wfi_share *share, weft_error *error)
+{
+    wfi_share_fail(share, error);
+    weft_error_unref(error);
+    wfi_share_discard(share);
+}
+
+/* ---- Records and groups -------------------------------------------------------------------------------------------- */
+
+weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened)
+{
+    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next) {
+        weft_group *group = wfi_container_of(link, weft_group, link);
+        if (group->opened == opened && group->key.members_hash == key->members_hash &&
+            group->key.generation == key->generation && strcmp(group->key.name, key->name) == 0)
+            return group;
+    }
+    return NULL;
+}
+
+weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key)
+{
+    weft_group *group = calloc(1, sizeof *group);
+    if (!group)
+        return NULL;
+    group->agent = wfi_agent_ref(agent);
+    group->key = *key;
+    wfi_list_init(&group->early);
+    wfi_list_init(&group->ops);
+    wfi_list_init(&group->rounds);
+    wfi_map_init(&group->places);
+    wfi_list_push_back(&agent->groups, &group->link);
+    return group;
+}
+
+/* Nothing of it is under way, and it is in no list any more. */
+void wfi_group_free(weft_group *group)
+{
+    wfi_map_fini(&group->places);
+    weft_error_unref(group->broken);
+    free(group->members);
+    wfi_agent_unref(group->agent);
+    free(group);
+}
+
+/* One map for all names: equal keys of different groups only share a counter, and do so on every member. */
+static uint64_t generation_key(const wfi_group_key *key)
+{
+    return wfi_hash_bytes(key->name, strlen(key->name)) ^ key->members_hash;
+}
+
+uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key)
+{
+    return (uint64_t)(uintptr_t)wfi_map_get(&agent->group_generations, generation_key(key));
+}
+
+weft_status wfi_group_next_generation(weft_agent *agent, const wfi_group_key *key)
+{
+    uint64_t generation = wfi_group_generation(agent, key);
+    wfi_map_take(&agent->group_generations, generation_key(key));
+    return wfi_map_put(&agent->group_generations, generation_key(key), (void *)(uintptr_t)(generation + 1));
+}
+
+/* ---- Operations ---------------------------------------------------------------------------------------------------- */
+
+static void lean(weft_group *group)
+{
+    bool needed = group->round_count > 0;
+    if (needed == group->leaning)
+        return;
+    group->leaning = needed;
+    for (size_t i = 0; i < group->size; i++)
+        if (group->members[i].peer)
+            wfi_peer_lean(group->members[i].peer, needed ? 1 : -1);
+}
+
+/* Everybody's values, as lists in the group's order. Not locked. */
+static weft_status collect(const wfi_round *round, weft_values **out)
+{
+    if (round->shares[0]->kind == WFI_GATHER_BARRIER)
+        return weft_values_create(WEFT_NO_VALUES, out);
+    weft_value *lists = calloc(round->size, sizeof *lists);
+    if (!lists)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < round->size; i++)
+        lists[i] = weft_of_list(weft_values_args(round->shares[i]->values));
+    weft_status st = weft_values_create((weft_args){lists, round->size}, out);
+    free(lists);
+    return st;
+}
+
+/* Not locked. */
+static void end_round(wfi_task *task)
+{
+    wfi_round *round = wfi_container_of(task, wfi_round, task);
+    weft_values *results = NULL;
+    weft_status st = round->failure ? WEFT_OK : collect(round, &results);
+    if (st) {
+        wfi_error_detail detail = {.code = st, .function = round->group_name, .worker = -1};
+        round->failure = wfi_error_create(
+            &detail, "what was gathered in group \"%s\" is over a limit, or memory is out", round->group_name);
+    }
+    for (size_t i = 0; i < round->size; i++) {
+        wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
+        if (wait) {
+            wait->error = round->failure ? weft_error_ref(round->failure) : NULL;
+            wait->results = weft_values_ref(results);
+            tell(wait);
+        }
+        free_share(round->shares[i]);
+    }
+    weft_values_unref(results);
+    weft_error_unref(round->failure);
+    free(round);
+}
+
+/* The operation is over: well if all parts have come and nothing failed it. */
+void wfi_round_close(weft_group *group, wfi_round *round)
+{
+    wfi_net *net = group->agent->net;
+    wfi_list_remove(&round->link);
+    group->round_count--;
+    for (size_t i = 0; i < round->size; i++)
+        if (round->shares[i] && round->shares[i]->wait)
+            wfi_net_timer_clear(net, &round->shares[i]->wait->timer);
+    round->task.run = end_round;
+    wfi_net_defer(net, &round->task, WFI_DEFER_RELEASE);
+    lean(group);
+}
+
+static wfi_round *open_round(weft_group *group)
+{
+    wfi_round *round = calloc(1, sizeof *round + group->size * sizeof *round->shares);
+    if (!round)
+        return NULL;
+    memcpy(round->group_name, group->key.name, sizeof round->group_name);
+    round->size = group->size;
+    round->number = group->opened_below++;
+    group->round_count++;
+    wfi_list_push_back(&group->rounds, &round->link);
+    lean(group);
+    return round;
+}
+
+/* Opens it, and all before it whose parts are slower. */
+weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out)
+{
+    if (number >= group->opened_below && number - group->opened_below >= WFI_ROUNDS_MAX - group->round_count)
+        return WEFT_ERR_BUSY;
+    while (number >= group->opened_below)
+        if (!open_round(group))
+            return WEFT_ERR_MEMORY;
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
+        *out = wfi_container_of(link, wfi_round, link);
+        if ((*out)->number == number)
+            return WEFT_OK;
+    }
+    return WEFT_ERR_UNKNOWN;
+}
+
+void wfi_round_fail(wfi_round *round, weft_error *error)
+{
+    if (!round->failure)
+        round->failure = weft_error_ref(error);
+    for (size_t i = 0; i < round->size; i++)
+        if (round->shares[i])
+            wfi_share_fail(round->shares[i], error);
+    weft_error_unref(error);
+}
+
+void wfi_gather_fail_all(weft_group *group, const weft_error *error)
+{
+    while (!wfi_list_empty(&group->rounds)) {
+        wfi_round *round = wfi_container_of(group->rounds.next, wfi_round, link);
+        wfi_round_fail(round, weft_error_ref(error));
+        wfi_round_close(group, round);
+    }
+}
+
+void wfi_gather_fail_own(weft_group *group, const weft_error *error)
+{
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
+        wfi_share *own = wfi_container_of(link, wfi_round, link)->shares[group->index];
+        if (own)
+            wfi_share_fail(own, error);
+    }
+}
