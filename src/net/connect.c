@@ -9,6 +9,8 @@
  */
 #include "net/net_internal.h"
 
+#define JUMP_MAX (UINT32_C(1) << 30)
+
 static bool line_needed(const wfi_line *line)
 {
     const wfi_peer *peer = line->peer;
@@ -42,14 +44,16 @@ static void line_failed(wfi_line *line, const char *why)
     line_retry(line);
 }
 
-static void line_hello(const wfi_line *line, bool answer, uint32_t generation, wfi_hello *out)
+static void line_hello(const wfi_line *line, const wfi_conn *conn, wfi_hello *out)
 {
     const wfi_net *net = line->peer->net;
     *out = (wfi_hello){.kind = line->kind,
-                       .answer = answer,
+                       .answer = !conn->ours,
                        .rank = net->rank,
                        .incarnation = net->self.incarnation,
-                       .generation = generation,
+                       .generation = conn->generation,
+                       .nonce = conn->nonce,
+                       .asked = conn->ours ? 0 : conn->peer_nonce,
                        .position = line->kind == WFI_CONTROL ? line->peer->received : line->peer->ended};
 }
 
@@ -64,7 +68,7 @@ static void line_connect(wfi_line *line)
     }
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_hello hello;
-    line_hello(line, false, conn->generation, &hello);
+    line_hello(line, conn, &hello);
     size_t size = wfi_hello_write(net, &hello, &peer->member, data);
     line->conn = conn;
     weft_status status = net->ops->connect(net->fabric, peer->member.address, peer->member.address_size, data, size,
@@ -179,18 +183,20 @@ static bool request_wins(const wfi_line *line, uint32_t generation)
     return conn->ours && !conn->up && line->peer->rank < line->peer->net->rank;
 }
 
-static weft_status take_request(wfi_line *line, wfi_connect_request *request, uint32_t generation)
+static weft_status take_request(wfi_line *line, wfi_connect_request *request, const wfi_hello *asked)
 {
     wfi_net *net = line->peer->net;
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_hello hello;
-    line_hello(line, true, generation, &hello);
-    size_t size = wfi_hello_write(net, &hello, &line->peer->member, data);
-    wfi_conn *conn = wfi_conn_create(line, false, generation);
+    wfi_conn *conn = wfi_conn_create(line, false, asked->generation);
     if (!conn) {
         net->ops->reject(net->fabric, request);
         return WEFT_ERR_MEMORY;
     }
+    conn->peer_nonce = asked->nonce;
+    wfi_conn_make_keys(conn);
+    line_hello(line, conn, &hello);
+    size_t size = wfi_hello_write(net, &hello, &line->peer->member, data);
     line->conn = conn;
     weft_status status = net->ops->accept(net->fabric, request, data, size, (void *)(uintptr_t)conn->id, &conn->lane);
     if (!status)
@@ -230,18 +236,22 @@ static wfi_peer *asker(wfi_net *net, const wfi_hello *hello)
     if (peer && hello->incarnation == peer->member.incarnation)
         return peer;
     if (peer && hello->incarnation < peer->member.incarnation) {
-        net->stats.strangers_refused++;
-        wfi_log(WEFT_LOG_WARN, "a connection of an incarnation of worker %d that is over was refused", hello->rank);
+        wfi_net_refused(net, "a connection of an incarnation of worker %d that is over was refused", hello->rank);
     }
     return NULL;
+}
+
+/* A worker numbers its requests upwards: an old number is a recording, a very large one wants to use the numbers up. */
+static bool is_new(const wfi_line *line, uint32_t generation)
+{
+    return generation > line->asked && (generation < line->generation || generation - line->generation < JUMP_MAX);
 }
 
 static void on_request(wfi_net *net, const wfi_event *event)
 {
     wfi_hello hello;
-    if (!wfi_hello_read(net, event->data, event->data_size, &hello) || hello.answer) {
-        net->stats.strangers_refused++;
-        wfi_log(WEFT_LOG_WARN, "a connection without proof of the job's key was refused");
+    if (!wfi_hello_read(net, event->data, event->data_size, 0, &hello) || hello.answer) {
+        wfi_net_refused(net, "a connection without proof of the job's key was refused");
         net->ops->reject(net->fabric, event->request);
         return;
     }
@@ -251,6 +261,12 @@ static void on_request(wfi_net *net, const wfi_event *event)
         return;
     }
     wfi_line *line = &peer->lines[hello.kind];
+    if (!is_new(line, hello.generation)) {
+        wfi_net_refused(net, "a connection that was asked for before was refused; worker %d", hello.rank);
+        net->ops->reject(net->fabric, event->request);
+        return;
+    }
+    line->asked = hello.generation;
     if (peer->status || net->closing || !position_makes_sense(peer, &hello) || !request_wins(line, hello.generation)) {
         net->ops->reject(net->fabric, event->request);
         return;
@@ -262,7 +278,7 @@ static void on_request(wfi_net *net, const wfi_event *event)
     if (hello.generation > line->generation)
         line->generation = hello.generation;
     take_position(peer, &hello);
-    if (take_request(line, event->request, hello.generation))
+    if (take_request(line, event->request, &hello))
         line_failed(line, "a connection could not be taken");
 }
 
@@ -272,18 +288,23 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
     wfi_peer *peer = line->peer;
     if (conn->ours) {
         wfi_hello hello;
-        bool right = wfi_hello_read(net, event->data, event->data_size, &hello) && hello.answer &&
+        bool right = wfi_hello_read(net, event->data, event->data_size, conn->nonce, &hello) && hello.answer &&
                      hello.rank == peer->rank && hello.incarnation == peer->member.incarnation &&
                      hello.kind == line->kind && hello.generation == conn->generation;
         if (!right || !position_makes_sense(peer, &hello)) {
-            net->stats.strangers_refused++;
+            wfi_net_refused(net, "the answer to a connection had no proof of the job's key");
             wfi_conn_close(conn);
             line_failed(line, "the one who answered could not prove the job's key");
             return;
         }
         take_position(peer, &hello);
+        conn->peer_nonce = hello.nonce;
+        wfi_conn_make_keys(conn);
     }
+    conn->outstanding++; /* keeps it while it may close under us */
     line_is_up(line);
+    wfi_frames_early(conn);
+    wfi_conn_reported(conn);
 }
 
 void wfi_net_event(wfi_net *net, const wfi_event *event)

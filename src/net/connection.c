@@ -43,6 +43,8 @@ wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
     conn->ours = ours;
     conn->generation = generation;
     wfi_list_init(&conn->flights);
+    wfi_list_init(&conn->early);
+    randombytes_buf(&conn->nonce, sizeof(conn->nonce));
     if (line->kind == WFI_CONTROL && make_receives(conn))
         goto free_conn;
     conn->id = ++net->next_id;
@@ -74,8 +76,7 @@ static void detach_flights(wfi_conn *conn)
     wfi_list *node;
     while ((node = wfi_list_pop_front(&conn->flights))) {
         wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
-        if (flight->kind == WFI_FLIGHT_CHUNK)
-            wfi_chunk_detach(wfi_container_of(flight, wfi_chunk, flight));
+        wfi_chunk_detach(wfi_container_of(flight, wfi_chunk, flight));
     }
 }
 
@@ -97,10 +98,8 @@ void wfi_conn_close(wfi_conn *conn)
         net->ops->lane_close(conn->lane);
     conn->lane = NULL;
     detach_flights(conn);
-    if (line->kind == WFI_CONTROL && !line->conn) {
+    if (line->kind == WFI_CONTROL && !line->conn)
         line->peer->resend = line->peer->sent.next;
-        wfi_peer_release(line->peer);
-    }
     if (conn->outstanding)
         net->zombies++;
     else

@@ -2,13 +2,15 @@
 /*
  * frame.c - the form of frames on control lanes.
  *
- *   0  u16 magic        2  u8 version      3  u8 count of messages
- *   4  u32 incarnation of the sender       8  u64 sequence of the first message
- *  16  u64 last sequence received          24 u32 frames consumed on this lane    28 u32 size of the frame
- *  32  u64 keyed hash of the 32 bytes before
+ *   0  u64 keyed hash of everything after it
+ *   8  u16 magic        10  u8 version     11  u8 count of messages
+ *  12  u32 number of this frame on its connection, from 0
+ *  16  u64 sequence of the first message   24  u64 last sequence received
+ *  32  u32 frames consumed on this connection                             36  u32 size of the frame
  *  40  messages: u8 type, u8 zero, u16 size, bytes
  *
- * The key is the pair's own and of one direction (hello.c), so that a frame can be neither forged nor turned round.
+ * The key is that of one connection and one direction (hello.c), so a frame can be neither forged nor changed, turned round
+ * or brought from another connection; its number says that it was neither replayed nor taken out of order.
  */
 #include "net/net_internal.h"
 
@@ -17,26 +19,26 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 1
-#define HASHED 32
+#define VERSION 2
+#define HASH crypto_shorthash_BYTES
+#define FIELDS (WFI_FRAME_HEAD - HASH)
 
-static_assert(crypto_shorthash_BYTES == WFI_FRAME_HEAD - HASHED, "the hash ends the head");
 static_assert(WFI_MESSAGE_MAX + WFI_FRAME_HEAD + WFI_MESSAGE_HEAD <= WFI_FRAME_BYTES, "one message fits a frame");
 
 void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out)
 {
     wfi_writer writer;
-    wfi_writer_init(&writer, out, HASHED);
+    wfi_writer_init(&writer, out + HASH, FIELDS);
     wfi_write_u16(&writer, MAGIC);
     wfi_write_u8(&writer, VERSION);
     wfi_write_u8(&writer, (uint8_t)frame->count);
-    wfi_write_u32(&writer, frame->incarnation);
+    wfi_write_u32(&writer, frame->number);
     wfi_write_u64(&writer, frame->first);
     wfi_write_u64(&writer, frame->ack);
     wfi_write_u32(&writer, frame->consumed);
     wfi_write_u32(&writer, frame->size);
-    assert(!writer.failed && writer.size == HASHED);
-    crypto_shorthash(out + HASHED, out, HASHED, key);
+    assert(!writer.failed && writer.size == FIELDS);
+    crypto_shorthash(out, out + HASH, frame->size - HASH, key);
 }
 
 bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out)
@@ -44,20 +46,20 @@ bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_s
     if (size < WFI_FRAME_HEAD)
         return false;
     wfi_reader reader;
-    wfi_reader_init(&reader, data, HASHED);
+    wfi_reader_init(&reader, data + HASH, FIELDS);
     uint16_t magic = wfi_read_u16(&reader);
     uint8_t version = wfi_read_u8(&reader);
     out->count = wfi_read_u8(&reader);
-    out->incarnation = wfi_read_u32(&reader);
+    out->number = wfi_read_u32(&reader);
     out->first = wfi_read_u64(&reader);
     out->ack = wfi_read_u64(&reader);
     out->consumed = wfi_read_u32(&reader);
     out->size = wfi_read_u32(&reader);
     if (magic != MAGIC || version != VERSION || out->size != size)
         return false;
-    uint8_t hash[crypto_shorthash_BYTES];
-    crypto_shorthash(hash, data, HASHED, key);
-    return sodium_memcmp(hash, data + HASHED, sizeof(hash)) == 0;
+    uint8_t hash[HASH];
+    crypto_shorthash(hash, data + HASH, size - HASH, key);
+    return sodium_memcmp(hash, data, sizeof(hash)) == 0;
 }
 
 void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size)

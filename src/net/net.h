@@ -112,6 +112,8 @@ uint32_t wfi_peer_incarnation(const wfi_peer *peer);
 void wfi_peer_lean(wfi_peer *peer, int change);
 const char *wfi_net_interface(
     const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
+/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them. [locked] */
+size_t wfi_peer_kept_bytes(const wfi_peer *peer);
 weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT; [locked] */
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
@@ -138,7 +140,8 @@ typedef struct wfi_message {
     } net;
 } wfi_message;
 
-/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (over queue_limit_bytes; never for urgent ones), or the peer's status; then done is
+/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (over queue_limit_bytes of what waits and what is not acknowledged; never for
+ * urgent ones: whoever sends these bounds them, and may ask wfi_peer_kept_bytes), or the peer's status; then done is
  * not called. [locked] */
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message);
 /* Takes back one that has not left; true: done will not be called. [locked] */

@@ -35,11 +35,10 @@
 #define WFI_BACKOFF_FIRST_NS UINT64_C(2000000)
 #define WFI_BACKOFF_LAST_NS UINT64_C(500000000)
 #define WFI_BULK_IDLE_NS UINT64_C(5000000000)
-#define WFI_REFUSALS_MAX 3    /* broken lanes in a row without progress, until a transfer is at fault */
-#define WFI_NONSENSE_MAX 3    /* lanes closed for nonsense, until the store is told */
-#define WFI_SPARE_FRAMES 16   /* kept for reuse; each about 4 KiB */
-#define WFI_BATCH 32          /* completions read at once */
-#define WFI_REFERENCE_MIN 257 /* bytes from which a part goes by reference instead of into the frame's buffer */
+#define WFI_REFUSALS_MAX 3  /* broken lanes in a row without progress, until a transfer is at fault */
+#define WFI_NONSENSE_MAX 3  /* lanes closed for nonsense, until the store is told */
+#define WFI_SPARE_FRAMES 16 /* kept for reuse; each about 4 KiB */
+#define WFI_BATCH 32        /* completions read at once */
 
 typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 } wfi_lane_kind;
 typedef struct wfi_conn wfi_conn;
@@ -50,7 +49,7 @@ typedef enum wfi_flight_kind { WFI_FLIGHT_RECEIVE, WFI_FLIGHT_FRAME, WFI_FLIGHT_
 
 typedef struct wfi_flight {
     wfi_op op;
-    wfi_list link; /* frames and chunks: in wfi_conn.flights; or the net's spares */
+    wfi_list link; /* chunks: in wfi_conn.flights; receives: in wfi_conn.early; chunks and frames: the net's spares */
     wfi_conn *conn;
     wfi_flight_kind kind;
 } wfi_flight;
@@ -58,13 +57,14 @@ typedef struct wfi_flight {
 typedef struct wfi_rx {
     wfi_flight flight;
     uint8_t *data;
+    size_t size; /* what came, while it waits in `early` */
 } wfi_rx;
 
 typedef struct wfi_tx {
     wfi_flight flight;
     wfi_region *region; /* of data, where the fabric wants one */
-    uint64_t first;     /* sequence of its first message */
     unsigned count;     /* messages; 0: a bare acknowledgement */
+    size_t used;        /* bytes of data */
     uint8_t data[WFI_FRAME_BYTES];
 } wfi_tx;
 
@@ -100,6 +100,7 @@ typedef struct wfi_line {
     wfi_lane_kind kind;
     wfi_conn *conn;      /* connecting or up; NULL */
     uint32_t generation; /* highest number of any attempt, ours or accepted: orders attempts that cross */
+    uint32_t asked;      /* highest number that the peer has asked with: one that is no newer is a replay */
     unsigned failures;   /* connections in a row that carried nothing */
     bool lost;           /* broke, and was not up again since */
     uint64_t used_ns;    /* bulk: when something last moved */
@@ -114,11 +115,15 @@ struct wfi_conn {
     uint32_t generation;
     bool ours; /* we asked for it */
     bool up, useful, closed;
+    bool keyed; /* both nonces are known, and so the keys of its frames */
+    uint64_t nonce, peer_nonce;
+    uint8_t key_out[crypto_shorthash_KEYBYTES], key_in[crypto_shorthash_KEYBYTES];
     uint32_t frames_sent, frames_returned; /* returned: consumed by the peer, as it told us */
     uint32_t frames_consumed, frames_told; /* by us, and what of it the peer knows */
     size_t outstanding;                    /* operations that the fabric has still to report */
     size_t chunk_bytes, chunk_count;       /* under way; bulk only */
-    wfi_list flights;                      /* frames or chunks, oldest first */
+    wfi_list flights;                      /* chunks, oldest first */
+    wfi_list early;                        /* frames that came before the answer to our request */
     wfi_rx *receives;                      /* WFI_RECEIVE_DEPTH; control only */
     uint8_t *receive_data;
     wfi_region *receive_region;
@@ -134,7 +139,6 @@ struct wfi_peer {
     bool needed;        /* as the store was told */
     wfi_list lean_link; /* in wfi_net.leaners: the store may have to be told otherwise */
     wfi_line lines[WFI_LANE_KINDS];
-    uint8_t key_out[crypto_shorthash_KEYBYTES], key_in[crypto_shorthash_KEYBYTES];
 
     /* Sending. Sequences are given when a message first leaves. */
     wfi_list urgent, queued; /* wfi_message.link */
@@ -142,7 +146,7 @@ struct wfi_peer {
     wfi_list *resend;        /* in `sent`: what must leave again first; &sent: nothing */
     uint64_t sequence;       /* of the last message that left */
     uint64_t acknowledged;
-    size_t queued_bytes;
+    size_t kept_bytes;   /* of messages in urgent, queued and sent */
     uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
     wfi_timer silence;
 
@@ -238,9 +242,11 @@ struct wfi_net {
     wfi_timer lean_timer;
     wfi_map conns; /* by id */
     uint64_t next_id;
-    size_t zombies;  /* closed connections with operations still to be reported */
-    bool in_round;   /* now_ns is of this moment */
-    uint64_t now_ns; /* of the present round: for what need not be exact */
+    size_t zombies;         /* closed connections with operations still to be reported */
+    uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
+    unsigned refused_aloud; /* in it so far */
+    bool in_round;          /* now_ns is of this moment */
+    uint64_t now_ns;        /* of the present round: for what need not be exact */
     wfi_list spare_frames, spare_chunks;
     size_t spare_frame_count;
     wfi_list done_messages; /* status in wfi_message.net.state */
@@ -282,10 +288,12 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **o
 void wfi_peers_destroy(wfi_net *net);
 void wfi_peer_fail(wfi_peer *peer, weft_status why); /* closes lanes, fails what is outstanding */
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position);
-void wfi_peer_release(wfi_peer *peer); /* messages that are acknowledged and that no operation reads */
 void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
 void wfi_lean_due(wfi_timer *timer);
+
+/* refuse.c; [locked] Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
+void wfi_net_refused(wfi_net *net, const char *format, ...) WEFT_PRINTF(2, 3);
 
 /* connection.c; all [locked] */
 wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation);
@@ -306,22 +314,24 @@ typedef struct wfi_hello {
     bool answer;
     int rank;
     uint32_t incarnation, generation;
-    uint64_t position;
+    uint64_t position, nonce;
+    uint64_t asked; /* an answer: the nonce of the request; else 0 */
 } wfi_hello;
-void wfi_peer_keys(wfi_peer *peer);
+void wfi_conn_make_keys(wfi_conn *conn);
 size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, const wfi_member *to,
                        uint8_t out[WFI_CONNECT_DATA_MAX]);
 /* Proven, and of a worker of this job; which incarnation it is, the caller has to see. */
-bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, wfi_hello *out);
+bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
 
 /* frame.c */
 #define WFI_FRAME_HEAD 40
 #define WFI_MESSAGE_HEAD 4
 typedef struct wfi_frame {
     unsigned count;
-    uint32_t incarnation, consumed, size;
+    uint32_t number, consumed, size;
     uint64_t first, ack;
 } wfi_frame;
+/* The head, over frame->size bytes of which the messages are there already. */
 void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out);
 bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out);
 void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size);
@@ -333,10 +343,12 @@ void wfi_peer_flush(wfi_peer *peer);
 void wfi_peer_send_ack(wfi_peer *peer);
 bool wfi_peer_has_to_send(const wfi_peer *peer);
 void wfi_peer_silence(wfi_timer *timer);
+size_t wfi_message_size(const wfi_message *message); /* head and parts */
 void wfi_frame_sent(wfi_tx *tx, weft_status status);
 void wfi_tx_recycle(wfi_net *net, wfi_tx *tx);
 
 /* receive.c; all [locked] */
+void wfi_frames_early(wfi_conn *conn); /* it has its keys now */
 void wfi_frame_received(wfi_rx *rx, const wfi_completion *completion);
 void wfi_peer_ack_due(wfi_timer *timer);
 

@@ -57,7 +57,6 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **o
     if (!peer)
         return WEFT_ERR_MEMORY;
     peer_init(net, peer, member);
-    wfi_peer_keys(peer);
     wfi_list_push_back(&net->known, &peer->link);
     net->peers[peer->rank] = peer;
     atomic_store_explicit(&net->members[peer->rank], &peer->member, memory_order_release);
@@ -83,44 +82,25 @@ weft_status wfi_peer_status(const wfi_peer *peer)
 
 /* ---- Acknowledgement ------------------------------------------------------------------------------------------- */
 
-static void finish_message(wfi_net *net, wfi_message *message, weft_status status)
+static void finish_message(wfi_peer *peer, wfi_message *message, weft_status status)
 {
     wfi_list_remove(&message->link);
+    peer->kept_bytes -= wfi_message_size(message);
     message->net.state = status;
-    wfi_list_push_back(&net->done_messages, &message->link);
-}
-
-/* The last sequence that no frame under way reads any more. */
-static uint64_t unread_up_to(const wfi_peer *peer)
-{
-    const wfi_conn *conn = peer->lines[WFI_CONTROL].conn;
-    for (wfi_list *node = conn ? conn->flights.next : NULL; node && node != &conn->flights; node = node->next) {
-        const wfi_tx *tx = wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_tx, flight);
-        if (tx->count)
-            return tx->first - 1;
-    }
-    return UINT64_MAX;
-}
-
-void wfi_peer_release(wfi_peer *peer)
-{
-    uint64_t unread = unread_up_to(peer);
-    uint64_t limit = peer->acknowledged < unread ? peer->acknowledged : unread;
-    while (!wfi_list_empty(&peer->sent)) {
-        wfi_message *message = wfi_container_of(peer->sent.next, wfi_message, link);
-        if (message->net.sequence > limit)
-            break;
-        if (peer->resend == &message->link)
-            peer->resend = message->link.next;
-        finish_message(peer->net, message, WEFT_OK);
-    }
+    wfi_list_push_back(&peer->net->done_messages, &message->link);
 }
 
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position)
 {
-    if (position > peer->acknowledged)
-        peer->acknowledged = position;
-    wfi_peer_release(peer);
+    peer->acknowledged = position;
+    while (!wfi_list_empty(&peer->sent)) {
+        wfi_message *message = wfi_container_of(peer->sent.next, wfi_message, link);
+        if (message->net.sequence > position)
+            break;
+        if (peer->resend == &message->link)
+            peer->resend = message->link.next;
+        finish_message(peer, message, WEFT_OK);
+    }
 }
 
 /* ---- Trouble and end ------------------------------------------------------------------------------------------- */
@@ -135,10 +115,7 @@ void wfi_peer_suspect(wfi_peer *peer, const char *why)
 void wfi_peer_nonsense(wfi_conn *conn, const char *what)
 {
     wfi_peer *peer = conn->line->peer;
-    peer->net->stats.strangers_refused++;
-    /* Said aloud a few times only: it may go on for ever. */
-    wfi_log(peer->nonsense < WFI_NONSENSE_MAX ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "peer %d: %s; its lane is closed",
-            peer->rank, what);
+    wfi_net_refused(peer->net, "peer %d: %s; its lane is closed", peer->rank, what);
     if (++peer->nonsense >= WFI_NONSENSE_MAX)
         wfi_peer_suspect(peer, what);
     wfi_line_broken(conn);
@@ -147,7 +124,7 @@ void wfi_peer_nonsense(wfi_conn *conn, const char *what)
 static void fail_all(wfi_peer *peer, wfi_list *messages, weft_status why)
 {
     while (!wfi_list_empty(messages))
-        finish_message(peer->net, wfi_container_of(messages->next, wfi_message, link), why);
+        finish_message(peer, wfi_container_of(messages->next, wfi_message, link), why);
 }
 
 void wfi_peer_fail(wfi_peer *peer, weft_status why)
@@ -170,9 +147,13 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
     fail_all(peer, &peer->urgent, why);
     fail_all(peer, &peer->queued, why);
     peer->resend = &peer->sent;
-    peer->queued_bytes = 0;
     wfi_works_fail(peer, why);
     wfi_exposed_end_all(peer);
+}
+
+size_t wfi_peer_kept_bytes(const wfi_peer *peer)
+{
+    return peer->kept_bytes;
 }
 
 uint32_t wfi_peer_incarnation(const wfi_peer *peer)

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receive.c - frames that arrived: checked whole, then their messages handed up once each, in order. */
+/*
+ * receive.c - frames that arrived: checked whole, then their messages handed up once each, in order.
+ *
+ * Nothing comes twice: a hello tells what its writer has received, the other side sends what comes after that, and nothing
+ * more is read from an older connection. So a message that is not the next one is refused with its frame.
+ */
 #include "net/net_internal.h"
 
 /* Walks the messages without handing them up: a frame that is malformed changes nothing. */
@@ -19,14 +24,16 @@ static bool well_formed(const wfi_frame *frame, const uint8_t *data, size_t size
 static const char *objection(const wfi_conn *conn, const wfi_frame *frame)
 {
     const wfi_peer *peer = conn->line->peer;
-    if (frame->incarnation != peer->member.incarnation)
-        return "a frame of another incarnation";
+    if (frame->number != conn->frames_consumed)
+        return "a frame that was replayed, or is out of its order";
     if ((uint32_t)(frame->consumed - conn->frames_returned) > (uint32_t)(conn->frames_sent - conn->frames_returned))
         return "a frame that returns credits we never used";
     if (frame->ack > peer->sequence)
         return "a frame that acknowledges what was never sent";
-    if (frame->count && (frame->first == 0 || frame->first > peer->received + 1))
-        return "a frame out of order";
+    if (frame->ack < peer->acknowledged)
+        return "a frame that takes back an acknowledgement";
+    if (frame->count && frame->first != peer->received + 1)
+        return "messages that are not the next ones";
     return NULL;
 }
 
@@ -40,9 +47,7 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
     for (unsigned i = 0; i < frame->count && !conn->closed; i++) {
         if (!wfi_frame_next(data, size, &at, &type, &bytes, &length))
             return;
-        if (frame->first + i <= peer->received)
-            continue; /* sent again, and we had it */
-        peer->received = frame->first + i;
+        peer->received++;
         net->stats.bytes_received += length;
         net->upcalls.message(net->arg, peer, type, bytes, length);
     }
@@ -52,7 +57,7 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
 {
     wfi_peer *peer = conn->line->peer;
     wfi_frame frame;
-    if (!wfi_frame_read(data, size, peer->key_in, &frame) || !well_formed(&frame, data, size)) {
+    if (!wfi_frame_read(data, size, conn->key_in, &frame) || !well_formed(&frame, data, size)) {
         wfi_peer_nonsense(conn, "a malformed frame");
         return;
     }
@@ -85,17 +90,11 @@ static void answer(wfi_conn *conn)
         wfi_peer_send_ack(peer);
 }
 
-void wfi_frame_received(wfi_rx *rx, const wfi_completion *completion)
+static void receive(wfi_rx *rx, size_t size)
 {
     wfi_conn *conn = rx->flight.conn;
     wfi_net *net = conn->net;
-    if (conn->closed)
-        return;
-    if (completion->status) {
-        wfi_line_broken(conn);
-        return;
-    }
-    take_frame(conn, rx->data, completion->size);
+    take_frame(conn, rx->data, size);
     if (conn->closed)
         return;
     if (net->ops->post_recv(conn->lane, &rx->flight.op, rx->data, WFI_FRAME_BYTES, conn->receive_region)) {
@@ -105,6 +104,30 @@ void wfi_frame_received(wfi_rx *rx, const wfi_completion *completion)
     conn->outstanding++;
     conn->frames_consumed++; /* only now: the credit stands for a receive that is posted */
     answer(conn);
+}
+
+void wfi_frame_received(wfi_rx *rx, const wfi_completion *completion)
+{
+    wfi_conn *conn = rx->flight.conn;
+    if (conn->closed)
+        return;
+    if (completion->status) {
+        wfi_line_broken(conn);
+    } else if (!conn->keyed) { /* the peer's first frames overtook its answer: they come by another queue */
+        rx->size = completion->size;
+        wfi_list_push_back(&conn->early, &rx->flight.link);
+    } else {
+        receive(rx, completion->size);
+    }
+}
+
+void wfi_frames_early(wfi_conn *conn)
+{
+    wfi_list *node;
+    while (!conn->closed && (node = wfi_list_pop_front(&conn->early))) {
+        wfi_rx *rx = wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_rx, flight);
+        receive(rx, rx->size);
+    }
 }
 
 void wfi_peer_ack_due(wfi_timer *timer)

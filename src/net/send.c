@@ -7,33 +7,18 @@
  * acknowledgement is only sent when it returns at least one credit, so two sides that have used up everything cannot both
  * be waiting: the later of the two acknowledgements that used the last credits has told of what the other one needs.
  *
- * A frame is a head and messages in the frame's own buffer; parts that are worth it are gathered from where they lie.
+ * A frame is a head and messages, put together in the frame's own buffer: the hash is over all of it, which touches every
+ * byte anyway, and a message is its owner's again as soon as it is acknowledged.
  */
 #include "net/net_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS_MAX 4
-
-typedef struct packing_state {
-    wfi_tx *tx;
-    wfi_part parts[PARTS_MAX];
-    size_t count, room; /* of parts */
-    size_t used, span;  /* of the buffer; where the open span begins */
-    size_t total;       /* bytes of the frame */
-    bool by_reference;
-} packing_state;
-
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
-static wfi_tx *tx_take(wfi_net *net)
+static wfi_tx *tx_create(wfi_net *net)
 {
-    wfi_list *spare = wfi_list_pop_front(&net->spare_frames);
-    if (spare) {
-        net->spare_frame_count--;
-        return wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_tx, flight);
-    }
     wfi_tx *tx = malloc(sizeof(*tx));
     if (!tx)
         return NULL;
@@ -45,6 +30,19 @@ static wfi_tx *tx_take(wfi_net *net)
         free(tx);
         return NULL;
     }
+    return tx;
+}
+
+/* An empty frame. */
+static wfi_tx *tx_take(wfi_net *net)
+{
+    wfi_list *spare = wfi_list_pop_front(&net->spare_frames);
+    wfi_tx *tx = spare ? wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_tx, flight) : tx_create(net);
+    if (!tx)
+        return NULL;
+    net->spare_frame_count -= spare != NULL;
+    tx->count = 0;
+    tx->used = WFI_FRAME_HEAD;
     return tx;
 }
 
@@ -62,42 +60,7 @@ void wfi_tx_recycle(wfi_net *net, wfi_tx *tx)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-static void packing_begin(packing_state *packing, wfi_net *net, wfi_tx *tx)
-{
-    size_t room = net->limits->send_parts_max;
-    *packing = (packing_state){.tx = tx,
-                               .room = room < PARTS_MAX ? room : PARTS_MAX,
-                               .used = WFI_FRAME_HEAD,
-                               .total = WFI_FRAME_HEAD,
-                               .by_reference = !net->limits->needs_local_regions};
-}
-
-static void close_span(packing_state *packing)
-{
-    if (packing->used == packing->span)
-        return;
-    packing->parts[packing->count++] = (wfi_part){.data = packing->tx->data + packing->span,
-                                                  .size = packing->used - packing->span,
-                                                  .region = packing->tx->region};
-    packing->span = packing->used;
-}
-
-static void put_bytes(packing_state *packing, const void *data, size_t size)
-{
-    /* The reference, a span before it if one is open, and the span that may follow. */
-    size_t needed = 2 + (packing->used > packing->span);
-    packing->total += size;
-    if (packing->by_reference && size >= WFI_REFERENCE_MIN && packing->count + needed <= packing->room) {
-        close_span(packing);
-        packing->parts[packing->count++] = (wfi_part){.data = data, .size = size};
-        return;
-    }
-    if (size)
-        memcpy(packing->tx->data + packing->used, data, size);
-    packing->used += size;
-}
-
-static size_t message_size(const wfi_message *message)
+size_t wfi_message_size(const wfi_message *message)
 {
     size_t size = message->head_size;
     for (int i = 0; i < message->part_count; i++)
@@ -105,25 +68,31 @@ static size_t message_size(const wfi_message *message)
     return size;
 }
 
-static bool put_message(packing_state *packing, const wfi_message *message)
+static void put_bytes(wfi_tx *tx, const void *data, size_t size)
 {
-    size_t size = message_size(message);
-    if (packing->tx->count == UINT8_MAX || packing->total + WFI_MESSAGE_HEAD + size > WFI_FRAME_BYTES)
+    if (size)
+        memcpy(tx->data + tx->used, data, size);
+    tx->used += size;
+}
+
+static bool put_message(wfi_tx *tx, const wfi_message *message)
+{
+    size_t size = wfi_message_size(message);
+    if (tx->count == UINT8_MAX || tx->used + WFI_MESSAGE_HEAD + size > WFI_FRAME_BYTES)
         return false;
-    uint8_t head[WFI_MESSAGE_HEAD];
-    wfi_frame_message(head, message->type, size);
-    put_bytes(packing, head, sizeof(head));
-    put_bytes(packing, message->head, message->head_size);
+    wfi_frame_message(tx->data + tx->used, message->type, size);
+    tx->used += WFI_MESSAGE_HEAD;
+    put_bytes(tx, message->head, message->head_size);
     for (int i = 0; i < message->part_count; i++)
-        put_bytes(packing, message->parts[i].data, message->parts[i].size);
-    packing->tx->count++;
+        put_bytes(tx, message->parts[i].data, message->parts[i].size);
+    tx->count++;
     return true;
 }
 
-static bool put_list(packing_state *packing, wfi_list *from, wfi_list *end)
+static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
 {
     for (; from != end; from = from->next) {
-        if (!put_message(packing, wfi_container_of(from, wfi_message, link)))
+        if (!put_message(tx, wfi_container_of(from, wfi_message, link)))
             return false;
     }
     return true;
@@ -131,21 +100,20 @@ static bool put_list(packing_state *packing, wfi_list *from, wfi_list *end)
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-static weft_status post_frame(wfi_conn *conn, packing_state *packing)
+static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
 {
     wfi_net *net = conn->net;
     wfi_peer *peer = conn->line->peer;
-    wfi_tx *tx = packing->tx;
     wfi_frame head = {.count = tx->count,
-                      .incarnation = net->self.incarnation,
-                      .first = tx->first,
+                      .number = conn->frames_sent,
+                      .first = first,
                       .ack = peer->received,
                       .consumed = conn->frames_consumed,
-                      .size = (uint32_t)packing->total};
-    close_span(packing);
-    wfi_frame_write(&head, peer->key_out, tx->data);
+                      .size = (uint32_t)tx->used};
+    wfi_part whole = {.data = tx->data, .size = tx->used, .region = tx->region};
+    wfi_frame_write(&head, conn->key_out, tx->data);
     tx->flight.conn = conn;
-    weft_status status = net->ops->send(conn->lane, &tx->flight.op, packing->parts, packing->count);
+    weft_status status = net->ops->send(conn->lane, &tx->flight.op, &whole, 1);
     if (status)
         return status;
     conn->outstanding++;
@@ -153,7 +121,6 @@ static weft_status post_frame(wfi_conn *conn, packing_state *packing)
     conn->frames_told = conn->frames_consumed;
     peer->owes_ack = false;
     net->stats.frames_sent++;
-    wfi_list_push_back(&conn->flights, &tx->flight.link);
     return WEFT_OK;
 }
 
@@ -198,9 +165,7 @@ static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
         wfi_list_remove(&message->link);
         message->net.sequence = ++peer->sequence;
         wfi_list_push_back(&peer->sent, &message->link);
-        if (!message->urgent)
-            peer->queued_bytes -= message_size(message);
-        peer->net->stats.bytes_sent += message_size(message);
+        peer->net->stats.bytes_sent += wfi_message_size(message);
         count--;
     }
     return count;
@@ -210,16 +175,13 @@ static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
 static bool send_again(wfi_conn *conn)
 {
     wfi_peer *peer = conn->line->peer;
-    packing_state packing;
     wfi_tx *tx = tx_take(conn->net);
     if (!tx)
         return false;
-    packing_begin(&packing, conn->net, tx);
-    tx->count = 0;
-    tx->first = wfi_container_of(peer->resend, wfi_message, link)->net.sequence;
-    (void)put_list(&packing, peer->resend, &peer->sent);
+    uint64_t first = wfi_container_of(peer->resend, wfi_message, link)->net.sequence;
+    (void)put_list(tx, peer->resend, &peer->sent);
     unsigned count = tx->count;
-    weft_status status = post_frame(conn, &packing);
+    weft_status status = post_frame(conn, tx, first);
     if (status) {
         post_refused(conn, tx, status);
         return false;
@@ -232,17 +194,13 @@ static bool send_again(wfi_conn *conn)
 static bool send_new(wfi_conn *conn, bool requests_too)
 {
     wfi_peer *peer = conn->line->peer;
-    packing_state packing;
     wfi_tx *tx = tx_take(conn->net);
     if (!tx)
         return false;
-    packing_begin(&packing, conn->net, tx);
-    tx->count = 0;
-    tx->first = peer->sequence + 1;
-    if (put_list(&packing, peer->urgent.next, &peer->urgent) && requests_too)
-        (void)put_list(&packing, peer->queued.next, &peer->queued);
+    if (put_list(tx, peer->urgent.next, &peer->urgent) && requests_too)
+        (void)put_list(tx, peer->queued.next, &peer->queued);
     unsigned count = tx->count;
-    weft_status status = post_frame(conn, &packing);
+    weft_status status = post_frame(conn, tx, peer->sequence + 1);
     if (status) {
         post_refused(conn, tx, status);
         return false;
@@ -281,14 +239,10 @@ void wfi_peer_send_ack(wfi_peer *peer)
     wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]);
     if (!conn || conn->frames_consumed == conn->frames_told || credit(conn) < 1)
         return;
-    packing_state packing;
     wfi_tx *tx = tx_take(conn->net);
     if (!tx)
         return;
-    packing_begin(&packing, conn->net, tx);
-    tx->count = 0;
-    tx->first = peer->sequence + 1;
-    weft_status status = post_frame(conn, &packing);
+    weft_status status = post_frame(conn, tx, peer->sequence + 1);
     if (status)
         post_refused(conn, tx, status);
 }
@@ -297,13 +251,8 @@ void wfi_frame_sent(wfi_tx *tx, weft_status status)
 {
     wfi_conn *conn = tx->flight.conn;
     wfi_net *net = conn->net;
-    if (!conn->closed) {
-        wfi_list_remove(&tx->flight.link);
-        if (status)
-            wfi_line_broken(conn);
-        else
-            wfi_peer_release(conn->line->peer);
-    }
+    if (!conn->closed && status)
+        wfi_line_broken(conn);
     wfi_tx_recycle(net, tx);
 }
 
@@ -332,20 +281,19 @@ void wfi_peer_silence(wfi_timer *timer)
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
 {
     wfi_assert_held(&net->lock);
-    size_t size = message_size(message);
+    size_t size = wfi_message_size(message);
     if (size > WFI_MESSAGE_MAX)
         return WEFT_ERR_TOO_LARGE;
     if (net->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    if (!message->urgent && peer->queued_bytes + size > net->queue_limit_bytes)
+    if (!message->urgent && peer->kept_bytes + size > net->queue_limit_bytes)
         return WEFT_ERR_AGAIN;
     message->net.sequence = 0;
     wfi_list_init(&message->link);
     wfi_list_push_back(message->urgent ? &peer->urgent : &peer->queued, &message->link);
-    if (!message->urgent)
-        peer->queued_bytes += size;
+    peer->kept_bytes += size;
     if (wfi_line_up(&peer->lines[WFI_CONTROL]))
         wfi_peer_flush(peer);
     else
@@ -361,7 +309,6 @@ bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message)
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
         return false;
     wfi_list_remove(&message->link);
-    if (!message->urgent)
-        peer->queued_bytes -= message_size(message);
+    peer->kept_bytes -= wfi_message_size(message);
     return true;
 }

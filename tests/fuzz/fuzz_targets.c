@@ -45,8 +45,7 @@ static void run_frame(const uint8_t *bytes, size_t size)
     if (size < WFI_FRAME_HEAD || size > sizeof data)
         return;
     memcpy(data, bytes, size);
-    crypto_shorthash(data + WFI_FRAME_HEAD - crypto_shorthash_BYTES, data, WFI_FRAME_HEAD - crypto_shorthash_BYTES,
-                     key);
+    crypto_shorthash(data, data + crypto_shorthash_BYTES, size - crypto_shorthash_BYTES, key);
     if (!wfi_frame_read(data, size, key, &frame))
         return;
     size_t at = WFI_FRAME_HEAD, length;

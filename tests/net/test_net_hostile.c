@@ -19,12 +19,12 @@ static void put_head(weft_sim *sim, const wfi_conn *conn, uint8_t *out, size_t s
 {
     const wfi_peer *peer = conn->line->peer;
     wfi_frame head = {.count = (unsigned)(wfi_sim_random(sim) % 6),
-                      .incarnation = conn->net->self.incarnation,
-                      .first = peer->sequence + 1 - wfi_sim_random(sim) % 2,
+                      .number = conn->frames_sent,
+                      .first = peer->sequence + 1 - wfi_sim_random(sim) % 8 / 7,
                       .ack = peer->received,
                       .consumed = conn->frames_consumed,
                       .size = (uint32_t)size};
-    wfi_frame_write(&head, peer->key_out, out);
+    wfi_frame_write(&head, conn->key_out, out);
 }
 
 /* `count` messages of random sizes that fill it; the last may run over the end. */
@@ -71,7 +71,6 @@ static void send_raw(net_host *host, wfi_conn *conn)
     }
     conn->outstanding++;
     conn->frames_sent++;
-    wfi_list_push_back(&conn->flights, &tx->flight.link);
 }
 
 static void attack(net_host *host)
