@@ -26,7 +26,15 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
 /*
  * Where arriving tensors are to land: called before the payload is pulled, on a thread of weft's, with no lock held; must
  * not block. Tensor `index` of the call (counted through all lists) has this dtype and shape. Returns a contiguous tensor
- * of the same dtype and shape, with a reference for weft to drop, or NULL for a recycled slab.
+ * of the same dtype and shape, with a reference for weft to drop, or NULL for a recycled slab. The handler sees the place as
+ * its argument. If the call fails on its way the content of its places is undefined, so one place serves one call at a time.
+ *
+ * With WEFT_LAND_ADD the tensors come to slabs first, and land is asked when the handler's turn has come, on its thread, also for
+ * calls to oneself. Then they are added to the places, all of the call or none: nothing is added of a call that was
+ * cancelled, ran out of time, does not fit (WEFT_ERR_SHAPE) or lost its connection, and nothing twice. Then the handler
+ * runs and sees the places as its arguments. Any number of calls may add to the same places at once: the additions of
+ * one function are made one call at a time. So places belong to one function; whoever reads them while calls of it may
+ * come sees additions half made, but for the handler of the last call that is to come. Any dtype but bool, in host memory.
  */
 typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
 
@@ -34,6 +42,8 @@ typedef enum weft_function_flags {
     WEFT_INLINE = 1, /* runs on the thread that reads the network: only for handlers that never block */
     WEFT_URGENT = 2, /* waiting for a worker, it goes ahead of others */
     WEFT_LAZY = 4,   /* it lets others go ahead; but one call in 16 that start is the oldest of all, so none starves */
+    WEFT_LAND_ADD =
+        8, /* arriving tensors are added to the places that `land` gives; see weft_land_fn. Not with WEFT_INLINE */
 } weft_function_flags;
 
 struct weft_function {

@@ -217,7 +217,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_local_fail_all(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
     wfi_owned_fail_all(agent, WEFT_ERR_CLOSED, "the owner closed its agent before the value was made");
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        wfi_serve_peer_gone(agent, rank);
+        wfi_serve_peer_gone(agent, rank, WEFT_ERR_CLOSED, "this worker closed its agent");
         wfi_rrefs_peer_gone(agent, rank, WEFT_ERR_CLOSED);
     }
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
@@ -384,6 +384,7 @@ void weft_agent_stats(const weft_agent *agent, weft_stats *out)
 {
     wfi_net_lock(agent->net);
     *out = agent->stats;
+    out->bytes_held = agent->held_bytes;
     wfi_net_stats(agent->net, out); /* sets what net counts; to its bytes come those that it cannot see */
     out->bytes_sent += agent->stats.bytes_sent;
     out->bytes_received += agent->stats.bytes_received;

@@ -36,11 +36,14 @@ typedef struct wfi_rpc_peer {
     size_t early_parts; /* of operations of groups that are not open here: src/rpc/group_gather.c */
     wfi_peer *watched;  /* the incarnation that `watches` counts for: src/rpc/watch.c */
     size_t watches;
+    size_t kept_count; /* replies and results on their way to it, or kept for it: src/rpc/budget.c */
+    uint64_t kept_bytes;
 } wfi_rpc_peer;
 
 /* A function as registered; never removed while the agent lives. */
 typedef struct wfi_registered {
     weft_function function;      /* its name is owned */
+    pthread_mutex_t adding;      /* to places of its land: a leaf, held by the thread that adds (src/rpc/land_add.c) */
     struct wfi_registered *next; /* others with the same hash */
 } wfi_registered;
 

@@ -7,6 +7,8 @@
 #include "rpc/serve.h"
 
 #include "base/error.h"
+#include "rpc/budget.h"
+#include "rpc/parts.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -25,6 +27,7 @@ static void give_up(weft_call *call)
     wfi_pack_withdraw(&call->pack, call->agent->net, call->peer, true);
     call->awaiting_done = false;
     wfi_observe_replied(call);
+    wfi_parts_out_drop(call);
     wfi_serve_leave_table(call);
 }
 
@@ -46,8 +49,9 @@ static void send_reply(weft_call *call)
     wfi_observe_replied(call);
     agent->stats.bytes_packed += call->pack.packed_bytes;
     agent->stats.bytes_copied += call->pack.copied_bytes;
-    if (!call->awaiting_done)
-        wfi_serve_leave_table(call);
+    call->replied = true;
+    wfi_serve_lean(call, call->awaiting_done || wfi_parts_out_busy(call));
+    wfi_serve_leave_if_over(call);
 }
 
 static void write_error_reply(weft_call *call)
@@ -56,6 +60,7 @@ static void write_error_reply(weft_call *call)
     wfi_writer_init_growing(&call->header);
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, WFI_REPLY_ERROR);
+    wfi_write_u32(&call->header, wfi_parts_out_count(call));
     wfi_error_write(&call->header, call->error);
     call->awaiting_done = false;
 }
@@ -67,10 +72,11 @@ static weft_status write_reply(weft_call *call)
     for (size_t i = 0; i < call->pack.remote_count; i++)
         exposes |= call->pack.remote[i].patch != WFI_NO_PATCH;
     /* Metadata that will not fit is exposed as well: decided by the same bound as in wfi_pack_seal. */
-    bool outgrown = call->header.size + 9 + call->pack.meta.size + 64 > WFI_MESSAGE_MAX;
+    bool outgrown = call->header.size + 13 + call->pack.meta.size + 64 > WFI_MESSAGE_MAX;
     call->awaiting_done = exposes || outgrown || call->pack.rref_count;
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
+    wfi_write_u32(&call->header, wfi_parts_out_count(call));
     return wfi_pack_seal(&call->pack, call->agent->net, call->peer, &call->header);
 }
 
@@ -124,10 +130,11 @@ static void settle_owned(weft_call *call)
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
-static weft_status pack_results(weft_call *call)
+static weft_status pack_results(weft_call *call, char *problem, size_t room)
 {
     const wfi_intake *intake = &call->arguments;
-    wfi_pack_options how = {.landing = intake->landing, .landing_count = intake->landing_count};
+    wfi_pack_options how = {
+        .landing = intake->landing, .landing_count = intake->landing_count, .problem = problem, .problem_room = room};
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
     if (call->owned)
         how = (wfi_pack_options){0};
@@ -139,17 +146,46 @@ static weft_status pack_results(weft_call *call)
     return st;
 }
 
-static void answer_locked(weft_call *call)
+/* What of an answer goes before its call does: too much is kept for this caller already. */
+typedef struct leftovers {
+    wfi_pack pack;
+    weft_values *results;
+} leftovers;
+
+/* False: the caller takes no answers any more, not even short ones. [agent lock] */
+static bool keep_within_bounds(weft_call *call, leftovers *left)
+{
+    const wfi_rpc_peer *peer = &call->agent->peers[call->from];
+    wfi_keep keep = wfi_budget_keep(call, call->error ? WFI_INLINE_LIMIT : wfi_pack_bytes(&call->pack) + 64);
+    if (keep == WFI_KEEP_NOTHING)
+        return false;
+    if (keep == WFI_KEEP_ERROR && !call->error) {
+        call->error =
+            wfi_call_error(call, WEFT_ERR_UNKNOWN,
+                           "it ran, but its answer could not be kept: %zu answers of %llu bytes wait for this caller",
+                           peer->kept_count, (unsigned long long)peer->kept_bytes);
+        left->pack = call->pack;
+        left->results = call->results;
+        call->pack = (wfi_pack){0};
+        call->results = NULL;
+    }
+    return true;
+}
+
+static void answer_locked(weft_call *call, leftovers *left)
 {
     weft_status st = WEFT_OK;
+    wfi_serve_end_watch(call);
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
     wfi_calls_forget_within(call);
     call->agent->stats.calls_served++;
     wfi_observe_finished(call);
+    if (!call->deferred)
+        wfi_budget_release_arguments(call);
     if (call->owned)
         settle_owned(call);
-    if (call->cancelled || call->agent->stopped) {
+    if (call->cancelled || call->agent->stopped || !keep_within_bounds(call, left)) {
         give_up(call);
         return;
     }
@@ -167,17 +203,21 @@ static void answer_locked(weft_call *call)
 void wfi_answer(weft_call *call)
 {
     wfi_net *net = call->agent->net;
+    leftovers left = {.results = NULL};
     if (!call->error) {
-        weft_status st = pack_results(call);
+        char problem[320] = "the results cannot be sent";
+        weft_status st = pack_results(call, problem, sizeof problem);
         if (st)
-            call->error = wfi_call_error(call, st, "the results do not fit what the caller offered, or cannot be sent");
+            call->error = wfi_call_error(call, st, "%s", problem);
     }
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
-    answer_locked(call);
+    answer_locked(call, &left);
     wfi_serve_drop_hold(call); /* the user's */
     if (!was_deferred)
         wfi_serve_drop_hold(call); /* run_handler's: it is we */
     wfi_net_unlock(net);
+    wfi_pack_fini(&left.pack);
+    weft_values_unref(left.results);
 }

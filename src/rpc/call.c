@@ -6,6 +6,7 @@
 #include "rpc/call.h"
 
 #include "base/error.h"
+#include "rpc/parts.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
 #include "rpc/values.h"
@@ -24,6 +25,7 @@ static void free_call(wfi_outcall *call)
     free(call->landing);
     free(call->land_exposures);
     wfi_intake_fini(&call->results);
+    wfi_parts_in_free(call->parts);
     wfi_pack_fini(&call->arguments);
     wfi_writer_fini(&call->header);
     weft_future_unref(call->future);
@@ -38,7 +40,7 @@ static void release_task(wfi_task *task)
     free_call(wfi_container_of(task, wfi_outcall, release));
 }
 
-static void drop_hold(wfi_outcall *call)
+void wfi_call_drop_hold(wfi_outcall *call)
 {
     if (--call->holds)
         return;
@@ -87,7 +89,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
 {
     weft_agent *agent = call->agent;
     wfi_assert_held(wfi_net_mutex(agent->net));
-    if (call->completed)
+    if (call->completed || (call->parts && wfi_parts_in_wait(call->parts, values, error, quiet, call->failure != NULL)))
         return;
     call->completed = true;
     wfi_map_take(&agent->calls, call->id);
@@ -100,10 +102,10 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     withdraw(call, quiet);
     if (call->message_out && wfi_net_unsend(agent->net, call->peer, &call->message)) {
         call->message_out = false;
-        drop_hold(call);
+        wfi_call_drop_hold(call);
     }
     settle_future(call, values, error);
-    drop_hold(call);
+    wfi_call_drop_hold(call);
 }
 
 /* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
@@ -111,7 +113,7 @@ static bool may_have_left(wfi_outcall *call)
 {
     if (call->message_out && wfi_net_unsend(call->agent->net, call->peer, &call->message)) {
         call->message_out = false;
-        drop_hold(call);
+        wfi_call_drop_hold(call);
     }
     return call->message.net.sequence != 0; /* net numbers what leaves */
 }
@@ -208,7 +210,7 @@ static void message_done(wfi_message *message, weft_status status)
     wfi_outcall *call = wfi_container_of(message, wfi_outcall, message);
     (void)status; /* failures come by the peer's death, which fails the call */
     call->message_out = false;
-    drop_hold(call);
+    wfi_call_drop_hold(call);
 }
 
 static weft_status take_landing(wfi_outcall *call, weft_tensors land)
@@ -258,7 +260,8 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
 {
     wfi_writer *w = &call->header;
     wfi_write_u64(w, call->id);
-    wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->span.trace ? WFI_CALL_TRACED : 0)));
+    wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->parts ? WFI_CALL_PARTS : 0) |
+                              (call->span.trace ? WFI_CALL_TRACED : 0)));
     wfi_write_u64(w, timeout_ns);
     wfi_write_u8(w, (uint8_t)strlen(call->function));
     wfi_write_bytes(w, call->function, strlen(call->function));
@@ -436,8 +439,15 @@ static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
     call->future = wfi_agent_future(call->agent);
     if (!call->future)
         return WEFT_ERR_MEMORY;
-    weft_status st = plan->packed ? wfi_pack_view(&call->arguments, plan->packed)
-                                  : wfi_pack_values(&call->arguments, plan->arguments, &how);
+    weft_status st = WEFT_OK;
+    if (plan->options->on_part)
+        st = wfi_parts_in_create(call->agent, plan->options->on_part, plan->options->part_arg, &call->parts);
+    if (st)
+        return st;
+    if (call->parts)
+        wfi_parts_in_of_call(call->parts, call);
+    st = plan->packed ? wfi_pack_view(&call->arguments, plan->packed)
+                      : wfi_pack_values(&call->arguments, plan->arguments, &how);
     return st ? st : take_landing(call, plan->options->land);
 }
 

@@ -76,6 +76,8 @@ weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_fu
  * [agent lock] */
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns);
 
+/* Completes the future of a call to ourselves, which waited for parts. [agent lock] */
+void wfi_local_complete(weft_call *call, weft_error *error);
 /* Fails the calls to ourselves that have not been answered. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
 
@@ -87,6 +89,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
 void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text);
 /* The same with this error, which it takes over. [agent lock] */
 void wfi_call_abort(wfi_outcall *call, weft_error *error);
+void wfi_call_drop_hold(wfi_outcall *call);                                                    /* [agent lock] */
 void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text); /* peer NULL: all */
 
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */

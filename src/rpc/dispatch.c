@@ -3,6 +3,7 @@
 #include "rpc/agent.h"
 #include "rpc/call.h"
 #include "rpc/group.h"
+#include "rpc/parts.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
 
@@ -22,6 +23,12 @@ static void on_known_message(weft_agent *agent, wfi_peer *from, uint8_t type, wf
         break;
     case WFI_RPC_CANCEL:
         wfi_serve_on_cancel(agent, from, wfi_read_u64(reader));
+        break;
+    case WFI_RPC_PART:
+        wfi_parts_in_on_part(agent, from, reader);
+        break;
+    case WFI_RPC_TOOK:
+        wfi_serve_on_took(agent, from, reader);
         break;
     case WFI_RPC_FORK:
     case WFI_RPC_FORKED:
@@ -48,7 +55,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
     weft_agent *agent = arg;
     int rank = wfi_peer_rank(peer);
     wfi_calls_fail_all(agent, peer, why, text);
-    wfi_serve_peer_gone(agent, rank);
+    wfi_serve_peer_gone(agent, rank, why, text);
     wfi_rrefs_peer_gone(agent, rank, why);
     wfi_groups_peer_gone(agent, peer, why);
     if (why == WEFT_ERR_PEER_DEAD)

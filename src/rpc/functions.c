@@ -37,6 +37,16 @@ static bool signature_is_sound(const weft_type *types)
     return false; /* nothing ends it */
 }
 
+static bool flags_are_sound(const weft_function *function)
+{
+    const unsigned all = WEFT_INLINE | WEFT_URGENT | WEFT_LAZY | WEFT_LAND_ADD | WFI_AT_ONCE,
+                   both = WEFT_URGENT | WEFT_LAZY;
+    unsigned flags = function->flags;
+    if (flags & ~all || (flags & both) == both)
+        return false;
+    return !(flags & WEFT_LAND_ADD) || (function->land && !(flags & WEFT_INLINE));
+}
+
 static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
 {
     const char *name = entry->function.name;
@@ -55,7 +65,7 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
 {
     if (!agent || !function || !function->run || !function->name || !function->name[0] ||
         strlen(function->name) > WFI_FUNCTION_NAME_MAX || !signature_is_sound(function->takes) ||
-        !signature_is_sound(function->gives))
+        !signature_is_sound(function->gives) || !flags_are_sound(function))
         return WEFT_ERR_INVALID;
     wfi_registered *entry = calloc(1, sizeof *entry);
     char *name = strdup(function->name);
@@ -63,6 +73,7 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
     if (!st) {
         entry->function = *function;
         entry->function.name = name;
+        pthread_mutex_init(&entry->adding, NULL);
         pthread_mutex_lock(&agent->function_lock);
         st = insert_locked(agent, entry);
         pthread_mutex_unlock(&agent->function_lock);
@@ -81,6 +92,7 @@ void wfi_functions_fini(weft_agent *agent)
     for (wfi_registered *entry; (entry = wfi_map_next(&agent->functions, &cursor, &hash));) {
         while (entry) {
             wfi_registered *next = entry->next;
+            pthread_mutex_destroy(&entry->adding);
             free((char *)entry->function.name);
             free(entry);
             entry = next;

@@ -86,6 +86,34 @@ static void pull_payload(wfi_intake *intake)
         fail(intake, st, "its payload could not be pulled");
 }
 
+/* ---- Room ------------------------------------------------------------------------------------------------------------ */
+
+static weft_status admit(wfi_intake *intake, uint64_t bytes)
+{
+    return intake->admit ? intake->admit(intake, bytes) : WEFT_OK;
+}
+
+/* Room for all that `meta` speaks of. Where the user chooses places it is not known yet: admit_slab comes later. */
+static weft_status admit_values(wfi_intake *intake, const uint8_t *meta, size_t size)
+{
+    uint64_t bytes;
+    if (!intake->admit || intake->user_places)
+        return WEFT_OK;
+    weft_status st = wfi_unpack_measure(meta, size, &bytes);
+    return st ? st : admit(intake, bytes);
+}
+
+/* Not locked. */
+static weft_status admit_slab(void *arg, uint64_t bytes, char *problem, size_t room)
+{
+    wfi_intake *intake = arg;
+    wfi_net_lock(intake->agent->net);
+    weft_status st = admit(intake, bytes);
+    snprintf(problem, room, "%s", intake->problem);
+    wfi_net_unlock(intake->agent->net);
+    return st;
+}
+
 /* ---- Metadata ---------------------------------------------------------------------------------------------------- */
 
 static void decode(wfi_intake *intake, const uint8_t *meta, size_t meta_size, const uint8_t *tail, size_t tail_size)
@@ -124,9 +152,18 @@ static void unpack_now(wfi_intake *intake)
 {
     const uint8_t *bytes = wfi_storage_data(intake->meta);
     if (intake->user_places) {
+        if (intake->admit) {
+            intake->options.admit = admit_slab;
+            intake->options.admit_arg = intake;
+        }
         intake->state = WFI_INTAKE_PLACING;
         intake->task.run = decode_task;
         wfi_net_defer(intake->agent->net, &intake->task, WFI_DEFER_INLINE);
+        return;
+    }
+    weft_status st = admit_values(intake, bytes, intake->meta_size);
+    if (st) {
+        fail(intake, st, "malformed metadata");
         return;
     }
     decode(intake, bytes, intake->meta_size, bytes + intake->tail_at, intake->tail_size);
@@ -153,7 +190,9 @@ static void pull_meta(wfi_intake *intake, wfi_reader *body)
     intake->meta_size = size;
     intake->tail_at = size;
     intake->tail_size = wfi_reader_left(body);
-    weft_status st = wfi_storage_create(WFI_MEMORY_HOST, 0, size + intake->tail_size, &intake->meta);
+    weft_status st = admit(intake, size + intake->tail_size);
+    if (!st)
+        st = wfi_storage_create(WFI_MEMORY_HOST, 0, size + intake->tail_size, &intake->meta);
     if (st) {
         fail(intake, st, "no memory for its metadata");
         return;
@@ -175,7 +214,9 @@ static void pull_meta(wfi_intake *intake, wfi_reader *body)
 static void copy_and_place(wfi_intake *intake, const uint8_t *meta, size_t meta_size, wfi_reader *body)
 {
     size_t tail_size = wfi_reader_left(body);
-    weft_status st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + tail_size, &intake->meta);
+    weft_status st = admit(intake, meta_size + tail_size);
+    if (!st)
+        st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + tail_size, &intake->meta);
     if (st) {
         fail(intake, st, "no memory for its metadata");
         return;
@@ -200,8 +241,9 @@ void wfi_intake_start(wfi_intake *intake, wfi_reader *body)
     }
     size_t meta_size;
     const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size);
-    if (body->failed) {
-        fail(intake, WEFT_ERR_PROTOCOL, "truncated body");
+    weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(intake, meta, meta_size);
+    if (st) {
+        fail(intake, st, body->failed ? "truncated body" : "malformed metadata");
     } else if (intake->user_places) {
         copy_and_place(intake, meta, meta_size, body);
     } else {

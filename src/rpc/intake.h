@@ -18,6 +18,9 @@ typedef struct wfi_intake {
     wfi_peer *peer;
     wfi_unpack_options options;
     bool user_places; /* options.place is user code: called with no lock held */
+    /* Whether `bytes` more may be taken, asked before they are: WEFT_OK, or the failure with `problem` written. NULL: always.
+     * [agent lock] */
+    weft_status (*admit)(struct wfi_intake *intake, uint64_t bytes);
     void (*ready)(struct wfi_intake *intake, weft_status status);
 
     /* For the owner, once ready. */

@@ -3,6 +3,7 @@
 #include "rpc/serve.h"
 
 #include "base/error.h"
+#include "rpc/parts.h"
 #include "rpc/values.h"
 
 #include <stdlib.h>
@@ -17,11 +18,10 @@ static void leave_parent(weft_call *call, const weft_error *error)
     call->within = NULL;
 }
 
-/* Completes the future if that has not been done. [agent lock] */
-static void settle(weft_call *call, weft_error *error)
+void wfi_local_complete(weft_call *call, weft_error *error)
 {
-    if (!call->local_future || call->landing)
-        return; /* completed before, or about to be */
+    if (!call->local_future)
+        return;
     weft_stats *stats = &call->agent->stats;
     stats->calls_finished++;
     stats->calls_failed += error != NULL;
@@ -40,6 +40,15 @@ static void settle(weft_call *call, weft_error *error)
     wfi_net_timer_clear(call->agent->net, &call->timer);
 }
 
+/* Completes the future if that has not been done. `stop`: its parts are not waited for. [agent lock] */
+static void settle(weft_call *call, weft_error *error, bool stop)
+{
+    if (!call->local_future || call->landing)
+        return; /* completed before, or about to be */
+    if (!call->local_parts || !wfi_parts_in_wait(call->local_parts, NULL, error, false, stop))
+        wfi_local_complete(call, error);
+}
+
 /*
  * The future fails, and nobody wants the answer any more: the call need not be finished before the agent can close, its
  * handler may see that it is in vain, and so are the calls made within it. [agent lock]
@@ -53,12 +62,11 @@ static void give_up(weft_call *call, weft_status why, const char *text)
                                .function = call->function ? call->function->name : NULL,
                                .worker = call->from};
     weft_error *error = wfi_error_create(&detail, "%s", text);
-    settle(call, error);
+    settle(call, error, true);
     weft_error_unref(error);
     call->cancelled = true;
-    call->unwanted = why;
     wfi_serve_uncount(call);
-    wfi_calls_cancel_within(call, why, text);
+    wfi_serve_unwanted(call, why, text);
 }
 
 static void timer_fired(wfi_timer *timer)
@@ -153,6 +161,7 @@ void wfi_answer_local(weft_call *call)
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
+    wfi_serve_end_watch(call);
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
     wfi_calls_forget_within(call);
@@ -160,7 +169,9 @@ void wfi_answer_local(weft_call *call)
     wfi_observe_finished(call);
     if (call->owned)
         wfi_owned_finish(agent, call->owned, call->results, call->error);
-    settle(call, call->error);
+    if (call->local_parts)
+        wfi_parts_in_expect_given(call->local_parts);
+    settle(call, call->error, false);
     wfi_list_remove(&call->local_link);
     wfi_serve_drop_hold(call); /* the list's */
     wfi_serve_drop_hold(call); /* the user's */
@@ -252,6 +263,12 @@ weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_fu
                         .child.parent_over = parent_over};
     wfi_list_init(&call->children);
     wfi_list_init(&call->child.link);
+    if (plan->options->on_part)
+        st = wfi_parts_in_create(agent, plan->options->on_part, plan->options->part_arg, &call->local_parts);
+    if (st)
+        goto release;
+    if (call->local_parts)
+        wfi_parts_in_of_local(call->local_parts, call);
     wfi_net_lock(agent->net);
     st = launch(call, plan);
     if (!st) {
@@ -265,6 +282,8 @@ weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_fu
         return WEFT_OK;
 release:
     weft_future_unref(future);
+    if (call)
+        wfi_parts_in_free(call->local_parts);
     free(call);
     weft_values_unref(args);
     weft_values_unref(land);

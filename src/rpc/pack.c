@@ -114,15 +114,33 @@ static void pack_inline(packing *p, weft_tensor *tensor, size_t nbytes)
     pack->copied_bytes += wfi_copied(nbytes);
 }
 
+static void explain_landing(const packing *p, const weft_tensor *tensor, size_t index)
+{
+    char result[WFI_TENSOR_TEXT], place[WFI_TENSOR_TEXT];
+    const wfi_pack_options *options = p->options;
+    if (!options->problem)
+        return;
+    wfi_tensor_type_text(result, weft_tensor_dtype(tensor), weft_tensor_shape(tensor));
+    if (index >= options->landing_count)
+        snprintf(options->problem, options->problem_room,
+                 "tensor %zu of the results is %s: the caller has %zu landing places", index, result,
+                 options->landing_count);
+    else
+        snprintf(options->problem, options->problem_room, "tensor %zu of the results is %s, its landing place is %s",
+                 index, result,
+                 wfi_tensor_type_text(place, options->landing[index].dtype, options->landing[index].shape));
+}
+
 static bool fits_landing(const packing *p, const weft_tensor *tensor, size_t index)
 {
     if (!p->options->landing)
         return true;
-    if (index >= p->options->landing_count)
-        return false;
-    weft_shape have = weft_tensor_shape(tensor), want = p->options->landing[index].shape;
-    return weft_tensor_dtype(tensor) == p->options->landing[index].dtype && have.ndim == want.ndim &&
-           memcmp(have.dims, want.dims, (size_t)have.ndim * sizeof *have.dims) == 0;
+    const wfi_landing *place = index < p->options->landing_count ? &p->options->landing[index] : NULL;
+    weft_shape have = weft_tensor_shape(tensor);
+    if (place && weft_tensor_dtype(tensor) == place->dtype && wfi_shape_equal(&have, &place->shape))
+        return true;
+    explain_landing(p, tensor, index);
+    return false;
 }
 
 static void pack_tensor(packing *p, weft_tensor *tensor)
@@ -224,8 +242,12 @@ weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_opt
         p.status = WEFT_ERR_TOO_LARGE;
     else
         pack_list(&p, values, 0);
-    if (!p.status && options->landing && pack->tensor_count != options->landing_count)
+    if (!p.status && options->landing && pack->tensor_count != options->landing_count) {
         p.status = WEFT_ERR_SHAPE;
+        if (options->problem)
+            snprintf(options->problem, options->problem_room, "%zu tensors in the results for %zu landing places",
+                     pack->tensor_count, options->landing_count);
+    }
     if (!p.status && pack->meta.failed)
         p.status = WEFT_ERR_MEMORY;
     if (p.status)
@@ -336,6 +358,14 @@ weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writ
     if (st)
         wfi_pack_withdraw(pack, net, peer, true); /* nobody has been told of them */
     return st;
+}
+
+uint64_t wfi_pack_bytes(const wfi_pack *pack)
+{
+    uint64_t bytes = pack->meta.size;
+    for (size_t i = 0; i < pack->remote_count; i++)
+        bytes += weft_tensor_nbytes(pack->remote[i].tensor);
+    return bytes;
 }
 
 uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack)

@@ -54,6 +54,8 @@ typedef struct wfi_pack_options {
     bool gather;                /* parts by reference: their owner keeps them unchanged until the message is through */
     const wfi_landing *landing; /* results: where the caller wants them */
     size_t landing_count;
+    char *problem; /* what does not fit its landing place; NULL: not asked for */
+    size_t problem_room;
 } wfi_pack_options;
 
 /* WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result does not fit its landing place), WEFT_ERR_MEMORY.
@@ -74,6 +76,8 @@ void wfi_pack_fini(wfi_pack *pack);
  * left to be gathered; else meta is exposed too. [agent lock]
  */
 weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header);
+uint64_t wfi_pack_bytes(
+    const wfi_pack *pack); /* what it keeps in memory: metadata, and tensors that do not ride in it */
 uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack); /* what the peer pulls from us: net cannot count it */
 void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet); /* [agent lock] */
 

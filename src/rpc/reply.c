@@ -3,6 +3,7 @@
 #include "rpc/call.h"
 
 #include "base/error.h"
+#include "rpc/parts.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -62,6 +63,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t id = wfi_read_u64(reader);
     uint8_t flags = wfi_read_u8(reader);
+    uint32_t parts = wfi_read_u32(reader);
     if (reader->failed)
         return;
     wfi_outcall *call = wfi_map_get(&agent->calls, id);
@@ -71,6 +73,8 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
             wfi_post_id(agent, from, WFI_RPC_DONE, id);
         return;
     }
+    if (call->parts && !wfi_parts_in_expect(call->parts, parts))
+        return; /* a second reply */
     wfi_observe_answered(call);
     if (flags & WFI_REPLY_ERROR) {
         fail_by_reply(call, reader);

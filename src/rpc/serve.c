@@ -7,6 +7,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "rpc/budget.h"
+#include "rpc/land_add.h"
+#include "rpc/parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +51,9 @@ static void free_task(wfi_task *task)
     weft_error_unref(call->error);
     weft_error_unref(call->inner);
     weft_future_unref(call->local_future);
+    weft_future_unref(call->cancellation);
+    wfi_parts_out_free(call->parts);
+    wfi_parts_in_free(call->local_parts);
     weft_rref_unref(call->local_rref);
     weft_values_unref(call->local_land);
     wfi_agent_unref(call->agent);
@@ -58,17 +64,29 @@ void wfi_serve_drop_hold(weft_call *call)
 {
     if (--call->holds)
         return;
+    if (call->peer)
+        wfi_budget_release(call);
     call->release.run = free_task;
     wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
 }
 
 void wfi_serve_leave_table(weft_call *call)
 {
+    wfi_serve_lean(call, false);
     if (!call->in_table)
         return;
     call->in_table = false;
-    wfi_map_take(&call->agent->peers[call->from].serving, call->id);
+    if (call->in_map)
+        wfi_map_take(&call->agent->peers[call->from].serving, call->id);
+    call->in_map = false;
     wfi_serve_drop_hold(call);
+}
+
+void wfi_serve_lean(weft_call *call, bool lean)
+{
+    if (call->peer && call->leans != lean)
+        wfi_peer_lean(call->peer, lean ? 1 : -1);
+    call->leans = lean;
 }
 
 void wfi_serve_uncount(weft_call *call)
@@ -102,34 +120,76 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 
+static void refuse_task(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, task);
+    if (call->peer)
+        wfi_answer(call);
+    else
+        wfi_answer_local(call);
+}
+
+/* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
+ * here, and with `deferred` set nobody else touches the arguments before that hold goes. */
+static void leave_deferred(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    if (!call->keep_arguments) {
+        weft_values_unref(call->args);
+        call->args = NULL;
+    }
+    wfi_net_lock(net);
+    if (call->peer && !call->keep_arguments)
+        wfi_budget_release_arguments(call);
+    if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
+        wfi_serve_lean(call, true);
+    wfi_serve_drop_hold(call);
+    wfi_net_unlock(net);
+}
+
+static void run_wanted(weft_call *call)
+{
+    wfi_observe_running(call);
+    weft_status st = call->function->run(call, call->function->user);
+    if (st != WEFT_DEFERRED && !call->deferred) {
+        weft_call_finish(call, st);
+    } else if (!call->deferred) {
+        weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
+        weft_call_finish(call, WEFT_ERR_STATE);
+    } else {
+        if (st != WEFT_DEFERRED)
+            wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
+                          "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
+                          call->function->name, weft_status_name(st));
+        leave_deferred(call);
+    }
+}
+
+/* Why the handler need not run any more; WEFT_OK: it does. */
+static weft_status look_for_callers(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    weft_status why = (weft_status)atomic_load(&call->unwanted);
+    if (why || call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
+        return why;
+    wfi_net_lock(net);
+    wfi_serve_unwanted(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
+    wfi_net_unlock(net);
+    return WEFT_ERR_TIMEOUT;
+}
+
 static void run_handler(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, task);
-    wfi_observe_running(call);
-    weft_status st = call->function->run(call, call->function->user);
-    if (st != WEFT_DEFERRED && call->deferred)
-        wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
-                      "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
-                      call->function->name, weft_status_name(st));
-    else if (st != WEFT_DEFERRED) {
-        weft_call_finish(call, st);
-        return;
-    }
-    /* The handler has let go: `call` may have been finished by others already, unless it forgot to defer it. The second hold
-     * of wfi_serve_run keeps the memory here, and with `deferred` set nobody else touches the arguments before it goes. */
-    wfi_net *net = call->agent->net;
-    if (!call->deferred) {
-        weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
-        weft_call_finish(call, WEFT_ERR_STATE);
-        return;
-    }
-    weft_values *args = call->keep_arguments ? NULL : call->args;
-    if (!call->keep_arguments)
-        call->args = NULL;
-    weft_values_unref(args);
-    wfi_net_lock(net);
-    wfi_serve_drop_hold(call);
-    wfi_net_unlock(net);
+    weft_status why = look_for_callers(call);
+    if (why)
+        call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
+    else if (call->function->flags & WEFT_LAND_ADD)
+        call->error = wfi_land_add(call);
+    if (call->error)
+        refuse_task(task);
+    else
+        run_wanted(call);
 }
 
 static wfi_urgency urgency_of(const weft_function *function)
@@ -152,15 +212,6 @@ void wfi_serve_run(weft_call *call)
     if (call->function->flags & WFI_AT_ONCE)
         kind = WFI_DEFER_RELEASE;
     wfi_net_defer(call->agent->net, &call->task, kind);
-}
-
-static void refuse_task(wfi_task *task)
-{
-    weft_call *call = wfi_container_of(task, weft_call, task);
-    if (call->peer)
-        wfi_answer(call);
-    else
-        wfi_answer_local(call);
 }
 
 void wfi_serve_refuse(weft_call *call, weft_error *error)
@@ -192,6 +243,12 @@ static void arguments_ready(wfi_intake *intake, weft_status status)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
 }
 
+static weft_status arguments_admit(wfi_intake *intake, uint64_t bytes)
+{
+    return wfi_budget_admit(wfi_container_of(intake, weft_call, arguments), bytes, intake->problem,
+                            sizeof intake->problem);
+}
+
 static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
 {
     weft_call *call = arg;
@@ -210,6 +267,7 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
     call->arguments.agent = agent;
     call->arguments.peer = from;
     call->arguments.ready = arguments_ready;
+    call->arguments.admit = arguments_admit;
     wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
     if (wfi_map_put(&agent->peers[call->from].serving, id, call)) {
@@ -217,8 +275,9 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
         return NULL;
     }
     wfi_agent_ref(agent);
-    call->in_table = true;
+    call->in_map = call->in_table = true;
     call->holds = 1;
+    wfi_budget_charge(call, sizeof *call);
     call->counted = true;
     agent->serving++;
     return call;
@@ -272,14 +331,17 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
     call->function = wfi_function_find(agent, name);
     bool remote_ok = !(flags & WFI_CALL_REMOTE) || read_remote(call, reader);
-    if (!remote_ok)
+    weft_status parts = flags & WFI_CALL_PARTS ? wfi_parts_out_create(&call->parts) : WEFT_OK;
+    if (parts)
+        wfi_serve_refuse(call, wfi_call_error(call, parts, "no memory for its parts"));
+    else if (!remote_ok)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PROTOCOL, "malformed name of a remote reference"));
     else if (!call->function)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s", name,
                                               agent->options.name));
     else {
-        call->arguments.user_places = call->function->land != NULL;
-        if (call->function->land)
+        call->arguments.user_places = call->function->land && !(call->function->flags & WEFT_LAND_ADD);
+        if (call->arguments.user_places)
             call->arguments.options = (wfi_unpack_options){.place = user_place, .place_arg = call};
         wfi_intake_start(&call->arguments, reader);
     }
@@ -287,21 +349,51 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 
 /* ---- The end of it ----------------------------------------------------------------------------------------------- */
 
-void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
+void wfi_serve_leave_if_over(weft_call *call)
 {
-    weft_call *call = wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
-    if (!call || !call->awaiting_done || call->pushing)
+    if (call->replied && !call->awaiting_done && !wfi_parts_out_busy(call))
+        wfi_serve_leave_table(call);
+}
+
+static void done_with(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    if (!call->awaiting_done || call->pushing)
         return; /* nonsense: nobody can be done with what has not been sent */
     call->awaiting_done = false;
     agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->pack);
     wfi_pack_withdraw(&call->pack, agent->net, call->peer, true);
-    wfi_serve_leave_table(call);
+    wfi_serve_leave_if_over(call);
 }
 
-/* The caller gave up, and has closed its end of whatever was under way. */
-static void cancel_call(weft_call *call)
+static weft_call *find(weft_agent *agent, const wfi_peer *from, uint64_t id)
+{
+    return wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
+}
+
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
+{
+    weft_call *call = find(agent, from, id);
+    if (call)
+        done_with(call);
+}
+
+void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+{
+    weft_call *call = find(agent, from, wfi_read_u64(reader));
+    uint32_t number = wfi_read_u32(reader);
+    if (!call || reader->failed)
+        return;
+    wfi_parts_out_took(call, number);
+    wfi_serve_leave_if_over(call);
+}
+
+/* The caller gave up, and has closed its end of whatever was under way; or it is gone. */
+static void cancel_call(weft_call *call, weft_status why, const char *text)
 {
     call->cancelled = true;
+    wfi_serve_unwanted(call, why, text);
+    wfi_parts_out_drop(call);
     if (call->stage == WFI_SERVE_SERVING)
         wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */
     if (call->stage == WFI_SERVE_TAKING)
@@ -309,41 +401,38 @@ static void cancel_call(weft_call *call)
     else if (call->pushing)
         wfi_net_transfer_cancel(call->agent->net, &call->push);
     else if (call->awaiting_done)
-        wfi_serve_on_done(call->agent, call->peer, call->id);
+        done_with(call);
+    else
+        wfi_serve_leave_if_over(call);
 }
 
 void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id)
 {
-    weft_call *call = wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
-    if (call)
-        cancel_call(call);
+    weft_call *call = find(agent, from, id);
+    if (!call)
+        return;
+    if (wfi_now(wfi_net_clock(agent->net)) >= call->deadline_ns)
+        cancel_call(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
+    else
+        cancel_call(call, WEFT_ERR_CANCELLED, "the caller cancelled the call");
 }
 
-static weft_call *first_to_cancel(const wfi_map *serving)
+void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text)
 {
+    wfi_map gone = agent->peers[rank].serving; /* whoever takes the rank next finds none of these */
     size_t cursor = 0;
     uint64_t id;
     weft_call *call;
-    do
-        call = wfi_map_next(serving, &cursor, &id);
-    while (call && call->cancelled);
-    return call;
-}
-
-void wfi_serve_peer_gone(weft_agent *agent, int rank)
-{
-    const wfi_map *serving = &agent->peers[rank].serving;
-    size_t cursor = 0, count = 0;
-    uint64_t id;
-    weft_call **list = malloc((serving->count + 1) * sizeof *list);
-    for (weft_call *call; list && (call = wfi_map_next(serving, &cursor, &id));)
-        list[count++] = call;
-    for (size_t i = 0; i < count; i++)
-        cancel_call(list[i]);
-    /* Without memory for the list, one at a time: the table changes under us. */
-    for (weft_call *call; !list && (call = first_to_cancel(serving));)
-        cancel_call(call);
-    free(list);
+    wfi_map_init(&agent->peers[rank].serving);
+    while ((call = wfi_map_next(&gone, &cursor, &id)))
+        call->in_map = false;
+    for (cursor = 0; (call = wfi_map_next(&gone, &cursor, &id));) {
+        cancel_call(call, why, text);
+        wfi_serve_lean(call, false);
+        if (call->stage == WFI_SERVE_SERVING) /* nothing of it is under way, but at its user */
+            wfi_serve_leave_table(call);
+    }
+    wfi_map_fini(&gone);
 }
 
 void wfi_serve_finish_late(weft_call *call)
@@ -354,17 +443,8 @@ void wfi_serve_finish_late(weft_call *call)
 
 void wfi_serve_orphan_all(weft_agent *agent)
 {
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        wfi_map *serving = &agent->peers[rank].serving;
-        size_t cursor = 0;
-        uint64_t id;
-        for (weft_call *call; (call = wfi_map_next(serving, &cursor, &id));) {
-            call->in_table = false;
-            if (--call->holds == 0)
-                free_task(&call->release);
-        }
-        wfi_map_fini(serving);
-    }
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        wfi_map_fini(&agent->peers[rank].serving); /* emptied by wfi_serve_peer_gone when the agent stopped */
     for (wfi_list *link; (link = wfi_list_pop_front(&agent->local_calls));) {
         weft_call *call = wfi_container_of(link, weft_call, local_link);
         if (--call->holds == 0)

@@ -2,6 +2,10 @@
 /*
  * serve.h - a call being served: weft_call, from the message that brings it to the last acknowledgement of its answer.
  *
+ * The table of a peer's calls goes by the caller's ids, which start anew with each incarnation of a rank: when a peer is gone
+ * its calls leave the table at once, whoever still holds them. `in_map` says whether the table has it; `in_table`, whether
+ * the table's hold is still there (arguments or results of it may be under way).
+ *
  * Who may touch it: the agent's lock guards `stage`, `cancelled`, `holds` and the tables. Between the moment that its
  * handler may run (stage SERVING) and its finish, the rest belongs to the user: one flow of control at a time, as
  * weft_call_finish is called exactly once and is the last touch.
@@ -34,7 +38,8 @@ struct weft_call {
     uint64_t deadline_ns; /* WFI_NEVER */
     atomic_int holds;     /* the table; the message in net's hands; the user. Atomic for those who come after the end */
     wfi_serve_stage stage;
-    bool in_table, counted, cancelled, awaiting_done, message_out, pushing;
+    bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
+    bool leans; /* on the peer: it is deferred, or its results are kept */
 
     wfi_intake arguments; /* of a remote call */
     weft_values *args;    /* what the handler sees */
@@ -52,14 +57,16 @@ struct weft_call {
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
 
-    weft_status unwanted;        /* why nobody wants the answer; WEFT_OK: somebody does */
+    atomic_int unwanted;         /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
     weft_future *cancellation;   /* made at first asking */
     wfi_list children;           /* wfi_child: what was started within it */
     weft_error *inner;           /* the last failure of those; [agent lock] */
     weft_call *within;           /* of a call to ourselves: the call that it is made for, while that is being served */
     wfi_child child;             /* in its children */
     struct wfi_parts_out *parts; /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
-    size_t charged;              /* bytes against the memory budget */
+    struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
+    size_t charged;                   /* bytes against the memory budget: the call, its arguments */
+    size_t kept;                      /* likewise: its results, and how it counts among its peer's */
     wfi_span span;
 
     /* A call to ourselves. */
@@ -69,19 +76,28 @@ struct weft_call {
     bool landing;            /* they are being filled */
     bool is_attempt;         /* as in wfi_outcall */
     wfi_list local_link;
-    wfi_timer timer;
+    wfi_timer timer; /* of another worker's call: set by wfi_serve_watch_deadline */
 
     wfi_task task, release;
 };
 
-void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);        /* [agent lock] */
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id);      /* [agent lock] */
-void wfi_serve_peer_gone(weft_agent *agent, int rank);                         /* [agent lock] */
+void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);                   /* [agent lock] */
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id);                 /* [agent lock] */
+void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
+void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text); /* [agent lock] */
 /* After the executor and net are gone: the tables let go of what users still hold. Not locked. */
 void wfi_serve_orphan_all(weft_agent *agent);
 /* weft_call_finish after that: there is nobody to answer. Not locked. */
 void wfi_serve_finish_late(weft_call *call);
+/* Nobody wants the answer any more: tells the handler, and cancels what was started within it. Once it is being answered, or
+ * was unwanted before, nothing happens. [agent lock] */
+void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text);
+/* Something hangs on the call's deadline (its cancellation was asked for; calls were made within it): sees that it is told when
+ * it passes. The handler's own looks at the clock need no timer. [agent lock] */
+void wfi_serve_watch_deadline(weft_call *call);
+/* It is being answered: its cancellation completes, its timer goes. [agent lock] */
+void wfi_serve_end_watch(weft_call *call);
 /* Hands a call whose arguments are whole to its handler. [agent lock] */
 void wfi_serve_run(weft_call *call);
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
@@ -91,7 +107,10 @@ void wfi_answer(weft_call *call);
 void wfi_answer_local(weft_call *call);      /* src/rpc/local.c */
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
-void wfi_serve_uncount(weft_call *call);     /* it does not keep the agent from closing any more. [agent lock] */
+/* Out of the table, once the answer has gone and nothing is kept for the caller any more. [agent lock] */
+void wfi_serve_leave_if_over(weft_call *call);
+void wfi_serve_lean(weft_call *call, bool lean); /* [agent lock] */
+void wfi_serve_uncount(weft_call *call);         /* it does not keep the agent from closing any more. [agent lock] */
 /* What the handler left undone is released: arguments, the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
 /* Checks values against a signature; writes what is wrong. */

@@ -13,22 +13,6 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     return WEFT_ERR_UNSUPPORTED;
 }
 
-/* callees */
-bool weft_call_cancelled(const weft_call *call)
-{
-    return call->cancelled;
-}
-weft_future *weft_call_cancellation(weft_call *call)
-{
-    (void)call;
-    return NULL;
-}
-weft_status weft_call_send_part(weft_call *call, weft_args part)
-{
-    (void)call, (void)part;
-    return WEFT_ERR_UNSUPPORTED;
-}
-
 /* references */
 void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
 {

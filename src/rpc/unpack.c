@@ -44,10 +44,24 @@ static bool grow(void **array, size_t count, size_t *capacity, size_t size)
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
+static bool admit(unpacking *u, weft_dtype dtype, weft_shape shape)
+{
+    uint64_t bytes = weft_dtype_size(dtype);
+    for (int i = 0; i < shape.ndim; i++)
+        bytes *= (uint64_t)shape.dims[i]; /* wfi_read_tensor_type saw that it does not overflow */
+    char problem[sizeof u->unpack->problem];
+    weft_status st = u->options->admit(u->options->admit_arg, bytes, problem, sizeof problem);
+    if (st)
+        fail(u, st, "%s", problem);
+    return !st;
+}
+
 static weft_tensor *find_place(unpacking *u, weft_dtype dtype, weft_shape shape)
 {
     size_t index = u->tensor_count++;
     weft_tensor *place = u->options->place ? u->options->place(u->options->place_arg, index, dtype, shape) : NULL;
+    if (!place && u->options->admit && !admit(u, dtype, shape))
+        return NULL;
     if (!place) {
         place = weft_tensor_empty(shape, dtype);
         if (!place)
@@ -58,7 +72,10 @@ static weft_tensor *find_place(unpacking *u, weft_dtype dtype, weft_shape shape)
     bool fits = weft_tensor_dtype(place) == dtype && have.ndim == shape.ndim && weft_tensor_is_contiguous(place) &&
                 memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof *shape.dims) == 0;
     if (!fits) {
-        fail(u, WEFT_ERR_SHAPE, "tensor %zu does not fit its landing place", index);
+        char arrives[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
+        fail(u, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
+             wfi_tensor_type_text(arrives, dtype, shape), wfi_tensor_type_text(waits, weft_tensor_dtype(place), have),
+             weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
         weft_tensor_unref(place);
         return NULL;
     }

@@ -18,6 +18,9 @@ typedef weft_tensor *(*wfi_place_fn)(void *arg, size_t index, weft_dtype dtype, 
 typedef struct wfi_unpack_options {
     wfi_place_fn place; /* NULL: always slabs */
     void *place_arg;
+    /* Asked before a slab is taken where `place` gave none; a failure ends it, with what was written to `problem`. */
+    weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
+    void *admit_arg;
     size_t landed_count; /* how many landing places we offered; a LANDED beyond is a protocol error */
 } wfi_unpack_options;
 
@@ -45,6 +48,9 @@ typedef struct wfi_unpack {
 weft_status wfi_unpack_values(wfi_unpack *unpack, wfi_reader *meta, wfi_reader *tail,
                               const wfi_unpack_options *options);
 void wfi_unpack_fini(wfi_unpack *unpack);
+
+/* How much memory the values in `meta` would take: their bytes, and what keeping them costs, about. WEFT_ERR_PROTOCOL. */
+weft_status wfi_unpack_measure(const uint8_t *meta, size_t size, uint64_t *bytes);
 
 /* The caller's landing places behind the values: a malloc'ed array, NULL if none. */
 weft_status wfi_unpack_landing(wfi_reader *meta, wfi_landing **out, size_t *count);

@@ -4,6 +4,8 @@
 
 #include "base/map.h"
 
+#include <stdio.h>
+
 void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name)
 {
     wfi_write_u32(writer, name->owner);
@@ -50,4 +52,14 @@ bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *sha
     }
     *nbytes = bytes;
     return !reader->failed;
+}
+
+const char *wfi_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape)
+{
+    size_t at = (size_t)snprintf(text, WFI_TENSOR_TEXT, "%s [", weft_dtype_name(dtype));
+    for (int i = 0; i < shape.ndim && at < WFI_TENSOR_TEXT; i++)
+        at += (size_t)snprintf(text + at, WFI_TENSOR_TEXT - at, "%s%lld", i ? ", " : "", (long long)shape.dims[i]);
+    if (at < WFI_TENSOR_TEXT)
+        snprintf(text + at, WFI_TENSOR_TEXT - at, "]");
+    return text;
 }

@@ -6,7 +6,7 @@
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
  * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
- * TOOK    id u64, number u32     the caller has that part whole
+ * TOOK    id u64, number u32     the caller has that part whole, and its on_part has seen it
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * CANCEL  id u64                 the caller gave up
  * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
@@ -80,6 +80,9 @@ uint64_t wfi_rref_name_hash(const wfi_rref_name *name);
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow. */
 void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
+/* "float32 [2, 3]", for messages; returns `text`. */
+#define WFI_TENSOR_TEXT 96
+const char *wfi_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape);
 bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes);
 
 #endif

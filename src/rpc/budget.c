@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* budget.c - what others can make this worker hold; see budget.h. */
+#include "rpc/budget.h"
+
+static uint64_t budget_of(const weft_agent *agent)
+{
+    size_t bytes = agent->options.values.memory_budget_bytes;
+    return bytes ? bytes : UINT64_MAX / 2;
+}
+
+void wfi_budget_charge(weft_call *call, uint64_t bytes)
+{
+    call->charged += bytes;
+    call->agent->held_bytes += bytes;
+}
+
+weft_status wfi_budget_admit(weft_call *call, uint64_t bytes, char *problem, size_t room)
+{
+    weft_agent *agent = call->agent;
+    uint64_t budget = budget_of(agent), held = agent->held_bytes;
+    uint64_t limit = bytes <= WFI_MESSAGE_MAX ? budget + budget / 8 : budget;
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (held <= limit && bytes <= limit - held) {
+        wfi_budget_charge(call, bytes);
+        return WEFT_OK;
+    }
+    bool never = bytes > limit || call->charged > limit - bytes;
+    snprintf(problem, room, "%llu bytes %s: %llu of a memory budget of %llu are held", (unsigned long long)bytes,
+             never ? "will never fit" : "do not fit now", (unsigned long long)held, (unsigned long long)budget);
+    agent->stats.calls_refused += !never;
+    return never ? WEFT_ERR_TOO_LARGE : WEFT_ERR_BUSY;
+}
+
+static void release_charge(weft_call *call, size_t bytes)
+{
+    call->charged -= bytes;
+    call->agent->held_bytes -= bytes;
+}
+
+void wfi_budget_release_arguments(weft_call *call)
+{
+    if (call->charged > sizeof *call)
+        release_charge(call, call->charged - sizeof *call);
+}
+
+wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes)
+{
+    weft_agent *agent = call->agent;
+    wfi_rpc_peer *peer = &agent->peers[call->from];
+    wfi_keep answer = WFI_KEEP;
+    if (peer->kept_count >= 2 * WFI_KEPT_REPLIES_MAX)
+        return WFI_KEEP_NOTHING;
+    if (peer->kept_count >= WFI_KEPT_REPLIES_MAX || (peer->kept_count && peer->kept_bytes + bytes > budget_of(agent))) {
+        answer = WFI_KEEP_ERROR;
+        bytes = WFI_MESSAGE_MAX;
+    }
+    call->kept = bytes;
+    peer->kept_count++;
+    peer->kept_bytes += bytes;
+    agent->held_bytes += bytes;
+    return answer;
+}
+
+void wfi_budget_keep_part(weft_agent *agent, int64_t bytes)
+{
+    agent->held_bytes += (size_t)bytes;
+}
+
+void wfi_budget_release(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    wfi_rpc_peer *peer = &agent->peers[call->from];
+    release_charge(call, call->charged);
+    if (!call->kept)
+        return;
+    peer->kept_count--;
+    peer->kept_bytes -= call->kept;
+    agent->held_bytes -= call->kept;
+    call->kept = 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * budget.h - what others can make this worker hold, against memory_budget_bytes.
+ *
+ * Three things count in agent->held_bytes: a call of another worker from its first message on, with the arguments that it
+ * brings (not those that land in places of the user's own); results and parts that are on their way or kept for a caller.
+ * Arguments are asked for before memory is taken, and refused when they do not fit: nothing ever waits for room. Results
+ * exist already, so they are counted and not refused; but how much of them one caller may leave here is bounded.
+ *
+ * A call whose arguments fit a frame may go over the budget by an eighth: so it can still be told to release what fills it.
+ *
+ * All [agent lock].
+ */
+#ifndef WFI_BUDGET_H
+#define WFI_BUDGET_H
+
+#include "rpc/serve.h"
+
+#define WFI_KEPT_REPLIES_MAX 65536 /* of one peer: answers that it has not acknowledged */
+
+/* Counts `bytes` more for the call, whatever is left. */
+void wfi_budget_charge(weft_call *call, uint64_t bytes);
+/* The same if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then says why. */
+weft_status wfi_budget_admit(weft_call *call, uint64_t bytes, char *problem, size_t room);
+/* The arguments are gone; the call itself remains. */
+void wfi_budget_release_arguments(weft_call *call);
+
+typedef enum wfi_keep { WFI_KEEP, WFI_KEEP_ERROR, WFI_KEEP_NOTHING } wfi_keep;
+/* Counts an answer of `bytes` among what is kept for its caller. Over the bound of one caller it says what may be sent instead:
+ * a short error, or nothing at all (to one that takes no answers any more). */
+wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes);
+/* Parts of it: counted, and bounded by their number. `bytes` may be negative. */
+void wfi_budget_keep_part(weft_agent *agent, int64_t bytes);
+/* The call is over: all of it. */
+void wfi_budget_release(weft_call *call);
+
+#endif
