@@ -51,6 +51,7 @@ struct net_world {
     void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     net_host hosts[HOSTS_MAX];
     atomic_int ready, finished;
+    atomic_int turns[80]; /* for host_meet, where once is not enough */
     void *user;
 };
 

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_forged.c - frames and requests that are not what they should be, one kind at a time: each is refused and counted,
+ * and what the two workers say to each other before and after is neither lost nor doubled.
+ *
+ * Rank 1 forges, rank 0 has to refuse. A forged frame goes out over rank 1's own lane, so that all else about it is right.
+ */
+#include "net/net_host.h"
+
+#define BATCH 20
+
+typedef struct forgery {
+    wfi_frame head;
+    uint8_t key[crypto_shorthash_KEYBYTES];
+    uint8_t data[WFI_FRAME_BYTES];
+} forgery;
+
+typedef struct forging {
+    const char *what;
+    void (*head)(forgery *forged, const wfi_conn *conn);  /* before the hash */
+    void (*bytes)(forgery *forged, const wfi_conn *conn); /* after it */
+} forging;
+
+/* ---- The kinds ------------------------------------------------------------------------------------------------- */
+
+static void flip_payload(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->data[forged->head.size - 1] ^= 1;
+}
+
+static void flip_head(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->data[33] ^= 1;
+}
+
+static void flip_hash(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->data[7] ^= 0x80;
+}
+
+static void no_key(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    memset(forged->key, 0, sizeof(forged->key));
+}
+
+static void other_direction(forgery *forged, const wfi_conn *conn)
+{
+    memcpy(forged->key, conn->key_in, sizeof(forged->key));
+}
+
+static void skip_number(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.number++;
+}
+
+static void repeat_number(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.number--;
+}
+
+static void skip_message(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.first++;
+}
+
+static void repeat_message(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.first--;
+}
+
+static void first_message(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.first = 0;
+}
+
+static void wild_message(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.first = UINT64_MAX;
+}
+
+static void acknowledge_too_much(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.ack++;
+}
+
+static void acknowledge_all(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.ack = UINT64_MAX;
+}
+
+static void take_back_acknowledgement(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.ack--;
+}
+
+static void return_too_many_credits(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.consumed++;
+}
+
+static void take_back_credits(forgery *forged, const wfi_conn *conn)
+{
+    forged->head.consumed = conn->frames_told - 1;
+}
+
+static void count_too_many(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.count = 2;
+}
+
+static void count_too_few(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    forged->head.count = 0;
+}
+
+static void run_over(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    wfi_frame_message(forged->data + WFI_FRAME_HEAD, 7, 5000);
+}
+
+static void speak_as_net(forgery *forged, const wfi_conn *conn)
+{
+    (void)conn;
+    wfi_frame_message(forged->data + WFI_FRAME_HEAD, 0xF0, 100);
+}
+
+static const forging kinds[] = {
+    {"payload changed", NULL, flip_payload},
+    {"head changed", NULL, flip_head},
+    {"hash changed", NULL, flip_hash},
+    {"no key", no_key, NULL},
+    {"turned round", other_direction, NULL},
+    {"number skipped", skip_number, NULL},
+    {"number repeated", repeat_number, NULL},
+    {"message skipped", skip_message, NULL},
+    {"message repeated", repeat_message, NULL},
+    {"message 0", first_message, NULL},
+    {"wild message", wild_message, NULL},
+    {"acknowledges too much", acknowledge_too_much, NULL},
+    {"acknowledges all", acknowledge_all, NULL},
+    {"takes back an acknowledgement", take_back_acknowledgement, NULL},
+    {"returns too many credits", return_too_many_credits, NULL},
+    {"takes back credits", take_back_credits, NULL},
+    {"counts too many", count_too_many, NULL},
+    {"counts too few", count_too_few, NULL},
+    {"runs over", run_over, NULL},
+    {"speaks as net", speak_as_net, NULL},
+};
+#define KINDS (sizeof(kinds) / sizeof(*kinds))
+
+/* ---- Frames ---------------------------------------------------------------------------------------------------- */
+
+static void put_on_the_lane(wfi_conn *conn, const uint8_t *data, size_t size)
+{
+    wfi_tx *tx = calloc(1, sizeof(*tx));
+    assert_non_null(tx);
+    wfi_list_init(&tx->flight.link);
+    tx->flight.kind = WFI_FLIGHT_FRAME;
+    tx->flight.conn = conn;
+    memcpy(tx->data, data, size);
+    wfi_part whole = {.data = tx->data, .size = size};
+    assert_int_equal(conn->net->ops->send(conn->lane, &tx->flight.op, &whole, 1), WEFT_OK);
+    conn->outstanding++;
+    conn->frames_sent++;
+}
+
+/* A frame with one message that rank 0 would take, were it not for what `kind` does to it. */
+static void forge(wfi_conn *conn, const forging *kind)
+{
+    const wfi_peer *peer = conn->line->peer;
+    size_t size = WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + 100;
+    forgery forged = {.head = {.count = 1,
+                               .number = conn->frames_sent,
+                               .first = peer->sequence + 1,
+                               .ack = peer->received,
+                               .consumed = conn->frames_consumed,
+                               .size = (uint32_t)size}};
+    memcpy(forged.key, conn->key_out, sizeof(forged.key));
+    wfi_frame_message(forged.data + WFI_FRAME_HEAD, 7, 100);
+    if (kind->head)
+        kind->head(&forged, conn);
+    wfi_frame_write(&forged.head, forged.key, forged.data);
+    if (kind->bytes)
+        kind->bytes(&forged, conn);
+    put_on_the_lane(conn, forged.data, size);
+}
+
+static uint64_t refused(net_host *host)
+{
+    weft_stats stats = {0};
+    wfi_net_lock(host->net);
+    wfi_net_stats(host->net, &stats);
+    wfi_net_unlock(host->net);
+    return stats.strangers_refused;
+}
+
+static wfi_conn *control(net_host *host)
+{
+    return wfi_line_up(&host_peer(host, 1 - host->rank)->lines[WFI_CONTROL]);
+}
+
+/* Both say something, and all of it arrives once, in order, and is acknowledged. */
+static void talk(net_host *host, int round)
+{
+    for (int i = 0; i < BATCH; i++)
+        assert_int_equal(host_send_free(host, 1 - host->rank, (uint64_t)(round * BATCH + i), 100 + (size_t)i), WEFT_OK);
+    host_until(host, &host->arrived, (round + 1) * BATCH);
+    host_until(host, &host->done_ok, (round + 1) * BATCH);
+    host_meet(host, &host->world->turns[3 * round]);
+}
+
+static void refuse_each(net_host *host)
+{
+    for (int round = 0; round < (int)KINDS; round++) {
+        talk(host, round);
+        uint64_t before = refused(host);
+        host_pause(host, 10000000); /* what acknowledges has gone out */
+        host_meet(host, &host->world->turns[3 * round + 1]);
+        wfi_net_lock(host->net);
+        if (host->rank == 1)
+            forge(control(host), &kinds[round]);
+        wfi_net_unlock(host->net);
+        for (int i = 0; host->rank == 0 && refused(host) == before; i++) {
+            if (i == 1000)
+                fail_msg("%s: not refused", kinds[round].what);
+            host_pause(host, 1000000);
+        }
+        host_meet(host, &host->world->turns[3 * round + 2]);
+    }
+    talk(host, KINDS);
+    if (host->rank == 0) {
+        assert_int_equal(refused(host), KINDS);
+        assert_int_equal(host->net->stats.lanes_lost, KINDS);
+    }
+    assert_int_equal(host->gone + host->done_failed, 0);
+    host_meet(host, &host->world->finished);
+}
+
+static void every_kind_of_forged_frame_is_refused(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+        world_sim(&world, seed, 2, refuse_each, NULL);
+    }
+    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
+    world_tcp(&tcp, 2, refuse_each);
+}
+
+/* ---- Recordings ------------------------------------------------------------------------------------------------ */
+
+/* The last frame that left this worker: it lies in front of the spare ones. */
+static size_t record(net_host *host, uint8_t *out)
+{
+    wfi_net_lock(host->net);
+    assert_false(wfi_list_empty(&host->net->spare_frames));
+    const wfi_tx *tx =
+        wfi_container_of(wfi_container_of(host->net->spare_frames.next, wfi_flight, link), wfi_tx, flight);
+    size_t size = tx->used;
+    memcpy(out, tx->data, size);
+    wfi_net_unlock(host->net);
+    return size;
+}
+
+static void replay_frame(net_host *host, const uint8_t *data, size_t size)
+{
+    wfi_net_lock(host->net);
+    put_on_the_lane(control(host), data, size);
+    wfi_net_unlock(host->net);
+}
+
+/* Once on the connection that it was recorded from, once on the next. */
+static void replay_frames(net_host *host)
+{
+    uint8_t data[WFI_FRAME_BYTES];
+    for (int round = 0; round < 3; round++) {
+        talk(host, round);
+        size_t size = host->rank == 1 && round == 0 ? record(host, data) : 0;
+        if (size)
+            host->user = (void *)(uintptr_t)size;
+        if (host->rank == 1 && round < 2)
+            replay_frame(host, data, (size_t)(uintptr_t)host->user);
+        for (int i = 0; host->rank == 0 && round < 2 && refused(host) == (uint64_t)round && i < 1000; i++)
+            host_pause(host, 1000000);
+        host_meet(host, &host->world->turns[3 * round + 1]);
+    }
+    if (host->rank == 0)
+        assert_int_equal(refused(host), 2);
+    assert_int_equal(host->done_failed, 0);
+    host_meet(host, &host->world->finished);
+}
+
+static void a_recorded_frame_is_refused(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+        world_sim(&world, seed, 2, replay_frames, NULL);
+    }
+    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
+    world_tcp(&tcp, 2, replay_frames);
+}
+
+/* The very bytes with which rank 1 asked for the connection that is up. */
+static size_t old_request(net_host *host, const wfi_conn *conn, uint8_t *out)
+{
+    wfi_hello hello = {.kind = WFI_CONTROL,
+                       .rank = 1,
+                       .incarnation = host->net->self.incarnation,
+                       .generation = conn->generation,
+                       .nonce = conn->nonce};
+    return wfi_hello_write(host->net, &hello, &host_peer(host, 0)->member, out);
+}
+
+static void ask_again(net_host *host, const uint8_t *data, size_t size)
+{
+    wfi_lane *lane = NULL;
+    wfi_net_lock(host->net);
+    const wfi_member *to = &host_peer(host, 0)->member;
+    assert_int_equal(host->net->ops->connect(host->net->fabric, to->address, to->address_size, data, size, NULL, &lane),
+                     WEFT_OK);
+    wfi_net_unlock(host->net);
+    host_pause(host, 50000000);
+    wfi_net_lock(host->net);
+    host->net->ops->lane_close(lane);
+    wfi_net_unlock(host->net);
+}
+
+/* While its connection is up, and after that was lost: a recorded request takes nothing away and gets nothing. */
+static void replay_requests(net_host *host)
+{
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    size_t size = 0;
+    if (host->rank == 1) {
+        assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        wfi_net_lock(host->net);
+        assert_true(control(host)->ours);
+        size = old_request(host, control(host), data);
+        wfi_net_unlock(host->net);
+        for (int i = 0; i < 3; i++)
+            ask_again(host, data, size);
+        wfi_net_lock(host->net);
+        assert_non_null(control(host));
+        wfi_line_broken(control(host));
+        wfi_net_unlock(host->net);
+        host_pause(host, 50000000);
+        ask_again(host, data, size);
+        assert_int_equal(host_send_free(host, 0, 1, 50), WEFT_OK);
+        host_until(host, &host->done_ok, 2);
+    } else {
+        host_until(host, &host->arrived, 2);
+        assert_int_equal(refused(host), 4);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_recorded_request_is_refused(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+        world_sim(&world, seed, 2, replay_requests, NULL);
+    }
+    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
+    world_tcp(&tcp, 2, replay_requests);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_forged_frame_is_refused),
+        cmocka_unit_test(a_recorded_frame_is_refused),
+        cmocka_unit_test(a_recorded_request_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
