@@ -66,6 +66,8 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->rrefs);
     wfi_map_init(&agent->forks);
     wfi_map_init(&agent->group_generations);
+    wfi_map_init(&agent->fork_index);
+    wfi_list_init(&agent->references);
     wfi_list_init(&agent->local_calls);
     wfi_list_init(&agent->groups);
     wfi_list_init(&agent->membership.events);
@@ -80,6 +82,8 @@ static weft_status register_all(weft_agent *agent, weft_error **error)
     weft_status st = weft_agent_register(agent, &wfi_fetch_function);
     if (!st)
         st = weft_agent_register(agent, &wfi_gather_function);
+    if (!st)
+        st = weft_agent_register(agent, &wfi_made_function);
     for (size_t i = 0; i < options->function_count && !st; i++) {
         const weft_function *function = &options->functions[i];
         const char *name = function->name ? function->name : "(no name)";
@@ -218,8 +222,8 @@ static void stop_from_outside(weft_agent *agent)
     wfi_owned_fail_all(agent, WEFT_ERR_CLOSED, "the owner closed its agent before the value was made");
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         wfi_serve_peer_gone(agent, rank, WEFT_ERR_CLOSED, "this worker closed its agent");
-        wfi_rrefs_peer_gone(agent, rank, WEFT_ERR_CLOSED);
     }
+    wfi_rrefs_end(agent);
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
@@ -255,6 +259,9 @@ weft_status weft_agent_close(weft_agent *agent)
     if (is_inside(agent))
         return WEFT_ERR_DEADLOCK; /* it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
+    size_t leaks = wfi_rrefs_report_leaks(agent);
+    if (!st && leaks && agent->options.values.leaks_fail)
+        st = WEFT_ERR_STATE;
     stop_from_outside(agent);
     return st;
 }

@@ -30,6 +30,16 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
  */
 #define WFI_AT_ONCE (1u << 16)
 
+/* What is known of the references that one incarnation of a rank has to values of ours: src/rpc/rref_table.c. */
+typedef struct wfi_fork_book {
+    uint32_t incarnation; /* whose; 0: nobody's yet */
+    wfi_list forks;
+    size_t count;
+    uint64_t forks_seen;     /* the highest number of any FORK */
+    uint64_t creations_seen; /* the highest number of a name that it had made here, or gave up */
+    uint64_t calls_seen;     /* the highest id of a call that made one */
+} wfi_fork_book;
+
 /* What one other worker asked of us. */
 typedef struct wfi_rpc_peer {
     wfi_map serving;    /* its calls, by its ids */
@@ -38,6 +48,7 @@ typedef struct wfi_rpc_peer {
     size_t watches;
     size_t kept_count; /* replies and results on their way to it, or kept for it: src/rpc/budget.c */
     uint64_t kept_bytes;
+    wfi_fork_book book;
 } wfi_rpc_peer;
 
 /* A function as registered; never removed while the agent lives. */
@@ -87,7 +98,11 @@ struct weft_agent {
     size_t held_bytes; /* against options.memory_budget_bytes: src/rpc/budget.c */
     wfi_membership membership;
     wfi_map rrefs; /* owned by us, by hash of the name: src/rpc/rref_table.c */
-    wfi_map forks; /* references of ours to others' values, awaiting confirmation, by fork */
+    wfi_map fork_index;  /* forks that others have of our values, by rank and number */
+    wfi_map forks;       /* references of ours to others' values, awaiting confirmation, by fork */
+    wfi_list references; /* all of ours to others' values */
+    size_t letters;      /* small messages (src/rpc/post.c) that their receivers have not acknowledged */
+    size_t leaked_forks; /* of workers that left without dropping them */
     weft_stats stats;
 };
 

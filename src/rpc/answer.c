@@ -125,7 +125,7 @@ static void settle_owned(weft_call *call)
 {
     wfi_owned *owned = call->owned;
     call->owned = NULL;
-    wfi_owned_finish(call->agent, owned, call->results, call->error);
+    wfi_owned_finish(owned, call);
 }
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */

@@ -335,7 +335,9 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now,
 /* Writes the message, and exposes what the callee is to read and write. [agent lock] */
 static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
 {
-    weft_status st = expose_landing(call);
+    weft_status st = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
+    if (!st)
+        st = expose_landing(call);
     if (st)
         return st;
     write_header(call, timeout_ns);
@@ -349,6 +351,8 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     call->message_out = true;
     call->holds++;
     wfi_observe_sent(call);
+    if (call->remote)
+        wfi_rref_launched(call->remote);
     wfi_peer_lean(call->peer, 1);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;

@@ -106,8 +106,11 @@ void wfi_calls_forget_within(weft_call *call);
 /* Cancels what was started within a call that nobody wants any more, and forgets it all. */
 void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
 
-/* A message that is its own owner: type and a few bytes, urgent, freed when through. [agent lock] */
-void wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
+/* A message that is its own owner: type and a few bytes, urgent, freed when through. It needs looking after only where
+ * memory may be out: else the peer is gone, and nothing is owed to it. [agent lock] */
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
+/* The same, behind the calls that wait for that peer; WEFT_ERR_AGAIN over its queue limit. [agent lock] */
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id);
 
 #endif

@@ -165,6 +165,8 @@ void weft_call_give(weft_call *call, weft_args results)
     }
     weft_values_unref(call->results);
     call->results = values;
+    wfi_object_drop(call->object); /* the last one counts */
+    call->object = NULL;
 }
 
 weft_status weft_call_status(const weft_call *call)
@@ -211,7 +213,7 @@ static void settle_outcome(weft_call *call, weft_status status)
         pass_inner_on(call, status);
     if (status < 0)
         weft_call_fail(call, status, "%s", weft_status_text(status));
-    if (call->error || call->results)
+    if (call->error || call->results || call->object)
         return;
     if (call->function->gives[0] == WEFT_NONE || call->function->gives[0] == WEFT_REST)
         weft_call_give(call, WEFT_NO_VALUES);

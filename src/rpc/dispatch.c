@@ -56,7 +56,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
     int rank = wfi_peer_rank(peer);
     wfi_calls_fail_all(agent, peer, why, text);
     wfi_serve_peer_gone(agent, rank, why, text);
-    wfi_rrefs_peer_gone(agent, rank, why);
+    wfi_rrefs_peer_gone(agent, peer, why, text);
     wfi_groups_peer_gone(agent, peer, why);
     if (why == WEFT_ERR_PEER_DEAD)
         wfi_membership_tell(agent, WEFT_MEMBER_DEAD, rank, text);
@@ -66,6 +66,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
 
 void wfi_on_peer_joined(void *arg, wfi_peer *peer)
 {
+    wfi_rrefs_peer_joined(arg, peer);
     wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 

@@ -168,7 +168,7 @@ void wfi_answer_local(weft_call *call)
     agent->stats.calls_served++;
     wfi_observe_finished(call);
     if (call->owned)
-        wfi_owned_finish(agent, call->owned, call->results, call->error);
+        wfi_owned_finish(call->owned, call);
     if (call->local_parts)
         wfi_parts_in_expect_given(call->local_parts);
     settle(call, call->error, false);

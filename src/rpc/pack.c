@@ -70,6 +70,11 @@ static void add_remote(packing *p, weft_tensor *tensor, size_t patch, size_t lan
 static void pack_rref(packing *p, weft_rref *rref)
 {
     wfi_pack *pack = p->pack;
+    weft_status st = wfi_rref_passable(rref);
+    if (st) {
+        p->status = st;
+        return;
+    }
     if (pack->rref_count == pack->rref_capacity) {
         size_t capacity = pack->rref_capacity ? pack->rref_capacity * 2 : 4;
         weft_rref **grown = realloc(pack->rrefs, capacity * sizeof(*grown));

@@ -9,16 +9,19 @@
 
 typedef struct wfi_letter {
     wfi_message message;
+    weft_agent *agent;
     uint8_t room[64];
 } wfi_letter;
 
 static void letter_done(wfi_message *message, weft_status status)
 {
     (void)status; /* a peer that is gone needs no letters */
-    free(wfi_container_of(message, wfi_letter, message));
+    wfi_letter *letter = wfi_container_of(message, wfi_letter, message);
+    letter->agent->letters--;
+    free(letter);
 }
 
-void wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, bool urgent)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
     wfi_letter *letter = calloc(1, sizeof *letter);
@@ -26,13 +29,28 @@ void wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *b
         wfi_log(WEFT_LOG_ERROR, "no memory for a message to rank %d: it may keep something for us too long",
                 wfi_peer_rank(to));
         free(letter);
-        return;
+        return WEFT_ERR_MEMORY;
     }
     memcpy(letter->room, bytes->data, bytes->size);
+    letter->agent = agent;
     letter->message = (wfi_message){
-        .type = type, .urgent = true, .head = letter->room, .head_size = bytes->size, .done = letter_done};
-    if (wfi_net_send(agent->net, to, &letter->message))
+        .type = type, .urgent = urgent, .head = letter->room, .head_size = bytes->size, .done = letter_done};
+    weft_status st = wfi_net_send(agent->net, to, &letter->message);
+    if (st)
         free(letter);
+    else
+        agent->letters++;
+    return st;
+}
+
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+{
+    return post(agent, to, type, bytes, true);
+}
+
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+{
+    return post(agent, to, type, bytes, false);
 }
 
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rref.c - handles to values: made here, made elsewhere, received; confirmed, read, let go. Rules: rref.h. */
+/* rref.c - handles to values: made here, made elsewhere, received, confirmed, let go. The rules: rref.h. */
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
@@ -9,6 +9,8 @@
 #include "rpc/values.h"
 
 #include <stdlib.h>
+
+#define AWAIT_OWNER_MS 10000 /* where the agent's bound for deaths is switched off */
 
 const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref)
 {
@@ -33,15 +35,28 @@ static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
     if (!rref)
         return NULL;
     atomic_init(&rref->refs, 1);
+    wfi_list_init(&rref->link);
     rref->agent = wfi_agent_ref(agent);
     rref->name = *name;
     return rref;
 }
 
-/* A handle on the value's owner. [agent lock] */
-static weft_rref *make_home_handle(weft_agent *agent, wfi_owned *owned)
+/* One to a value of another worker's: from now on we want to hear of that worker's death. [agent lock] */
+static weft_rref *make_reference(weft_agent *agent, const wfi_rref_name *name, wfi_peer *owner)
 {
-    weft_rref *rref = make_handle(agent, &owned->name);
+    weft_rref *rref = make_handle(agent, name);
+    if (!rref)
+        return NULL;
+    rref->owner = owner;
+    if (owner)
+        wfi_peer_lean(owner, +1);
+    wfi_list_push_back(&agent->references, &rref->link);
+    return rref;
+}
+
+weft_rref *wfi_owned_handle(wfi_owned *owned)
+{
+    weft_rref *rref = make_handle(owned->agent, &owned->name);
     if (!rref)
         return NULL;
     rref->home = owned;
@@ -51,23 +66,30 @@ static weft_rref *make_home_handle(weft_agent *agent, wfi_owned *owned)
     return rref;
 }
 
-static wfi_rref_name next_name(weft_agent *agent, int owner)
+static uint32_t incarnation_of(weft_agent *agent, int rank)
+{
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    return member ? member->incarnation : 0;
+}
+
+static wfi_rref_name new_name(weft_agent *agent, int owner)
 {
     int rank = wfi_agent_rank(agent);
     return (wfi_rref_name){.owner = (uint32_t)owner,
                            .creator = (uint32_t)rank,
-                           .creator_incarnation = wfi_net_member(agent->net, rank)->incarnation,
-                           .number = ++agent->next_rref_number};
+                           .owner_incarnation = incarnation_of(agent, owner),
+                           .creator_incarnation = incarnation_of(agent, rank)};
 }
 
 static weft_status create_home(weft_agent *agent, weft_rref **out)
 {
     wfi_net_lock(agent->net);
-    wfi_rref_name name = next_name(agent, wfi_agent_rank(agent));
+    wfi_rref_name name = new_name(agent, wfi_agent_rank(agent));
+    name.number = ++agent->next_rref_number;
     wfi_owned *owned = wfi_owned_make(agent, &name);
-    weft_rref *rref = owned ? make_home_handle(agent, owned) : NULL;
+    weft_rref *rref = owned ? wfi_owned_handle(owned) : NULL;
     if (owned && !rref)
-        wfi_owned_release_if_unused(agent, owned);
+        wfi_owned_release_if_unused(owned);
     wfi_net_unlock(agent->net);
     if (!rref)
         return WEFT_ERR_MEMORY;
@@ -83,77 +105,150 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
     if (st)
         return st;
     st = create_home(agent, &rref);
-    if (!st) {
-        wfi_owned_complete(rref->value, values, NULL);
-        *out = rref;
-    }
-    weft_values_unref(values);
-    return st;
-}
-
-weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
-{
-    weft_rref *rref;
-    weft_status st = create_home(agent, &rref);
     if (st) {
-        if (drop)
-            drop(object);
+        weft_values_unref(values);
         return st;
     }
-    st = weft_future_complete(rref->value, object, drop);
-    if (st) {
-        weft_rref_unref(rref);
-        return st;
-    }
+    st = weft_future_complete(rref->value, values, wfi_values_drop);
+    (void)st; /* nobody else knows of it */
     *out = rref;
     return WEFT_OK;
 }
 
-/* Lets the handle live, in the table of forks, until its owner answers. [agent lock] */
-static weft_status await_owner(weft_rref *rref)
+static weft_status create_object(weft_agent *agent, wfi_object *object, weft_rref **out)
 {
-    weft_agent *agent = rref->agent;
-    rref->fork = ++agent->next_fork;
-    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
-    if (!st)
-        weft_rref_ref(rref);
-    return st;
+    weft_rref *rref;
+    weft_status st = object ? create_home(agent, &rref) : WEFT_ERR_MEMORY;
+    if (st) {
+        wfi_object_drop(object);
+        return st;
+    }
+    st = weft_future_complete(rref->value, object, wfi_object_drop);
+    (void)st; /* nobody else knows of it */
+    *out = rref;
+    return WEFT_OK;
 }
 
-/* A handle that never came to be: nobody was told of it, so there is nothing to say. [agent lock] */
-static void discard(weft_rref *rref)
+weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
 {
-    wfi_agent_unref(rref->agent);
-    free(rref);
+    return create_object(agent, wfi_object_create(NULL, object, drop), out);
 }
+
+weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
+{
+    return create_object(agent, wfi_object_create(type, object, type->drop), out);
+}
+
+/* ---- rpc_remote: made elsewhere ------------------------------------------------------------------------------------ */
 
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out)
 {
-    if (owner == wfi_agent_rank(agent))
-        return create_home(agent, out);
+    weft_status st;
+    if (owner == wfi_agent_rank(agent)) {
+        st = create_home(agent, out);
+        if (!st)
+            (*out)->making = true;
+        return st;
+    }
     wfi_net_lock(agent->net);
-    wfi_rref_name name = next_name(agent, owner);
-    weft_rref *rref = make_handle(agent, &name);
-    weft_status st = WEFT_ERR_MEMORY;
+    wfi_rref_name name = new_name(agent, owner);
+    wfi_peer *peer = wfi_net_peer(agent->net, owner);
+    weft_rref *rref = peer ? make_reference(agent, &name, peer) : NULL;
     if (rref) {
-        rref->fork = ++agent->next_fork;
         rref->unknown = true; /* until the call has gone */
-        st = WEFT_OK;
+        rref->making = true;
         *out = rref;
     }
     wfi_net_unlock(agent->net);
-    return st;
+    return rref ? WEFT_OK : peer ? WEFT_ERR_MEMORY : WEFT_ERR_NOT_FOUND;
+}
+
+weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
+{
+    weft_agent *agent = rref->agent;
+    if (rref->launched) /* a further attempt: others may know the name */
+        return owner == rref->owner ? WEFT_OK : WEFT_ERR_PEER_DEAD;
+    if (owner != rref->owner) { /* the rank was taken anew meanwhile */
+        wfi_peer_lean(rref->owner, -1);
+        wfi_peer_lean(owner, +1);
+        rref->owner = owner;
+        rref->name.owner_incarnation = wfi_peer_incarnation(owner);
+        rref->lost = false;
+        weft_error_unref(rref->error);
+        rref->error = NULL;
+    }
+    rref->name.number = ++agent->next_rref_number;
+    rref->fork = ++agent->next_fork;
+    return WEFT_OK;
+}
+
+void wfi_rref_launched(weft_rref *rref)
+{
+    rref->launched = true;
+    rref->unknown = false;
+}
+
+/* Whether an answer of the owner's says so: then it has our fork, and the error in the value's place. */
+static bool owner_has_it(weft_status code)
+{
+    switch (code) {
+    case WEFT_OK:
+    case WEFT_ERR_INVALID:
+    case WEFT_ERR_TYPE:
+    case WEFT_ERR_SHAPE:
+    case WEFT_ERR_NOT_FOUND:
+    case WEFT_ERR_REMOTE:
+    case WEFT_ERR_TOO_LARGE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void say_drop(weft_rref *rref, bool gave_up);
+
+static void settle_made(weft_rref *rref)
+{
+    weft_future *made = rref->made;
+    rref->made = NULL;
+    if (!made)
+        return;
+    weft_status st = rref->error ? weft_future_fail(made, rref->error) : weft_future_complete(made, NULL, NULL);
+    (void)st; /* WEFT_ERR_COMPLETED: its user cancelled it */
+    weft_future_unref(made);
 }
 
 void wfi_rref_created(weft_rref *rref, const weft_error *error)
 {
     wfi_assert_held(wfi_net_mutex(rref->agent->net));
-    rref->unknown = false;
-    if (!rref->home)
-        rref->confirmed = error == NULL;
+    weft_status code = error ? weft_error_code(error) : WEFT_OK;
+    if (!rref->making)
+        return;
+    rref->making = false;
     if (error && !rref->error)
         rref->error = weft_error_ref(error);
+    if (!rref->home && owner_has_it(code)) {
+        rref->confirmed = true;
+    } else if (!rref->home) {
+        rref->lost = true;
+        say_drop(rref, true);
+        rref->unknown = true;
+    }
+    settle_made(rref);
 }
+
+weft_status wfi_rref_passable(const weft_rref *rref)
+{
+    if (!wfi_agent_enter(rref->agent))
+        return WEFT_ERR_CLOSED;
+    wfi_net_lock(rref->agent->net);
+    weft_status st = rref->lost ? weft_error_code(rref->error) : WEFT_OK;
+    wfi_net_unlock(rref->agent->net);
+    wfi_agent_leave(rref->agent);
+    return st;
+}
+
+/* ---- Handles that arrive ------------------------------------------------------------------------------------------- */
 
 static void write_fork(const weft_rref *rref, wfi_writer *writer)
 {
@@ -161,27 +256,84 @@ static void write_fork(const weft_rref *rref, wfi_writer *writer)
     wfi_write_u64(writer, rref->fork);
 }
 
+/* Announces it, under the next number: those of FORKs grow in the order in which they leave. The handle lives, in the table
+ * of forks, until its owner answers. [agent lock] */
+static weft_status announce(weft_rref *rref)
+{
+    weft_agent *agent = rref->agent;
+    uint8_t room[64];
+    wfi_writer writer;
+    rref->fork = ++agent->next_fork;
+    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
+    if (st)
+        return st;
+    wfi_writer_init(&writer, room, sizeof room);
+    write_fork(rref, &writer);
+    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer);
+    if (st)
+        wfi_map_take(&agent->forks, rref->fork);
+    return st;
+}
+
+static void confirmed(weft_rref *rref, weft_status why, weft_error *error);
+
+static void owner_did_not_come(wfi_timer *timer)
+{
+    weft_rref *rref = wfi_container_of(timer, weft_rref, timer);
+    weft_status why = WEFT_ERR_UNREACHABLE;
+    confirmed(rref, why, weft_error_create(why, "rank %u, the owner, has not joined this job", rref->name.owner));
+}
+
+/* Somebody heard of the owner's joining before us: the news is on its way. [agent lock] */
+static weft_status await_owner(weft_rref *rref)
+{
+    weft_agent *agent = rref->agent;
+    int64_t bound_ms = agent->options.values.death_timeout_ms;
+    rref->timer.fire = owner_did_not_come;
+    rref->fork = ++agent->next_fork;
+    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
+    if (st)
+        return st;
+    bound_ms = bound_ms > 0 ? bound_ms : AWAIT_OWNER_MS;
+    st = wfi_net_timer_set(agent->net, &rref->timer, wfi_deadline(wfi_net_clock(agent->net), bound_ms));
+    if (st)
+        wfi_map_take(&agent->forks, rref->fork);
+    return st;
+}
+
+/* A handle that never came to be: nobody was told of it, so there is nothing to say. [agent lock] */
+static void discard(weft_rref *rref)
+{
+    if (rref->owner)
+        wfi_peer_lean(rref->owner, -1);
+    wfi_list_remove(&rref->link);
+    wfi_agent_unref(rref->agent);
+    free(rref);
+}
+
 static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter,
                                      weft_rref **out)
 {
-    uint8_t room[64];
-    wfi_writer writer;
+    if (name->owner >= (uint32_t)agent->options.values.world_size || !name->owner_incarnation)
+        return WEFT_ERR_PROTOCOL;
     wfi_peer *owner = wfi_net_peer(agent->net, (int)name->owner);
-    weft_status st = owner ? wfi_peer_status(owner) : WEFT_ERR_PROTOCOL;
+    uint32_t known = owner ? wfi_peer_incarnation(owner) : 0;
+    if (known > name->owner_incarnation)
+        return WEFT_ERR_PEER_DEAD;
+    weft_status st = known == name->owner_incarnation ? wfi_peer_status(owner) : WEFT_OK;
     if (st)
         return st;
-    weft_rref *rref = make_handle(agent, name);
+    weft_rref *rref = make_reference(agent, name, known == name->owner_incarnation ? owner : NULL);
     if (!rref)
         return WEFT_ERR_MEMORY;
-    st = await_owner(rref);
+    rref->launched = true;
+    st = rref->owner ? announce(rref) : await_owner(rref);
     if (st) {
         discard(rref);
         return st;
     }
+    weft_rref_ref(rref); /* the table's */
     rref->waiter = waiter;
-    wfi_writer_init(&writer, room, sizeof room);
-    write_fork(rref, &writer);
-    wfi_post(agent, owner, WFI_RPC_FORK, &writer);
     *out = rref;
     return WEFT_OK;
 }
@@ -194,7 +346,7 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (!owned)
         return WEFT_ERR_NOT_FOUND;
-    weft_rref *rref = make_home_handle(agent, owned);
+    weft_rref *rref = wfi_owned_handle(owned);
     if (!rref)
         return WEFT_ERR_MEMORY;
     *out = rref;
@@ -210,74 +362,135 @@ void wfi_rref_forget_waiter(weft_rref *rref)
 
 /* ---- The protocol ------------------------------------------------------------------------------------------------ */
 
-static void confirmed(weft_agent *agent, const wfi_rref_name *name, uint64_t fork, weft_error *error, weft_status why)
+/* The owner answered, or never will: `error` (taken over) says why it does not know of the handle. */
+static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
 {
-    weft_rref *rref = wfi_map_get(&agent->forks, fork);
-    if (!rref || !wfi_rref_same_name(&rref->name, name)) {
-        weft_error_unref(error);
-        return;
-    }
-    wfi_map_take(&agent->forks, fork);
     struct wfi_intake *waiter = rref->waiter;
+    wfi_map_take(&rref->agent->forks, rref->fork);
+    wfi_net_timer_clear(rref->agent->net, &rref->timer);
     rref->waiter = NULL;
     rref->confirmed = !error;
-    rref->error = error;
+    if (error) {
+        rref->lost = rref->unknown = true;
+        weft_error_unref(rref->error);
+        rref->error = error;
+    }
     if (waiter)
         wfi_intake_confirmed(waiter, why);
     wfi_rref_unref_locked(rref);
 }
 
-/*
- * The value may still be under way here: its maker's call and this message took different roads. One that is gone, and will
- * not come, is confirmed all the same: who asks for it learns then that it is not there. False: no memory.
- */
-static bool add_fork(weft_agent *agent, const wfi_rref_name *name, int rank, uint64_t fork)
+static void on_forked(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t fork, uint32_t status)
 {
-    wfi_owned *owned = wfi_owned_find(agent, name);
-    if (!owned && !wfi_owned_may_come(agent, name))
-        return true;
-    if (!owned)
-        owned = wfi_owned_make(agent, name);
-    return owned && !wfi_owned_add_fork(owned, rank, fork);
+    weft_rref *rref = wfi_map_get(&agent->forks, fork);
+    if (!rref || rref->owner != from || !wfi_rref_same_name(&rref->name, name))
+        return;
+    if (status == 0) {
+        confirmed(rref, WEFT_OK, NULL);
+        return;
+    }
+    weft_status why = (int32_t)status == WEFT_ERR_MEMORY ? WEFT_ERR_MEMORY : WEFT_ERR_NOT_FOUND;
+    wfi_error_detail detail = {.code = why, .worker = wfi_peer_rank(from)};
+    confirmed(rref, why,
+              wfi_error_create(&detail, why == WEFT_ERR_MEMORY
+                                            ? "the owner of the reference has no memory to count it"
+                                            : "the owner of the reference has let the value go: whoever passed it on "
+                                              "died, or gave up"));
+}
+
+static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t fork)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    weft_status st = wfi_owned_fork_said(agent, from, name, fork);
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_rref_name(&writer, name);
+    wfi_write_u64(&writer, fork);
+    wfi_write_u32(&writer, (uint32_t)st);
+    wfi_post(agent, from, WFI_RPC_FORKED, &writer);
 }
 
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
     wfi_rref_name name = wfi_read_rref_name(reader);
     uint64_t fork = wfi_read_u64(reader);
+    uint32_t status = type == WFI_RPC_FORKED ? wfi_read_u32(reader) : 0;
+    bool gave_up = type == WFI_RPC_DROP && wfi_read_u8(reader);
     if (reader->failed)
         return;
-    if (type == WFI_RPC_DROP) {
-        wfi_owned_drop_fork(agent, &name, wfi_peer_rank(from), fork);
-    } else if (type == WFI_RPC_FORK) {
-        if (name.owner != (uint32_t)wfi_agent_rank(agent) || !add_fork(agent, &name, wfi_peer_rank(from), fork))
-            return;
-        uint8_t room[64];
-        wfi_writer writer;
-        wfi_writer_init(&writer, room, sizeof room);
-        wfi_write_rref_name(&writer, &name);
-        wfi_write_u64(&writer, fork);
-        wfi_post(agent, from, WFI_RPC_FORKED, &writer);
-    } else if (name.owner == (uint32_t)wfi_peer_rank(from)) {
-        confirmed(agent, &name, fork, NULL, WEFT_OK);
-    }
+    if (type == WFI_RPC_DROP)
+        wfi_owned_drop_said(agent, from, &name, fork, gave_up);
+    else if (type == WFI_RPC_FORK)
+        on_fork(agent, from, &name, fork);
+    else
+        on_forked(agent, from, &name, fork, status);
 }
 
-static weft_rref *next_unconfirmed(weft_agent *agent, int owner)
+static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
 {
     size_t cursor = 0;
     uint64_t fork;
     weft_rref *rref = wfi_map_next(&agent->forks, &cursor, &fork);
-    while (rref && rref->name.owner != (uint32_t)owner)
+    while (rref && owner && rref->owner != owner)
         rref = wfi_map_next(&agent->forks, &cursor, &fork);
     return rref;
 }
 
-void wfi_rrefs_peer_gone(weft_agent *agent, int rank, weft_status why)
+void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
-    for (weft_rref *rref; (rref = next_unconfirmed(agent, rank));)
-        confirmed(agent, &rref->name, rref->fork, weft_error_create(why, "rank %d, the owner, is gone", rank), why);
-    wfi_owned_drop_all_of(agent, rank);
+    int rank = wfi_peer_rank(peer);
+    const char *name = weft_agent_name(agent, rank);
+    wfi_error_detail detail = {.code = why, .worker = rank};
+    weft_error *error = wfi_error_create(&detail, "rank %d (\"%s\"), the owner of the reference, is gone: %s", rank,
+                                         name ? name : "", text);
+    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next) {
+        weft_rref *rref = wfi_container_of(link, weft_rref, link);
+        if (rref->owner != peer)
+            continue;
+        rref->lost = rref->unknown = true;
+        weft_error_unref(rref->error);
+        rref->error = weft_error_ref(error);
+    }
+    for (weft_rref *rref; (rref = next_unconfirmed(agent, peer));)
+        confirmed(rref, why, weft_error_ref(error));
+    weft_error_unref(error);
+    wfi_owned_peer_gone(agent, peer, why);
+}
+
+static weft_rref *next_awaiting(weft_agent *agent, wfi_peer *peer)
+{
+    size_t cursor = 0;
+    uint64_t fork;
+    weft_rref *rref;
+    while ((rref = wfi_map_next(&agent->forks, &cursor, &fork)))
+        if (!rref->owner && rref->name.owner == (uint32_t)wfi_peer_rank(peer) &&
+            rref->name.owner_incarnation <= wfi_peer_incarnation(peer))
+            break;
+    return rref;
+}
+
+void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer)
+{
+    for (weft_rref *rref; (rref = next_awaiting(agent, peer));) {
+        weft_status st = WEFT_ERR_PEER_DEAD;
+        if (rref->name.owner_incarnation == wfi_peer_incarnation(peer)) {
+            uint64_t waited_as = rref->fork;
+            rref->owner = peer;
+            wfi_peer_lean(peer, +1);
+            st = announce(rref);
+            wfi_map_take(&agent->forks, waited_as);
+            wfi_net_timer_clear(agent->net, &rref->timer);
+        }
+        if (st)
+            confirmed(rref, st, weft_error_create(st, "rank %u, the owner, is gone", rref->name.owner));
+    }
+}
+
+void wfi_rrefs_end(weft_agent *agent)
+{
+    weft_status why = WEFT_ERR_CLOSED;
+    for (weft_rref *rref; (rref = next_unconfirmed(agent, NULL));)
+        confirmed(rref, why, weft_error_create(why, "this worker closed its agent"));
 }
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
@@ -289,29 +502,42 @@ weft_rref *weft_rref_ref(weft_rref *rref)
     return rref;
 }
 
-/* The last reference has gone: tell the owner. [agent lock] */
-static void say_goodbye(weft_rref *rref)
+/* One whose making we gave up goes in turn: behind the calls that wait, so that the owner knows that ours is not among
+ * them. If there is no room, ours has left, for it would have made some. */
+static void say_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
-    if (rref->home) {
-        rref->home->handles--;
-        wfi_owned_release_if_unused(agent, rref->home);
-        return;
-    }
-    wfi_peer *owner = wfi_net_peer(agent->net, (int)rref->name.owner);
-    if (rref->unknown || agent->stopped || wfi_peer_status(owner))
+    if (rref->unknown || agent->stopped || wfi_peer_status(rref->owner))
         return;
     uint8_t room[64];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     write_fork(rref, &writer);
-    wfi_post(agent, owner, WFI_RPC_DROP, &writer);
+    wfi_write_u8(&writer, gave_up);
+    if (!gave_up || wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer) == WEFT_ERR_AGAIN)
+        wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer);
+}
+
+/* The last reference has gone: tell the owner. [agent lock] */
+static void say_goodbye(weft_rref *rref)
+{
+    if (rref->home) {
+        rref->home->handles--;
+        wfi_owned_release_if_unused(rref->home);
+        return;
+    }
+    if (rref->owner) {
+        say_drop(rref, false);
+        wfi_peer_lean(rref->owner, -1);
+    }
+    wfi_list_remove(&rref->link);
 }
 
 static void free_handle(weft_rref *rref)
 {
     weft_error_unref(rref->error);
     weft_future_unref(rref->value);
+    weft_future_unref(rref->made);
     wfi_agent_unref(rref->agent);
     free(rref);
 }
@@ -321,6 +547,7 @@ static bool drop_reference(weft_rref *rref)
     return rref && atomic_fetch_sub_explicit(&rref->refs, 1, memory_order_acq_rel) == 1;
 }
 
+/* Not for handles of the owner's own: these may be a value's last, and run a destructor. */
 void wfi_rref_unref_locked(weft_rref *rref)
 {
     if (!drop_reference(rref))
@@ -334,7 +561,7 @@ void weft_rref_unref(weft_rref *rref)
     if (!drop_reference(rref))
         return;
     weft_agent *agent = rref->agent;
-    if (!wfi_agent_enter(agent)) { /* closed: its table went with it */
+    if (!wfi_agent_enter(agent)) { /* closed: its tables went with it */
         free_handle(rref);
         return;
     }
@@ -343,129 +570,4 @@ void weft_rref_unref(weft_rref *rref)
     wfi_net_unlock(agent->net);
     wfi_agent_leave(agent);
     free_handle(rref);
-}
-
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
-
-int weft_rref_owner(const weft_rref *rref)
-{
-    return (int)rref->name.owner;
-}
-
-bool weft_rref_is_owner(const weft_rref *rref)
-{
-    return rref->value != NULL;
-}
-
-bool weft_rref_confirmed(const weft_rref *rref)
-{
-    if (!wfi_agent_enter(rref->agent))
-        return false;
-    wfi_net_lock(rref->agent->net);
-    bool confirmed_now = rref->confirmed;
-    wfi_net_unlock(rref->agent->net);
-    wfi_agent_leave(rref->agent);
-    return confirmed_now;
-}
-
-weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out)
-{
-    if (!rref->value)
-        return WEFT_ERR_STATE;
-    weft_future *value = rref->value;
-    weft_status st = weft_future_wait(value, timeout_ms);
-    if (st)
-        return st;
-    weft_args args = weft_values_args(weft_future_values(value));
-    if (!weft_future_values(value))
-        return WEFT_ERR_TYPE;
-    *out = args.count ? args.items[0] : weft_of_null();
-    return WEFT_OK;
-}
-
-weft_status weft_rref_local_object(weft_rref *rref, void **out)
-{
-    if (!rref->value)
-        return WEFT_ERR_STATE;
-    weft_future *value = rref->value;
-    if (!weft_future_done(value) || weft_future_error(value) || weft_future_values(value))
-        return WEFT_ERR_TYPE;
-    *out = weft_future_payload(value);
-    return WEFT_OK;
-}
-
-static weft_status failed_future(weft_agent *agent, const weft_error *error, weft_future **out)
-{
-    weft_future *failed = wfi_agent_future(agent);
-    weft_status st = failed ? weft_future_fail(failed, error) : WEFT_ERR_MEMORY;
-    if (!st)
-        *out = failed;
-    return st;
-}
-
-static void only_keep(weft_future *future, void *arg)
-{
-    (void)future;
-    (void)arg;
-}
-
-static void drop_handle(void *arg)
-{
-    weft_rref_unref(arg);
-}
-
-/* Asks the owner. The handle stays until the answer: its DROP could overtake the question. */
-static weft_status fetch(weft_rref *rref, int64_t timeout_ms, weft_future **out)
-{
-    uint8_t room[64];
-    wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_rref_name(&writer, &rref->name);
-    weft_status st = weft_rpc_async(rref->agent, weft_to_rank((int)rref->name.owner), wfi_fetch_function.name,
-                                    WEFT_VALUES(weft_of_bytes(room, writer.size)),
-                                    &(weft_rpc_options){.timeout_ms = timeout_ms}, out);
-    if (!st && weft_future_add_done_callback(*out, only_keep, weft_rref_ref(rref), drop_handle))
-        wfi_log(WEFT_LOG_WARN, "no memory to keep a reference until its value is here");
-    return st;
-}
-
-/* Elsewhere, or not made yet. */
-static weft_status ask(weft_rref *rref, int64_t timeout_ms, weft_future **out)
-{
-    weft_agent *agent = rref->agent;
-    wfi_net_lock(agent->net);
-    weft_error *error = weft_error_ref(rref->error);
-    wfi_net_unlock(agent->net);
-    weft_status st = error ? failed_future(agent, error, out) : fetch(rref, timeout_ms, out);
-    weft_error_unref(error);
-    return st;
-}
-
-weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
-{
-    weft_future *value = rref->value;
-    if (value && weft_future_done(value)) {
-        if (!weft_future_error(value) && !weft_future_values(value))
-            return WEFT_ERR_TYPE; /* an object of the owner's own */
-        *out = weft_future_ref(value);
-        return WEFT_OK;
-    }
-    if (!wfi_agent_enter(rref->agent))
-        return WEFT_ERR_CLOSED;
-    weft_status st = ask(rref, timeout_ms, out);
-    wfi_agent_leave(rref->agent);
-    return st;
-}
-
-weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
-{
-    weft_future *future;
-    weft_status st = weft_rref_to_here_async(rref, timeout_ms, &future);
-    if (st)
-        return st;
-    st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
-    if (!st)
-        *out = weft_values_ref((weft_values *)weft_future_values(future));
-    weft_future_unref(future);
-    return st;
 }

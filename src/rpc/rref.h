@@ -6,7 +6,10 @@
  * worker's value has a fork, numbered by itself, in the owner's table. It announces a new one with FORK and lets nobody see
  * the handle before the owner said FORKED; meanwhile the one that passed it on still holds its own (a call keeps its
  * arguments until the reply, results are kept until DONE). So a value cannot vanish under way. The last handle of a worker
- * to go sends DROP. rpc_remote registers its fork with the call itself.
+ * to go sends DROP. rpc_remote registers its fork with the call itself. Where the one that passed it on could not keep its
+ * word (it died, it gave the call up), the owner may have let the value go: it then refuses the fork, and nobody sees the
+ * handle. A handle that was confirmed is always counted. docs/decisions/003 has the whole argument, docs/models/rref.pml a
+ * model of it.
  */
 #ifndef WFI_RREF_H
 #define WFI_RREF_H
@@ -25,33 +28,59 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct
 /* The waiter is going: it is not to be told any more. NULL is a no-op. [agent lock] */
 void wfi_rref_forget_waiter(weft_rref *rref);
 
-/* A handle for a value being made elsewhere by rpc_remote, unconfirmed. Any thread. */
+/* A handle for a value being made by rpc_remote; elsewhere it has no name before its call is launched. Any thread. */
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out);
+/* Its call is about to be written for that incarnation of its rank: names are numbered in the order in which their calls leave.
+ * WEFT_ERR_PEER_DEAD: an earlier attempt was for another one. [agent lock] */
+weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner);
+/* Net has the call: the name stays, whatever is tried again. [agent lock] */
+void wfi_rref_launched(weft_rref *rref);
 void wfi_rref_unref_locked(weft_rref *rref); /* [agent lock] */
 uint64_t wfi_rref_fork_of(const weft_rref *rref);
-/* The making ended: NULL or why it failed. The owner may have a fork of ours now. [agent lock] */
+/* The making ended: NULL or why it failed. After a failure of our own (a time limit, a cancellation) the owner is told to
+ * let go of what it may have or get. [agent lock] */
 void wfi_rref_created(weft_rref *rref, const weft_error *error);
+/* WEFT_OK, or why it cannot be passed on any more: its owner is gone, or we gave its making up. Any thread, not locked. */
+weft_status wfi_rref_passable(const weft_rref *rref);
 
 /* Owner's side. All [agent lock]. */
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
 wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a handle on its owner; borrowed */
-weft_status wfi_owned_add_fork(wfi_owned *owned, int rank, uint64_t fork);
-void wfi_owned_drop_fork(weft_agent *agent, const wfi_rref_name *name, int rank, uint64_t fork);
-void wfi_owned_drop_all_of(weft_agent *agent, int rank); /* a worker is gone */
-/* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. */
+/* What a peer's call will complete, with the fork that came with it; begun. NULL: not a name that it may give, a call seen
+ * before, or no memory. */
+wfi_owned *wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
+                                uint64_t fork);
+/* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. finish takes the call's
+ * results, object or error. */
 void wfi_owned_begin(wfi_owned *owned);
-void wfi_owned_finish(weft_agent *agent, wfi_owned *owned, const weft_values *results, const weft_error *error);
-/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. */
-bool wfi_owned_may_come(weft_agent *agent, const wfi_rref_name *name);
+void wfi_owned_finish(wfi_owned *owned, weft_call *call);
 void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text); /* those not made yet */
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
-void wfi_rrefs_peer_gone(weft_agent *agent, int rank, weft_status why);
+void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
+void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer);
+void wfi_rrefs_end(weft_agent *agent); /* this worker stops: nobody will be confirmed any more */
 bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b);
 void wfi_rrefs_fini(weft_agent *agent); /* not locked; the agent has no threads any more */
 
-/* The value's home as a future payload: one value, or a user's object. */
-void wfi_owned_complete(weft_future *value, const weft_values *results, const weft_error *error);
+/* The end of a graceful close: logs what was left and returns how much. Not locked (src/rpc/rref_leaks.c). */
+size_t wfi_rrefs_report_leaks(weft_agent *agent);
 
-extern const weft_function wfi_fetch_function; /* "weft:fetch" */
+/* ---- Objects of the user's own types (src/rpc/rref_object.c) -------------------------------------------------------- */
+
+typedef struct wfi_object {
+    const weft_object_type *type; /* NULL: untyped */
+    void *object;
+    weft_drop_fn drop;
+} wfi_object;
+
+/* Wraps it; without memory `drop` has run. Any thread, not locked. */
+wfi_object *wfi_object_create(const weft_object_type *type, void *object, weft_drop_fn drop);
+/* Runs the destructor and frees; NULL is a no-op. Not locked. As a future's drop it marks its payload as an object. */
+void wfi_object_drop(void *object);
+/* What a value's future holds, if that is an object; else NULL. */
+const wfi_object *wfi_object_of(const weft_future *value);
+
+extern const weft_function wfi_fetch_function; /* "weft:fetch": the value itself */
+extern const weft_function wfi_made_function;  /* "weft:made": only when it is there */
 
 #endif

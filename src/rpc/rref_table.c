@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rref_table.c - the owner's side of remote references: values by name, and who holds a fork of each. */
+/*
+ * rref_table.c - the owner's side of remote references: values by name, and who holds a fork of each.
+ *
+ * NUMBERS. What may be said twice, or late, is told by three numbers a peer (wfi_fork_book), since each of them only grows
+ * on the road that it takes: FORKs are numbered by their sender in the order in which they leave, the ids of calls likewise,
+ * and so are the names of values that calls make. So a FORK that is not above the highest seen is an old one: its fork is
+ * here, or was dropped. And a name that is not here is either above the highest that its creator had made, and may come; or
+ * it came and went.
+ */
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
 #include "base/error.h"
-#include "rpc/intake.h"
 #include "rpc/serve.h"
 #include "rpc/values.h"
 
@@ -15,8 +22,8 @@
 
 bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b)
 {
-    return a->owner == b->owner && a->creator == b->creator && a->creator_incarnation == b->creator_incarnation &&
-           a->number == b->number;
+    return a->owner == b->owner && a->owner_incarnation == b->owner_incarnation && a->creator == b->creator &&
+           a->creator_incarnation == b->creator_incarnation && a->number == b->number;
 }
 
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
@@ -58,6 +65,7 @@ wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
     owned = calloc(1, sizeof *owned);
     if (!owned)
         return NULL;
+    owned->agent = agent;
     owned->name = *name;
     wfi_list_init(&owned->forks);
     owned->value = wfi_agent_future(agent);
@@ -72,9 +80,12 @@ wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
 /* Nobody will make it any more. */
 static void fail_value(wfi_owned *owned, weft_status why, const char *text)
 {
-    weft_error *error = weft_error_create(why, "%s", text);
+    if (weft_future_done(owned->value))
+        return;
+    wfi_error_detail detail = {.code = why, .worker = wfi_agent_rank(owned->agent)};
+    weft_error *error = wfi_error_create(&detail, "%s", text);
     weft_status st = weft_future_fail(owned->value, error);
-    (void)st; /* WEFT_ERR_COMPLETED: it was made */
+    (void)st; /* values are completed with the lock held, but for those that nobody else can name yet */
     weft_error_unref(error);
 }
 
@@ -86,112 +97,15 @@ static void free_owned_task(wfi_task *task)
     free(owned);
 }
 
-void wfi_owned_release_if_unused(weft_agent *agent, wfi_owned *owned)
+void wfi_owned_release_if_unused(wfi_owned *owned)
 {
     if (owned->handles || owned->makers || !wfi_list_empty(&owned->forks))
         return;
-    link_out(agent, owned);
-    if (!weft_future_done(owned->value)) /* somebody may be asking for it still */
-        fail_value(owned, WEFT_ERR_CANCELLED, "the last reference went before the value was made");
+    link_out(owned->agent, owned);
+    /* Somebody may be asking for it still. */
+    fail_value(owned, WEFT_ERR_CANCELLED, "the last reference went before the value was made");
     owned->release.run = free_owned_task;
-    wfi_net_defer(agent->net, &owned->release, WFI_DEFER_RELEASE);
-}
-
-void wfi_owned_begin(wfi_owned *owned)
-{
-    owned->makers++;
-}
-
-void wfi_owned_finish(weft_agent *agent, wfi_owned *owned, const weft_values *results, const weft_error *error)
-{
-    wfi_owned_complete(owned->value, results, error);
-    owned->makers--;
-    wfi_owned_release_if_unused(agent, owned);
-}
-
-bool wfi_owned_may_come(weft_agent *agent, const wfi_rref_name *name)
-{
-    wfi_peer *creator = wfi_net_peer(agent->net, (int)name->creator);
-    return creator && wfi_peer_status(creator) == WEFT_OK &&
-           wfi_net_member(agent->net, (int)name->creator)->incarnation == name->creator_incarnation;
-}
-
-/* ---- Forks ------------------------------------------------------------------------------------------------------- */
-
-static wfi_fork *find_fork(wfi_owned *owned, int rank, uint64_t number)
-{
-    for (wfi_list *link = owned->forks.next; link != &owned->forks; link = link->next) {
-        wfi_fork *fork = wfi_container_of(link, wfi_fork, link);
-        if (fork->rank == rank && fork->number == number)
-            return fork;
-    }
-    return NULL;
-}
-
-weft_status wfi_owned_add_fork(wfi_owned *owned, int rank, uint64_t number)
-{
-    if (find_fork(owned, rank, number))
-        return WEFT_OK; /* said twice */
-    wfi_fork *fork = calloc(1, sizeof *fork);
-    if (!fork)
-        return WEFT_ERR_MEMORY;
-    fork->rank = rank;
-    fork->number = number;
-    wfi_list_push_back(&owned->forks, &fork->link);
-    return WEFT_OK;
-}
-
-void wfi_owned_drop_fork(weft_agent *agent, const wfi_rref_name *name, int rank, uint64_t number)
-{
-    wfi_owned *owned = wfi_owned_find(agent, name);
-    wfi_fork *fork = owned ? find_fork(owned, rank, number) : NULL;
-    if (!fork)
-        return;
-    wfi_list_remove(&fork->link);
-    free(fork);
-    wfi_owned_release_if_unused(agent, owned);
-}
-
-static void drop_forks_of(wfi_owned *owned, int rank)
-{
-    for (wfi_list *link = owned->forks.next, *next; link != &owned->forks; link = next) {
-        wfi_fork *fork = wfi_container_of(link, wfi_fork, link);
-        next = link->next;
-        if (rank >= 0 && fork->rank != rank)
-            continue;
-        wfi_list_remove(&fork->link);
-        free(fork);
-    }
-}
-
-/* All entries as an array that stays valid while they change; *count of them. NULL: none, or no memory. */
-static wfi_owned **snapshot(weft_agent *agent, size_t *count)
-{
-    size_t cursor = 0, room = 0;
-    uint64_t hash;
-    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
-        for (; owned; owned = owned->next)
-            room++;
-    wfi_owned **list = malloc(room * sizeof *list + 1);
-    *count = 0;
-    cursor = 0;
-    for (wfi_owned *owned; list && (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
-        for (; owned; owned = owned->next)
-            list[(*count)++] = owned;
-    return list;
-}
-
-void wfi_owned_drop_all_of(weft_agent *agent, int rank)
-{
-    size_t count;
-    wfi_owned **list = snapshot(agent, &count);
-    for (size_t i = 0; list && i < count; i++) {
-        if (list[i]->name.creator == (uint32_t)rank && !list[i]->makers)
-            fail_value(list[i], WEFT_ERR_PEER_DEAD, "the worker that was to have the value made is gone");
-        drop_forks_of(list[i], rank);
-        wfi_owned_release_if_unused(agent, list[i]);
-    }
-    free(list);
+    wfi_net_defer(owned->agent->net, &owned->release, WFI_DEFER_RELEASE);
 }
 
 void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
@@ -203,74 +117,226 @@ void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
             fail_value(owned, why, text);
 }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Forks ------------------------------------------------------------------------------------------------------- */
 
-void wfi_owned_complete(weft_future *value, const weft_values *results, const weft_error *error)
+static wfi_fork_book *book_of(weft_agent *agent, wfi_peer *peer)
+{
+    wfi_fork_book *book = &agent->peers[wfi_peer_rank(peer)].book;
+    if (book->incarnation != wfi_peer_incarnation(peer)) { /* a new one: the forks of the last went with it */
+        *book = (wfi_fork_book){.incarnation = wfi_peer_incarnation(peer)};
+        wfi_list_init(&book->forks);
+    }
+    return book;
+}
+
+static uint64_t fork_key(int rank, uint64_t number)
+{
+    return ((uint64_t)(uint32_t)rank << 48) | number;
+}
+
+static wfi_fork *find_fork(weft_agent *agent, wfi_peer *peer, const wfi_rref_name *name, uint64_t number)
+{
+    if (number >= WFI_FORK_NUMBERS)
+        return NULL;
+    wfi_fork *fork = wfi_map_get(&agent->fork_index, fork_key(wfi_peer_rank(peer), number));
+    return fork && fork->peer == peer && wfi_rref_same_name(&fork->owned->name, name) ? fork : NULL;
+}
+
+static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
+{
+    weft_agent *agent = owned->agent;
+    wfi_fork_book *book = book_of(agent, peer);
+    if (find_fork(agent, peer, &owned->name, number))
+        return WEFT_OK; /* said twice */
+    if (number == 0 || number >= WFI_FORK_NUMBERS)
+        return WEFT_ERR_NOT_FOUND;
+    wfi_fork *fork = book->count < WFI_FORKS_MAX ? calloc(1, sizeof *fork) : NULL;
+    if (!fork)
+        return WEFT_ERR_MEMORY;
+    weft_status st = wfi_map_put(&agent->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
+    if (st) { /* WEFT_ERR_EXISTS: a peer that uses a number for two values */
+        free(fork);
+        return st == WEFT_ERR_EXISTS ? WEFT_ERR_NOT_FOUND : st;
+    }
+    fork->owned = owned;
+    fork->peer = peer;
+    fork->number = number;
+    wfi_list_push_back(&owned->forks, &fork->of_value);
+    wfi_list_push_back(&book->forks, &fork->of_peer);
+    book->count++;
+    wfi_peer_lean(peer, +1);
+    return WEFT_OK;
+}
+
+static void remove_fork(weft_agent *agent, wfi_fork *fork)
+{
+    wfi_map_take(&agent->fork_index, fork_key(wfi_peer_rank(fork->peer), fork->number));
+    wfi_list_remove(&fork->of_value);
+    wfi_list_remove(&fork->of_peer);
+    agent->peers[wfi_peer_rank(fork->peer)].book.count--;
+    wfi_peer_lean(fork->peer, -1);
+    free(fork);
+}
+
+static bool is_ours(weft_agent *agent, const wfi_rref_name *name)
+{
+    int rank = wfi_agent_rank(agent);
+    return name->owner == (uint32_t)rank && name->owner_incarnation == wfi_net_member(agent->net, rank)->incarnation;
+}
+
+static bool is_of(const wfi_rref_name *name, wfi_peer *creator)
+{
+    return name->creator == (uint32_t)wfi_peer_rank(creator) &&
+           name->creator_incarnation == wfi_peer_incarnation(creator);
+}
+
+/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. */
+static bool may_come(weft_agent *agent, const wfi_rref_name *name)
+{
+    wfi_peer *creator = wfi_net_peer(agent->net, (int)name->creator);
+    return creator && wfi_peer_status(creator) == WEFT_OK && is_of(name, creator) &&
+           name->number > book_of(agent, creator)->creations_seen;
+}
+
+weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number)
+{
+    wfi_fork_book *book = book_of(agent, from);
+    if (find_fork(agent, from, name, number))
+        return WEFT_OK;
+    if (number <= book->forks_seen || !is_ours(agent, name))
+        return WEFT_ERR_NOT_FOUND; /* an old one, dropped since; or never ours */
+    book->forks_seen = number;
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (!owned && !may_come(agent, name))
+        return WEFT_ERR_NOT_FOUND;
+    if (!owned)
+        owned = wfi_owned_make(agent, name); /* the call that makes it and this message took different roads */
+    if (!owned)
+        return WEFT_ERR_MEMORY;
+    weft_status st = add_fork(owned, from, number);
+    if (st)
+        wfi_owned_release_if_unused(owned);
+    return st;
+}
+
+void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
+{
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (gave_up && is_of(name, from)) {
+        /* Its call came before this, or never will: it leaves behind all calls that left before. */
+        wfi_fork_book *book = book_of(agent, from);
+        if (name->number > book->creations_seen)
+            book->creations_seen = name->number;
+        if (owned && !owned->makers)
+            fail_value(owned, WEFT_ERR_CANCELLED, "the worker that was to have the value made gave it up");
+    }
+    wfi_fork *fork = find_fork(agent, from, name, number);
+    if (!fork)
+        return;
+    remove_fork(agent, fork);
+    wfi_owned_release_if_unused(owned);
+}
+
+void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    wfi_fork_book *book = book_of(agent, peer);
+    if (why == WEFT_ERR_PEER_LEFT && agent->closing)
+        agent->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
+    while (!wfi_list_empty(&book->forks)) {
+        wfi_fork *fork = wfi_container_of(book->forks.next, wfi_fork, of_peer);
+        wfi_owned *owned = fork->owned;
+        remove_fork(agent, fork);
+        wfi_owned_release_if_unused(owned);
+    }
+    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+        for (; owned; owned = owned->next)
+            if (is_of(&owned->name, peer) && !owned->makers)
+                fail_value(owned, why, "the worker that was to have the value made is gone");
+}
+
+/* ---- Making ------------------------------------------------------------------------------------------------------ */
+
+/* An attempt failed before, and the creator tries again under the same name. */
+static void renew(wfi_owned *owned)
+{
+    if (owned->makers > 1 || !weft_future_error(owned->value))
+        return;
+    weft_future *fresh = wfi_agent_future(owned->agent);
+    if (!fresh)
+        return;                      /* it stays failed, as it was */
+    weft_future_unref(owned->value); /* with an error in it: no user's object */
+    owned->value = fresh;
+}
+
+wfi_owned *wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
+                                uint64_t fork)
+{
+    wfi_fork_book *book = book_of(agent, creator);
+    if (!is_ours(agent, name) || !is_of(name, creator) || call_id <= book->calls_seen)
+        return NULL;
+    book->calls_seen = call_id;
+    if (name->number > book->creations_seen)
+        book->creations_seen = name->number;
+    wfi_owned *owned = wfi_owned_make(agent, name);
+    if (!owned)
+        return NULL;
+    wfi_owned_begin(owned);
+    if (add_fork(owned, creator, fork) == WEFT_OK) {
+        renew(owned);
+        return owned;
+    }
+    owned->makers--;
+    wfi_owned_release_if_unused(owned);
+    return NULL;
+}
+
+void wfi_owned_begin(wfi_owned *owned)
+{
+    owned->makers++;
+}
+
+static void settle_value(wfi_owned *owned, weft_call *call)
 {
     weft_status st;
-    if (error)
-        st = weft_future_fail(value, error);
-    else
-        st = weft_future_complete(value, weft_values_ref((weft_values *)results), wfi_values_drop);
-    (void)st; /* WEFT_ERR_COMPLETED: a peer used a name twice; the first value stays */
-}
-
-static void answer_fetch(weft_future *value, void *arg)
-{
-    weft_call *call = arg;
-    const weft_values *values = weft_future_values(value);
-    const weft_error *error = weft_future_error(value);
-    if (error) /* as it was: the one who asks shall see why the value could not be made */
-        call->error = wfi_error_with_hop(error, wfi_agent_rank(call->agent));
-    else if (!values)
-        weft_call_fail(call, WEFT_ERR_TYPE, "the reference holds an object of its owner's own type");
-    else if (weft_values_count(values) == 0)
-        weft_call_give(call, WEFT_VALUES(weft_of_null()));
-    else
-        weft_call_give(call, (weft_args){weft_values_args(values).items, 1});
-    weft_call_finish(call, WEFT_OK);
-}
-
-static weft_status run_fetch(weft_call *call, void *user)
-{
-    size_t size;
-    wfi_reader reader;
-    (void)user;
-    weft_agent *agent = weft_call_agent(call);
-    const void *bytes = weft_call_bytes(call, 0, &size);
-    wfi_reader_init(&reader, bytes, size);
-    wfi_rref_name name = wfi_read_rref_name(&reader);
-    if (reader.failed)
-        return WEFT_ERR_PROTOCOL;
-    wfi_net_lock(agent->net);
-    wfi_owned *owned = wfi_owned_find(agent, &name);
-    weft_future *value = owned ? weft_future_ref(owned->value) : NULL;
-    wfi_net_unlock(agent->net);
-    if (!value)
-        return WEFT_ERR_NOT_FOUND;
-    weft_call_defer(call);
-    if (weft_future_add_done_callback(value, answer_fetch, call, NULL)) {
-        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory to wait for the value");
-        weft_call_finish(call, WEFT_ERR_MEMORY);
+    if (weft_future_done(owned->value))
+        return; /* this worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock */
+    if (call->error) {
+        st = weft_future_fail(owned->value, call->error);
+    } else if (call->object) {
+        st = weft_future_complete(owned->value, call->object, wfi_object_drop);
+        call->object = NULL;
+    } else {
+        st = weft_future_complete(owned->value, weft_values_ref(call->results), wfi_values_drop);
     }
-    weft_future_unref(value);
-    return WEFT_DEFERRED;
+    (void)st; /* looked at above */
 }
 
-const weft_function wfi_fetch_function = {
-    .name = "weft:fetch", .takes = {WEFT_BYTES}, .gives = {WEFT_ANY}, .run = run_fetch, .flags = WEFT_INLINE};
+void wfi_owned_finish(wfi_owned *owned, weft_call *call)
+{
+    settle_value(owned, call);
+    owned->makers--;
+    wfi_owned_release_if_unused(owned);
+}
 
-/* The agent is being freed: nobody can ask any more. */
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+/* The agent is being freed: nobody can ask any more. Destructors of users' objects run here. */
 void wfi_rrefs_fini(weft_agent *agent)
 {
-    size_t count;
-    wfi_owned **list = snapshot(agent, &count);
-    for (size_t i = 0; list && i < count; i++) {
-        drop_forks_of(list[i], -1);
-        weft_future_unref(list[i]->value);
-        free(list[i]);
-    }
-    free(list);
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_fork *fork; (fork = wfi_map_next(&agent->fork_index, &cursor, &key));)
+        free(fork);
+    cursor = 0;
+    for (wfi_owned *owned, *next; (owned = wfi_map_next(&agent->rrefs, &cursor, &key));)
+        for (; owned; owned = next) {
+            next = owned->next;
+            weft_future_unref(owned->value);
+            free(owned);
+        }
     wfi_map_fini(&agent->rrefs);
     wfi_map_fini(&agent->forks);
+    wfi_map_fini(&agent->fork_index);
 }

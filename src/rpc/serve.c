@@ -48,6 +48,7 @@ static void free_task(wfi_task *task)
     wfi_writer_fini(&call->header);
     free(call->pushes);
     weft_values_unref(call->results);
+    wfi_object_drop(call->object);
     weft_error_unref(call->error);
     weft_error_unref(call->inner);
     weft_future_unref(call->local_future);
@@ -290,11 +291,8 @@ static bool read_remote(weft_call *call, wfi_reader *reader)
     uint64_t fork = wfi_read_u64(reader);
     if (reader->failed || name.owner != (uint32_t)wfi_agent_rank(call->agent) || name.creator != (uint32_t)call->from)
         return false;
-    call->owned = wfi_owned_make(call->agent, &name);
-    if (!call->owned)
-        return false;
-    wfi_owned_begin(call->owned);
-    return !wfi_owned_add_fork(call->owned, call->from, fork);
+    call->owned = wfi_owned_create_for(call->agent, call->peer, call->id, &name, fork);
+    return call->owned != NULL;
 }
 
 /* Nothing depends on what the peer says here: it is only shown. */

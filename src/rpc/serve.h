@@ -45,6 +45,7 @@ struct weft_call {
     weft_values *args;    /* what the handler sees */
     bool deferred, keep_arguments;
     weft_values *results;
+    struct wfi_object *object; /* of the user's own type, instead of results: src/rpc/rref_object.c */
     weft_error *error;
     wfi_call_slot slot;
 

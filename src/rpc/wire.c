@@ -9,6 +9,7 @@
 void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name)
 {
     wfi_write_u32(writer, name->owner);
+    wfi_write_u32(writer, name->owner_incarnation);
     wfi_write_u32(writer, name->creator);
     wfi_write_u32(writer, name->creator_incarnation);
     wfi_write_u64(writer, name->number);
@@ -18,6 +19,7 @@ wfi_rref_name wfi_read_rref_name(wfi_reader *reader)
 {
     wfi_rref_name name;
     name.owner = wfi_read_u32(reader);
+    name.owner_incarnation = wfi_read_u32(reader);
     name.creator = wfi_read_u32(reader);
     name.creator_incarnation = wfi_read_u32(reader);
     name.number = wfi_read_u64(reader);
@@ -26,7 +28,8 @@ wfi_rref_name wfi_read_rref_name(wfi_reader *reader)
 
 uint64_t wfi_rref_name_hash(const wfi_rref_name *name)
 {
-    uint64_t words[3] = {((uint64_t)name->owner << 32) | name->creator, name->creator_incarnation, name->number};
+    uint64_t words[3] = {((uint64_t)name->owner << 32) | name->creator,
+                         ((uint64_t)name->owner_incarnation << 32) | name->creator_incarnation, name->number};
     return wfi_hash_bytes(words, sizeof words);
 }
 

@@ -10,7 +10,7 @@
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * CANCEL  id u64                 the caller gave up
  * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
- * FORKED  rref name, fork u64    confirmed
+ * FORKED  rref name, fork u64, status u32    confirmed (0), or why not: NOT_FOUND, MEMORY
  * DROP    rref name, fork u64    that reference is gone
  * FETCH is a call of the reserved function "weft:fetch".
  *

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rref_fetch.c - the two questions that an owner answers about a value: what it is ("weft:fetch"), and whether it is there
+ * ("weft:made"). */
+#include "rpc/rref.h"
+#include "rpc/rref_internal.h"
+
+#include "base/error.h"
+#include "rpc/serve.h"
+
+static void give_value(weft_call *call, weft_future *value)
+{
+    const weft_values *values = weft_future_values(value);
+    const wfi_object *object = wfi_object_of(value);
+    if (object)
+        weft_call_fail(call, WEFT_ERR_TYPE, "the reference names an object of its owner's own%s%s, which stays there",
+                       object->type ? " type, " : "", object->type ? object->type->name : "");
+    else if (weft_values_count(values) == 0)
+        weft_call_give(call, WEFT_VALUES(weft_of_null()));
+    else
+        weft_call_give(call, (weft_args){weft_values_args(values).items, 1});
+}
+
+/* `arg` is the call. */
+static void answer(weft_future *value, void *arg, bool with_value)
+{
+    weft_call *call = arg;
+    const weft_error *error = weft_future_error(value);
+    if (error) /* as it was: the one who asks shall see why the value could not be made */
+        call->error = wfi_error_with_hop(error, wfi_agent_rank(call->agent));
+    else if (with_value)
+        give_value(call, value);
+    else
+        weft_call_give(call, WEFT_NO_VALUES);
+    weft_call_finish(call, WEFT_OK);
+}
+
+static void answer_fetch(weft_future *value, void *arg)
+{
+    answer(value, arg, true);
+}
+
+static void answer_made(weft_future *value, void *arg)
+{
+    answer(value, arg, false);
+}
+
+static weft_status await_value(weft_call *call, weft_done_fn then)
+{
+    size_t size;
+    wfi_reader reader;
+    weft_agent *agent = weft_call_agent(call);
+    const void *bytes = weft_call_bytes(call, 0, &size);
+    wfi_reader_init(&reader, bytes, size);
+    wfi_rref_name name = wfi_read_rref_name(&reader);
+    if (reader.failed)
+        return WEFT_ERR_PROTOCOL;
+    wfi_net_lock(agent->net);
+    wfi_owned *owned = wfi_owned_find(agent, &name);
+    weft_future *value = owned ? weft_future_ref(owned->value) : NULL;
+    wfi_net_unlock(agent->net);
+    if (!value)
+        return WEFT_ERR_NOT_FOUND;
+    weft_call_defer(call);
+    if (weft_future_add_done_callback(value, then, call, NULL)) {
+        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory to wait for the value");
+        weft_call_finish(call, WEFT_ERR_MEMORY);
+    }
+    weft_future_unref(value);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_fetch(weft_call *call, void *user)
+{
+    (void)user;
+    return await_value(call, answer_fetch);
+}
+
+static weft_status run_made(weft_call *call, void *user)
+{
+    (void)user;
+    return await_value(call, answer_made);
+}
+
+const weft_function wfi_fetch_function = {
+    .name = "weft:fetch", .takes = {WEFT_BYTES}, .gives = {WEFT_ANY}, .run = run_fetch, .flags = WEFT_INLINE};
+const weft_function wfi_made_function = {
+    .name = "weft:made", .takes = {WEFT_BYTES}, .run = run_made, .flags = WEFT_INLINE};

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rref_read.c - what can be asked of a handle: whose it is, whether its value is there, and the value. */
+#include "rpc/rref.h"
+#include "rpc/rref_internal.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+int weft_rref_owner(const weft_rref *rref)
+{
+    return (int)rref->name.owner;
+}
+
+bool weft_rref_is_owner(const weft_rref *rref)
+{
+    return rref->value != NULL;
+}
+
+bool weft_rref_confirmed(const weft_rref *rref)
+{
+    if (!wfi_agent_enter(rref->agent))
+        return false;
+    wfi_net_lock(rref->agent->net);
+    bool confirmed_now = rref->confirmed;
+    wfi_net_unlock(rref->agent->net);
+    wfi_agent_leave(rref->agent);
+    return confirmed_now;
+}
+
+weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out)
+{
+    if (!rref->value)
+        return WEFT_ERR_STATE;
+    weft_future *value = rref->value;
+    weft_status st = weft_future_wait(value, timeout_ms);
+    if (st)
+        return st;
+    weft_args args = weft_values_args(weft_future_values(value));
+    if (!weft_future_values(value))
+        return WEFT_ERR_TYPE;
+    *out = args.count ? args.items[0] : weft_of_null();
+    return WEFT_OK;
+}
+
+/* ---- Asking the owner ---------------------------------------------------------------------------------------------- */
+
+static weft_status failed_future(weft_agent *agent, const weft_error *error, weft_future **out)
+{
+    weft_future *failed = wfi_agent_future(agent);
+    weft_status st = failed ? weft_future_fail(failed, error) : WEFT_ERR_MEMORY;
+    if (!st)
+        *out = failed;
+    return st;
+}
+
+static void only_keep(weft_future *future, void *arg)
+{
+    (void)future;
+    (void)arg;
+}
+
+static void drop_handle(void *arg)
+{
+    weft_rref_unref(arg);
+}
+
+/* The handle stays until the answer: its DROP could overtake the question. */
+static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_ms, weft_future **out)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_rref_name(&writer, &rref->name);
+    weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
+    weft_status st =
+        weft_rpc_async(rref->agent, weft_to_worker(owner), what, WEFT_VALUES(weft_of_bytes(room, writer.size)),
+                       &(weft_rpc_options){.timeout_ms = timeout_ms}, out);
+    if (!st && weft_future_add_done_callback(*out, only_keep, weft_rref_ref(rref), drop_handle))
+        wfi_log(WEFT_LOG_WARN, "no memory to keep a reference until its owner has answered");
+    return st;
+}
+
+/* What is known to have gone wrong; NULL: nothing. With a reference. */
+static weft_error *known_error(weft_rref *rref)
+{
+    weft_agent *agent = rref->agent;
+    wfi_net_lock(agent->net);
+    weft_error *error = weft_error_ref(rref->error);
+    wfi_net_unlock(agent->net);
+    return error;
+}
+
+static weft_status to_here(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
+    weft_error *error = known_error(rref);
+    weft_future *value = rref->value;
+    weft_status st = WEFT_OK;
+    if (error)
+        st = failed_future(rref->agent, error, out);
+    else if (!value || !weft_future_done(value))
+        st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
+    else if (wfi_object_of(value))
+        st = WEFT_ERR_TYPE;
+    else
+        *out = weft_future_ref(value);
+    weft_error_unref(error);
+    return st;
+}
+
+weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
+    if (!wfi_agent_enter(rref->agent)) {
+        if (!rref->value || !weft_future_done(rref->value))
+            return WEFT_ERR_CLOSED;
+        if (wfi_object_of(rref->value))
+            return WEFT_ERR_TYPE;
+        *out = weft_future_ref(rref->value); /* on its owner it outlives the agent */
+        return WEFT_OK;
+    }
+    weft_status st = to_here(rref, timeout_ms, out);
+    wfi_agent_leave(rref->agent);
+    return st;
+}
+
+weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
+{
+    weft_future *future;
+    weft_status st = weft_rref_to_here_async(rref, timeout_ms, &future);
+    if (st)
+        return st;
+    st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
+    if (!st)
+        *out = weft_values_ref((weft_values *)weft_future_values(future));
+    weft_future_unref(future);
+    return st;
+}
+
+/* ---- Whether it has been made -------------------------------------------------------------------------------------- */
+
+static weft_status follow(weft_future *value, weft_future *made, void *arg)
+{
+    (void)arg;
+    const weft_error *error = weft_future_error(value);
+    weft_status st = error ? weft_future_fail(made, error) : weft_future_complete(made, NULL, NULL);
+    (void)st; /* WEFT_ERR_COMPLETED: cancelled */
+    return WEFT_OK;
+}
+
+/* While our own call makes it: completed by wfi_rref_created. NULL: it is not being made, or *memory_out. */
+static weft_future *await_making(weft_rref *rref, bool *memory_out)
+{
+    weft_agent *agent = rref->agent;
+    weft_future *made = NULL;
+    wfi_net_lock(agent->net);
+    if (rref->making) {
+        if (!rref->made)
+            rref->made = wfi_agent_future(agent);
+        *memory_out = !rref->made;
+        made = rref->made ? weft_future_ref(rref->made) : NULL;
+    }
+    wfi_net_unlock(agent->net);
+    return made;
+}
+
+static weft_future *created(weft_rref *rref)
+{
+    weft_future *future = NULL;
+    bool memory_out = false;
+    weft_future *made = await_making(rref, &memory_out);
+    if (made) { /* each asker has its own: one may cancel it */
+        future = weft_future_then(made, follow, NULL, NULL);
+        weft_future_unref(made);
+        return future;
+    }
+    if (memory_out)
+        return NULL;
+    weft_error *error = known_error(rref);
+    weft_status st = WEFT_OK;
+    if (error)
+        st = failed_future(rref->agent, error, &future);
+    else if (rref->value)
+        future = weft_future_then(rref->value, follow, NULL, NULL);
+    else
+        st = ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
+    weft_error_unref(error);
+    if (st && st != WEFT_ERR_MEMORY) { /* it could not even be asked */
+        error = weft_error_create(st, "the owner of the reference cannot be asked: %s", weft_status_text(st));
+        st = failed_future(rref->agent, error, &future);
+        weft_error_unref(error);
+    }
+    return st ? NULL : future;
+}
+
+weft_future *weft_rref_created(weft_rref *rref)
+{
+    weft_future *future = NULL;
+    if (wfi_agent_enter(rref->agent)) {
+        future = created(rref);
+        wfi_agent_leave(rref->agent);
+        return future;
+    }
+    future = wfi_future_create(NULL, NULL); /* the agent is closed: there is no executor but the process's */
+    if (!future)
+        return NULL;
+    weft_error *error = weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
+    if (rref->value && weft_future_done(rref->value))
+        (void)follow(rref->value, future, NULL);
+    else
+        (void)!weft_future_fail(future, error);
+    weft_error_unref(error);
+    return future;
+}
