@@ -253,12 +253,13 @@ ITEM(item_7_address_by_rank_name_and_worker, .program = address, ITEM_FUNCTIONS(
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        // cmocka_unit_test(item_1_ids_are_ranks_and_the_table_is_complete),
-        cmocka_unit_test(item_2_invalid_names), cmocka_unit_test(item_3_duplicate_name),
+        cmocka_unit_test(item_1_ids_are_ranks_and_the_table_is_complete),
+        cmocka_unit_test(item_2_invalid_names),
+        cmocka_unit_test(item_3_duplicate_name),
         cmocka_unit_test(item_4_init_twice_and_reinit),
         // cmocka_unit_test(item_5_world_of_one),
         cmocka_unit_test(item_6_self_calls_and_self_rrefs),
-        // cmocka_unit_test(item_7_address_by_rank_name_and_worker),
+        cmocka_unit_test(item_7_address_by_rank_name_and_worker),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
