@@ -371,7 +371,7 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
 static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
 {
     weft_agent *agent = call->agent;
-    uint64_t now = wfi_now(wfi_net_clock(agent->net)), deadline_ns;
+    uint64_t now = wfi_net_now(agent->net), deadline_ns;
     weft_status st = wfi_agent_usable(agent);
     if (!st)
         st = find_peer(call, rank, plan->to.incarnation);
@@ -381,7 +381,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
         return st;
     call->id = next_id(agent);
     call->within = (weft_call *)*plan->within;
-    wfi_observe_started(call);
+    wfi_observe_started(call, now);
     st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
     if (!st)
         st = wfi_map_put(&agent->calls, call->id, call);

@@ -98,12 +98,15 @@ static const char *const outcome_names[WFI_OUTCOMES] = {"ok",      "remote", "ti
                                                         "refused", "peer",   "error"};
 
 /* A label's value is UTF-8: bytes that are not a letter of ASCII's are shown as their numbers, so any name gives a legal one
- * and different names stay different ("\" itself is doubled). */
+ * and different names stay different. */
 static void write_label(FILE *to, const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '\\' || *c == '"')
-            fprintf(to, "\\%c", *c);
+        if (*c == '\\')
+            fputs("\\\\\\\\",
+                  to); /* two of them, each escaped: "\\x41" of a name is not the byte that would be shown so */
+        else if (*c == '"')
+            fputs("\\\"", to);
         else if (*c == '\n')
             fputs("\\n", to);
         else if (*c < 0x20 || *c >= 0x7f)

@@ -171,10 +171,10 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
 
 /* ---- Calls of ours to others --------------------------------------------------------------------------------------- */
 
-void wfi_observe_started(wfi_outcall *call)
+void wfi_observe_started(wfi_outcall *call, uint64_t now_ns)
 {
-    if (!call->span.begun_ns)
-        call->span.begun_ns = wfi_net_now(call->agent->net);
+    if (!call->span.begun_ns) /* else it waited for room in the queue */
+        call->span.begun_ns = now_ns;
     join_trace(call->agent->observer, &call->span, call->within);
 }
 

@@ -38,7 +38,8 @@ void wfi_observer_close(weft_agent *agent); /* after the executor and net have e
 
 /* ---- Calls of ours to others ------------------------------------------------------------------------------------- */
 
-void wfi_observe_started(struct wfi_outcall *call); /* before its header is written: gives it trace and span id */
+/* Before its header is written: gives it trace and span id. */
+void wfi_observe_started(struct wfi_outcall *call, uint64_t now_ns);
 void wfi_observe_sent(struct wfi_outcall *call);
 void wfi_observe_answered(struct wfi_outcall *call); /* its reply came; results may have to be pulled */
 void wfi_observe_completed(struct wfi_outcall *call, weft_status status);

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_metrics.c - what is counted and timed of calls, by API and as Prometheus text. */
+#include "rpc/must.h"
+#include "rpc/observe_internal.h"
+#include "rpc/script.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ODD_NAME "odd \"name\"\\\n\x01 \xc3\xbc \xff{},="
+
+static world *present; /* for handlers */
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0))));
+    return WEFT_OK;
+}
+
+static weft_status run_slow(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    world_sleep_ms(present, 20);
+    return WEFT_OK;
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_fail(call, WEFT_ERR_SHAPE, "on purpose");
+    return WEFT_ERR_SHAPE;
+}
+
+static weft_status run_served(weft_call *call, void *user)
+{
+    weft_call_metrics seen;
+    (void)user;
+    weft_metrics_read(weft_call_agent(call), WEFT_METRIC_SERVED, weft_call_from(call), weft_call_string(call, 0),
+                      &seen);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)seen.count), weft_of_i64((int64_t)seen.failed),
+                                     weft_of_i64((int64_t)seen.p50_ns)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "echo", .run = run_echo, .takes = {WEFT_I64}, .gives = {WEFT_I64}},
+    {.name = "slow", .run = run_slow},
+    {.name = "fail", .run = run_fail},
+    {.name = ODD_NAME, .run = run_fail, .flags = WEFT_INLINE},
+    {.name = "served", .run = run_served, .takes = {WEFT_STRING}, .gives = {WEFT_I64, WEFT_I64, WEFT_I64}},
+};
+
+static void call_times(weft_agent *agent, int rank, const char *function, weft_args arguments, int times,
+                       weft_status wanted)
+{
+    for (int i = 0; i < times; i++)
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), function, arguments, NULL, NULL), wanted);
+}
+
+static weft_call_metrics read_calls(weft_agent *agent, int rank, const char *function)
+{
+    weft_call_metrics seen;
+    weft_metrics_read(agent, WEFT_METRIC_CALLS, rank, function, &seen);
+    return seen;
+}
+
+/* What the peer has counted of ours. */
+static void served_there(weft_agent *agent, const char *function, int64_t *count, int64_t *failed, int64_t *p50_ns)
+{
+    weft_values *values = NULL;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "served", WEFT_VALUES(weft_of_string(function)), NULL, &values));
+    MUST_OK(weft_values_get_i64(values, 0, count));
+    MUST_OK(weft_values_get_i64(values, 1, failed));
+    MUST_OK(weft_values_get_i64(values, 2, p50_ns));
+    weft_values_unref(values);
+}
+
+static void count_both_sides(weft_agent *agent, void *arg)
+{
+    int64_t count, failed, p50_ns;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_call_metrics seen = read_calls(agent, 1, "echo");
+    MUST(seen.count == 0 && seen.max_ns == 0);
+    call_times(agent, 1, "echo", WEFT_VALUES(weft_of_i64(4)), 50, WEFT_OK);
+    call_times(agent, 1, "fail", WEFT_NO_VALUES, 3, WEFT_ERR_REMOTE);
+    call_times(agent, 1, "nobody has it", WEFT_NO_VALUES, 2, WEFT_ERR_NOT_FOUND);
+    call_times(agent, 1, "slow", WEFT_NO_VALUES, 1, WEFT_OK);
+    call_times(agent, 0, "echo", WEFT_VALUES(weft_of_i64(4)), 7, WEFT_OK);
+    seen = read_calls(agent, 1, "echo");
+    MUST(seen.count == 50 && seen.failed == 0);
+    MUST(seen.min_ns > 0 && seen.min_ns <= seen.p50_ns && seen.p50_ns <= seen.p90_ns && seen.p90_ns <= seen.p99_ns);
+    MUST(seen.p99_ns <= seen.p999_ns && seen.p999_ns <= seen.max_ns);
+    MUST(seen.min_ns <= seen.mean_ns && seen.mean_ns <= seen.max_ns);
+    seen = read_calls(agent, 1, "fail");
+    MUST(seen.count == 3 && seen.failed == 3);
+    seen = read_calls(agent, 1, "slow");
+    MUST(seen.count == 1 && seen.min_ns >= 20000000u);
+    MUST(read_calls(agent, 0, "echo").count == 7);
+    MUST(read_calls(agent, -1, "echo").count == 57);
+    MUST(read_calls(agent, 1, NULL).count == 56);
+    seen = read_calls(agent, -1, NULL);
+    MUST(seen.count == 63 && seen.failed == 5);
+    weft_metrics_read(agent, WEFT_METRIC_SERVED, 0, "echo", &seen);
+    MUST(seen.count == 7 && seen.failed == 0); /* those to ourselves */
+    served_there(agent, "echo", &count, &failed, &p50_ns);
+    MUST(count == 50 && failed == 0);
+    served_there(agent, "fail", &count, &failed, &p50_ns);
+    MUST(count == 3 && failed == 3);
+    served_there(agent, "slow", &count, &failed, &p50_ns);
+    MUST(count == 1 && p50_ns >= 20000000 - 20000000 / 32);
+    if (present->fabric == WORLD_SIM) /* there is nothing else in virtual time */
+        MUST(p50_ns <= 20000000 + 20000000 / 32);
+}
+
+static void calls_are_counted_on_both_sides(void **state)
+{
+    world w = {.fabric = *(world_fabric *)*state,
+               .size = 2,
+               .seed = 5,
+               WORLD_FUNCTIONS(functions),
+               .program = count_both_sides};
+    present = &w;
+    world_run(&w);
+}
+
+static void time_out(weft_agent *agent, void *arg)
+{
+    weft_rpc_options soon = {.timeout_ms = 1};
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "slow", WEFT_NO_VALUES, &soon, NULL), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "slow", WEFT_NO_VALUES, &soon, NULL), WEFT_ERR_TIMEOUT);
+    weft_call_metrics seen = read_calls(agent, -1, "slow");
+    MUST(seen.count == 2 && seen.failed == 2);
+    MUST(seen.min_ns >= 1000000 - 1000000 / 32);
+}
+
+static void a_time_out_counts_once_with_its_time(void **state)
+{
+    world w = {
+        .fabric = *(world_fabric *)*state, .size = 2, .seed = 6, WORLD_FUNCTIONS(functions), .program = time_out};
+    present = &w;
+    world_run(&w);
+}
+
+/* ---- The text --------------------------------------------------------------------------------------------------------- */
+
+typedef struct page {
+    char *text;
+    size_t size;
+} page;
+
+static void write_page(weft_agent *agent, void *arg)
+{
+    page *out = arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    call_times(agent, 1, "echo", WEFT_VALUES(weft_of_i64(4)), 5, WEFT_OK);
+    call_times(agent, 1, ODD_NAME, WEFT_NO_VALUES, 2, WEFT_ERR_REMOTE);
+    call_times(agent, 1, "odd \"name\"\\\n\x01 \\xc3\xbc \xff{},=", WEFT_NO_VALUES, 1, WEFT_ERR_NOT_FOUND);
+    call_times(agent, 0, "fail", WEFT_NO_VALUES, 1, WEFT_ERR_REMOTE);
+    FILE *to = open_memstream(&out->text, &out->size);
+    MUST_OK(weft_metrics_write(agent, to));
+    fclose(to);
+}
+
+static void must_contain(const char *samples, const char *line)
+{
+    if (!strstr(samples, line))
+        fail_msg("no sample %s in:\n%s", line, samples);
+}
+
+static void the_text_is_prometheus_own(void **state)
+{
+    page out = {0};
+    world w = {.fabric = *(world_fabric *)*state,
+               .size = 2,
+               .seed = 7,
+               WORLD_FUNCTIONS(functions),
+               .program = write_page,
+               .arg = &out};
+    world_run(&w);
+    char *samples = script_run("prometheus_check.py", "", out.text, out.size);
+    assert_non_null(samples);
+    must_contain(samples, "weft_calls_total{function=\"echo\",outcome=\"ok\",peer=\"1\",rank=\"0\",side=\"caller\","
+                          "worker=\"worker0\"} 5\n");
+    must_contain(samples, "outcome=\"remote\",peer=\"0\",rank=\"0\",side=\"callee\",worker=\"worker0\"} 1\n");
+    must_contain(samples, "weft_call_seconds_count{function=\"echo\",peer=\"1\",rank=\"0\",side=\"caller\","
+                          "worker=\"worker0\"} 5\n");
+    must_contain(samples,
+                 "function=\"odd \\\"name\\\"\\\\\\\\\\n\\\\x01 \\\\xc3\\\\xbc \\\\xff{},=\",outcome=\"remote\"");
+    must_contain(samples, "weft_calls_started_total{rank=\"0\",worker=\"worker0\"} 9\n");
+    must_contain(samples, "weft_calls_failed_total{rank=\"0\",worker=\"worker0\"} 4\n");
+    free(samples);
+    free(out.text);
+}
+
+/* A full device: the failure is told. */
+static void write_nowhere(weft_agent *agent, void *arg)
+{
+    FILE *full = fopen("/dev/full", "w");
+    (void)arg;
+    MUST(full);
+    MUST_BE(weft_metrics_write(agent, full), WEFT_ERR_IO);
+    fclose(full);
+}
+
+static void a_full_device_is_an_error(void **state)
+{
+    world w = {
+        .fabric = *(world_fabric *)*state, .size = 1, .seed = 8, WORLD_FUNCTIONS(functions), .program = write_nowhere};
+    world_run(&w);
+}
+
+/* ---- The table --------------------------------------------------------------------------------------------------------- */
+
+static void rows_are_bounded(void **state)
+{
+    wfi_metrics metrics = {0};
+    char name[32];
+    (void)state;
+    assert_int_equal(wfi_metrics_init(&metrics), WEFT_OK);
+    for (int i = 0; i < 3 * WFI_METRICS_MAX; i++) {
+        snprintf(name, sizeof name, "function %d", i / 16);
+        wfi_metrics_record(&metrics, WEFT_METRIC_CALLS, i % 16, name, 1000, WEFT_OK);
+        wfi_metrics_record(&metrics, WEFT_METRIC_CALLS, i % 16, name, 1000, WEFT_ERR_TIMEOUT);
+    }
+    assert_int_equal(metrics.count, WFI_METRICS_MAX);
+    assert_int_equal(metrics.others[WEFT_METRIC_CALLS]->latency.count, 2 * 2 * WFI_METRICS_MAX);
+    assert_int_equal(metrics.others[WEFT_METRIC_SERVED]->latency.count, 0);
+    for (size_t i = 0; i < metrics.count; i++) {
+        assert_int_equal(metrics.all[i]->latency.count, 2);
+        assert_int_equal(wfi_metric_failed(metrics.all[i]), 1);
+        assert_int_equal(metrics.all[i]->outcomes[WFI_OUTCOME_TIMEOUT], 1);
+    }
+    wfi_metrics_record(&metrics, WEFT_METRIC_CALLS, 3, "function 0", 1000, WEFT_OK); /* the old ones go on */
+    assert_int_equal(metrics.others[WEFT_METRIC_CALLS]->latency.count, 2 * 2 * WFI_METRICS_MAX);
+    wfi_metrics_fini(&metrics);
+}
+
+int main(void)
+{
+    static world_fabric sim = WORLD_SIM, tcp = WORLD_TCP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(calls_are_counted_on_both_sides, &sim),
+        cmocka_unit_test_prestate(calls_are_counted_on_both_sides, &tcp),
+        cmocka_unit_test_prestate(a_time_out_counts_once_with_its_time, &sim),
+        cmocka_unit_test_prestate(a_time_out_counts_once_with_its_time, &tcp),
+        cmocka_unit_test_prestate(the_text_is_prometheus_own, &sim),
+        cmocka_unit_test_prestate(the_text_is_prometheus_own, &tcp),
+        cmocka_unit_test_prestate(a_full_device_is_an_error, &sim),
+        cmocka_unit_test_prestate(a_full_device_is_an_error, &tcp),
+        cmocka_unit_test(rows_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_trace.c - trace files: whole, of the right form, and telling who called whom. */
+#include "rpc/must.h"
+#include "rpc/script.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/weft-trace-XXXXXX";
+static bool rank_1_is_silent; /* it writes no trace */
+
+static weft_status run_inner(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
+    return WEFT_OK;
+}
+
+static weft_status run_outer(weft_call *call, void *user)
+{
+    weft_values *values = NULL;
+    weft_rpc_options options = {.within = call};
+    (void)user;
+    weft_args arguments = WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0)));
+    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "inner", arguments, &options, &values);
+    weft_tensor *tensor = NULL;
+    if (!st)
+        st = weft_values_get_tensor(values, 0, &tensor);
+    if (!st)
+        weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
+    weft_values_unref(values);
+    return st;
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_ERR_SHAPE;
+}
+
+static const weft_function functions[] = {
+    {.name = "outer", .run = run_outer, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
+    {.name = "inner", .run = run_inner, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
+    {.name = "fail \"\\\n\xff", .run = run_fail, .flags = WEFT_INLINE},
+};
+
+static void trace_to(weft_agent_options *options, void *arg)
+{
+    static _Thread_local char path[128];
+    snprintf(path, sizeof path, "%s/%s-%%r.json", folder, (const char *)arg);
+    options->trace_file = rank_1_is_silent && options->rank == 1 ? NULL : path;
+}
+
+static char *read_file(const char *name, int rank, size_t *size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s-%d.json", folder, name, rank);
+    FILE *from = fopen(path, "r");
+    char *text = calloc(1, 64 << 20);
+    MUST(text);
+    *size = from ? fread(text, 1, (64 << 20) - 1, from) : 0;
+    if (from)
+        fclose(from);
+    return text;
+}
+
+static int check(const char *arguments)
+{
+    char *output = script_run("trace_check.py", arguments, "", 0);
+    int spans = output ? atoi(output) : -1;
+    free(output);
+    return spans;
+}
+
+static char *files_of(const char *how, const char *name)
+{
+    static char text[512];
+    snprintf(text, sizeof text, "%s %s/%s-*.json", how, folder, name);
+    return text;
+}
+
+/* 1 MiB: both ways it is pulled, so every stage takes place. */
+static void call_through(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 18), WEFT_FLOAT32);
+    MUST(tensor);
+    weft_args arguments = WEFT_VALUES(weft_of_tensor(tensor));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "outer", arguments, NULL, NULL));
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(2), "nobody has it", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "inner", arguments, NULL, NULL));
+    weft_tensor_unref(tensor);
+}
+
+static void run_chain(world_fabric fabric, const char *name)
+{
+    world w = {.fabric = fabric,
+               .size = 3,
+               .seed = 3,
+               WORLD_FUNCTIONS(functions),
+               .program = call_through,
+               .adjust = trace_to,
+               .arg = (void *)name};
+    world_run(&w);
+}
+
+static void spans_nest_over_three_workers(void **state)
+{
+    bool sim = *(world_fabric *)*state == WORLD_SIM;
+    const char *name = sim ? "sim" : "tcp";
+    size_t size;
+    run_chain(*(world_fabric *)*state, name);
+    assert_int_equal(check(files_of("--chain", name)), 9);
+    char *text = read_file(name, 0, &size);
+    assert_non_null(strstr(text, "\"name\":\"fail \\\"\\\\\\u000a\\u00ff\""));
+    assert_non_null(strstr(text, "\"status\":\"NOT_FOUND\""));
+    assert_non_null(strstr(text, "\"process_name\""));
+    free(text);
+    text = read_file(name, 1, &size);
+    assert_non_null(strstr(text, "\"remote_status\":\"SHAPE\""));
+    free(text);
+}
+
+static void a_seed_gives_the_same_file(void **state)
+{
+    (void)state;
+    run_chain(WORLD_SIM, "again");
+    for (int rank = 0; rank < 3; rank++) {
+        size_t size, size_again;
+        char *text = read_file("sim", rank, &size), *again = read_file("again", rank, &size_again);
+        assert_int_equal(size, size_again);
+        assert_memory_equal(text, again, size);
+        free(text);
+        free(again);
+    }
+}
+
+/* The trace goes on below a worker that writes none. */
+static void a_silent_worker_passes_the_trace_on(void **state)
+{
+    const char *name = *(world_fabric *)*state == WORLD_SIM ? "gap-sim" : "gap-tcp";
+    size_t size;
+    rank_1_is_silent = true;
+    run_chain(*(world_fabric *)*state, name);
+    rank_1_is_silent = false;
+    char *text = read_file(name, 0, &size), *below = read_file(name, 2, &size);
+    char *call = strstr(text, "\"name\":\"outer\""), *served = strstr(below, "\"name\":\"inner\"");
+    assert_non_null(call);
+    assert_non_null(served);
+    char *trace = strstr(call, "\"trace\""), *span = strstr(call, "\"span\":") + strlen("\"span\":");
+    char *parent = strstr(served, "\"parent\":") + strlen("\"parent\":");
+    assert_memory_equal(trace, strstr(served, "\"trace\""), strcspn(trace, ","));
+    assert_memory_equal(parent, span, strcspn(span, ",}"));
+    free(text);
+    free(below);
+}
+
+/* ---- More than a buffer holds ------------------------------------------------------------------------------------------ */
+
+enum { MANY = 20000, AT_ONCE = 100 };
+
+static void call_often(weft_agent *agent, void *arg)
+{
+    weft_future *futures[AT_ONCE];
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int done = 0; done < MANY; done += AT_ONCE) {
+        for (int i = 0; i < AT_ONCE; i++)
+            MUST_OK(weft_rpc_async(agent, weft_to_rank(1), functions[2].name, WEFT_NO_VALUES, NULL, &futures[i]));
+        for (int i = 0; i < AT_ONCE; i++) {
+            MUST_BE(weft_future_wait(futures[i], WEFT_FOREVER), WEFT_ERR_REMOTE);
+            weft_future_unref(futures[i]);
+        }
+    }
+}
+
+/* Spans of a file, by its own word on those it lost. */
+static int count_with_dropped(const char *name, int rank)
+{
+    char path[128];
+    size_t size;
+    snprintf(path, sizeof path, "--cut %s/%s-%d.json", folder, name, rank);
+    int spans = check(path);
+    char *text = read_file(name, rank, &size), *dropped = strstr(text, "\"dropped\":");
+    assert_non_null(dropped);
+    spans += atoi(dropped + strlen("\"dropped\":"));
+    free(text);
+    return spans;
+}
+
+static void every_span_is_written_or_counted(void **state)
+{
+    const char *name = *(world_fabric *)*state == WORLD_SIM ? "many-sim" : "many-tcp";
+    world w = {.fabric = *(world_fabric *)*state,
+               .size = 2,
+               .seed = 4,
+               WORLD_FUNCTIONS(functions),
+               .program = call_often,
+               .adjust = trace_to,
+               .arg = (void *)name};
+    world_run(&w);
+    assert_int_equal(count_with_dropped(name, 0), MANY);
+    assert_int_equal(count_with_dropped(name, 1), MANY);
+    if (w.fabric == WORLD_SIM) /* there the writing keeps up */
+        assert_int_equal(check(files_of("", name)), 2 * MANY);
+}
+
+/* ---- Death and errors --------------------------------------------------------------------------------------------------- */
+
+static weft_status open_alone(const char *path, weft_agent **out, weft_error **error)
+{
+    weft_agent_options options = {.functions = functions,
+                                  .function_count = sizeof functions / sizeof *functions,
+                                  .has_rank = true,
+                                  .world_size = 1,
+                                  .master_port = world_free_port(),
+                                  .trace_file = path,
+                                  .error = error};
+    return weft_agent_open(&options, out);
+}
+
+/* Calls itself, waits until a span is in the file, and is gone. */
+static void die_in_the_middle(void)
+{
+    char path[128];
+    weft_agent *agent = NULL;
+    snprintf(path, sizeof path, "%s/dead-%%r.json", folder);
+    MUST_OK(open_alone(path, &agent, NULL));
+    for (bool seen = false; !seen;) {
+        size_t size;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        char *text = read_file("dead", 0, &size);
+        seen = strstr(text, "\"cat\":\"serve\"") != NULL;
+        free(text);
+    }
+    _exit(0);
+}
+
+static void a_file_is_valid_when_its_writer_died(void **state)
+{
+    int status;
+    (void)state;
+    pid_t child = fork();
+    if (!child)
+        die_in_the_middle();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(check(files_of("--cut", "dead")) > 0);
+}
+
+static void a_file_that_cannot_be_written_is_said_at_once(void **state)
+{
+    char path[128];
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    (void)state;
+    snprintf(path, sizeof path, "%s/no/such/folder-%%r.json", folder);
+    assert_int_equal(open_alone(path, &agent, &error), WEFT_ERR_IO);
+    assert_non_null(strstr(weft_error_message(error), "no/such/folder-0.json"));
+    weft_error_unref(error);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    static world_fabric sim = WORLD_SIM, tcp = WORLD_TCP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_valid_when_its_writer_died), /* it forks: before any thread is there */
+        cmocka_unit_test_prestate(spans_nest_over_three_workers, &sim),
+        cmocka_unit_test_prestate(spans_nest_over_three_workers, &tcp),
+        cmocka_unit_test(a_seed_gives_the_same_file),
+        cmocka_unit_test_prestate(a_silent_worker_passes_the_trace_on, &sim),
+        cmocka_unit_test_prestate(a_silent_worker_passes_the_trace_on, &tcp),
+        cmocka_unit_test_prestate(every_span_is_written_or_counted, &sim),
+        cmocka_unit_test_prestate(every_span_is_written_or_counted, &tcp),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_said_at_once),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

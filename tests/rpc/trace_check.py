@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""trace_check.py FILE... - checks trace files by the rules of the trace event format, and that calls and servings fit.
+
+--cut: the file's writer died: its end may be missing. --chain: the files show one call 0 -> 1 -> 2, nested by ids and time.
+Prints the number of spans.
+"""
+import argparse
+import json
+import sys
+
+
+def load(path, cut):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if cut and not text.rstrip().endswith("]"):
+        text = text[: text.rindex("\n")].rstrip().rstrip(",") + "]"
+    return json.loads(text)
+
+
+def need(condition, event, why):
+    if not condition:
+        sys.exit(f"{why}: {event}")
+
+
+def check_event(event):
+    need(isinstance(event.get("name"), str) and event["name"], event, "no name")
+    need(event.get("ph") in ("X", "s", "f", "b", "e", "M"), event, "unknown phase")
+    need(isinstance(event.get("pid"), int) and event["pid"] > 0, event, "no pid")
+    need(isinstance(event.get("tid"), int), event, "no tid")
+    need(isinstance(event.get("cat"), str), event, "no category")
+    if event["ph"] == "M":
+        need(isinstance(event.get("args"), dict), event, "metadata without args")
+        return
+    need(isinstance(event.get("ts"), (int, float)) and event["ts"] >= 0, event, "no ts")
+    if event["ph"] == "X":
+        need(isinstance(event.get("dur"), (int, float)) and event["dur"] >= 0, event, "no dur")
+    else:
+        need(isinstance(event.get("id"), str), event, "no id")
+    if event["ph"] == "f":
+        need(event.get("bp") == "e", event, "a flow's end that is not bound to the slice around it")
+
+
+def ns(microseconds):
+    return round(microseconds * 1000)
+
+
+def check_nesting(events):
+    """Slices of one track are either apart or one within the other."""
+    tracks = {}
+    for event in events:
+        if event["ph"] == "X":
+            tracks.setdefault((event["pid"], event["tid"]), []).append(event)
+    for track in tracks.values():
+        open_ends = []
+        for event in sorted(track, key=lambda e: (ns(e["ts"]), -ns(e["dur"]))):
+            begin, end = ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])
+            while open_ends and open_ends[-1] <= begin:
+                open_ends.pop()
+            need(not open_ends or end <= open_ends[-1], event, "a slice crosses the one before")
+            open_ends.append(end)
+
+
+def check_names(events):
+    processes = {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    threads = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    for event in events:
+        if event["ph"] == "X":
+            need(event["pid"] in processes and (event["pid"], event["tid"]) in threads, event, "a track without name")
+
+
+def check_flows(events):
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    slices = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
+    for event in events:
+        if event["ph"] == "f":
+            need(event["id"] in starts, event, "a flow that begins nowhere")
+            start = starts[event["id"]]
+            need((start["cat"], start["name"]) == (event["cat"], event["name"]), event, "the two ends differ")
+        if event["ph"] in "sf":
+            need((event["pid"], event["tid"], event["ts"]) in slices, event, "a flow without a slice")
+
+
+def check_servings(spans):
+    calls = {s["args"]["span"]: s for s in spans if s["cat"] == "call"}
+    for span in spans:
+        if span["cat"] != "serve" or span["args"]["peer"] + 1 == span["pid"]:
+            continue
+        call = calls.get(span["args"]["parent"])
+        need(call, span, "served, but nobody's call")
+        need(call["args"]["trace"] == span["args"]["trace"], span, "another trace than its caller's")
+        need(span["name"] in (call["name"], "(unknown)"), span, "another function")
+        need(call["args"]["call"] == span["args"]["call"], span, "another call")
+        need(call["pid"] == span["args"]["peer"] + 1 and call["args"]["peer"] + 1 == span["pid"], span, "other workers")
+
+
+def only(spans, category, pid, name):
+    found = [s for s in spans if (s["cat"], s["pid"], s["name"]) == (category, pid, name)]
+    need(len(found) == 1, found, f"not one span {category} {name} of process {pid}")
+    return found[0]
+
+
+def check_chain(events, spans):
+    chain = [only(spans, "call", 1, "outer"), only(spans, "serve", 2, "outer"), only(spans, "call", 2, "inner"),
+             only(spans, "serve", 3, "inner")]
+    for parent, child in zip(chain, chain[1:]):
+        need(child["args"]["parent"] == parent["args"]["span"], child, "not below its parent")
+        need(child["args"]["trace"] == parent["args"]["trace"], child, "another trace")
+        # Between workers the anchors of clocks differ by little; a reply may be on its way out when its call is complete.
+        need(ns(child["ts"]) >= ns(parent["ts"]), child, "begins before its parent")
+    stages = {e["name"] for e in events if e["ph"] == "X" and e["cat"] == "stage"}
+    for stage in ("send", "arguments", "queue", "handler", "reply", "results"):
+        need(stage in stages, sorted(stages), f"no {stage}")
+    need(any(e["ph"] == "b" and e["name"] == "wire" for e in events), "", "no wire")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cut", action="store_true")
+    parser.add_argument("--chain", action="store_true")
+    parser.add_argument("files", nargs="+")
+    options = parser.parse_args()
+    events = [event for path in options.files for event in load(path, options.cut)]
+    for event in events:
+        check_event(event)
+    spans = [e for e in events if e["ph"] == "X" and e["cat"] in ("call", "serve")]
+    check_nesting(events)
+    check_names(events)
+    if not options.cut:
+        check_flows(events)
+        check_servings(spans)
+    if options.chain:
+        check_chain(events, spans)
+    print(len(spans))
+
+
+if __name__ == "__main__":
+    main()
