@@ -250,7 +250,7 @@ static weft_status bind_port(wfi_listener *listener, int port, weft_error **erro
     listener->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool good = listener->wake_fd >= 0 && listener->fd >= 0 &&
                 !setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) &&
-                !bind(listener->fd, (struct sockaddr *)&address, size) && !listen(listener->fd, CONNECTIONS) &&
+                !bind(listener->fd, (struct sockaddr *)&address, size) && !listen(listener->fd, 64) &&
                 !getsockname(listener->fd, (struct sockaddr *)&address, &size);
     listener->port = ntohs(address.sin_port);
     if (good)
