@@ -391,7 +391,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(item_35_async_functions),
         cmocka_unit_test(item_36_async_function_finished_by_another_thread),
         cmocka_unit_test(item_37_async_functions_that_raise_or_give_the_wrong_type),
-        // cmocka_unit_test(item_38_async_methods),
+        cmocka_unit_test(item_38_async_methods),
         cmocka_unit_test(item_39_deferred_without_taking_the_call),
     };
     if (argc > 1)

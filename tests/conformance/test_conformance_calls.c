@@ -409,7 +409,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(item_10_tensors_in_nested_containers),
         cmocka_unit_test(item_11_non_contiguous_tensors),
         cmocka_unit_test(item_12_sparse_as_two_and_views_as_results),
-        // cmocka_unit_test(item_13_constructors_and_methods),
+        cmocka_unit_test(item_13_constructors_and_methods),
         cmocka_unit_test(item_14_nested_rpc),
         cmocka_unit_test(item_15_twenty_hops_of_fire_and_forget),
         cmocka_unit_test(item_16_a_thousand_light_calls_and_heavy_ones),

@@ -338,7 +338,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(item_20_callee_is_gone),
         cmocka_unit_test(item_21_rpc_timeouts),
         cmocka_unit_test(item_22_default_timeout_is_not_retroactive),
-        // cmocka_unit_test(item_23_calls_after_shutdown),
+        cmocka_unit_test(item_23_calls_after_shutdown),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
