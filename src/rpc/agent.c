@@ -69,6 +69,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->fork_index);
     wfi_list_init(&agent->references);
     wfi_list_init(&agent->local_calls);
+    wfi_list_init(&agent->retries);
     wfi_list_init(&agent->groups);
     wfi_list_init(&agent->membership.events);
     return agent;

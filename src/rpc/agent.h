@@ -82,6 +82,7 @@ struct weft_agent {
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding ones of ours, by id */
     wfi_list local_calls; /* being served for ourselves */
+    wfi_list retries;     /* calls of ours that are tried again: src/rpc/retry.c */
     uint64_t next_call_id, next_rref_number, next_fork;
     size_t serving; /* calls of others and our own that have not been finished */
     int64_t call_timeout_ms;

@@ -45,10 +45,13 @@ weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future *
     return st;
 }
 
-static weft_status check(const weft_agent *agent, const char *function, const weft_rpc_options *options)
+weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
 {
-    size_t length = function ? strlen(function) : 0;
-    bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER;
+    const weft_rpc_options *options = plan->options;
+    size_t length = plan->function ? strlen(plan->function) : 0;
+    const weft_retry *retry = &options->retry;
+    bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
+                retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
     return good && (!options->within || options->within->agent == agent) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
@@ -63,19 +66,26 @@ static void note_failure(const weft_rpc_options *options, const weft_error *erro
     wfi_net_unlock(parent->agent->net);
 }
 
+weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+{
+    weft_status st = wfi_plan_check(agent, plan);
+    if (st) {
+        *error = explain(st, plan->function, -1);
+        return st;
+    }
+    bool again = plan->options->retry.attempts > 1;
+    st = again ? wfi_retry_start(agent, plan, out, error) : wfi_call_begin(agent, plan, out, error);
+    if (st)
+        note_failure(plan->options, *error);
+    return st;
+}
+
 static weft_status start(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
 {
     weft_error *error = NULL;
-    weft_status st = check(agent, plan->function, plan->options);
-    if (st) {
-        wfi_error_give(plan->options->error, explain(st, plan->function, -1));
-        return st;
-    }
-    st = wfi_call_begin(agent, plan, out, &error);
-    if (st) {
-        note_failure(plan->options, error);
+    weft_status st = wfi_rpc_start(agent, plan, out, &error);
+    if (st)
         wfi_error_give(plan->options->error, error);
-    }
     return st;
 }
 

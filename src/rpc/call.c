@@ -79,7 +79,7 @@ static void leave_parent(wfi_outcall *call, const weft_error *error)
 {
     if (!call->within)
         return;
-    if (error)
+    if (error && !call->is_attempt)
         wfi_parent_note(call->within, error);
     wfi_child_leave(&call->child);
     call->within = NULL;
@@ -192,6 +192,8 @@ static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_
 void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     size_t cursor = 0, count = 0;
+    if (!peer)
+        wfi_retries_fail_all(agent, why, text); /* first, so that none begins again */
     wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
     while (list && (call = next_going_on(agent, peer, &cursor)))
         list[count++] = call;
@@ -430,9 +432,41 @@ static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_ca
     }
 }
 
-static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
+weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan)
+{
+    if (*plan->packed)
+        return WEFT_OK;
+    weft_status st = wfi_shared_pack_create(plan->arguments, plan->packed);
+    if (st)
+        return st;
+    wfi_net_lock(agent->net);
+    agent->stats.bytes_packed += wfi_shared_pack_get(*plan->packed)->packed_bytes;
+    agent->stats.bytes_copied += wfi_shared_pack_get(*plan->packed)->copied_bytes;
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}
+
+static weft_status pack_arguments(wfi_outcall *call, const wfi_call_plan *plan)
 {
     wfi_pack_options how = {.gather = true};
+    if (!plan->packed)
+        return wfi_pack_values(&call->arguments, plan->arguments, &how);
+    weft_status st = wfi_plan_pack(call->agent, plan);
+    return st ? st : wfi_pack_view(&call->arguments, *plan->packed);
+}
+
+static weft_status take_parts(wfi_outcall *call, const weft_rpc_options *options)
+{
+    if (!options->on_part)
+        return WEFT_OK;
+    weft_status st = wfi_parts_in_create(call->agent, options->on_part, options->part_arg, &call->parts);
+    if (!st)
+        wfi_parts_in_of_call(call->parts, call);
+    return st;
+}
+
+static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
+{
     wfi_writer_init_growing(&call->header);
     wfi_list_init(&call->child.link);
     snprintf(call->function, sizeof call->function, "%s", plan->function);
@@ -443,15 +477,9 @@ static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
     call->future = wfi_agent_future(call->agent);
     if (!call->future)
         return WEFT_ERR_MEMORY;
-    weft_status st = WEFT_OK;
-    if (plan->options->on_part)
-        st = wfi_parts_in_create(call->agent, plan->options->on_part, plan->options->part_arg, &call->parts);
-    if (st)
-        return st;
-    if (call->parts)
-        wfi_parts_in_of_call(call->parts, call);
-    st = plan->packed ? wfi_pack_view(&call->arguments, plan->packed)
-                      : wfi_pack_values(&call->arguments, plan->arguments, &how);
+    weft_status st = take_parts(call, plan->options);
+    if (!st)
+        st = pack_arguments(call, plan);
     return st ? st : take_landing(call, plan->options->land);
 }
 

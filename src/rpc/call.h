@@ -23,9 +23,9 @@ typedef struct wfi_call_plan {
     const char *function;
     weft_args arguments;
     const weft_rpc_options *options;
-    weft_rref *remote;              /* rpc_remote: the handle for the result; NULL */
-    bool is_attempt;                /* of src/rpc/retry.c, which tells `remote` how it all ended */
-    wfi_shared_pack *packed;        /* the arguments, if they were packed before for several calls; NULL */
+    weft_rref *remote;        /* rpc_remote: the handle for the result; NULL */
+    bool is_attempt;          /* of src/rpc/retry.c, which tells `remote` how it all ended */
+    wfi_shared_pack **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *within; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
 } wfi_call_plan;
@@ -66,6 +66,15 @@ struct wfi_outcall {
     wfi_task release;
 };
 
+/* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */
+weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan);
+/* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
+weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
+/* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */
+weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+/* The same call again and again, as its options say (src/rpc/retry.c). */
+weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
 /* One call (not its retries), to whomever the plan names. *error, if the start fails, is the detail. Not locked. */
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 /* The same to another worker. */

@@ -12,7 +12,8 @@
 
 static bool is_idle(const weft_agent *agent)
 {
-    return agent->closing && agent->calls.count == 0 && agent->serving == 0 && agent->letters == 0 && wfi_executor_idle(agent->executor);
+    return agent->closing && agent->calls.count == 0 && wfi_list_empty(&agent->retries) && agent->serving == 0 &&
+           agent->letters == 0 && wfi_executor_idle(agent->executor);
 }
 
 static void answer_if_idle(weft_agent *agent);

@@ -12,7 +12,7 @@ static void leave_parent(weft_call *call, const weft_error *error)
 {
     if (!call->within)
         return;
-    if (error)
+    if (error && !call->is_attempt)
         wfi_parent_note(call->within, error);
     wfi_child_leave(&call->child);
     call->within = NULL;

@@ -65,6 +65,7 @@ weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_opt
 void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count);
 /* Packs for calls without landing places. Counts what was packed and copied here, once; views count their own. */
 weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out);
+wfi_shared_pack *wfi_shared_pack_ref(wfi_shared_pack *shared);
 void wfi_shared_pack_unref(wfi_shared_pack *shared); /* not with the agent's lock. NULL is a no-op */
 const wfi_pack *wfi_shared_pack_get(const wfi_shared_pack *shared);
 weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared); /* WEFT_ERR_MEMORY */

@@ -33,6 +33,12 @@ weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out)
     return WEFT_OK;
 }
 
+wfi_shared_pack *wfi_shared_pack_ref(wfi_shared_pack *shared)
+{
+    atomic_fetch_add(&shared->refs, 1);
+    return shared;
+}
+
 void wfi_shared_pack_unref(wfi_shared_pack *shared)
 {
     if (!shared || atomic_fetch_sub(&shared->refs, 1) != 1)
@@ -63,7 +69,6 @@ weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared)
         *pack = (wfi_pack){0};
         return WEFT_ERR_MEMORY;
     }
-    atomic_fetch_add(&shared->refs, 1);
-    pack->shared = shared;
+    pack->shared = wfi_shared_pack_ref(shared);
     return WEFT_OK;
 }

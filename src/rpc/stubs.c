@@ -5,12 +5,5 @@
 
 #include <weft/weft.h>
 
-/* callers */
-weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
-                               weft_args arguments, const weft_rpc_options *options, weft_future **out)
-{
-    (void)agent, (void)to, (void)count, (void)function, (void)arguments, (void)options, (void)out;
-    return WEFT_ERR_UNSUPPORTED;
-}
 
 

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_retry.c - calls that are tried again: what passes and what does not, the pauses, the time limit, cancelling in an
+ * attempt and in a pause, the agent's end meanwhile; for rpc_remote, multicast and ourselves as well.
+ */
+#include "rpc/must.h"
+#include "rpc/serve.h"
+#include "rpc/world.h"
+
+#include <weft/sim.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SIZE 3
+
+static world *the_world;
+static atomic_int runs[SIZE], holding, good_from;
+static weft_call *held[64];
+
+/* Answers as the callee's own machinery does, which has other codes than WEFT_ERR_REMOTE. */
+static void answer_with(weft_call *call, weft_status code)
+{
+    MUST(!call->error);
+    call->error = wfi_call_error(call, code, "refused by the test");
+}
+
+/* Ends with the code in argument 0 until it has been run `good_from` times here. */
+static weft_status run_flaky(weft_call *call, void *user)
+{
+    (void)user;
+    int rank = weft_agent_rank(weft_call_agent(call));
+    if (atomic_fetch_add(&runs[rank], 1) + 1 < atomic_load(&good_from))
+        answer_with(call, (weft_status)weft_call_i64(call, 0));
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 1))));
+    return WEFT_OK;
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_fetch_add(&runs[weft_agent_rank(weft_call_agent(call))], 1);
+    return WEFT_ERR_BUSY; /* the handler's own: a WEFT_ERR_REMOTE */
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_fetch_add(&runs[weft_agent_rank(weft_call_agent(call))], 1);
+    held[atomic_fetch_add(&holding, 1)] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static const weft_function functions[] = {
+    {.name = "flaky", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_flaky},
+    {.name = "fail", .run = run_fail},
+    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold},
+};
+
+static void reset(int good)
+{
+    for (int i = 0; i < SIZE; i++)
+        atomic_store(&runs[i], 0);
+    atomic_store(&good_from, good);
+}
+
+static uint64_t retried(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.calls_retried;
+}
+
+static const weft_retry five = {.attempts = 5, .pause_ms = 4, .pause_most_ms = 10};
+
+/* ---- What passes ------------------------------------------------------------------------------------------------- */
+
+static void until_it_works(weft_agent *agent, int to, weft_status code)
+{
+    weft_tensor *x = weft_tensor_arange(70000, WEFT_INT32), *land = weft_tensor_zeros(WEFT_SHAPE(70000), WEFT_INT32);
+    weft_rpc_options options = {.retry = five, .land = {&land, 1}};
+    weft_values *out;
+    uint64_t before = retried(agent);
+    reset(4);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "flaky", WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x)), &options,
+                          &out));
+    MUST(atomic_load(&runs[to]) == 4 && retried(agent) == before + 3);
+    MUST(memcmp(weft_tensor_data(land), weft_tensor_data(x), 280000) == 0);
+    weft_values_unref(out);
+    weft_tensor_unref(x);
+    weft_tensor_unref(land);
+}
+
+static void what_passes(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    until_it_works(agent, 1, WEFT_ERR_BUSY);
+    until_it_works(agent, 0, WEFT_ERR_BUSY);
+    until_it_works(agent, 1, WEFT_ERR_UNKNOWN);
+    until_it_works(agent, 2, WEFT_ERR_UNREACHABLE);
+    until_it_works(agent, 2, WEFT_ERR_AGAIN);
+}
+
+static weft_status one(weft_agent *agent, const char *function, weft_status code, int64_t timeout_ms, weft_retry retry)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    weft_rpc_options options = {.retry = retry, .timeout_ms = timeout_ms};
+    weft_args args = strcmp(function, "flaky") ? WEFT_NO_VALUES : WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x));
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(1), function, args, &options, NULL);
+    weft_tensor_unref(x);
+    return st;
+}
+
+static void what_does_not_pass(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    reset(100);
+    MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 0, five), WEFT_ERR_BUSY); /* used up */
+    MUST(atomic_load(&runs[1]) == 5);
+    reset(100);
+    MUST_BE(one(agent, "fail", 0, 0, five), WEFT_ERR_REMOTE);
+    MUST(atomic_load(&runs[1]) == 1);
+    MUST_BE(one(agent, "flaky", WEFT_ERR_SHAPE, 0, five), WEFT_ERR_SHAPE);
+    MUST(atomic_load(&runs[1]) == 2);
+    MUST_BE(one(agent, "no such function", 0, 0, five), WEFT_ERR_NOT_FOUND);
+    MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 0, (weft_retry){.attempts = -1}), WEFT_ERR_INVALID);
+    weft_rpc_options options = {.retry = five};
+    weft_future *future = NULL;
+    MUST_BE(weft_rpc_async(agent, weft_to_name("nobody"), "flaky", WEFT_NO_VALUES, &options, &future),
+            WEFT_ERR_NOT_FOUND);
+    MUST(!future);
+    /* An attempt that takes too long passes, where one asked for it. */
+    reset(0);
+    MUST_BE(one(agent, "hold", 0, 0, (weft_retry){.attempts = 3, .pause_ms = 1, .attempt_ms = 15}), WEFT_ERR_TIMEOUT);
+    MUST(atomic_load(&runs[1]) == 3);
+    for (int i = 0; i < atomic_load(&holding); i++)
+        weft_call_finish(held[i], WEFT_OK);
+    atomic_store(&holding, 0);
+}
+
+/* Pauses of 100, 150 and 225 ms, each a quarter more or less, and the time limit over it all. */
+static void pauses(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_retry retry = {.attempts = 4, .pause_ms = 100};
+    uint64_t begun = weft_agent_now_ns(agent);
+    reset(100);
+    MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 0, retry), WEFT_ERR_BUSY);
+    double ms = (double)(weft_agent_now_ns(agent) - begun) * 1e-6;
+    MUST(ms >= 475 * 0.75 && (the_world->fabric == WORLD_TCP || ms <= 475 * 1.25 + 10));
+    reset(100);
+    begun = weft_agent_now_ns(agent);
+    MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 200, (weft_retry){.attempts = 100, .pause_ms = 20}), WEFT_ERR_BUSY);
+    ms = (double)(weft_agent_now_ns(agent) - begun) * 1e-6;
+    MUST(atomic_load(&runs[1]) > 2 && atomic_load(&runs[1]) < 12 && (the_world->fabric == WORLD_TCP || ms <= 200));
+}
+
+/* ---- Ending it ----------------------------------------------------------------------------------------------------- */
+
+static void cancelled(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int to = 0; to < 2; to++) {
+        weft_rpc_options options = {.retry = {.attempts = 3, .pause_ms = 60000}, .timeout_ms = WEFT_FOREVER};
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+        weft_future *attempt, *pause;
+        reset(100);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "hold", WEFT_NO_VALUES, &options, &attempt));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "flaky",
+                               WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x)), &options, &pause));
+        while (atomic_load(&runs[to]) < 2 || atomic_load(&holding) < 1)
+            MUST_BE(weft_future_wait(attempt, 1), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_future_wait(pause, 20), WEFT_ERR_TIMEOUT);
+        MUST_OK(weft_future_cancel(attempt));
+        MUST_OK(weft_future_cancel(pause));
+        MUST_BE(weft_future_wait(attempt, 10000), WEFT_ERR_CANCELLED);
+        MUST_BE(weft_future_wait(pause, 10000), WEFT_ERR_CANCELLED);
+        MUST(weft_error_remote_code(weft_future_error(attempt)) == WEFT_ERR_UNKNOWN);
+        MUST(weft_error_remote_code(weft_future_error(pause)) == WEFT_OK); /* refused before, and no attempt since */
+        weft_call_finish(held[0], WEFT_OK);
+        atomic_store(&holding, 0);
+        weft_future_unref(attempt);
+        weft_future_unref(pause);
+        weft_tensor_unref(x);
+    }
+}
+
+/* Everybody stops with retries in pauses and attempts: their futures fail, and nothing stays behind. */
+static weft_future *left[SIZE][2];
+static void stopped_meanwhile(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int rank = weft_agent_rank(agent);
+    weft_rpc_options options = {.retry = {.attempts = 100, .pause_ms = 3}, .timeout_ms = WEFT_FOREVER};
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    for (int i = 0; i < 2; i++) {
+        weft_status st =
+            weft_rpc_async(agent, weft_to_rank((rank + i) % SIZE), "flaky",
+                           WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x)), &options, &left[rank][i]);
+        if (st) /* that one has stopped already */
+            left[rank][i] = NULL;
+    }
+    world_sleep_ms(the_world, 20);
+    weft_tensor_unref(x);
+}
+
+/* ---- Others -------------------------------------------------------------------------------------------------------- */
+
+static void multicast(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_tensor *base = weft_tensor_full(WEFT_SHAPE(100, 300), WEFT_FLOAT32, 3), *x = weft_tensor_transpose(base, 0, 1);
+    weft_target to[SIZE] = {weft_to_rank(0), weft_to_rank(1), weft_to_rank(2)};
+    weft_rpc_options options = {.retry = five};
+    weft_stats before, after;
+    weft_future *all;
+    reset(3);
+    weft_agent_stats(agent, &before);
+    MUST_OK(weft_rpc_multicast(agent, to, SIZE, "flaky", WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x)),
+                               &options, &all));
+    MUST_OK(weft_future_wait(all, WEFT_FOREVER));
+    weft_agent_stats(agent, &after);
+    for (int i = 0; i < SIZE; i++)
+        MUST(!weft_future_error(((weft_future **)weft_future_payload(all))[i]) && atomic_load(&runs[i]) == 3);
+    MUST(after.bytes_packed - before.bytes_packed == 100 * 300 * 4); /* for three targets and nine attempts */
+    weft_future_unref(all);
+    weft_tensor_unref(x);
+    weft_tensor_unref(base);
+}
+
+static void run(void (*program)(weft_agent *, void *), bool stop)
+{
+    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
+        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? 20 : 1); seed++) {
+            world w = {.fabric = (world_fabric)fabric,
+                       .size = SIZE,
+                       .seed = seed,
+                       WORLD_FUNCTIONS(functions),
+                       .program = program,
+                       .stop = stop};
+            reset(100);
+            the_world = &w;
+            world_run(&w);
+        }
+}
+
+static void test_stopped_meanwhile(void **s)
+{
+    (void)s;
+    run(stopped_meanwhile, true);
+    for (int rank = 0; rank < SIZE; rank++)
+        for (int i = 0; i < 2; i++) { /* of the last round */
+            assert_true(!left[rank][i] || weft_future_done(left[rank][i]));
+            assert_true(!left[rank][i] || weft_future_error(left[rank][i]));
+            weft_future_unref(left[rank][i]);
+        }
+}
+
+#define ON_BOTH(name)                                                                                                  \
+    static void test_##name(void **s)                                                                                  \
+    {                                                                                                                  \
+        (void)s;                                                                                                       \
+        run(name, false);                                                                                              \
+    }
+ON_BOTH(what_passes)
+ON_BOTH(what_does_not_pass)
+ON_BOTH(pauses)
+ON_BOTH(cancelled)
+ON_BOTH(multicast)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_passes), cmocka_unit_test(test_what_does_not_pass), cmocka_unit_test(test_pauses),
+        cmocka_unit_test(test_cancelled),   cmocka_unit_test(test_stopped_meanwhile),  cmocka_unit_test(test_multicast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
