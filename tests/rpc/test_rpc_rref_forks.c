@@ -123,8 +123,8 @@ static void before_creation(weft_agent *agent)
     int before = checked_runs;
     for (int i = 0; i < 20; i++) {
         rrefs[i] = make(agent, 1, i);
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "checked", WEFT_VALUES(weft_of_rref(rrefs[i])), NULL,
-                               &futures[i]));
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(2), "checked", WEFT_VALUES(weft_of_rref(rrefs[i])), NULL, &futures[i]));
         weft_rref_unref(rrefs[i]);
     }
     for (int i = 0; i < 20; i++) {

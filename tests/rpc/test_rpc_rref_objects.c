@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_rref_objects.c - objects of the user's own types behind references, calls on them, the dump and the leak report. */
+#include "rpc/must.h"
+#include "rpc/rref_counts.h"
+
+#include <cjson/cJSON.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct counter {
+    int64_t sum;
+} counter;
+
+static world *now;
+static atomic_int made, dropped, warnings;
+static _Atomic(weft_call *) held;
+static _Atomic(weft_rref *) left;
+
+static void drop_counter(void *object)
+{
+    atomic_fetch_add(&dropped, 1);
+    free(object);
+}
+
+static const weft_object_type counter_type = {.name = "counter", .drop = drop_counter};
+static const weft_object_type other_type = {.name = "something else", .drop = drop_counter};
+
+static counter *new_counter(int64_t sum)
+{
+    counter *c = malloc(sizeof *c);
+    MUST(c);
+    c->sum = sum;
+    atomic_fetch_add(&made, 1);
+    return c;
+}
+
+static weft_status run_new(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give_object(call, &counter_type, new_counter(weft_call_i64(call, 0)));
+    return WEFT_OK;
+}
+
+static weft_status run_new_twice(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
+    weft_call_give_object(call, &counter_type, new_counter(1));
+    weft_call_give_object(call, &counter_type, new_counter(2)); /* the last one counts */
+    return WEFT_OK;
+}
+
+static weft_status run_new_and_fail(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give_object(call, &counter_type, new_counter(1));
+    return WEFT_ERR_SHAPE;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&held, weft_call_defer(call));
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_add(weft_call *call, void *user)
+{
+    void *object;
+    (void)user;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
+    if (st)
+        return st;
+    counter *c = object;
+    c->sum += weft_call_i64(call, 1);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(c->sum)));
+    return WEFT_OK;
+}
+
+static weft_status run_fork(weft_call *call, void *user)
+{
+    void *object;
+    (void)user;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
+    if (!st)
+        weft_call_give_object(call, &counter_type, new_counter(((counter *)object)->sum));
+    return st;
+}
+
+static weft_status run_leave(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&left, weft_rref_ref(weft_call_rref(call, 0)));
+    return WEFT_OK;
+}
+
+static weft_function functions[10] = {
+    {.name = "new", .takes = {WEFT_I64}, .gives = {WEFT_ANY}, .run = run_new},
+    {.name = "new twice", .gives = {WEFT_ANY}, .run = run_new_twice},
+    {.name = "new and fail", .gives = {WEFT_ANY}, .run = run_new_and_fail},
+    {.name = "hold", .gives = {WEFT_ANY}, .run = run_hold},
+    {.name = "add", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+    {.name = "fork", .takes = {WEFT_RREF}, .gives = {WEFT_ANY}, .run = run_fork},
+    {.name = "leave", .takes = {WEFT_RREF}, .run = run_leave},
+};
+
+static weft_rref *new_remote(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    weft_rref *rref;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), function, args, NULL, &rref));
+    return rref;
+}
+
+static void await_dropped(int count)
+{
+    for (int i = 0; i < 3000 && atomic_load(&dropped) != count; i++)
+        world_sleep_ms(now, 1);
+    MUST(atomic_load(&dropped) == count);
+}
+
+static void count_warnings(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    bool leak = level == WEFT_LOG_WARN && (strstr(line, "were left") || strstr(line, "left: "));
+    if (leak || (level == WEFT_LOG_ERROR && strstr(line, "counter")))
+        atomic_fetch_add(&warnings, 1);
+}
+
+/* ---- Objects ------------------------------------------------------------------------------------------------------- */
+
+static void objects(weft_agent *agent)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        int before = atomic_load(&dropped);
+        weft_values *got;
+        int64_t sum;
+        weft_rref *rref = new_remote(agent, rank, "new", WEFT_VALUES(weft_of_i64(40))), *copy;
+        MUST_OK(weft_rref_rpc_sync(rref, "add", WEFT_VALUES(weft_of_i64(2)), NULL, &got));
+        MUST_OK(weft_values_get_i64(got, 0, &sum));
+        MUST(sum == 42);
+        weft_values_unref(got);
+        MUST_BE(weft_rref_to_here(rref, 1000, &got), rank ? WEFT_ERR_REMOTE : WEFT_ERR_TYPE);
+        MUST_OK(weft_rref_rpc_remote(rref, "fork", WEFT_NO_VALUES, NULL, &copy));
+        MUST(weft_rref_owner(copy) == rank);
+        weft_future *future;
+        MUST_OK(weft_rref_rpc_async(copy, "add", WEFT_VALUES(weft_of_i64(-2)), NULL, &future));
+        weft_rref_unref(copy); /* the call keeps it */
+        MUST_OK(weft_future_wait(future, 5000));
+        MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &sum));
+        MUST(sum == 40);
+        weft_future_unref(future);
+        await_dropped(before + 1);
+        MUST_BE(weft_rref_rpc_sync(rref, "no such", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
+        weft_rref_unref(rref);
+        await_dropped(before + 2);
+    }
+    MUST(made == dropped);
+}
+
+static void objects_that_fail(weft_agent *agent)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        weft_error *error = NULL;
+        int before = atomic_load(&dropped);
+        /* A common call cannot bring an object. */
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "new", WEFT_VALUES(weft_of_i64(1)),
+                              &(weft_rpc_options){.error = &error}, NULL),
+                WEFT_ERR_REMOTE);
+        MUST(weft_error_remote_code(error) == WEFT_ERR_TYPE);
+        weft_error_unref(error);
+        await_dropped(before + 1);
+        weft_rref *rref = new_remote(agent, rank, "new twice", WEFT_NO_VALUES);
+        await_dropped(before + 2);
+        weft_rref_unref(rref);
+        await_dropped(before + 3);
+        rref = new_remote(agent, rank, "new and fail", WEFT_NO_VALUES);
+        await_dropped(before + 4);
+        weft_future *done = weft_rref_created(rref);
+        MUST_BE(weft_future_wait(done, 5000), WEFT_ERR_REMOTE);
+        weft_future_unref(done);
+        weft_rref_unref(rref);
+        /* Its creator gave up, then let go: what is made too late goes at once. */
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "hold", WEFT_NO_VALUES,
+                                &(weft_rpc_options){.timeout_ms = 10}, &rref));
+        done = weft_rref_created(rref);
+        MUST_BE(weft_future_wait(done, 5000), WEFT_ERR_TIMEOUT);
+        weft_future_unref(done);
+        weft_rref_unref(rref);
+        while (!atomic_load(&held))
+            world_sleep_ms(now, 1);
+        weft_call *call = atomic_exchange(&held, NULL);
+        weft_call_give_object(call, &counter_type, new_counter(1));
+        weft_call_finish(call, WEFT_OK);
+        await_dropped(before + 5);
+    }
+    MUST(made == dropped);
+}
+
+static void types(weft_agent *agent)
+{
+    weft_rref *rref, *value;
+    void *object;
+    counter *c = new_counter(1);
+    int before = atomic_load(&dropped);
+    MUST_OK(weft_rref_create_typed(agent, &counter_type, c, &rref));
+    MUST_OK(weft_rref_local_typed(rref, &counter_type, 0, &object));
+    MUST(object == c);
+    MUST_OK(weft_rref_local_object(rref, &object));
+    atomic_store(&warnings, 0);
+    weft_log_set_sink(count_warnings, NULL);
+    MUST_BE(weft_rref_local_typed(rref, &other_type, 0, &object), WEFT_ERR_TYPE);
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &value));
+    MUST_BE(weft_rref_local_typed(value, &counter_type, 0, &object), WEFT_ERR_TYPE);
+    weft_log_set_sink(NULL, NULL);
+    MUST(atomic_load(&warnings) == 2);
+    weft_future *there = weft_rref_created(value);
+    MUST_OK(weft_future_wait(there, 1000));
+    weft_future_unref(there);
+    weft_rref_unref(value);
+    weft_rref_unref(rref);
+    await_dropped(before + 1);
+    value = new_remote(agent, 1, "new", WEFT_VALUES(weft_of_i64(1)));
+    MUST_BE(weft_rref_local_typed(value, &counter_type, 0, &object), WEFT_ERR_STATE);
+    weft_rref_unref(value);
+    await_dropped(before + 2);
+    MUST(made == dropped);
+}
+
+/* ---- The dump ------------------------------------------------------------------------------------------------------ */
+
+static int size_of(const cJSON *object, const char *key)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, key);
+    MUST(cJSON_IsArray(array));
+    return cJSON_GetArraySize(array);
+}
+
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    MUST(text);
+    return text;
+}
+
+static void dump(weft_agent *agent)
+{
+    weft_rref *mine, *theirs = new_remote(agent, 1, "new", WEFT_VALUES(weft_of_i64(3)));
+    weft_future *future, *done = weft_rref_created(theirs);
+    MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &mine));
+    MUST_OK(weft_future_wait(done, 5000));
+    weft_future_unref(done);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "leave", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
+    while (!atomic_load(&held))
+        world_sleep_ms(now, 1);
+    char *text = dump_text(agent);
+    cJSON *json = cJSON_Parse(text);
+    MUST(json);
+    MUST(size_of(json, "workers") == 2 && size_of(json, "values") == 1 && size_of(json, "references") == 1);
+    MUST(size_of(json, "calls") == 1 && size_of(json, "serving") == 0);
+    const cJSON *value = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "values"), 0);
+    MUST(strcmp(text_of(value, "what"), "object") == 0 && strcmp(text_of(value, "type"), "counter") == 0);
+    const cJSON *fork = cJSON_GetArrayItem(cJSON_GetObjectItem(value, "forks"), 0);
+    MUST(cJSON_GetObjectItem(fork, "rank")->valueint == 1 && cJSON_GetObjectItem(fork, "count")->valueint == 1);
+    const cJSON *call = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "calls"), 0);
+    MUST(strcmp(text_of(call, "function"), "hold") == 0 && strcmp(text_of(call, "state"), "sent") == 0);
+    MUST(dump_number(agent, "unconfirmed_count") == 0 && dump_number(agent, "awaiting_confirmation") == 0);
+    cJSON_Delete(json);
+    free(text);
+    MUST(ask_number(agent, 1, "serving_count") == 2); /* the one held, and the question */
+    weft_rref_unref(theirs);
+    weft_rref_unref(mine);
+    weft_rref_unref(atomic_exchange(&left, NULL)); /* of rank 1's, in this process */
+    weft_call *waiting = atomic_exchange(&held, NULL);
+    weft_call_give(waiting, WEFT_VALUES(weft_of_null()));
+    weft_call_finish(waiting, WEFT_OK);
+    MUST_OK(weft_future_wait(future, 5000));
+    weft_future_unref(future);
+    await_number(now, agent, 0, "value_count", 0);
+    await_number(now, agent, 1, "value_count", 0);
+}
+
+/* ---- Leaks ----------------------------------------------------------------------------------------------------------- */
+
+static void leave_one(weft_agent *agent)
+{
+    weft_rref *rref;
+    MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &rref));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "leave", WEFT_VALUES(weft_of_rref(rref)), NULL, NULL));
+    weft_rref_unref(rref);
+}
+
+static void leaks_fail(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->leaks_fail = true;
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------------- */
+
+static void on_rank_0(weft_agent *agent, void *arg)
+{
+    void (*const *program)(weft_agent *) = arg;
+    if (weft_agent_rank(agent) == 0)
+        (*program)(agent);
+}
+
+static void run_one(void (*program)(weft_agent *), uint64_t seed, bool leaky)
+{
+    world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
+               .seed = seed,
+               .size = 2,
+               .functions = functions,
+               .function_count = 9,
+               .program = on_rank_0,
+               .adjust = leaks_fail,
+               .close_may_fail = leaky,
+               .arg = &program};
+    now = &w;
+    atomic_store(&made, 0);
+    atomic_store(&dropped, 0);
+    world_run(&w);
+}
+
+static void run_both(void (*program)(weft_agent *))
+{
+    for (uint64_t seed = 0; seed <= 10; seed++)
+        run_one(program, seed, false);
+}
+
+static void test_objects(void **s)
+{
+    (void)s;
+    run_both(objects);
+}
+
+static void test_objects_that_fail(void **s)
+{
+    (void)s;
+    run_both(objects_that_fail);
+}
+
+static void test_types(void **s)
+{
+    (void)s;
+    run_both(types);
+}
+
+static void test_dump(void **s)
+{
+    (void)s;
+    run_both(dump);
+}
+
+static void test_leaks(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed <= 10; seed++) {
+        atomic_store(&warnings, 0);
+        weft_log_set_sink(count_warnings, NULL);
+        run_one(leave_one, seed, true);
+        weft_log_set_sink(NULL, NULL);
+        MUST(atomic_load(&warnings) >=
+             2); /* the counts, and the name, at the holder; the owner sees it if it looks first */
+        MUST(atomic_load(&dropped) == 1);              /* the owner's end is the object's */
+        weft_rref_unref(atomic_exchange(&left, NULL)); /* after the close: safe, and nothing more */
+    }
+}
+
+int main(void)
+{
+    functions[7] = count_functions[0];
+    functions[8] = count_functions[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_objects), cmocka_unit_test(test_objects_that_fail),
+        cmocka_unit_test(test_types),   cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
