@@ -41,7 +41,7 @@ static void on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char 
 static void on_peer_joined(void *arg, wfi_peer *peer)
 {
     net_host *host = arg;
-    (void)peer;
+    host->next[wfi_peer_rank(peer)] = 0;
     atomic_fetch_add(&host->joined, 1);
 }
 
@@ -78,7 +78,7 @@ weft_status host_try(net_host *host, weft_error **error)
     char name[16];
     snprintf(name, sizeof(name), "w%d", host->rank);
     weft_agent_options agent = {.has_rank = true,
-                                .rank = host->rank,
+                                .rank = host->any ? WEFT_ANY_RANK : host->rank,
                                 .world_size = world->size,
                                 .name = name,
                                 .master_addr = world->master_addr ? world->master_addr : "127.0.0.1",
@@ -86,6 +86,7 @@ weft_status host_try(net_host *host, weft_error **error)
                                 .fabric = world->fabric,
                                 .sim = world->sim,
                                 .no_threads = world->no_threads,
+                                .elastic = world->elastic,
                                 .iface = world->iface,
                                 .ports = world->ports,
                                 .workers = 2,
@@ -160,11 +161,11 @@ void world_init(net_world *world, const char *fabric, int size, void (*body)(net
  * lanes already. Kept in sight, so that leak checkers know that it is meant. */
 static void bury(net_host *host)
 {
-    static wfi_net *graves[16];
+    static wfi_net *graves[256];
     static size_t count;
     if (!host->net)
         return;
-    must(count < 16 && !graves[count], "too many killed", host->rank);
+    must(count < 256 && !graves[count], "too many killed", host->rank);
     graves[count++] = host->net;
     wfi_executor_destroy(host->executor);
 }
@@ -183,8 +184,8 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
     if (director)
         assert_int_equal(weft_sim_spawn(world->sim, DIRECTOR, director, world), WEFT_OK);
     assert_int_equal(weft_sim_run(world->sim, 60000), WEFT_OK);
-    for (int rank = 0; rank < size; rank++)
-        bury(&world->hosts[rank]);
+    for (int i = 0; i < HOSTS_MAX; i++)
+        bury(&world->hosts[i]);
     weft_sim_destroy(world->sim);
     world->sim = NULL;
 }

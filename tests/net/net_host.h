@@ -29,6 +29,7 @@ typedef struct net_world net_world;
 struct net_host {
     net_world *world;
     int rank;
+    bool any; /* opens with whichever rank is free */
     wfi_net *net;
     wfi_executor *executor;
     /* All below under the net's lock, but the counts may be looked at without. */
@@ -45,6 +46,7 @@ struct net_world {
     int port, store_fd;
     int64_t death_timeout_ms;
     bool no_threads;
+    bool elastic;
     bool like_verbs; /* the simulated fabric wants registrations, and they last */
     const char *iface, *ports, *master_addr;
     void (*body)(net_host *host);
