@@ -26,7 +26,8 @@ WEFT_API void weft_log_set_level(weft_log_level level);
 WEFT_API weft_log_level weft_log_get_level(void);
 
 /* Sends lines to `sink` instead of stderr; NULL restores stderr. `line` has no newline. Called from any thread.
- * Once this returns the former sink is not called any more. Not to be called from inside a sink. */
+ * Once this returns the former sink is not called any more. Not to be called from inside a sink, which should call nothing of
+ * weft's at all: a line may be written while weft holds a lock. */
 typedef void (*weft_log_sink)(weft_log_level level, const char *line, void *arg);
 WEFT_API void weft_log_set_sink(weft_log_sink sink, void *arg);
 

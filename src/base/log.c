@@ -53,7 +53,7 @@ static void write_time(const wfi_clock *clock, char *out, size_t room)
 {
     struct timespec now;
     struct tm day;
-    if (clock) {
+    if (clock && clock != &wfi_clock_real) {
         uint64_t ns = wfi_now(clock);
         snprintf(out, room, "%" PRIu64 ".%06" PRIu64 "s", ns / 1000000000u, ns / 1000u % 1000000u);
         return;
@@ -99,6 +99,16 @@ void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const
             *c = ' ';
     }
     emit(level, line, context->clock);
+}
+
+void wfi_log_in(const wfi_log_context *context, weft_log_level level, const char *format, ...)
+{
+    va_list args;
+    if (!wfi_log_wants(level))
+        return;
+    va_start(args, format);
+    wfi_log_line_in(context, level, format, args);
+    va_end(args);
 }
 
 void wfi_log_line(weft_log_level level, const char *format, ...)

@@ -21,10 +21,11 @@ extern _Atomic int wfi_log_level_now;
 typedef struct wfi_log_context {
     int rank;               /* -1: nobody's */
     uint64_t call_id;       /* 0: about no call */
-    const wfi_clock *clock; /* of a simulation; NULL: the time of day */
+    const wfi_clock *clock; /* a simulation's time is shown; NULL or the machine's clock: the time of day */
 } wfi_log_context;
 
 void wfi_log_line(weft_log_level level, const char *format, ...) WEFT_PRINTF(2, 3);
+void wfi_log_in(const wfi_log_context *context, weft_log_level level, const char *format, ...) WEFT_PRINTF(3, 4);
 void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const char *format, va_list args)
     WEFT_PRINTF(3, 0);
 

@@ -37,8 +37,8 @@ static void line_retry(wfi_line *line)
 static void line_failed(wfi_line *line, const char *why)
 {
     line->failures++;
-    wfi_log(WEFT_LOG_DEBUG, "no %s lane to peer %d: %s", line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank,
-            why);
+    wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "no %s lane to peer %d: %s",
+                line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, why);
     if (line->failures >= 2)
         wfi_peer_suspect(line->peer, why);
     line_retry(line);
@@ -99,7 +99,8 @@ void wfi_line_broken(wfi_conn *conn)
         line_failed(line, "the connection was refused");
         return;
     }
-    wfi_log(WEFT_LOG_DEBUG, "%s lane to peer %d broke", line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank);
+    wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "%s lane to peer %d broke",
+                line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank);
     line->lost = true;
     line->failures = conn->useful ? 0 : line->failures + 1;
     wfi_conn_close(conn);

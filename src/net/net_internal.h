@@ -413,6 +413,13 @@ const wfi_rendezvous_events *wfi_member_events(void);
 void wfi_member_catch_up(wfi_net *net); /* [locked] what was told while opening */
 void wfi_member_forget(wfi_net *net);   /* what was told, if opening failed */
 
+/* A line of the log with our rank. */
+#define wfi_log_net(net_, level, ...)                                                                                  \
+    do {                                                                                                               \
+        if (wfi_log_wants(level))                                                                                      \
+            wfi_log_in(&(wfi_log_context){.rank = (net_)->rank, .clock = (net_)->clock}, (level), __VA_ARGS__);        \
+    } while (0)
+
 static inline wfi_conn *wfi_line_up(const wfi_line *line)
 {
     return line->conn && line->conn->up ? line->conn : NULL;

@@ -23,6 +23,6 @@ void wfi_net_refused(wfi_net *net, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    wfi_log(net->refused_aloud <= ALOUD ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "%s%s", text,
-            net->refused_aloud == ALOUD ? " (and what else is refused in this second)" : "");
+    wfi_log_net(net, net->refused_aloud <= ALOUD ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "%s%s", text,
+                net->refused_aloud == ALOUD ? " (and what else is refused in this second)" : "");
 }

@@ -160,7 +160,8 @@ void wfi_link_lost(wfi_rendezvous *link, const char *why)
 {
     if (!go_out(link))
         return;
-    wfi_log(WEFT_LOG_INFO, "rank %d: the store is lost: %s", link->rank, why);
+    wfi_log_in(&(wfi_log_context){.rank = link->rank, .clock = link->clock}, WEFT_LOG_INFO, "the store is lost: %s",
+               why);
     link->events.store_lost(link->events.arg, why);
 }
 
@@ -168,7 +169,7 @@ static void evicted(wfi_rendezvous *link, const char *why)
 {
     if (!go_out(link))
         return;
-    wfi_log(WEFT_LOG_INFO, "rank %d: evicted: %s", link->rank, why);
+    wfi_log_in(&(wfi_log_context){.rank = link->rank, .clock = link->clock}, WEFT_LOG_INFO, "evicted: %s", why);
     link->events.evicted(link->events.arg, why);
 }
 

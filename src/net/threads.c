@@ -219,7 +219,7 @@ static void drain(wfi_net *net)
         wfi_net_unlock(net);
     }
     if (left)
-        wfi_log(WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
+        wfi_log_net(net, WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
 }
 
 void wfi_threads_stop(wfi_net *net)

@@ -36,7 +36,7 @@ static void on_known_message(weft_agent *agent, wfi_peer *from, uint8_t type, wf
         wfi_on_rref_message(agent, from, type, reader);
         break;
     default:
-        wfi_log(WEFT_LOG_WARN, "rank %d sent a message of unknown type %u", wfi_peer_rank(from), type);
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a message of unknown type %u", wfi_peer_rank(from), type);
     }
 }
 

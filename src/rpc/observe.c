@@ -200,6 +200,9 @@ void wfi_observe_completed(wfi_outcall *call, weft_status status)
     int rank = wfi_peer_rank(call->peer);
     wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, call->function, elapsed(call->span.begun_ns, now),
                        status);
+    if (status)
+        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\" of rank %d ended with %s", call->function, rank,
+                      weft_status_name(status));
     if (!is_traced(call->agent, &call->span))
         return;
     wfi_trace_record record = {.side = WEFT_METRIC_CALLS,
@@ -264,6 +267,10 @@ void wfi_observe_finished(weft_call *call)
     call->span.done_ns = now;
     wfi_metrics_record(&call->agent->observer->metrics, WEFT_METRIC_SERVED, call->from, function_of(call),
                        elapsed(call->span.ready_ns, now), weft_error_code(call->error));
+    if (call->error)
+        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\", served for rank %d, ended with %s: %s",
+                      function_of(call), call->from, weft_status_name(weft_error_code(call->error)),
+                      weft_error_message(call->error));
     if (!call->peer)
         trace_served(call, now);
 }

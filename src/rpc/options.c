@@ -291,8 +291,8 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
     if (!st && !values->secret)
-        wfi_log(is_exposed(out) ? WEFT_LOG_WARN : WEFT_LOG_INFO,
-                "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
+        wfi_log_in(&(wfi_log_context){.rank = out->values.rank}, is_exposed(out) ? WEFT_LOG_WARN : WEFT_LOG_INFO,
+                   "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
     return st;
 }
 

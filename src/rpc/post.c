@@ -2,8 +2,6 @@
 /* post.c - small messages that own themselves: DONE, CANCEL, and those of references. */
 #include "rpc/call.h"
 
-#include "base/log.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +24,8 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     wfi_assert_held(wfi_net_mutex(agent->net));
     wfi_letter *letter = calloc(1, sizeof *letter);
     if (!letter || bytes->size > sizeof letter->room) {
-        wfi_log(WEFT_LOG_ERROR, "no memory for a message to rank %d: it may keep something for us too long",
-                wfi_peer_rank(to));
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+                      "no memory for a message to rank %d: it may keep something for us too long", wfi_peer_rank(to));
         free(letter);
         return WEFT_ERR_MEMORY;
     }

@@ -4,6 +4,7 @@
  * released, and values that others still hold. By then nothing is outstanding anywhere; only threads that are letting go
  * of the last call may need a moment.
  */
+#include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
@@ -97,12 +98,12 @@ size_t wfi_rrefs_report_leaks(weft_agent *agent)
     size_t total = count.references + count.values + left;
     if (!total)
         return 0;
-    wfi_log(
-        WEFT_LOG_WARN,
+    wfi_log_agent(
+        agent, WEFT_LOG_WARN, 0,
         "remote references were left at the end: %zu handles to values of others; %zu values here, with %zu handles "
         "here and %zu elsewhere; %zu handles of workers that left before",
         count.references, count.values, count.handles, count.forks, left);
     for (size_t i = 0; i < count.named; i++)
-        wfi_log(WEFT_LOG_WARN, "left: %s", count.names[i]);
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "left: %s", count.names[i]);
     return total;
 }

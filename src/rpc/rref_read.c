@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rref_read.c - what can be asked of a handle: whose it is, whether its value is there, and the value. */
+#include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
@@ -76,7 +77,7 @@ static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_
         weft_rpc_async(rref->agent, weft_to_worker(owner), what, WEFT_VALUES(weft_of_bytes(room, writer.size)),
                        &(weft_rpc_options){.timeout_ms = timeout_ms}, out);
     if (!st && weft_future_add_done_callback(*out, only_keep, weft_rref_ref(rref), drop_handle))
-        wfi_log(WEFT_LOG_WARN, "no memory to keep a reference until its owner has answered");
+        wfi_log_agent(rref->agent, WEFT_LOG_WARN, 0, "no memory to keep a reference until its owner has answered");
     return st;
 }
 

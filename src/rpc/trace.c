@@ -111,7 +111,7 @@ static void check_file(wfi_trace *trace)
 {
     if (!trace->file || (!fflush(trace->file) && !ferror(trace->file)))
         return;
-    wfi_log(WEFT_LOG_ERROR, "rank %d: the trace ends here: %s", trace->rank, strerror(errno));
+    wfi_log_in(&(wfi_log_context){.rank = trace->rank}, WEFT_LOG_ERROR, "the trace ends here: %s", strerror(errno));
     fclose(trace->file);
     trace->file = NULL;
 }

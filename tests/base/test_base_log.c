@@ -5,7 +5,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -70,6 +72,54 @@ static void one_line_stays_one_line(void **state)
     weft_log_set_sink(NULL, NULL);
 }
 
+static void a_line_says_whose_it_is(void **state)
+{
+    seen mine = {.lines = 1};
+    (void)state;
+    weft_log_set_sink(sink, &mine);
+    wfi_log_in(&(wfi_log_context){.rank = 3, .call_id = 17}, WEFT_LOG_ERROR, "it ended");
+    assert_string_equal(mine.last, "rank 3 call 17: it ended");
+    wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_ERROR, "%d", 5);
+    assert_string_equal(mine.last, "rank 0: 5");
+    wfi_log_in(&(wfi_log_context){.rank = -1}, WEFT_LOG_ERROR, "%s", "nobody's");
+    assert_string_equal(mine.last, "nobody's");
+    weft_log_set_sink(NULL, NULL);
+}
+
+static uint64_t a_moment(const wfi_clock *clock)
+{
+    (void)clock;
+    return 12345678901;
+}
+
+/* What stderr gets, by way of a file. */
+static void a_line_has_its_time_and_level(void **state)
+{
+    static const wfi_clock sim = {.now_ns = a_moment};
+    char line[128] = "", name[] = "/tmp/weft-log-XXXXXX";
+    int year, month, day, hour, minute, second, micro, length = 0;
+    int fd = mkstemp(name), before = dup(STDERR_FILENO);
+    (void)state;
+    assert_true(fd >= 0 && before >= 0);
+    dup2(fd, STDERR_FILENO);
+    wfi_log_in(&(wfi_log_context){.rank = 2, .call_id = 9, .clock = &sim}, WEFT_LOG_WARN, "virtual");
+    wfi_log_in(&(wfi_log_context){.rank = 2, .clock = &wfi_clock_real}, WEFT_LOG_WARN, "real");
+    dup2(before, STDERR_FILENO);
+    close(before);
+    lseek(fd, 0, SEEK_SET);
+    FILE *from = fdopen(fd, "r");
+    assert_non_null(fgets(line, sizeof line, from));
+    assert_string_equal(line, "weft: 12.345678s warn rank 2 call 9: virtual\n");
+    assert_non_null(fgets(line, sizeof line, from));
+    assert_int_equal(sscanf(line, "weft: %4d-%2d-%2dT%2d:%2d:%2d.%6dZ %n", &year, &month, &day, &hour, &minute, &second,
+                            &micro, &length),
+                     7);
+    assert_true(year >= 2024 && month <= 12 && day <= 31 && hour < 24 && minute < 60 && second <= 60);
+    assert_string_equal(line + length, "warn rank 2: real\n");
+    fclose(from);
+    unlink(name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -77,6 +127,8 @@ int main(void)
         cmocka_unit_test(only_lines_up_to_the_level_arrive),
         cmocka_unit_test(a_sink_may_log),
         cmocka_unit_test(one_line_stays_one_line),
+        cmocka_unit_test(a_line_says_whose_it_is),
+        cmocka_unit_test(a_line_has_its_time_and_level),
     };
     setenv("WEFT_LOG", "info", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
