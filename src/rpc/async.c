@@ -52,7 +52,8 @@ weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
     const weft_retry *retry = &options->retry;
     bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
                 retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
-    return good && (!options->within || options->within->agent == agent) ? WEFT_OK : WEFT_ERR_INVALID;
+    good = good && (!options->within || options->within->agent == agent);
+    return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 /* A handler that returns the failure of a call that did not even start passes that on as well. */

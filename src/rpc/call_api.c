@@ -157,6 +157,10 @@ void weft_call_give(weft_call *call, weft_args results)
         weft_call_fail(call, WEFT_ERR_TYPE, "the results: %s", problem);
         return;
     }
+    if (!wfi_rrefs_are_of(call->agent, results)) {
+        weft_call_fail(call, WEFT_ERR_INVALID, "the results: a reference of another agent, or of one that is closed");
+        return;
+    }
     weft_values *values;
     weft_status st = weft_values_create(results, &values);
     if (st) {

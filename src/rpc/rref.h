@@ -20,6 +20,8 @@ struct wfi_intake;
 typedef struct wfi_owned wfi_owned;
 
 const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref);
+/* Whether all references among `values` are this agent's: others mean nothing to whom it talks to. Any thread. */
+bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values);
 
 /* A handle for a name that arrived; `waiter` hears wfi_intake_confirmed, perhaps at once. WEFT_ERR_NOT_FOUND (we are the
  * owner and have no such value), WEFT_ERR_MEMORY, or the owner's status; then the waiter is not told. [agent lock] */

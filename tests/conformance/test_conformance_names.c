@@ -257,7 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(item_2_invalid_names),
         cmocka_unit_test(item_3_duplicate_name),
         cmocka_unit_test(item_4_init_twice_and_reinit),
-        // cmocka_unit_test(item_5_world_of_one),
+        cmocka_unit_test(item_5_world_of_one),
         cmocka_unit_test(item_6_self_calls_and_self_rrefs),
         cmocka_unit_test(item_7_address_by_rank_name_and_worker),
     };
