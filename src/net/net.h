@@ -144,6 +144,8 @@ typedef struct wfi_message {
  * urgent ones: whoever sends these bounds them, and may ask wfi_peer_kept_bytes), or the peer's status; then done is
  * not called. [locked] */
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message);
+/* Whether every message to a living peer has arrived there, and no transfer is under way. [locked] */
+bool wfi_net_is_flushed(const wfi_net *net);
 /* Takes back one that has not left; true: done will not be called. [locked] */
 bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message);
 

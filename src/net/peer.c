@@ -70,6 +70,18 @@ wfi_peer *wfi_net_peer(wfi_net *net, int rank)
     return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : net->peers[rank];
 }
 
+bool wfi_net_is_flushed(const wfi_net *net)
+{
+    for (const wfi_list *link = net->known.next; link != &net->known; link = link->next) {
+        const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
+        bool is_empty = wfi_list_empty(&peer->urgent) && wfi_list_empty(&peer->queued) && wfi_list_empty(&peer->sent) &&
+                        wfi_list_empty(&peer->works);
+        if (!peer->status && !is_empty)
+            return false;
+    }
+    return true;
+}
+
 int wfi_peer_rank(const wfi_peer *peer)
 {
     return peer->rank;

@@ -18,6 +18,7 @@
 #define NS_PER_MS 1000000ull
 #define RETRY_FIRST_NS (1 * NS_PER_MS)
 #define RETRY_LAST_NS (100 * NS_PER_MS)
+#define FAREWELL_MS 1000     /* for the store to take note of the goodbye */
 #define ANSWER_GRACE_MS 2000 /* past our patience: the store's answer says who is missing, ours cannot */
 
 typedef struct sim_link {
@@ -29,7 +30,7 @@ typedef struct sim_link {
     bool answered;            /* the join */
     wfi_parker *opener;       /* where open waits for the answer */
     wfi_parker *ticker;
-    wfi_parker *closer; /* who waits for the ticker's end */
+    wfi_parker *closer; /* who waits for the end of the ticker, and of the channel */
     bool ticks, stopping, out_of_memory;
 } sim_link;
 
@@ -74,6 +75,7 @@ static void on_closed(void *arg, wfi_sim_channel *channel)
     if (link->answered)
         wfi_link_lost(&link->base, "the store closed the connection");
     poke(link->ticker);
+    poke(link->closer);
 }
 
 static void sim_send(wfi_rendezvous *base, const uint8_t *frame, size_t size)
@@ -131,13 +133,17 @@ static void sim_close(wfi_rendezvous *base)
     }
     wfi_parker parker;
     wfi_parker_init(&parker);
-    (void)wfi_link_say_goodbye(base);
+    bool was_member = wfi_link_say_goodbye(base);
+    uint64_t deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     link->closer = &parker;
     link->stopping = true;
     poke(link->ticker);
     while (link->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
-    hang_up(link); /* behind the goodbye: channels keep the order */
+    /* The store hangs up at that word. Then the seat is free, and whoever opens again at once finds it so. */
+    while (was_member && link->channel && wfi_now(base->clock) < deadline_ns)
+        (void)wfi_park(&parker, deadline_ns);
+    hang_up(link);
     wfi_store_sim_end(link->store, wfi_link_grace_ms(base));
     free_link(link);
 }

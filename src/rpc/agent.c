@@ -110,7 +110,7 @@ static weft_status make_executor(weft_agent *agent)
     const weft_agent_options *options = &agent->options.values;
     wfi_executor_options how = {.workers = options->workers,
                                 .manual = options->no_threads,
-                                .group = options->rank,
+                                .group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : options->rank,
                                 .thread_name = "weft-work",
                                 .thread_started = agent->cores ? bind_worker : NULL,
                                 .started_arg = agent};

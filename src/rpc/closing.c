@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * closing.c - the graceful end of a job. Every worker that closes answers the store's probes when it is idle; the store
+ * closing.c - the graceful end.
+ *
+ * Of a static job, and of rank 0 of any: every worker that closes answers the store's probes when it is idle; the store
  * (src/net/store_end.c) finds out that nothing is outstanding anywhere, and says so to all at once.
+ *
+ * Of another worker of an elastic job: it leaves by itself, once its own calls are answered, those that it serves are
+ * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
+ * LEAVE_SERVING_MS, it ignores what comes new: its departure, soon, is the answer.
  */
 #include "rpc/agent.h"
 #include "rpc/group.h"
 
 #include "base/error.h"
 
+#define LEAVE_SERVING_MS 1000
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
 
 static bool is_idle(const weft_agent *agent)
@@ -42,6 +49,42 @@ static void answer_if_idle(weft_agent *agent)
     wfi_net_report_idle(agent->net, agent->probe_round, &report);
 }
 
+/* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
+
+static bool owes_nothing(const weft_agent *agent)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (agent->peers[rank].serving.count)
+            return false; /* an answer on its way, or kept until the caller has it */
+    return agent->forks.count == 0 && wfi_net_is_flushed(agent->net);
+}
+
+static void leave_when_settled(weft_agent *agent)
+{
+    const wfi_clock *clock = wfi_net_clock(agent->net);
+    if (is_idle(agent) && owes_nothing(agent)) {
+        wfi_on_terminated(agent);
+        return;
+    }
+    agent->ignores_calls = wfi_now(clock) >= agent->serves_until_ns;
+    if (wfi_net_timer_set(agent->net, &agent->probe_timer, wfi_deadline(clock, LOOK_AGAIN_MS)))
+        wfi_on_terminated(agent); /* no memory even for a timer: leave rather than hang */
+}
+
+static void look_whether_settled(wfi_timer *timer)
+{
+    leave_when_settled(wfi_container_of(timer, weft_agent, probe_timer));
+}
+
+static void begin_leaving(weft_agent *agent)
+{
+    agent->serves_until_ns = wfi_deadline(wfi_net_clock(agent->net), LEAVE_SERVING_MS);
+    agent->probe_timer.fire = look_whether_settled;
+    leave_when_settled(agent);
+}
+
+/* ---- The end of a job -------------------------------------------------------------------------------------------- */
+
 void wfi_on_probe(void *arg, uint64_t round)
 {
     weft_agent *agent = arg;
@@ -64,6 +107,8 @@ weft_status wfi_agent_await_end(weft_agent *agent)
     wfi_groups_closing(agent);
     if (agent->gone)
         wfi_on_terminated(agent);
+    else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0)
+        begin_leaving(agent);
     else
         wfi_net_begin_closing(agent->net);
     wfi_net_unlock(agent->net);

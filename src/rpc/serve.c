@@ -318,6 +318,8 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     size_t context_size;
     wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
     wfi_span span = read_span(agent, flags, reader);
+    if (agent->ignores_calls)
+        return; /* this worker is about to leave: that will be the answer */
     weft_call *call = reader->failed ? NULL : make_call(agent, from, id);
     if (!call)
         return; /* nonsense, or no memory at all: the caller's deadline tells it */
