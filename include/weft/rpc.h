@@ -187,8 +187,9 @@ WEFT_API void weft_call_give(weft_call *call, weft_args results);
 /*
  * Sends a part of the results ahead, to the caller's on_part (references taken; no signature is declared for parts). From the
  * handler, or whoever holds the deferred call, until it is finished. WEFT_ERR_STATE: the caller takes none; WEFT_ERR_AGAIN:
- * 16 are under way, try later or leave it out; WEFT_ERR_CANCELLED: nobody wants it; WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE,
+ * 16 are under way that on_part has not seen, try later or leave it out; WEFT_ERR_CANCELLED: nobody wants it; WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE,
  * WEFT_ERR_MEMORY.
+ * To wait for room, wait on weft_call_cancellation's future for a millisecond: while it waits so, another worker takes its place.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_call_send_part(weft_call *call, weft_args part);
 /*

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_budget.c - what others can make a worker hold: calls that do not fit are refused and never stall, what is held
+ * is given back, and a caller that takes no answers cannot pile them up.
+ */
+#include "base/error.h"
+#include "net/net_internal.h"
+#include "rpc/agent.h"
+#include "rpc/budget.h"
+#include "rpc/call.h"
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SERVER = 0, CALLER = 1, SLACK = 1 << 16 };
+
+static struct shared {
+    world *w;
+    size_t call_bytes, budget;
+    int calls, fit; /* to make, and how many the budget has room for */
+    _Atomic(weft_call *) held[64];
+    atomic_int held_count, most_held, finished;
+    weft_tensor *place;
+} shared;
+
+/* With `user` it lets the arguments go: they no longer count. */
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)(user ? weft_call_defer(call) : weft_call_defer_keeping(call));
+    int held = atomic_fetch_add(&shared.held_count, 1) + 1;
+    if (held > atomic_load(&shared.most_held))
+        atomic_store(&shared.most_held, held);
+    for (int i = 0; i < 64; i++) {
+        weft_call *none = NULL;
+        if (atomic_compare_exchange_strong(&shared.held[i], &none, call))
+            return WEFT_DEFERRED;
+    }
+    MUST(!"there are places for all");
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_sum(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_tensor_numel(weft_call_tensor(call, 0)))));
+    return WEFT_OK;
+}
+
+static weft_status run_make(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(weft_call_i64(call, 0)), WEFT_FLOAT32);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
+static weft_status run_release(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    for (int i = 0; i < 64; i++) {
+        weft_call *held = atomic_exchange(&shared.held[i], NULL);
+        if (!held)
+            continue;
+        atomic_fetch_sub(&shared.held_count, 1);
+        weft_call_finish(held, WEFT_OK);
+    }
+    return WEFT_OK;
+}
+
+static weft_tensor *land_there(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    (void)from_rank;
+    (void)dtype;
+    (void)shape;
+    (void)user;
+    return index ? NULL : weft_tensor_ref(shared.place); /* only the first lands in a place of ours */
+}
+
+static const weft_function functions[] = {
+    {.name = "hold", .takes = {WEFT_REST}, .run = run_hold},
+    {.name = "hold_empty", .takes = {WEFT_REST}, .run = run_hold, .user = &shared},
+    {.name = "sum", .takes = {WEFT_TENSOR, WEFT_REST}, .gives = {WEFT_I64}, .run = run_sum},
+    {.name = "land", .takes = {WEFT_TENSOR, WEFT_REST}, .gives = {WEFT_I64}, .run = run_sum, .land = land_there},
+    {.name = "make", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR}, .run = run_make},
+    {.name = "release", .run = run_release},
+};
+
+static weft_stats stats_of(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats;
+}
+
+static void await_nothing_held(weft_agent *agent)
+{
+    for (int i = 0; i < 20000 && stats_of(agent).bytes_held; i++)
+        world_sleep_ms(shared.w, 1);
+    MUST(stats_of(agent).bytes_held == 0);
+}
+
+static void give_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->memory_budget_bytes = options->rank == SERVER ? shared.budget : 0;
+}
+
+/* ---- The issue's: many deferred calls against a server with memory for few ----------------------------------------- */
+
+typedef struct attempt {
+    weft_future *future;
+    bool done;
+} attempt;
+
+static void start_hold(weft_agent *agent, attempt *a, weft_tensor *x)
+{
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "hold", WEFT_VALUES(weft_of_tensor(x)),
+                           &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &a->future));
+}
+
+/* Every refused call is made again; whenever the server is full, or nothing more comes, it lets go of what it holds. */
+static void call_until_all_went(weft_agent *agent)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE((int64_t)shared.call_bytes / 4), WEFT_FLOAT32);
+    attempt all[64] = {{0}};
+    int left = shared.calls;
+    for (int i = 0; i < shared.calls; i++)
+        start_hold(agent, &all[i], x);
+    while (left) {
+        for (int i = 0; i < shared.calls; i++) {
+            if (all[i].done || !weft_future_done(all[i].future))
+                continue;
+            const weft_error *error = weft_future_error(all[i].future);
+            MUST(!error || weft_error_code(error) == WEFT_ERR_BUSY);
+            MUST(!error || strstr(weft_error_message(error), "budget"));
+            all[i].done = !error;
+            left -= !error;
+            weft_future_unref(all[i].future);
+            if (error)
+                start_hold(agent, &all[i], x);
+        }
+        world_sleep_ms(shared.w, 2);
+        MUST_OK(
+            weft_rpc_sync(agent, weft_to_rank(SERVER), "release", WEFT_NO_VALUES, NULL, NULL)); /* small: it gets in */
+    }
+    weft_tensor_unref(x);
+}
+
+static void refused_and_retried(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == CALLER)
+        call_until_all_went(agent);
+    atomic_fetch_add(&shared.finished, 1);
+    while (atomic_load(&shared.finished) < 2)
+        world_sleep_ms(shared.w, 1);
+    if (weft_agent_rank(agent) != SERVER)
+        return;
+    MUST(stats_of(agent).calls_refused > 0);
+    MUST(atomic_load(&shared.most_held) <= shared.fit);
+    await_nothing_held(agent);
+}
+
+static void run_world(world_fabric fabric, uint64_t seed, void (*program)(weft_agent *, void *))
+{
+    world w = {.fabric = fabric,
+               .size = 2,
+               .seed = seed,
+               WORLD_FUNCTIONS(functions),
+               .program = program,
+               .adjust = give_budget};
+    shared.w = &w;
+    atomic_store(&shared.held_count, 0);
+    atomic_store(&shared.most_held, 0);
+    atomic_store(&shared.finished, 0);
+    world_run(&w);
+}
+
+static void test_64_calls_memory_for_8(void **state)
+{
+    (void)state;
+    shared = (struct shared){.call_bytes = (size_t)1 << 20, .calls = 64, .fit = 8};
+    shared.budget = 8 * shared.call_bytes + SLACK;
+    for (uint64_t seed = 1; seed <= 10; seed++)
+        run_world(WORLD_SIM, seed, refused_and_retried);
+    run_world(WORLD_TCP, 0, refused_and_retried);
+}
+
+/* As the issue has it. One tensor serves all callers, so it takes half a gigabyte and a little. */
+static void test_64_calls_of_64_mib(void **state)
+{
+    (void)state;
+    shared = (struct shared){.call_bytes = (size_t)64 << 20, .calls = 64, .fit = 8};
+    shared.budget = 8 * shared.call_bytes + SLACK;
+    run_world(WORLD_TCP, 0, refused_and_retried);
+}
+
+/* ---- What counts ----------------------------------------------------------------------------------------------------- */
+
+static weft_status call_with(weft_agent *agent, const char *function, weft_args args, char *text, size_t room)
+{
+    weft_error *error = NULL;
+    weft_status st =
+        weft_rpc_sync(agent, weft_to_rank(SERVER), function, args, &(weft_rpc_options){.error = &error}, NULL);
+    if (text)
+        snprintf(text, room, "%s", weft_error_message(error));
+    weft_error_unref(error);
+    return st;
+}
+
+static void what_counts(weft_agent *agent, void *arg)
+{
+    char text[512], *long_text = malloc(shared.budget + 1);
+    weft_future *futures[4];
+    (void)arg;
+    int64_t half = (int64_t)shared.budget / 8;
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(3 * half), WEFT_FLOAT32); /* three halves of the budget */
+    weft_tensor *fits = weft_tensor_zeros(WEFT_SHAPE(half + half / 2), WEFT_FLOAT32);
+    if (weft_agent_rank(agent) == SERVER)
+        goto out;
+    MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(large)), text, sizeof text), WEFT_ERR_TOO_LARGE);
+    MUST(strstr(text, "never fit") && strstr(text, "budget"));
+    MUST_OK(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), NULL, 0));
+    /* A place of the user's own costs nothing; the second tensor of the call, which gets a slab, does. */
+    shared.place = weft_tensor_zeros(WEFT_SHAPE(3 * half), WEFT_FLOAT32);
+    MUST_OK(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large)), NULL, 0));
+    MUST_BE(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large), weft_of_tensor(large)), text, sizeof text),
+            WEFT_ERR_TOO_LARGE);
+    weft_tensor_unref(shared.place);
+    /* Metadata that has to be pulled counts too: once as it comes, and as the value that is made of it. */
+    memset(long_text, 'x', shared.budget);
+    long_text[shared.budget] = 0;
+    MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), NULL, 0), WEFT_ERR_TOO_LARGE);
+    /* Kept arguments stay, others go when the handler has returned: three of these fit, two of those do not. */
+    for (int i = 0; i < 3; i++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "hold_empty", WEFT_VALUES(weft_of_tensor(fits)), NULL,
+                               &futures[i]));
+        while (atomic_load(&shared.held_count) <= i)
+            world_sleep_ms(shared.w, 1);
+    }
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "hold", WEFT_VALUES(weft_of_tensor(fits)), NULL, &futures[3]));
+    while (atomic_load(&shared.held_count) <= 3)
+        world_sleep_ms(shared.w, 1);
+    MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), text, sizeof text), WEFT_ERR_BUSY);
+    MUST(strstr(text, "do not fit now"));
+    MUST_OK(call_with(agent, "release", WEFT_NO_VALUES, NULL, 0));
+    for (int i = 0; i < 4; i++) {
+        MUST_OK(weft_future_wait(futures[i], 10000));
+        weft_future_unref(futures[i]);
+    }
+    for (int i = 0; i < 1000; i++) /* in time, all is given back: else this would be refused for ever */
+        if (call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), NULL, 0) == WEFT_OK)
+            break;
+        else
+            world_sleep_ms(shared.w, 1);
+    MUST_OK(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), NULL, 0));
+out:
+    atomic_fetch_add(&shared.finished, 1);
+    while (atomic_load(&shared.finished) < 2)
+        world_sleep_ms(shared.w, 1);
+    if (weft_agent_rank(agent) == SERVER)
+        await_nothing_held(agent);
+    weft_tensor_unref(large);
+    weft_tensor_unref(fits);
+    free(long_text);
+}
+
+static void test_what_counts(void **state)
+{
+    (void)state;
+    shared = (struct shared){.budget = (size_t)4 << 20};
+    for (uint64_t seed = 1; seed <= 5; seed++)
+        run_world(WORLD_SIM, seed, what_counts);
+    run_world(WORLD_TCP, 0, what_counts);
+}
+
+/* ---- A caller that takes no answers ---------------------------------------------------------------------------------- */
+
+typedef struct letter {
+    wfi_message message;
+    uint8_t bytes[WFI_MESSAGE_MAX];
+} letter;
+
+static int kept, unknown; /* replies that came: with results to be pulled; with WEFT_ERR_UNKNOWN */
+static uint64_t kept_ids[64];
+
+static void letter_done(wfi_message *message, weft_status status)
+{
+    (void)status;
+    free(wfi_container_of(message, letter, message));
+}
+
+/* Reads replies and says nothing. */
+static void swallow(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    wfi_reader reader;
+    (void)arg;
+    (void)from;
+    if (type != WFI_RPC_REPLY)
+        return;
+    wfi_reader_init(&reader, bytes, size);
+    uint64_t id = wfi_read_u64(&reader);
+    uint8_t flags = wfi_read_u8(&reader);
+    MUST(wfi_read_u32(&reader) == 0);
+    if (flags & WFI_REPLY_NEEDS_DONE)
+        kept_ids[kept++] = id;
+    if (!(flags & WFI_REPLY_ERROR))
+        return;
+    weft_error *error = wfi_error_read(&reader);
+    MUST_BE(weft_error_code(error), WEFT_ERR_UNKNOWN);
+    MUST(strstr(weft_error_message(error), "it ran"));
+    weft_error_unref(error);
+    unknown++;
+}
+
+static void post_call(weft_agent *agent, uint64_t id, int64_t count)
+{
+    letter *one = calloc(1, sizeof *one);
+    wfi_writer w;
+    wfi_pack pack;
+    MUST(one != NULL);
+    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
+    wfi_write_u64(&w, id);
+    wfi_write_u8(&w, 0);
+    wfi_write_u64(&w, WFI_TIMEOUT_NEVER);
+    wfi_write_u8(&w, 4);
+    wfi_write_bytes(&w, "make", 4);
+    wfi_write_blob(&w, NULL, 0);
+    MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(count)), &(wfi_pack_options){0}));
+    wfi_pack_landing(&pack, NULL, 0);
+    wfi_write_u8(&w, 0);
+    wfi_write_blob(&w, pack.meta.data, pack.meta.size);
+    wfi_pack_fini(&pack);
+    one->message = (wfi_message){.type = WFI_RPC_CALL, .head = one->bytes, .head_size = w.size, .done = letter_done};
+    wfi_net_lock(agent->net);
+    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, SERVER), &one->message));
+    wfi_net_unlock(agent->net);
+}
+
+static void take_nothing(weft_agent *agent, void *arg)
+{
+    enum { CALLS = 30, COUNT = 1 << 18 }; /* of a MiB each: the budget has room for four */
+    (void)arg;
+    if (weft_agent_rank(agent) == CALLER) {
+        void (*before)(void *, wfi_peer *, uint8_t, const uint8_t *, size_t) = agent->net->upcalls.message;
+        agent->net->upcalls.message = swallow;
+        for (uint64_t id = 1; id <= CALLS; id++)
+            post_call(agent, id, COUNT);
+        for (int i = 0; i < 10000 && kept + unknown < CALLS; i++)
+            world_sleep_ms(shared.w, 1);
+        MUST(kept + unknown == CALLS && kept >= 3 && kept <= 4);
+        atomic_fetch_add(&shared.finished, 1);
+        while (atomic_load(&shared.finished) < 2)
+            world_sleep_ms(shared.w, 1);
+        agent->net->upcalls.message = before;
+        for (int i = 0; i < kept; i++) {
+            wfi_net_lock(agent->net);
+            wfi_post_id(agent, wfi_net_peer(agent->net, SERVER), WFI_RPC_DONE, kept_ids[i]);
+            wfi_net_unlock(agent->net);
+        }
+        MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(COUNT)), NULL, 0)); /* and there is room again */
+    } else {
+        while (atomic_load(&shared.finished) < 1)
+            world_sleep_ms(shared.w, 1);
+        MUST(stats_of(agent).bytes_held <= shared.budget);
+        MUST(stats_of(agent).calls_served == CALLS);
+        atomic_fetch_add(&shared.finished, 1);
+        await_nothing_held(agent);
+    }
+}
+
+static void test_a_caller_that_takes_no_answers(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        kept = unknown = 0;
+        shared = (struct shared){.budget = ((size_t)4 << 20) + SLACK};
+        run_world(WORLD_SIM, seed, take_nothing);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_64_calls_memory_for_8),
+        cmocka_unit_test(test_64_calls_of_64_mib),
+        cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_a_caller_that_takes_no_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

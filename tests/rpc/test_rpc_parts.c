@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_parts.c - results that stream: order, bounds, references, and what happens when either side stops half-way. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <cmocka.h>
+
+enum { CALLEE = 1, WINDOW = 16 };
+
+static struct shared {
+    world *w;
+    _Atomic(weft_call *) held;
+    atomic_int sent;         /* by the handler */
+    atomic_int refused;      /* what the last send_part that failed said */
+    atomic_bool open;        /* lets a slow on_part go on */
+    atomic_bool handler_out; /* the handler has returned */
+    int64_t size;            /* elements of each part's tensor */
+} shared;
+
+/* What the caller saw. */
+typedef struct seen {
+    atomic_int count, inside;
+    atomic_bool over; /* the future is complete: no more may come */
+    bool slow;
+    weft_rref *rref;
+} seen;
+
+static weft_status send_one(weft_call *call, int64_t number)
+{
+    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
+    weft_future *unwanted = weft_call_cancellation(call);
+    weft_status st;
+    while ((st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) == WEFT_ERR_AGAIN) {
+        weft_status waited = weft_future_wait(unwanted, 1);
+        (void)waited; /* whatever it is, the next attempt tells */
+    }
+    weft_future_unref(unwanted);
+    weft_tensor_unref(x);
+    if (st)
+        atomic_store(&shared.refused, st);
+    else
+        atomic_fetch_add(&shared.sent, 1);
+    return st;
+}
+
+static weft_status run_stream(weft_call *call, void *user)
+{
+    (void)user;
+    int64_t count = weft_call_i64(call, 0);
+    for (int64_t i = 0; i < count; i++)
+        MUST_OK(send_one(call, i));
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(count)));
+    return weft_call_bool(call, 1) ? WEFT_ERR_IO : WEFT_OK;
+}
+
+/* Sends until somebody says no. */
+static weft_status run_endless(weft_call *call, void *user)
+{
+    (void)user;
+    for (int64_t i = 0; send_one(call, i) == WEFT_OK; i++)
+        world_sleep_ms(shared.w, 1);
+    atomic_store(&shared.handler_out, true);
+    return WEFT_OK;
+}
+
+/* Fills the window, and returns with it full. */
+static weft_status run_fill(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
+    int64_t number = 0;
+    weft_status st;
+    while (!(st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
+        number++;
+    atomic_store(&shared.refused, st);
+    atomic_store(&shared.sent, (int)number);
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
+static weft_status run_try(weft_call *call, void *user)
+{
+    weft_values *deep = NULL;
+    (void)user;
+    MUST_OK(weft_values_create(WEFT_NO_VALUES, &deep));
+    weft_status bad = weft_call_send_part(call, WEFT_VALUES(weft_of_tensor(NULL)));
+    weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(0)));
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(bad), weft_of_i64(st)));
+    weft_values_unref(deep);
+    return WEFT_OK;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&shared.held, weft_call_defer(call));
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_send_rref(weft_call *call, void *user)
+{
+    weft_rref *rref;
+    (void)user;
+    MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(77), &rref));
+    MUST_OK(weft_call_send_part(call, WEFT_VALUES(weft_of_i64(0), weft_of_rref(rref))));
+    weft_rref_unref(rref); /* the caller's own keeps the value */
+    MUST_OK(send_one(call, 1));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "stream", .takes = {WEFT_I64, WEFT_BOOL}, .gives = {WEFT_I64}, .run = run_stream},
+    {.name = "endless", .run = run_endless},
+    {.name = "fill", .run = run_fill},
+    {.name = "try", .gives = {WEFT_I64, WEFT_I64}, .run = run_try},
+    {.name = "hold", .run = run_hold},
+    {.name = "send_rref", .run = run_send_rref},
+};
+
+static void on_part(const weft_values *part, void *arg)
+{
+    seen *s = arg;
+    int64_t number;
+    weft_tensor *x;
+    weft_rref *rref;
+    MUST(atomic_fetch_add(&s->inside, 1) == 0 && !atomic_load(&s->over)); /* one at a time, none too late */
+    MUST_OK(weft_values_get_i64(part, 0, &number));
+    MUST(number == atomic_load(&s->count)); /* in order */
+    if (weft_values_get_rref(part, 1, &rref) == WEFT_OK) {
+        s->rref = weft_rref_ref(rref);
+    } else {
+        MUST_OK(weft_values_get_tensor(part, 1, &x));
+        MUST(weft_tensor_numel(x) == shared.size);
+        MUST(!shared.size || weft_tensor_get_f64(x, shared.size - 1) == (double)(shared.size - 1));
+    }
+    while (s->slow && !atomic_load(&shared.open))
+        world_sleep_ms(shared.w, 1);
+    atomic_fetch_add(&s->count, 1);
+    MUST(atomic_fetch_sub(&s->inside, 1) == 1);
+}
+
+static weft_future *call_with_parts(weft_agent *agent, int rank, const char *function, weft_args args, seen *s,
+                                    int64_t timeout_ms)
+{
+    weft_future *future;
+    weft_rpc_options options = {.on_part = on_part, .part_arg = s, .timeout_ms = timeout_ms};
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), function, args, &options, &future));
+    return future;
+}
+
+/* Waits for the end and marks it at once: parts that come later are caught. */
+static weft_status end_of(weft_future *future, seen *s)
+{
+    weft_status st = weft_future_wait(future, 30000);
+    MUST(weft_future_done(future));
+    atomic_store(&s->over, true);
+    weft_future_unref(future);
+    return st;
+}
+
+static void await_nothing_held(weft_agent *agent)
+{
+    weft_stats stats;
+    for (int i = 0; i < 10000; i++) {
+        weft_agent_stats(agent, &stats);
+        if (!stats.bytes_held)
+            return;
+        world_sleep_ms(shared.w, 1);
+    }
+    MUST(!"what was kept is given back");
+}
+
+static void await_true(atomic_bool *flag)
+{
+    for (int i = 0; i < 20000 && !atomic_load(flag); i++)
+        world_sleep_ms(shared.w, 1);
+    MUST(atomic_load(flag));
+}
+
+/* ---- All goes well ----------------------------------------------------------------------------------------------- */
+
+static void streams(weft_agent *agent, void *arg)
+{
+    static const int64_t sizes[] = {0, 1, 60, 3000, 300000}, counts[] = {0, 1, 5, 40};
+    (void)arg;
+    for (int k = 0; weft_agent_rank(agent) == 0 && k < 5 * 4 * 4; k++) {
+        seen s = {0};
+        int64_t count = counts[k / 5 % 4];
+        int rank = k / 20 % 2;
+        bool fails = k / 40;
+        shared.size = sizes[k % 5];
+        weft_future *future = call_with_parts(agent, rank, "stream",
+                                              WEFT_VALUES(weft_of_i64(count), weft_of_bool(fails)), &s, WEFT_FOREVER);
+        MUST_BE(end_of(future, &s), fails ? WEFT_ERR_REMOTE : WEFT_OK);
+        MUST(atomic_load(&s.count) == count); /* the last one before the future */
+    }
+    if (weft_agent_rank(agent) == CALLEE)
+        await_nothing_held(agent);
+}
+
+static void many_callers(weft_agent *agent, void *arg)
+{
+    enum { CALLS = 8 };
+    seen s[CALLS];
+    weft_future *futures[CALLS];
+    (void)arg;
+    for (int i = 0; i < CALLS; i++) {
+        s[i] = (seen){0};
+        futures[i] = call_with_parts(agent, (weft_agent_rank(agent) + 1 + i) % 3, "stream",
+                                     WEFT_VALUES(weft_of_i64(30), weft_of_bool(false)), &s[i], 0);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        MUST_OK(end_of(futures[i], &s[i]));
+        MUST(atomic_load(&s[i].count) == 30);
+    }
+}
+
+static void fill_the_window(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen s = {.slow = true};
+        weft_stats stats;
+        atomic_store(&shared.open, false);
+        atomic_store(&shared.refused, 0);
+        weft_future *future = call_with_parts(agent, rank, "fill", WEFT_NO_VALUES, &s, 0);
+        while (!atomic_load(&shared.refused))
+            world_sleep_ms(shared.w, 1);
+        MUST_BE((weft_status)atomic_load(&shared.refused), WEFT_ERR_AGAIN);
+        MUST(atomic_load(&shared.sent) == WINDOW);
+        world_sleep_ms(shared.w, 20);
+        MUST(!weft_future_done(future)); /* the handler has finished; its parts are not through */
+        MUST(atomic_load(&s.count) == 0);
+        atomic_store(&shared.open, true);
+        MUST_OK(end_of(future, &s));
+        MUST(atomic_load(&s.count) == WINDOW);
+        weft_agent_stats(agent, &stats);
+        MUST(stats.bytes_held == 0);
+    }
+    if (weft_agent_rank(agent) == CALLEE)
+        await_nothing_held(agent);
+}
+
+static void refusals(weft_agent *agent, void *arg)
+{
+    weft_values *got;
+    int64_t bad, st;
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "try", WEFT_NO_VALUES, NULL, &got)); /* takes no parts */
+        MUST(!weft_values_get_i64(got, 0, &bad) && !weft_values_get_i64(got, 1, &st));
+        MUST(bad == WEFT_ERR_STATE && st == WEFT_ERR_STATE);
+        weft_values_unref(got);
+    }
+}
+
+/* A part that cannot be packed is refused, and leaves no gap in the numbers. */
+static void bad_parts(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen s = {0};
+        weft_future *future = call_with_parts(agent, rank, "hold", WEFT_NO_VALUES, &s, 0);
+        while (!atomic_load(&shared.held))
+            world_sleep_ms(shared.w, 1);
+        weft_call *call = atomic_exchange(&shared.held, NULL);
+        MUST_BE(weft_call_send_part(call, WEFT_VALUES(weft_of_tensor(NULL))), WEFT_ERR_INVALID);
+        MUST_OK(send_one(call, 0));
+        weft_value many[WEFT_MAX_VALUES + 1];
+        for (int i = 0; i <= WEFT_MAX_VALUES; i++)
+            many[i] = weft_of_null();
+        MUST_BE(weft_call_send_part(call, (weft_args){many, WEFT_MAX_VALUES + 1}), WEFT_ERR_TOO_LARGE);
+        MUST_OK(send_one(call, 1));
+        weft_call_finish(call, WEFT_OK);
+        MUST_OK(end_of(future, &s));
+        MUST(atomic_load(&s.count) == 2);
+    }
+}
+
+static void *send_elsewhere(void *arg)
+{
+    weft_call *call = arg;
+    for (int i = 0; i < 50; i++)
+        MUST_OK(send_one(call, i));
+    weft_call_finish(call, WEFT_OK);
+    return NULL;
+}
+
+/* The deferred call is in the hands of another thread; on the simulation, of the caller's own fiber. */
+static void another_thread_sends(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen s = {0};
+        pthread_t thread;
+        weft_future *future = call_with_parts(agent, rank, "hold", WEFT_NO_VALUES, &s, 0);
+        while (!atomic_load(&shared.held))
+            world_sleep_ms(shared.w, 1);
+        weft_call *call = atomic_exchange(&shared.held, NULL);
+        if (shared.w->fabric == WORLD_SIM)
+            send_elsewhere(call);
+        else
+            MUST(!pthread_create(&thread, NULL, send_elsewhere, call));
+        MUST_OK(end_of(future, &s));
+        MUST(atomic_load(&s.count) == 50);
+        if (shared.w->fabric != WORLD_SIM)
+            pthread_join(thread, NULL);
+    }
+}
+
+static void references_in_parts(weft_agent *agent, void *arg)
+{
+    weft_values *value;
+    int64_t number;
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen s = {0};
+        MUST_OK(end_of(call_with_parts(agent, rank, "send_rref", WEFT_NO_VALUES, &s, 0), &s));
+        MUST(atomic_load(&s.count) == 2 && s.rref && weft_rref_owner(s.rref) == rank);
+        MUST_OK(weft_rref_to_here(s.rref, 5000, &value));
+        MUST(!weft_values_get_i64(value, 0, &number) && number == 77);
+        weft_values_unref(value);
+        weft_rref_unref(s.rref);
+    }
+}
+
+/* ---- Half-way ---------------------------------------------------------------------------------------------------- */
+
+static void caller_stops(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int k = 0; weft_agent_rank(agent) == 0 && k < 4; k++) {
+        seen s = {0};
+        int rank = k / 2;
+        bool cancel = k % 2;
+        atomic_store(&shared.handler_out, false);
+        weft_future *future = call_with_parts(agent, rank, "endless", WEFT_NO_VALUES, &s, cancel ? WEFT_FOREVER : 60);
+        while (cancel && atomic_load(&s.count) < 5)
+            world_sleep_ms(shared.w, 1);
+        if (cancel)
+            MUST_OK(weft_future_cancel(future));
+        MUST_BE(end_of(future, &s), cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT);
+        await_true(&shared.handler_out);
+        MUST_BE((weft_status)atomic_load(&shared.refused), WEFT_ERR_CANCELLED);
+    }
+    if (weft_agent_rank(agent) == CALLEE)
+        await_nothing_held(agent);
+}
+
+/* The end waits for the on_part that runs, and for no other. */
+static void cancel_under_on_part(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen s = {.slow = true};
+        atomic_store(&shared.open, false);
+        atomic_store(&shared.refused, 0);
+        weft_future *future = call_with_parts(agent, rank, "fill", WEFT_NO_VALUES, &s, WEFT_FOREVER);
+        while (!atomic_load(&shared.refused) || !atomic_load(&s.inside))
+            world_sleep_ms(shared.w, 1);
+        MUST_OK(weft_future_cancel(future));
+        world_sleep_ms(shared.w, 5);
+        MUST(!weft_future_done(future));
+        atomic_store(&shared.open, true);
+        MUST_BE(end_of(future, &s), WEFT_ERR_CANCELLED);
+        MUST(atomic_load(&s.count) == 1);
+    }
+    if (weft_agent_rank(agent) == CALLEE)
+        await_nothing_held(agent);
+}
+
+/* Rank 0, which has the store, kills the caller, 2, or the callee. */
+static seen dying;
+
+static void one_dies(weft_agent *agent, void *arg)
+{
+    int victim = *(int *)arg;
+    if (weft_agent_rank(agent) == 0) {
+        while (atomic_load(&dying.count) < 3)
+            world_sleep_ms(shared.w, 1);
+        weft_sim_kill(shared.w->sim, victim);
+    }
+    if (weft_agent_rank(agent) == 2) {
+        weft_future *future = call_with_parts(agent, CALLEE, "endless", WEFT_NO_VALUES, &dying, WEFT_FOREVER);
+        MUST_BE(end_of(future, &dying), WEFT_ERR_PEER_DEAD);
+    }
+    if (weft_agent_rank(agent) == CALLEE) {
+        await_true(&shared.handler_out);
+        MUST_BE((weft_status)atomic_load(&shared.refused), WEFT_ERR_CANCELLED);
+        await_nothing_held(agent);
+    }
+}
+
+/* ---- Together ---------------------------------------------------------------------------------------------------- */
+
+static void run_world(world_fabric fabric, uint64_t seed, int size, void (*program)(weft_agent *, void *), void *arg)
+{
+    world w = {.fabric = fabric,
+               .size = size,
+               .seed = seed,
+               WORLD_FUNCTIONS(functions),
+               .program = program,
+               .arg = arg,
+               .close_may_fail = arg != NULL};
+    shared = (struct shared){.w = &w, .size = 3000};
+    world_run(&w);
+}
+
+static void run_all(world_fabric fabric, uint64_t seed)
+{
+    run_world(fabric, seed, 2, streams, NULL);
+    run_world(fabric, seed, 3, many_callers, NULL);
+    run_world(fabric, seed, 2, fill_the_window, NULL);
+    run_world(fabric, seed, 2, refusals, NULL);
+    run_world(fabric, seed, 2, bad_parts, NULL);
+    run_world(fabric, seed, 2, another_thread_sends, NULL);
+    run_world(fabric, seed, 2, references_in_parts, NULL);
+    run_world(fabric, seed, 2, caller_stops, NULL);
+    run_world(fabric, seed, 2, cancel_under_on_part, NULL);
+}
+
+static void test_on_sim(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_all(WORLD_SIM, seed);
+}
+
+static void test_on_tcp(void **state)
+{
+    (void)state;
+    run_all(WORLD_TCP, 0);
+}
+
+static void test_one_side_dies(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        for (int victim = 1; victim <= 2; victim++) {
+            dying = (seen){0};
+            run_world(WORLD_SIM, seed, 3, one_dies, &victim);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_on_sim),
+        cmocka_unit_test(test_on_tcp),
+        cmocka_unit_test(test_one_side_dies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
