@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_cancel.c - giving up: cancelling against completing, time-outs against replies, a thousand at once, what waits for
+ * room, from callbacks; and what is known of the handler afterwards. No tensor is touched after its call has ended.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SIZE 3
+#define MANY 1000
+#define LARGE 40000
+#define CANARY 77
+
+static world *the_world;
+static weft_call *held[2 * MANY];
+static atomic_int holding, seen_cancelled, forwarded;
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    held[atomic_fetch_add(&holding, 1)] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
+    return WEFT_OK;
+}
+
+/* Runs until nobody wants it: a long handler that stops early. */
+static weft_status run_until_cancelled(weft_call *call, void *user)
+{
+    (void)user;
+    weft_future *unwanted = weft_call_cancellation(call);
+    MUST_BE(weft_future_wait(unwanted, 20000), WEFT_ERR_CANCELLED);
+    MUST(weft_call_cancelled(call));
+    weft_future_unref(unwanted);
+    atomic_fetch_add(&seen_cancelled, 1);
+    return WEFT_ERR_CANCELLED;
+}
+
+static weft_status run_seen(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(atomic_load(&seen_cancelled))));
+    return WEFT_OK;
+}
+
+/* Floods rank 2, which cannot be reached, until a call waits for room, for the sake of this one. */
+static weft_status run_flood(weft_call *call, void *user)
+{
+    static const char text[1500];
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    weft_args args = WEFT_VALUES(weft_of_bytes(text, sizeof text));
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER}, waiting = {.timeout_ms = 60, .wait_for_room = true};
+    weft_future *future = NULL;
+    weft_status st;
+    while ((st = weft_rpc_async(agent, weft_to_rank(2), "hold", args, &options, &future)) == WEFT_OK)
+        weft_future_unref(future);
+    MUST_BE(st, WEFT_ERR_AGAIN);
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", args, &waiting, &future), WEFT_ERR_TIMEOUT);
+    waiting.timeout_ms = WEFT_FOREVER;
+    waiting.within = call;
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", args, &waiting, &future), WEFT_ERR_CANCELLED);
+    atomic_fetch_add(&forwarded, 1);
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "until cancelled", .gives = {WEFT_REST}, .run = run_until_cancelled},
+    {.name = "seen", .gives = {WEFT_I64}, .run = run_seen},
+    {.name = "flood", .run = run_flood},
+};
+
+static void finish_held(void)
+{
+    for (int i = 0; i < atomic_load(&holding); i++)
+        weft_call_finish(held[i], WEFT_OK);
+    atomic_store(&holding, 0);
+}
+
+/* ---- One --------------------------------------------------------------------------------------------------------- */
+
+static void reaches_the_handler(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int to = 0; to < 2; to++) {
+        weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
+        weft_future *future;
+        atomic_store(&seen_cancelled, 0);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "until cancelled", WEFT_NO_VALUES, &options, &future));
+        MUST_BE(weft_future_wait(future, 10), WEFT_ERR_TIMEOUT);
+        MUST(!weft_future_done(future));
+        MUST_OK(weft_future_cancel(future));
+        MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        MUST_BE(weft_error_remote_code(weft_future_error(future)), WEFT_ERR_UNKNOWN);
+        MUST(strcmp(weft_error_function(weft_future_error(future)), "until cancelled") == 0);
+        MUST_BE(weft_future_cancel(future), WEFT_ERR_COMPLETED);
+        while (!atomic_load(&seen_cancelled))
+            world_sleep_ms(the_world, 1);
+        weft_future_unref(future);
+    }
+}
+
+/* ---- Races ------------------------------------------------------------------------------------------------------- */
+
+/* A cheap generator: the same numbers for the same seed, whatever else happens. */
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+typedef struct racer {
+    weft_future *future;
+    weft_tensor *x, *land;
+    bool ended_badly;
+} racer;
+
+static void cancel_it(weft_future *future, void *arg)
+{
+    weft_status st = weft_future_cancel(arg); /* whatever has become of it */
+    (void)future;
+    (void)st;
+}
+
+static void drop_future(void *future)
+{
+    weft_future_unref(future);
+}
+
+static void start_racer(weft_agent *agent, racer *r, uint64_t *random)
+{
+    int64_t size = next_random(random) % 2 ? 16 : LARGE;
+    bool lands = next_random(random) % 2;
+    r->x = weft_tensor_full(WEFT_SHAPE(size), WEFT_INT32, 5);
+    r->land = weft_tensor_full(WEFT_SHAPE(size), WEFT_INT32, 0);
+    weft_rpc_options options = {.land = {&r->land, lands}, .timeout_ms = WEFT_FOREVER};
+    if (next_random(random) % 4 == 0)
+        options.timeout_ms = 1 + next_random(random) % 2;
+    if (next_random(random) % 4 == 0)
+        options.retry = (weft_retry){.attempts = 3, .attempt_ms = 1, .pause_ms = 1};
+    MUST_OK(weft_rpc_async(agent, weft_to_rank((int)(next_random(random) % SIZE)), "echo",
+                           WEFT_VALUES(weft_of_tensor(r->x)), &options, &r->future));
+}
+
+/* Once it has ended badly, nobody touches its tensors: what is written there now stays. */
+static void end_racer(racer *r)
+{
+    weft_status st = weft_future_wait(r->future, WEFT_FOREVER);
+    MUST(st == WEFT_OK || st == WEFT_ERR_CANCELLED || st == WEFT_ERR_TIMEOUT);
+    r->ended_badly = st != WEFT_OK;
+    if (!st) {
+        const int32_t *data = weft_tensor_data(weft_future_tensor(r->future, 0));
+        for (int64_t i = 0; i < weft_tensor_numel(r->x); i++)
+            MUST(data[i] == 5);
+        return;
+    }
+    weft_tensor_fill(r->land, CANARY);
+    weft_tensor_fill(r->x, CANARY);
+}
+
+static void check_racer(racer *r)
+{
+    const int32_t *land = weft_tensor_data(r->land), *x = weft_tensor_data(r->x);
+    for (int64_t i = 0; r->ended_badly && i < weft_tensor_numel(r->land); i++)
+        MUST(land[i] == CANARY && x[i] == CANARY);
+    weft_future_unref(r->future);
+    weft_tensor_unref(r->x);
+    weft_tensor_unref(r->land);
+}
+
+static void races(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    enum { RACERS = 40 };
+    racer racers[RACERS] = {{0}};
+    uint64_t random = the_world->seed * 31 + (uint64_t)weft_agent_rank(agent);
+    for (int i = 0; i < RACERS; i++) {
+        start_racer(agent, &racers[i], &random);
+        uint32_t what = next_random(&random) % 6;
+        weft_status st = WEFT_OK;
+        if (what == 0)
+            st = weft_future_cancel(racers[i].future);
+        else if (what == 1 && the_world->sim)
+            weft_sim_sleep(the_world->sim, next_random(&random) % 60000);
+        else if (what == 2 && i)
+            MUST_OK(weft_future_add_done_callback(racers[i].future, cancel_it, weft_future_ref(racers[i - 1].future),
+                                                  drop_future));
+        if (what == 1)
+            st = weft_future_cancel(racers[i].future);
+        if (what == 3) { /* twice, and what has been cancelled already */
+            st = weft_future_cancel(racers[i].future);
+            st = weft_future_cancel(racers[next_random(&random) % (uint32_t)(i + 1)].future);
+        }
+        (void)st; /* whoever came first */
+    }
+    for (int i = 0; i < RACERS; i++)
+        end_racer(&racers[i]);
+    world_sleep_ms(the_world, 5); /* what would still be under way arrives */
+    for (int i = 0; i < RACERS; i++)
+        check_racer(&racers[i]);
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    MUST(stats.calls_started == stats.calls_finished);
+}
+
+/* ---- Many -------------------------------------------------------------------------------------------------------- */
+
+static void count_one(weft_future *future, void *arg)
+{
+    MUST_BE(weft_error_code(weft_future_error(future)), WEFT_ERR_CANCELLED);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void thousand_at_once(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    static weft_future *futures[MANY];
+    static atomic_int called;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2000), WEFT_INT32, 5);
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true};
+    atomic_store(&called, 0);
+    for (int i = 0; i < MANY; i++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(i % SIZE), "hold",
+                               i % 10 ? WEFT_NO_VALUES : WEFT_VALUES(weft_of_tensor(x)), &options, &futures[i]));
+        MUST_OK(weft_future_add_done_callback(futures[i], count_one, &called, NULL));
+    }
+    while (atomic_load(&holding) < MANY)
+        MUST_BE(weft_future_wait(futures[0], 1), WEFT_ERR_TIMEOUT);
+    weft_future *all = weft_future_collect_all(futures, MANY);
+    uint64_t begun = weft_agent_now_ns(agent);
+    MUST_OK(weft_future_cancel(all));
+    MUST_OK(weft_future_wait(all, WEFT_FOREVER));
+    MUST(weft_agent_now_ns(agent) - begun < 5000000000u);
+    while (atomic_load(&called) < MANY)
+        world_sleep_ms(the_world, 1);
+    for (int i = 0; i < MANY; i++) {
+        while (!weft_call_cancelled(held[i])) /* each of them is told */
+            world_sleep_ms(the_world, 1);
+        weft_future_unref(futures[i]);
+    }
+    finish_held();
+    weft_future_unref(all);
+    weft_tensor_unref(x);
+}
+
+/* ---- What is known of the handler -------------------------------------------------------------------------------- */
+
+static void must_end(weft_future *future, weft_status code, weft_status known)
+{
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), code);
+    MUST_BE(weft_error_remote_code(weft_future_error(future)), known);
+    weft_future_unref(future);
+}
+
+/* The link is cut before anything was said: what is given up then has never left. One more was there before the cut. */
+static void what_is_known(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_sim *sim = the_world->sim;
+    weft_rpc_options never = {.timeout_ms = WEFT_FOREVER}, soon = {.timeout_ms = 30};
+    weft_future *arrived, *cancelled, *late, *dying;
+    if (weft_agent_rank(agent) == 2)
+        weft_sim_sleep(sim, 3600ull * 1000000000u); /* it will not live so long */
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &never, &arrived));
+    weft_sim_cut(sim, 0, 2);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &never, &cancelled));
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &soon, &late));
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &never, &dying));
+    MUST_OK(weft_future_cancel(cancelled));
+    must_end(cancelled, WEFT_ERR_CANCELLED, WEFT_OK);
+    must_end(late, WEFT_ERR_TIMEOUT, WEFT_OK);
+    while (!atomic_load(&holding))
+        world_sleep_ms(the_world, 1);
+    MUST_OK(weft_future_cancel(arrived));
+    must_end(arrived, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    finish_held();
+    weft_sim_kill(sim, 2);
+    must_end(dying, WEFT_ERR_PEER_DEAD, WEFT_OK);
+    weft_error *error = NULL;
+    soon.error = &error;
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &soon, &late), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_error_remote_code(error), WEFT_OK);
+    weft_error_unref(error);
+}
+
+static void died_with_it(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_sim *sim = the_world->sim;
+    weft_rpc_options never = {.timeout_ms = WEFT_FOREVER};
+    weft_future *future;
+    if (weft_agent_rank(agent) == 2)
+        weft_sim_sleep(sim, 3600ull * 1000000000u);
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &never, &future));
+    while (!atomic_load(&holding))
+        world_sleep_ms(the_world, 1);
+    weft_sim_kill(sim, 2);
+    must_end(future, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNKNOWN);
+    atomic_store(&holding, 0); /* that one is gone with its worker */
+}
+
+/* ---- Whom it is for ---------------------------------------------------------------------------------------------- */
+
+static void one_incarnation(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT32);
+    weft_args args = WEFT_VALUES(weft_of_tensor(x));
+    for (int rank = 0; rank < 2; rank++) {
+        weft_worker worker = weft_agent_worker(agent, rank);
+        MUST(worker.incarnation > 0);
+        MUST_OK(weft_rpc_sync(agent, weft_to_worker(worker), "echo", args, NULL, NULL));
+        worker.incarnation++; /* one that has not come yet */
+        MUST_BE(weft_rpc_sync(agent, weft_to_worker(worker), "echo", args, NULL, NULL), WEFT_ERR_UNREACHABLE);
+        if (worker.incarnation > 2) {
+            worker.incarnation -= 2; /* one that has been */
+            MUST_BE(weft_rpc_sync(agent, weft_to_worker(worker), "echo", args, NULL, NULL), WEFT_ERR_PEER_DEAD);
+        }
+    }
+    weft_tensor_unref(x);
+}
+
+/* ---- Room -------------------------------------------------------------------------------------------------------- */
+
+static void waiting_for_room(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_future *future;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_sim_cut(the_world->sim, 1, 2);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "flood", WEFT_NO_VALUES, NULL, &future));
+    world_sleep_ms(the_world, 200);
+    MUST(!weft_future_done(future));
+    MUST_OK(weft_future_cancel(future));
+    must_end(future, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    while (!atomic_load(&forwarded))
+        world_sleep_ms(the_world, 1);
+    weft_sim_heal(the_world->sim, 1, 2);
+    world_sleep_ms(the_world, 1000);
+    finish_held();
+}
+
+static void little_room(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->queue_limit_bytes = 16384;
+    options->death_timeout_ms = WEFT_FOREVER;
+}
+
+/* ---- Running ------------------------------------------------------------------------------------------------------- */
+
+static void run(int fabric, uint64_t seeds, void (*program)(weft_agent *, void *), world how)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        world w = how;
+        w.fabric = (world_fabric)fabric;
+        w.size = SIZE;
+        w.seed = seed;
+        w.functions = functions;
+        w.function_count = sizeof functions / sizeof *functions;
+        w.program = program;
+        the_world = &w;
+        atomic_store(&holding, 0);
+        atomic_store(&forwarded, 0);
+        world_run(&w);
+    }
+}
+
+static int threads_now(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/task");
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static void test_reaches_the_handler(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 20, reaches_the_handler, (world){0});
+    run(WORLD_TCP, 1, reaches_the_handler, (world){0});
+}
+
+static void test_races(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 150, races, (world){0});
+    run(WORLD_TCP, 4, races, (world){0});
+}
+
+static void test_a_thousand_at_once(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 2, thousand_at_once, (world){0});
+    run(WORLD_TCP, 1, thousand_at_once, (world){0});
+}
+
+static void test_what_is_known(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 20, what_is_known, (world){.close_may_fail = true});
+    run(WORLD_SIM, 20, died_with_it, (world){.close_may_fail = true});
+}
+
+static void test_one_incarnation(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 2, one_incarnation, (world){0});
+    run(WORLD_TCP, 1, one_incarnation, (world){0});
+}
+
+static void test_waiting_for_room(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 10, waiting_for_room, (world){.adjust = little_room});
+}
+
+/* Cancelling, time-outs and retries leave no thread behind. */
+static void test_no_threads_are_left(void **s)
+{
+    (void)s;
+    int before = threads_now();
+    run(WORLD_TCP, 2, races, (world){0});
+    assert_int_equal(threads_now(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reaches_the_handler), cmocka_unit_test(test_races),
+        cmocka_unit_test(test_a_thousand_at_once),  cmocka_unit_test(test_what_is_known),
+        cmocka_unit_test(test_one_incarnation),     cmocka_unit_test(test_waiting_for_room),
+        cmocka_unit_test(test_no_threads_are_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

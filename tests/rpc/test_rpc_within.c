@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_within.c - calls made for the sake of a call being served: the time limit that travels, cancelling that travels,
+ * and failures that arrive with the whole way they came.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SIZE 4
+
+static world *the_world;
+static weft_call *_Atomic held[SIZE];
+static atomic_int relays_done, inner_status, bystander_ok;
+
+/* ---- Handlers ------------------------------------------------------------------------------------------------------ */
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&held[weft_agent_rank(weft_call_agent(call))], weft_call_defer(call));
+    return WEFT_DEFERRED;
+}
+
+/* Waits until the call that is held here is wanted no more, finishes it, and says why that was. */
+static weft_status run_await_unwanted(weft_call *call, void *user)
+{
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    weft_call *one = atomic_load(&held[weft_agent_rank(agent)]);
+    MUST(one != NULL);
+    weft_future *unwanted = weft_call_cancellation(one);
+    weft_status why = weft_future_wait(unwanted, 20000);
+    MUST(weft_call_cancelled(one));
+    weft_future_unref(unwanted);
+    atomic_store(&held[weft_agent_rank(agent)], NULL);
+    weft_call_finish(one, WEFT_OK);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(why)));
+    return WEFT_OK;
+}
+
+static weft_status run_is_held(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_bool(atomic_load(&held[weft_agent_rank(weft_call_agent(call))]) != NULL)));
+    return WEFT_OK;
+}
+
+static weft_status run_time_left(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_time_left(call))));
+    return WEFT_OK;
+}
+
+/* Calls argument 1 at the rank of argument 0, for this call, as long as it takes. */
+static weft_status run_relay(weft_call *call, void *user)
+{
+    (void)user;
+    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_values *out = NULL;
+    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
+                                   weft_call_string(call, 1), WEFT_NO_VALUES, &options, &out);
+    atomic_store(&inner_status, st);
+    atomic_fetch_add(&relays_done, 1);
+    if (!st)
+        weft_call_give(call, weft_values_args(out));
+    weft_values_unref(out);
+    return st;
+}
+
+/* The same without a worker that waits. */
+static void relayed(weft_future *future, void *arg)
+{
+    atomic_store(&inner_status, weft_error_code(weft_future_error(future)));
+    weft_call_fail_with(arg, weft_future_error(future));
+    if (weft_future_values(future))
+        weft_call_give(arg, weft_values_args(weft_future_values(future)));
+    atomic_fetch_add(&relays_done, 1);
+    weft_call_finish(arg, WEFT_OK);
+}
+
+static weft_status run_relay_later(weft_call *call, void *user)
+{
+    (void)user;
+    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_future *inner;
+    weft_status st = weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
+                                    weft_call_string(call, 1), WEFT_NO_VALUES, &options, &inner);
+    if (st)
+        return st;
+    st = weft_future_add_done_callback(inner, relayed, weft_call_defer(call), NULL);
+    MUST_OK(st);
+    weft_future_unref(inner);
+    return WEFT_DEFERRED;
+}
+
+/* Does not wait for what it starts: that goes on alone. */
+static void went_on(weft_future *future, void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&bystander_ok, weft_future_error(future) == NULL);
+}
+
+static weft_status run_start_and_go(weft_call *call, void *user)
+{
+    (void)user;
+    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_future *inner;
+    MUST_OK(weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)), weft_call_string(call, 1),
+                           WEFT_NO_VALUES, &options, &inner));
+    MUST_OK(weft_future_add_done_callback(inner, went_on, NULL, NULL));
+    weft_future_unref(inner);
+    return WEFT_OK;
+}
+
+/* Starts a call for itself when nobody wants it any more: argument 0, whether at its own worker. */
+static weft_status run_too_late(weft_call *call, void *user)
+{
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    weft_future *unwanted = weft_call_cancellation(call), *inner = NULL;
+    weft_rpc_options options = {.within = call, .retry = {.attempts = weft_call_i64(call, 0) == 2 ? 3 : 0}};
+    weft_rref *rref = NULL;
+    weft_status why = weft_future_wait(unwanted, 20000);
+    int to = weft_call_i64(call, 0) ? weft_agent_rank(agent) : 2;
+    MUST(why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_CANCELLED);
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(to), "time left", WEFT_NO_VALUES, &options, &inner), why);
+    MUST_BE(weft_rpc_remote(agent, weft_to_rank(to), "time left", WEFT_NO_VALUES, &options, &rref), why);
+    MUST(!inner && !rref);
+    atomic_store(&inner_status, why);
+    atomic_fetch_add(&relays_done, 1);
+    weft_future_unref(unwanted);
+    return WEFT_OK;
+}
+
+static weft_status run_break(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_fail(call, WEFT_ERR_SHAPE, "broken at the far end");
+    return WEFT_OK;
+}
+
+static weft_status run_forget_the_way(weft_call *call, void *user)
+{
+    (void)user;
+    return weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "break", WEFT_NO_VALUES, NULL, NULL);
+}
+
+/* rank 1 -> 2 -> 3, each for the one before. */
+static weft_status run_down_the_line(weft_call *call, void *user)
+{
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    int rank = weft_agent_rank(agent);
+    weft_rpc_options options = {.within = call};
+    return weft_rpc_sync(agent, weft_to_rank(rank + 1), rank + 1 == SIZE - 1 ? "break" : "down the line",
+                         WEFT_NO_VALUES, &options, NULL);
+}
+
+#define ANY_RESULTS .gives = {WEFT_REST}
+static const weft_function functions[] = {
+    {.name = "hold", .run = run_hold, ANY_RESULTS},
+    {.name = "await unwanted", .run = run_await_unwanted, ANY_RESULTS},
+    {.name = "is held", .run = run_is_held, ANY_RESULTS},
+    {.name = "time left", .run = run_time_left, ANY_RESULTS},
+    {.name = "relay", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay, ANY_RESULTS},
+    {.name = "relay later", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay_later, ANY_RESULTS},
+    {.name = "start and go", .takes = {WEFT_I64, WEFT_STRING}, .run = run_start_and_go, ANY_RESULTS},
+    {.name = "too late", .takes = {WEFT_I64}, .run = run_too_late, ANY_RESULTS},
+    {.name = "break", .run = run_break, ANY_RESULTS},
+    {.name = "forget the way", .run = run_forget_the_way, ANY_RESULTS},
+    {.name = "down the line", .run = run_down_the_line, ANY_RESULTS},
+};
+
+/* ---- What rank 0 does ------------------------------------------------------------------------------------------------ */
+
+static int64_t ask(weft_agent *agent, int rank, const char *function)
+{
+    weft_values *out;
+    int64_t answer = 0;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, WEFT_NO_VALUES, NULL, &out));
+    if (weft_values_type(out, 0) == WEFT_I64)
+        MUST_OK(weft_values_get_i64(out, 0, &answer));
+    else {
+        bool is;
+        MUST_OK(weft_values_get_bool(out, 0, &is));
+        answer = is;
+    }
+    weft_values_unref(out);
+    return answer;
+}
+
+static void wait_until_held(weft_agent *agent, int rank)
+{
+    while (!ask(agent, rank, "is held"))
+        world_sleep_ms(the_world, 1);
+}
+
+static void wait_for_relays(int count)
+{
+    while (atomic_load(&relays_done) < count)
+        world_sleep_ms(the_world, 1);
+}
+
+static const char *const relays[] = {"relay", "relay later"};
+
+/* Through a worker to another, through it to itself, and through ourselves. */
+static const int ways[][2] = {{1, 2}, {1, 1}, {0, 1}, {0, 0}};
+
+static void time_travels(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_rpc_options limited = {.timeout_ms = 300};
+    for (int i = 0; i < 8; i++) {
+        const int *way = ways[i / 2];
+        weft_values *out;
+        int64_t left;
+        weft_args question = WEFT_VALUES(weft_of_i64(way[1]), weft_of_string("time left"));
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(way[0]), relays[i % 2], question,
+                              &(weft_rpc_options){.timeout_ms = 30000}, &out));
+        MUST_OK(weft_values_get_i64(out, 0, &left));
+        MUST(left > 0 && left <= 30000);
+        weft_values_unref(out);
+        weft_args args = WEFT_VALUES(weft_of_i64(way[1]), weft_of_string("hold"));
+        atomic_store(&relays_done, 0);
+        uint64_t begun = weft_agent_now_ns(agent);
+        weft_status st = weft_rpc_sync(agent, weft_to_rank(way[0]), relays[i % 2], args, &limited, NULL);
+        MUST(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_REMOTE); /* a relay that timed out may say so in time */
+        MUST(weft_agent_now_ns(agent) - begun >= 300 * 1000000ull);
+        wait_for_relays(1);
+        /* The caller's word that it gives up and the callee's own clock come at the same time. */
+        MUST(atomic_load(&inner_status) == WEFT_ERR_TIMEOUT || atomic_load(&inner_status) == WEFT_ERR_CANCELLED);
+        MUST(ask(agent, way[1], "await unwanted") != WEFT_OK);
+    }
+}
+
+static void cancelling_travels(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < 8; i++) {
+        const int *way = ways[i / 2];
+        weft_future *future;
+        weft_args args = WEFT_VALUES(weft_of_i64(way[1]), weft_of_string("hold"));
+        atomic_store(&relays_done, 0);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(way[0]), relays[i % 2], args, NULL, &future));
+        wait_until_held(agent, way[1]);
+        MUST_OK(weft_future_cancel(future));
+        MUST_BE(weft_future_wait(future, 10000), WEFT_ERR_CANCELLED);
+        MUST_BE((weft_status)ask(agent, way[1], "await unwanted"), WEFT_ERR_CANCELLED);
+        wait_for_relays(1);
+        MUST_BE(atomic_load(&inner_status), WEFT_ERR_CANCELLED);
+        weft_future_unref(future);
+    }
+}
+
+static void nothing_starts_too_late(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < 6; i++) {
+        weft_future *future;
+        bool cancel = i % 2;
+        weft_rpc_options options = {.timeout_ms = cancel ? WEFT_FOREVER : 50};
+        atomic_store(&relays_done, 0);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "too late", WEFT_VALUES(weft_of_i64(i / 2)), &options, &future));
+        if (cancel) {
+            world_sleep_ms(the_world, 5);
+            MUST_OK(weft_future_cancel(future));
+        }
+        weft_status st = weft_future_wait(future, WEFT_FOREVER);
+        MUST(st == (cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT) ||
+             (!cancel && !st)); /* an answer may be as quick */
+        weft_future_unref(future);
+        if (cancel && !atomic_load(&relays_done))
+            continue; /* it may have been cancelled before it ran at all */
+        wait_for_relays(1);
+    }
+    ask(agent, 1, "is held");
+}
+
+static void what_is_answered_lets_go(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    atomic_store(&bystander_ok, 0);
+    weft_rpc_options options = {.timeout_ms = 20000};
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "start and go", WEFT_VALUES(weft_of_i64(2), weft_of_string("hold")),
+                          &options, NULL));
+    wait_until_held(agent, 2);
+    weft_call *one = atomic_exchange(&held[2], NULL);
+    MUST(!weft_call_cancelled(one));
+    weft_call_finish(one, WEFT_OK);
+    while (!atomic_load(&bystander_ok))
+        world_sleep_ms(the_world, 1);
+}
+
+static void check_way(const weft_error *error, int origin, size_t hops, const int *way)
+{
+    MUST_BE(weft_error_code(error), WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), WEFT_ERR_SHAPE);
+    MUST(strcmp(weft_error_message(error), "broken at the far end") == 0);
+    MUST(strcmp(weft_error_function(error), "break") == 0);
+    MUST(weft_error_worker(error) == origin && weft_error_hops(error) == hops);
+    for (size_t i = 0; i < hops; i++)
+        MUST(weft_error_hop(error, i) == way[i]);
+}
+
+static void failures_with_their_way(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_error *error = NULL;
+    weft_rpc_options options = {.error = &error};
+    for (int i = 0; i < 2; i++) {
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), relays[i], WEFT_VALUES(weft_of_i64(2), weft_of_string("break")),
+                              &options, NULL),
+                WEFT_ERR_REMOTE);
+        check_way(error, 2, 1, (int[]){1}); /* 0 <- 1 <- 2 */
+        weft_error_unref(error);
+        /* Through ourselves: 0 <- 0 <- 1, where the hop over ourselves shows as well. */
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), relays[i], WEFT_VALUES(weft_of_i64(1), weft_of_string("break")),
+                              &options, NULL),
+                WEFT_ERR_REMOTE);
+        check_way(error, 1, 1, (int[]){0});
+        weft_error_unref(error);
+    }
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "down the line", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_REMOTE);
+    check_way(error, 3, 2, (int[]){2, 1}); /* 0 <- 1 <- 2 <- 3 */
+    weft_error_unref(error);
+    /* One that could not even start, and one whose handler says nothing of where its failure came from. */
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "relay", WEFT_VALUES(weft_of_i64(77), weft_of_string("break")),
+                          &options, NULL),
+            WEFT_ERR_REMOTE);
+    MUST(weft_error_remote_code(error) == WEFT_ERR_NOT_FOUND && strstr(weft_error_message(error), "rank 77"));
+    weft_error_unref(error);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "forget the way", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_REMOTE);
+    MUST(weft_error_worker(error) == 1 && weft_error_hops(error) == 0);
+    MUST_BE(weft_error_remote_code(error), WEFT_ERR_REMOTE);
+    weft_error_unref(error);
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------------- */
+
+static void run(void (*program)(weft_agent *, void *))
+{
+    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
+        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? 25 : 1); seed++) {
+            world w = {.fabric = (world_fabric)fabric,
+                       .size = SIZE,
+                       .seed = seed,
+                       WORLD_FUNCTIONS(functions),
+                       .program = program};
+            the_world = &w;
+            world_run(&w);
+        }
+}
+
+#define ON_BOTH(name)                                                                                                  \
+    static void test_##name(void **s)                                                                                  \
+    {                                                                                                                  \
+        (void)s;                                                                                                       \
+        run(name);                                                                                                     \
+    }
+ON_BOTH(time_travels)
+ON_BOTH(cancelling_travels)
+ON_BOTH(nothing_starts_too_late)
+ON_BOTH(what_is_answered_lets_go)
+ON_BOTH(failures_with_their_way)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_time_travels),
+        cmocka_unit_test(test_cancelling_travels),
+        cmocka_unit_test(test_nothing_starts_too_late),
+        cmocka_unit_test(test_what_is_answered_lets_go),
+        cmocka_unit_test(test_failures_with_their_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
