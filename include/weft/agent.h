@@ -89,7 +89,8 @@ typedef struct weft_agent_options {
     size_t memory_budget_bytes;
 
     /* Observation (weft/metrics.h). */
-    int metrics_port;       /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port */
+    int metrics_port; /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port. Not
+                               without threads; nothing in the simulation */
     const char *trace_file; /* spans of every call, for Perfetto; WEFT_TRACE; "%r" becomes the rank */
 
     weft_membership_fn on_membership;
@@ -100,7 +101,7 @@ typedef struct weft_agent_options {
 
 /*
  * Joins the job. Errors: WEFT_ERR_INVALID (bad option or environment), WEFT_ERR_EXISTS (rank or name taken, MASTER_PORT
- * in use), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks), WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
+ * or metrics_port in use), WEFT_ERR_IO (trace_file), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks), WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
 

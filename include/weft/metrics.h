@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/metrics.h - how calls have fared: counters and latency histograms by peer and function, and traces.
+ * weft/metrics.h - how calls have fared: counters and latency histograms by peer and function.
  *
- * Histograms have HdrHistogram's form (Gil Tene, hdrhistogram.org): buckets of powers of two cut in equal steps, so that
- * every value from 1 ns to an hour is kept within 1/32 of itself. Any thread.
+ * Kept for every call since the agent opened. Histograms have HdrHistogram's form (Gil Tene, hdrhistogram.org): powers of two
+ * cut in equal steps, so that every value from 1 ns to an hour is kept within 1/32 of itself; min, max and mean are exact.
+ * Latencies are measured to a few microseconds. At most 4,096 rows of (side, peer, function) are kept apart; what comes later
+ * is counted together, as "other" in the text and in what is read of all peers. Of a call that is tried again each attempt
+ * counts.
+ * Any thread.
+ *
+ * TRACES (weft_agent_options.trace_file) are JSON trace events, one file a worker, for Perfetto: per call a span with the
+ * sending and the taking in of results; per served call one with arguments, queue, handler and reply, joined to its caller's
+ * by a flow and to what was called `within` it by ids. Times are CLOCK_MONOTONIC: files of one host fit together as they are,
+ * tools/trace-merge joins them with those of others. A file is good up to its last line if the process dies.
  */
 #ifndef WEFT_METRICS_H
 #define WEFT_METRICS_H
@@ -28,10 +37,16 @@ typedef struct weft_call_metrics {
 WEFT_API void weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
                                 weft_call_metrics *out);
 
-/* Everything as Prometheus text exposition, format 0.0.4. WEFT_ERR_IO, WEFT_ERR_MEMORY. */
+/*
+ * Everything, and weft_stats, as Prometheus text exposition, format 0.0.4. Each line has the labels rank and worker. In names
+ * of functions a backslash is shown as two, bytes outside printable ASCII as \xNN. WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, FILE *to);
 
-/* Where it is served (weft_agent_options.metrics_port); 0: nowhere. */
+/*
+ * Where it is served: http://127.0.0.1:PORT/metrics, and weft_debug_dump at /debug. 0: nowhere. To whoever is on this host:
+ * there is no proof of who asks.
+ */
 WEFT_API int weft_metrics_port(const weft_agent *agent);
 
 WEFT_END_C

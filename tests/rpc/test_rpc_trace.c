@@ -147,6 +147,64 @@ static void a_seed_gives_the_same_file(void **state)
     }
 }
 
+/* ---- tools/trace-merge -------------------------------------------------------------------------------------------------- */
+
+static void merge(const char *arguments)
+{
+    char *output = script_run("../../tools/trace-merge", arguments, "", 0);
+    assert_non_null(output);
+    free(output);
+}
+
+static void files_are_joined(void **state)
+{
+    char arguments[256];
+    (void)state;
+    snprintf(arguments, sizeof arguments, "-o %s/all.json %s/tcp-0.json %s/tcp-1.json %s/tcp-2.json", folder, folder,
+             folder, folder);
+    merge(arguments);
+    snprintf(arguments, sizeof arguments, "--chain %s/all.json", folder);
+    assert_int_equal(check(arguments), 9);
+}
+
+/* A file of a host whose clock began `later_s` seconds after the epoch; its only event is 5 us after that. */
+static void write_host(const char *host, int rank, unsigned later_s, bool whole)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/host-%d.json", folder, rank);
+    FILE *to = fopen(path, "w");
+    assert_non_null(to);
+    fprintf(to,
+            "[\n{\"ph\":\"M\",\"cat\":\"\",\"name\":\"weft_anchor\",\"pid\":%d,\"tid\":1,\"args\":{\"host\":\"%s\","
+            "\"clock_ns\":\"1000\",\"realtime_ns\":\"%u000001000\"}},\n",
+            rank + 1, host, later_s);
+    fprintf(to, "{\"ph\":\"X\",\"cat\":\"stage\",\"name\":\"x\",\"pid\":%d,\"tid\":1,\"ts\":5.000,\"dur\":1}%s",
+            rank + 1, whole ? "\n]\n" : ",\n{\"ph\":\"X\",\"na");
+    fclose(to);
+}
+
+static void hosts_are_put_in_line(void **state)
+{
+    char arguments[256];
+    size_t size;
+    (void)state;
+    write_host("a", 1, 100, true);
+    write_host("a", 2, 107, true); /* the same host: one clock, whatever the time of day did */
+    write_host("b", 3, 103, false);
+    snprintf(arguments, sizeof arguments, "-o %s/hosts-0.json %s/host-1.json %s/host-2.json %s/host-3.json", folder,
+             folder, folder, folder);
+    merge(arguments);
+    char *text = read_file("hosts", 0, &size);
+    assert_non_null(strstr(text, "\"pid\":2,\"tid\":1,\"ts\":5.0,"));
+    assert_non_null(strstr(text, "\"pid\":3,\"tid\":1,\"ts\":5.0,"));
+    assert_non_null(strstr(text, "\"pid\":4,\"tid\":1,\"ts\":3000005.0,"));
+    free(text);
+    snprintf(arguments, sizeof arguments, "%s/none.json 2> /dev/null", folder);
+    assert_null(script_run("../../tools/trace-merge", arguments, "", 0));
+}
+
+/* ---- Gaps ---------------------------------------------------------------------------------------------------------------- */
+
 /* The trace goes on below a worker that writes none. */
 static void a_silent_worker_passes_the_trace_on(void **state)
 {
@@ -296,6 +354,8 @@ int main(void)
         cmocka_unit_test_prestate(spans_nest_over_three_workers, &sim),
         cmocka_unit_test_prestate(spans_nest_over_three_workers, &tcp),
         cmocka_unit_test(a_seed_gives_the_same_file),
+        cmocka_unit_test(files_are_joined),
+        cmocka_unit_test(hosts_are_put_in_line),
         cmocka_unit_test_prestate(a_silent_worker_passes_the_trace_on, &sim),
         cmocka_unit_test_prestate(a_silent_worker_passes_the_trace_on, &tcp),
         cmocka_unit_test_prestate(every_span_is_written_or_counted, &sim),
