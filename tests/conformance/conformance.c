@@ -102,7 +102,7 @@ static void run_bodies(world *w)
         pthread_join(threads[rank], NULL);
 }
 
-static void run_once(const item *what, world_fabric fabric, uint64_t seed)
+void item_run_on(const item *what, world_fabric fabric, uint64_t seed)
 {
     world w = {.fabric = fabric,
                .seed = seed,
@@ -126,9 +126,9 @@ static void run_once(const item *what, world_fabric fabric, uint64_t seed)
 void item_run(const item *what)
 {
     for (uint64_t seed = 1; seed <= SEEDS && !what->only_tcp; seed++)
-        run_once(what, WORLD_SIM, seed);
+        item_run_on(what, WORLD_SIM, seed);
     for (int fabric = WORLD_SIM + 1; fabric < WORLD_FABRICS && !what->only_sim; fabric++)
-        run_once(what, (world_fabric)fabric, 0);
+        item_run_on(what, (world_fabric)fabric, 0);
 }
 
 /* ---- Functions ------------------------------------------------------------------------------------------------- */

@@ -36,6 +36,8 @@ typedef struct item {
 
 /* Runs it on every fabric. From cmocka's thread. */
 void item_run(const item *what);
+/* Runs it once. */
+void item_run_on(const item *what, world_fabric fabric, uint64_t seed);
 
 /* What runs now. */
 world_fabric item_fabric(void);
