@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_options.c - an agent's options: environment and defaults, every bad value with an error that names it, the secret. */
+#include "rpc/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const variables[] = {
+    "RANK",         "WORLD_SIZE",    "MASTER_ADDR",          "MASTER_PORT",
+    "WEFT_NAME",    "WEFT_FABRIC",   "WEFT_IFACE",           "WEFT_PORTS",
+    "WEFT_WORKERS", "WEFT_DEATH_MS", "WEFT_NO_BINDING",      "WEFT_ELASTIC",
+    "WEFT_TRACE",   "WEFT_SECRET",   "WEFT_SECRET_FILE",     "WEFT_SECRET_FD",
+    "SLURM_PROCID", "SLURM_NTASKS",  "WEFT_MEMORY_BUDGET",   "WEFT_METRICS_PORT",
+    "PMI_RANK",     "PMI_SIZE",      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+
+static int clear_environment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i]);
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "4", 1);
+    setenv("MASTER_PORT", "12345", 1);
+    return 0;
+}
+
+static void must_resolve(const weft_agent_options *given, wfi_options *out)
+{
+    weft_error *error = NULL;
+    weft_status st = wfi_options_resolve(given, out, &error);
+    if (st)
+        fail_msg("%s", weft_error_message(error));
+}
+
+static void must_refuse(const weft_agent_options *given, const char *text, const char *value)
+{
+    wfi_options out;
+    weft_error *error = NULL;
+    weft_status st = wfi_options_resolve(given, &out, &error);
+    const char *message = weft_error_message(error);
+    if (st != WEFT_ERR_INVALID || !strstr(message, text) || !strstr(message, value))
+        fail_msg("%s, \"%s\": not INVALID, or does not speak of \"%s\" and \"%s\"", weft_status_name(st), message, text,
+                 value);
+    weft_error_unref(error);
+    wfi_options_wipe(&out);
+}
+
+static void test_defaults(void **state)
+{
+    wfi_options out;
+    (void)state;
+    must_resolve(NULL, &out);
+    const weft_agent_options *v = &out.values;
+    assert_int_equal(v->rank, 1);
+    assert_int_equal(v->world_size, 4);
+    assert_int_equal(v->master_port, 12345);
+    assert_string_equal(v->name, "worker1");
+    assert_string_equal(v->master_addr, "127.0.0.1");
+    assert_string_equal(v->fabric, "tcp");
+    assert_false(v->elastic || v->no_binding || v->iface || v->ports || v->trace_file || v->secret || v->metrics_port);
+    assert_int_equal(v->workers, 4);
+    assert_int_equal(v->death_timeout_ms, 2000);
+    assert_int_equal(v->call_timeout_ms, 60000);
+    assert_int_equal(v->rendezvous_timeout_ms, 60000);
+    long long half = (long long)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
+    assert_int_equal(v->memory_budget_bytes, half);
+    wfi_options_wipe(&out);
+}
+
+static void test_environment(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } budgets[] = {{"4096", 4096},          {"512K", 512u << 10},      {"512k", 512u << 10},    {"3M", 3u << 20},
+                   {"2G", (size_t)2 << 30}, {"1.5G", (size_t)3 << 29}, {"1T", (size_t)1 << 40}, {"1", 1}};
+    wfi_options out;
+    (void)state;
+    setenv("WEFT_WORKERS", "7", 1);
+    setenv("WEFT_DEATH_MS", "-1", 1);
+    setenv("WEFT_NO_BINDING", "yes", 1);
+    setenv("WEFT_METRICS_PORT", "-1", 1);
+    setenv("WEFT_TRACE", "/tmp/trace-%r.json", 1);
+    setenv("WEFT_NAME", "trainer", 1);
+    must_resolve(NULL, &out);
+    assert_int_equal(out.values.workers, 7);
+    assert_int_equal(out.values.death_timeout_ms, WEFT_FOREVER);
+    assert_true(out.values.no_binding);
+    assert_int_equal(out.values.metrics_port, -1);
+    assert_string_equal(out.values.trace_file, "/tmp/trace-%r.json");
+    assert_string_equal(out.values.name, "trainer");
+    wfi_options_wipe(&out);
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        setenv("WEFT_MEMORY_BUDGET", budgets[i].text, 1);
+        must_resolve(NULL, &out);
+        assert_int_equal(out.values.memory_budget_bytes, budgets[i].bytes);
+        wfi_options_wipe(&out);
+    }
+    /* The option wins. */
+    weft_agent_options given = {.workers = 2,
+                                .memory_budget_bytes = 5,
+                                .death_timeout_ms = 9,
+                                .metrics_port = 80,
+                                .name = "mine",
+                                .trace_file = "mine.json"};
+    must_resolve(&given, &out);
+    assert_int_equal(out.values.workers, 2);
+    assert_int_equal(out.values.memory_budget_bytes, 5);
+    assert_int_equal(out.values.death_timeout_ms, 9);
+    assert_int_equal(out.values.metrics_port, 80);
+    assert_string_equal(out.values.name, "mine");
+    assert_string_equal(out.values.trace_file, "mine.json");
+    wfi_options_wipe(&out);
+}
+
+static void test_bad_variables(void **state)
+{
+    static const struct {
+        const char *name, *value;
+    } bad[] = {{"RANK", "one"},
+               {"RANK", "-1"}, /* any rank is for elastic jobs */
+               {"RANK", "70000"},
+               {"WORLD_SIZE", "0"},
+               {"WORLD_SIZE", "99999999999999999999"},
+               {"MASTER_PORT", "0"},
+               {"MASTER_PORT", "65536"},
+               {"WEFT_WORKERS", "0"},
+               {"WEFT_WORKERS", "1025"},
+               {"WEFT_WORKERS", "many"},
+               {"WEFT_DEATH_MS", "-2"},
+               {"WEFT_DEATH_MS", "2s"},
+               {"WEFT_NO_BINDING", "maybe"},
+               {"WEFT_ELASTIC", "rubber"},
+               {"WEFT_METRICS_PORT", "65536"},
+               {"WEFT_METRICS_PORT", "-2"},
+               {"WEFT_MEMORY_BUDGET", "lots"},
+               {"WEFT_MEMORY_BUDGET", "0"},
+               {"WEFT_MEMORY_BUDGET", "-5"},
+               {"WEFT_MEMORY_BUDGET", "3X"},
+               {"WEFT_MEMORY_BUDGET", "3MB"},
+               {"WEFT_MEMORY_BUDGET", "0x10"},
+               {"WEFT_MEMORY_BUDGET", "1e30"},
+               {"WEFT_MEMORY_BUDGET", "nan"},
+               {"WEFT_SECRET_FD", "no"},
+               {"WEFT_NAME", "two words"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        clear_environment(NULL);
+        setenv(bad[i].name, bad[i].value, 1);
+        bool is_name = strcmp(bad[i].name, "WEFT_NAME") == 0, is_fd = strcmp(bad[i].name, "WEFT_SECRET_FD") == 0;
+        must_refuse(NULL, is_name ? "name" : bad[i].name, is_fd ? "" : bad[i].value);
+    }
+}
+
+static void test_bad_fields(void **state)
+{
+    const weft_agent_options good = {.has_rank = true, .world_size = 2};
+    weft_agent_options bad;
+    char fabric[64];
+    (void)state;
+    bad = good, bad.rank = 2;
+    must_refuse(&bad, "rank 2", "world size 2");
+    bad = good, bad.rank = WEFT_ANY_RANK;
+    must_refuse(&bad, "rank -1", "elastic");
+    bad = good, bad.elastic = true, bad.rank = -2;
+    must_refuse(&bad, "rank -2", "");
+    bad = good, bad.world_size = 70000;
+    must_refuse(&bad, "world size 70000", "");
+    bad = good, bad.master_port = -3;
+    must_refuse(&bad, "master_port", "-3");
+    bad = good, bad.workers = 2000;
+    must_refuse(&bad, "workers", "2000");
+    bad = good, bad.death_timeout_ms = -7;
+    must_refuse(&bad, "death_timeout_ms", "-7");
+    bad = good, bad.call_timeout_ms = -8;
+    must_refuse(&bad, "call_timeout_ms", "-8");
+    bad = good, bad.rendezvous_timeout_ms = -9;
+    must_refuse(&bad, "rendezvous_timeout_ms", "-9");
+    bad = good, bad.metrics_port = 70000;
+    must_refuse(&bad, "metrics_port", "70000");
+    bad = good, bad.name = "";
+    must_refuse(&bad, "name", "\"\"");
+    bad = good, bad.secret = "short", bad.secret_size = 5;
+    must_refuse(&bad, "secret", "16");
+    bad = good, bad.secret = fabric, bad.secret_size = 5000;
+    must_refuse(&bad, "secret", "16");
+    memset(fabric, 'f', sizeof fabric - 1);
+    fabric[sizeof fabric - 1] = 0;
+    bad = good, bad.fabric = fabric;
+    must_refuse(&bad, "WEFT_FABRIC", "too long");
+}
+
+/* Without RANK, an elastic job's worker takes any; its name then is the store's to give. */
+static void test_elastic(void **state)
+{
+    wfi_options out;
+    (void)state;
+    setenv("WEFT_ELASTIC", "1", 1);
+    must_resolve(NULL, &out);
+    assert_true(out.values.elastic && out.values.rank == 1);
+    wfi_options_wipe(&out);
+    unsetenv("RANK");
+    must_resolve(NULL, &out);
+    assert_int_equal(out.values.rank, WEFT_ANY_RANK);
+    assert_int_equal(out.values.world_size, 4);
+    assert_string_equal(out.values.name, "");
+    wfi_options_settle(&out, 3, "worker3");
+    assert_int_equal(out.values.rank, 3);
+    assert_string_equal(out.values.name, "worker3");
+    wfi_options_wipe(&out);
+    setenv("RANK", "-1", 1);
+    must_resolve(&(weft_agent_options){.name = "mine"}, &out);
+    assert_int_equal(out.values.rank, WEFT_ANY_RANK);
+    assert_string_equal(out.values.name, "mine");
+    wfi_options_wipe(&out);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    must_refuse(NULL, "WORLD_SIZE", "seats");
+    setenv("SLURM_PROCID", "2", 1);
+    setenv("SLURM_NTASKS", "3", 1);
+    must_resolve(NULL, &out);
+    assert_true(out.values.rank == 2 && out.values.world_size == 3);
+    wfi_options_wipe(&out);
+    unsetenv("WEFT_ELASTIC");
+    unsetenv("SLURM_PROCID");
+    must_refuse(NULL, "RANK", "WORLD_SIZE");
+}
+
+static void test_secret(void **state)
+{
+    static const char secret[] = "a secret of twenty-six bytes";
+    weft_agent_options given = {.secret = secret, .secret_size = strlen(secret)};
+    wfi_options out;
+    (void)state;
+    must_resolve(&given, &out);
+    assert_ptr_not_equal(out.values.secret, secret); /* a copy, which is wiped */
+    assert_int_equal(out.values.secret_size, strlen(secret));
+    assert_memory_equal(out.values.secret, secret, strlen(secret));
+    wfi_options_wipe(&out);
+    assert_null(out.values.secret);
+    assert_int_equal(out.values.secret_size, 0);
+    wfi_options_wipe(&out); /* once is enough */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_defaults, clear_environment),
+        cmocka_unit_test_setup(test_environment, clear_environment),
+        cmocka_unit_test_setup(test_bad_variables, clear_environment),
+        cmocka_unit_test_setup(test_bad_fields, clear_environment),
+        cmocka_unit_test_setup(test_elastic, clear_environment),
+        cmocka_unit_test_setup(test_secret, clear_environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
