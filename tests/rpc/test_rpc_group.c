@@ -288,11 +288,11 @@ static void late_member(weft_agent *agent, void *arg)
     weft_group *all = make(agent, "all", NULL, 0);
     MUST_OK(weft_group_barrier(all, 10000));
     if (me == 2)
-        world_sleep_ms(scene, 400);
+        world_sleep_ms(scene, 1500);
     if (me == 2) {
         MUST_OK(weft_group_barrier(all, 10000)); /* everybody had come */
     } else {
-        MUST_OK(weft_group_barrier_async(all, 50, &future));
+        MUST_OK(weft_group_barrier_async(all, 500, &future));
         must_fail(future, WEFT_ERR_TIMEOUT, "rank 2 did not come");
     }
     MUST_OK(weft_group_barrier(all, 10000));
