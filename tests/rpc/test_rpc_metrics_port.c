@@ -111,6 +111,21 @@ static void metrics_are_served(void **state)
     weft_agent_stop(agent);
 }
 
+static void the_dump_is_served(void **state)
+{
+    weft_agent *agent = open_served();
+    (void)state;
+    char *answer = ask(agent, "GET /debug HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_memory_equal(answer, "HTTP/1.1 200 OK\r\n", 17);
+    assert_non_null(strstr(answer, "Content-Type: application/json\r\n"));
+    char *body = strstr(answer, "\r\n\r\n") + 4;
+    assert_int_equal(body[0], '{');
+    assert_non_null(strstr(body, "worker0"));
+    assert_non_null(strrchr(body, '}'));
+    free(answer);
+    weft_agent_stop(agent);
+}
+
 static void what_is_not_there_is_refused(void **state)
 {
     weft_agent *agent = open_served();
@@ -241,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_are_served),
+        cmocka_unit_test(the_dump_is_served),
         cmocka_unit_test(what_is_not_there_is_refused),
         cmocka_unit_test(silent_clients_keep_nobody_out),
         cmocka_unit_test(a_slow_client_is_cut_off),

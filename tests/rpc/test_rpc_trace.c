@@ -65,9 +65,9 @@ static char *read_file(const char *name, int rank, size_t *size)
     char path[128];
     snprintf(path, sizeof path, "%s/%s-%d.json", folder, name, rank);
     FILE *from = fopen(path, "r");
-    char *text = calloc(1, 64 << 20);
+    char *text = calloc(1, 16 << 20);
     MUST(text);
-    *size = from ? fread(text, 1, (64 << 20) - 1, from) : 0;
+    *size = from ? fread(text, 1, (16 << 20) - 1, from) : 0;
     if (from)
         fclose(from);
     return text;
@@ -227,7 +227,7 @@ static void a_silent_worker_passes_the_trace_on(void **state)
 
 /* ---- More than a buffer holds ------------------------------------------------------------------------------------------ */
 
-enum { MANY = 20000, AT_ONCE = 100 };
+enum { MANY = 9000, AT_ONCE = 100 };
 
 static void call_often(weft_agent *agent, void *arg)
 {
