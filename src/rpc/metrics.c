@@ -97,23 +97,27 @@ void weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
 static const char *const outcome_names[WFI_OUTCOMES] = {"ok",      "remote", "timeout", "cancelled",
                                                         "refused", "peer",   "error"};
 
-/* A label's value is UTF-8: bytes that are not a letter of ASCII's are shown as their numbers, so any name gives a legal one
- * and different names stay different. */
-static void write_label(FILE *to, const char *text)
+#define LABELS_MAX 1024 /* of one line: a function's name has at most 127 bytes, of which each may become five */
+
+/* A label's value is UTF-8: bytes that are not printable ASCII are shown as their numbers, and a backslash as two, so any name
+ * gives a legal value and different names stay different. The format itself wants each backslash doubled. */
+static size_t escape(const char *name, char *out, size_t room)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    size_t at = 0;
+    for (const unsigned char *c = (const unsigned char *)name; *c && at + 6 < room; c++) {
         if (*c == '\\')
-            fputs("\\\\\\\\",
-                  to); /* two of them, each escaped: "\\x41" of a name is not the byte that would be shown so */
+            at += (size_t)snprintf(out + at, room - at, "%s", "\\\\\\\\");
         else if (*c == '"')
-            fputs("\\\"", to);
+            at += (size_t)snprintf(out + at, room - at, "\\\"");
         else if (*c == '\n')
-            fputs("\\n", to);
+            at += (size_t)snprintf(out + at, room - at, "\\n");
         else if (*c < 0x20 || *c >= 0x7f)
-            fprintf(to, "\\\\x%02x", *c);
+            at += (size_t)snprintf(out + at, room - at, "\\\\x%02x", *c);
         else
-            fputc(*c, to);
+            out[at++] = (char)*c;
     }
+    out[at] = '\0';
+    return at;
 }
 
 typedef struct text {
@@ -124,57 +128,50 @@ typedef struct text {
     size_t count;
 } text;
 
-static void write_labels(const text *t, const wfi_metric *row, const char *function)
+/* What stands in the braces of all lines of a row, but for the closing one. */
+static void write_labels(const text *t, const wfi_metric *row, const char *function, char out[LABELS_MAX])
 {
-    fprintf(t->to, "{%s,side=\"%s\",peer=\"", t->who, row->side == WEFT_METRIC_CALLS ? "caller" : "callee");
-    if (row->rank < 0)
-        fputs("other", t->to);
-    else
-        fprintf(t->to, "%d", row->rank);
-    fputs("\",function=\"", t->to);
-    write_label(t->to, function);
-    fputs("\"", t->to);
+    const char *side = row->side == WEFT_METRIC_CALLS ? "caller" : "callee";
+    char peer[16] = "other";
+    if (row->rank >= 0)
+        snprintf(peer, sizeof peer, "%d", row->rank);
+    int at = snprintf(out, LABELS_MAX, "{%s,side=\"%s\",peer=\"%s\",function=\"", t->who, side, peer);
+    size_t length = (size_t)at + escape(function, out + at, LABELS_MAX - 2 - (size_t)at);
+    memcpy(out + length, "\"", 2);
 }
 
-static void write_calls(const text *t, const wfi_metric *row, const char *function)
+static void write_calls(FILE *to, const wfi_metric *row, const char *labels)
 {
-    for (int outcome = 0; outcome < WFI_OUTCOMES; outcome++) {
-        if (!row->outcomes[outcome] && outcome != WFI_OUTCOME_OK)
-            continue;
-        fputs("weft_calls_total", t->to);
-        write_labels(t, row, function);
-        fprintf(t->to, ",outcome=\"%s\"} %" PRIu64 "\n", outcome_names[outcome], row->outcomes[outcome]);
-    }
+    for (int outcome = 0; outcome < WFI_OUTCOMES; outcome++)
+        if (row->outcomes[outcome] || outcome == WFI_OUTCOME_OK)
+            fprintf(to, "weft_calls_total%s,outcome=\"%s\"} %" PRIu64 "\n", labels, outcome_names[outcome],
+                    row->outcomes[outcome]);
 }
 
-static void write_latency(const text *t, const wfi_metric *row, const char *function)
+static void write_latency(FILE *to, const wfi_metric *row, const char *labels)
 {
     for (unsigned exponent = FIRST_BOUND; exponent <= LAST_BOUND; exponent++) {
         uint64_t bound = (UINT64_C(1) << exponent) - 1;
-        fputs("weft_call_seconds_bucket", t->to);
-        write_labels(t, row, function);
-        fprintf(t->to, ",le=\"%" PRIu64 ".%09" PRIu64 "\"} %" PRIu64 "\n", bound / 1000000000u, bound % 1000000000u,
-                wfi_histogram_below(&row->latency, exponent));
+        fprintf(to, "weft_call_seconds_bucket%s,le=\"%" PRIu64 ".%09" PRIu64 "\"} %" PRIu64 "\n", labels,
+                bound / 1000000000u, bound % 1000000000u, wfi_histogram_below(&row->latency, exponent));
     }
-    fputs("weft_call_seconds_bucket", t->to);
-    write_labels(t, row, function);
-    fprintf(t->to, ",le=\"+Inf\"} %" PRIu64 "\n", row->latency.count);
-    fputs("weft_call_seconds_sum", t->to);
-    write_labels(t, row, function);
-    fprintf(t->to, "} %" PRIu64 ".%09" PRIu64 "\n", row->latency.sum / 1000000000u, row->latency.sum % 1000000000u);
-    fputs("weft_call_seconds_count", t->to);
-    write_labels(t, row, function);
-    fprintf(t->to, "} %" PRIu64 "\n", row->latency.count);
+    fprintf(to, "weft_call_seconds_bucket%s,le=\"+Inf\"} %" PRIu64 "\n", labels, row->latency.count);
+    fprintf(to, "weft_call_seconds_sum%s} %" PRIu64 ".%09" PRIu64 "\n", labels, row->latency.sum / 1000000000u,
+            row->latency.sum % 1000000000u);
+    fprintf(to, "weft_call_seconds_count%s} %" PRIu64 "\n", labels, row->latency.count);
 }
 
 /* All lines of one family stand together, as the format wants it. */
-static weft_status write_family(const text *t, void (*write)(const text *, const wfi_metric *, const char *))
+static weft_status write_family(const text *t, void (*write)(FILE *, const wfi_metric *, const char *))
 {
+    char labels[LABELS_MAX];
     for (size_t i = 0; i < t->count; i++) {
         wfi_metric copy;
         weft_status st = copy_row(t->agent, t->rows[i], &copy);
-        if (!st && copy.latency.count)
-            write(t, &copy, t->rows[i]->function);
+        if (!st && copy.latency.count) {
+            write_labels(t, &copy, t->rows[i]->function, labels);
+            write(t->to, &copy, labels);
+        }
         wfi_histogram_fini(&copy.latency);
         if (st)
             return st;

@@ -202,6 +202,8 @@ static void a_client_that_does_not_read_holds_nobody(void **state)
         (void)setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
         assert_int_equal(send(fds[i], "GET /metrics HTTP/1.1\r\n\r\n", 25, MSG_NOSIGNAL), 25);
     }
+    for (int i = 0; i < 4; i++) /* its answer is made, and begun */
+        assert_int_equal(poll(&(struct pollfd){.fd = fds[i], .events = POLLIN}, 1, 60000), 1);
     uint64_t before = now_ms();
     must_answer(agent, "GET /nothing HTTP/1.1\r\n\r\n", "404");
     assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_OK);
