@@ -91,8 +91,8 @@ struct weft_agent {
     bool probed;
     uint64_t probe_round;
     wfi_timer probe_timer;
-    uint64_t serves_until_ns; /* leaving an elastic job: from then on it ignores new calls */
-    bool ignores_calls;
+    uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
+    bool refuses_calls;
     weft_future *terminated;
     wfi_list groups;           /* src/rpc/group.h */
     wfi_map group_generations; /* how many groups were made, by name and list */

@@ -7,14 +7,15 @@
  *
  * Of another worker of an elastic job: it leaves by itself, once its own calls are answered, those that it serves are
  * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
- * LEAVE_SERVING_MS, it ignores what comes new: its departure, soon, is the answer.
+ * LEAVE_SERVING_MS, it refuses what comes new.
  */
 #include "rpc/agent.h"
 #include "rpc/group.h"
 
 #include "base/error.h"
 
-#define LEAVE_SERVING_MS 1000
+#define LEAVE_SERVING_MS 500
+#define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
 
 static bool is_idle(const weft_agent *agent)
@@ -51,23 +52,24 @@ static void answer_if_idle(weft_agent *agent)
 
 /* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
 
-static bool owes_nothing(const weft_agent *agent)
+static bool owes_nothing(const weft_agent *agent, uint64_t now_ns)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
         if (agent->peers[rank].serving.count)
             return false; /* an answer on its way, or kept until the caller has it */
-    return agent->forks.count == 0 && wfi_net_is_flushed(agent->net);
+    bool refused_for_long = agent->refuses_calls && now_ns - agent->serves_until_ns >= LEAVE_REFUSING_MS * 1000000ull;
+    return agent->forks.count == 0 && (refused_for_long || wfi_net_is_flushed(agent->net));
 }
 
 static void leave_when_settled(weft_agent *agent)
 {
-    const wfi_clock *clock = wfi_net_clock(agent->net);
-    if (is_idle(agent) && owes_nothing(agent)) {
+    uint64_t now_ns = wfi_now(wfi_net_clock(agent->net));
+    if (is_idle(agent) && owes_nothing(agent, now_ns)) {
         wfi_on_terminated(agent);
         return;
     }
-    agent->ignores_calls = wfi_now(clock) >= agent->serves_until_ns;
-    if (wfi_net_timer_set(agent->net, &agent->probe_timer, wfi_deadline(clock, LOOK_AGAIN_MS)))
+    agent->refuses_calls = now_ns >= agent->serves_until_ns;
+    if (wfi_net_timer_set(agent->net, &agent->probe_timer, now_ns + LOOK_AGAIN_MS * 1000000ull))
         wfi_on_terminated(agent); /* no memory even for a timer: leave rather than hang */
 }
 

@@ -318,8 +318,6 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     size_t context_size;
     wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
     wfi_span span = read_span(agent, flags, reader);
-    if (agent->ignores_calls)
-        return; /* this worker is about to leave: that will be the answer */
     weft_call *call = reader->failed ? NULL : make_call(agent, from, id);
     if (!call)
         return; /* nonsense, or no memory at all: the caller's deadline tells it */
@@ -336,6 +334,8 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         wfi_serve_refuse(call, wfi_call_error(call, parts, "no memory for its parts"));
     else if (!remote_ok)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PROTOCOL, "malformed name of a remote reference"));
+    else if (agent->refuses_calls)
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PEER_LEFT, "%s is leaving the job", agent->options.name));
     else if (!call->function)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s", name,
                                               agent->options.name));

@@ -325,8 +325,11 @@ static void leave_busy(stage *s, int actor)
             sleep_ms(s, 1);
     if (actor == 2) { /* keeps it busy */
         weft_status st = WEFT_OK;
-        while (!st)
+        while (!st) {
             st = add_at(agent, weft_to_rank(1));
+            if (s->sim)
+                weft_sim_sleep(s->sim, 100000);
+        }
         MUST_BE(st, WEFT_ERR_PEER_LEFT);
     } else {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
@@ -350,7 +353,7 @@ static void leave_busy(stage *s, int actor)
 static void test_leave_busy(void **state)
 {
     (void)state;
-    play(leave_busy, 3, 5, 2);
+    play(leave_busy, 3, 3, 2);
 }
 
 /* ---- Rank 0 ----------------------------------------------------------------------------------------------------------- */
