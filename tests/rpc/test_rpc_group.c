@@ -266,6 +266,22 @@ static void test_from_handlers(void **state)
     }
 }
 
+/* Agents without threads: whoever waits drives them. */
+static void no_threads(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->no_threads = true;
+}
+
+static void test_by_hand(void **state)
+{
+    (void)state;
+    memset(arrived, 0, sizeof arrived);
+    world w = {.fabric = WORLD_TCP, .size = 3, .program = barriers, .adjust = no_threads};
+    scene = &w;
+    world_run(&w);
+}
+
 /* ---- Somebody is missing ------------------------------------------------------------------------------------------- */
 
 static void must_fail(weft_future *future, weft_status wanted, const char *text)
@@ -544,11 +560,11 @@ static void test_gatherer_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),      cmocka_unit_test(test_gathers),   cmocka_unit_test(test_some),
-        cmocka_unit_test(test_pipelined),     cmocka_unit_test(test_threads),   cmocka_unit_test(test_from_handlers),
-        cmocka_unit_test(test_late_member),   cmocka_unit_test(test_no_group),  cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_left_open), cmocka_unit_test(test_death),
-        cmocka_unit_test(test_gatherer_dies),
+        cmocka_unit_test(test_barriers),      cmocka_unit_test(test_gathers),       cmocka_unit_test(test_some),
+        cmocka_unit_test(test_pipelined),     cmocka_unit_test(test_threads),       cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_from_handlers), cmocka_unit_test(test_late_member),   cmocka_unit_test(test_no_group),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_left_open),
+        cmocka_unit_test(test_death),         cmocka_unit_test(test_gatherer_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
