@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous.c - a worker's link to the store: joining, heartbeats, upcalls; without its transport. */
+/* rendezvous.c - a worker's link to the store: its life, its upcalls, its interface. Its wires: rendezvous_link.c. */
 #include "net/rendezvous_link.h"
 
 #include "base/log.h"
+#include "net/secret.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,6 +30,8 @@ weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **e
     bool unnamed = !options->name || !*options->name;
     if (unnamed ? !any_rank : !wfi_store_name_is_well_formed(options->name))
         return refuse_options(error, "the name is not 1..127 of A-Z a-z 0-9 - _ : at rank", options->rank);
+    if (options->secret_size > WFI_SECRET_MAX || (options->secret_size && !options->secret))
+        return refuse_options(error, "the job's secret is too long, in bytes", (int)options->secret_size);
     if (options->address_size > WFI_STORE_ADDRESS_MAX)
         return refuse_options(error, "the fabric's address is too long, in bytes", (int)options->address_size);
     bool wants_port = !options->sim && (options->rank != 0 || options->store_fd < 0);
@@ -38,79 +42,70 @@ weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **e
     return WEFT_OK;
 }
 
-void wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *options, const wfi_link_shell *shell)
+static bool copy_secret(wfi_rendezvous *link, const wfi_rendezvous_options *options)
 {
+    link->secret = options->secret_size ? malloc(options->secret_size) : NULL;
+    if (!link->secret)
+        return options->secret_size == 0;
+    memcpy(link->secret, options->secret, options->secret_size);
+    link->secret_size = options->secret_size;
+    return true;
+}
+
+static void plan_join(wfi_rendezvous *link, const wfi_rendezvous_options *options)
+{
+    wfi_store_message *join = &link->join;
+    *join = (wfi_store_message){.type = WFI_STORE_JOIN,
+                                .rank = options->rank,
+                                .world_size = options->world_size,
+                                .elastic = options->elastic,
+                                .address_size = options->address_size};
+    snprintf(join->text, sizeof join->text, "%s", options->name ? options->name : "");
+    if (options->address_size)
+        memcpy(join->address, options->address, options->address_size);
+    link->patience_ns = wfi_deadline(link->clock, options->join_timeout_ms);
+}
+
+weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *options, const wfi_link_shell *shell)
+{
+    if (sodium_init() < 0 || !copy_secret(link, options))
+        return WEFT_ERR_MEMORY;
     link->shell = shell;
     link->clock = options->clock;
     link->events = *options->events;
     link->rank = options->rank;
     link->world_size = options->world_size;
+    link->world.death_timeout_ms = -1;
     link->state = WFI_LINK_JOINING;
+    link->reached_ns = WFI_NEVER;
+    wfi_mail_init(&link->mail);
     wfi_mutex_init(&link->lock);
+    plan_join(link, options);
+    return WEFT_OK;
 }
 
 void wfi_link_fini(wfi_rendezvous *link)
 {
+    if (link->secret)
+        sodium_memzero(link->secret, link->secret_size);
+    free(link->secret);
+    wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
+    wfi_seal_wipe(&link->wires[WFI_NEXT].seal);
+    sodium_memzero(link->world.token, sizeof link->world.token);
+    sodium_memzero(link->world.job_key, sizeof link->world.job_key);
     free(link->world.members);
+    free(link->incarnations);
+    free(link->needs);
+    wfi_mail_fini(&link->mail);
     wfi_mutex_fini(&link->lock);
 }
 
-/* ---- Joining --------------------------------------------------------------------------------------------------- */
-
-size_t wfi_link_join_frame(const wfi_rendezvous_options *options, int64_t patience_ms, uint8_t *out)
+int64_t wfi_link_patience_ms(const wfi_rendezvous *link)
 {
-    wfi_store_message join = {.type = WFI_STORE_JOIN,
-                              .rank = options->rank,
-                              .world_size = options->world_size,
-                              .elastic = options->elastic,
-                              .timeout_ms = patience_ms,
-                              .address_size = options->address_size};
-    snprintf(join.text, sizeof join.text, "%s", options->name ? options->name : "");
-    if (options->address_size)
-        memcpy(join.address, options->address, options->address_size);
-    return wfi_store_encode(&join, out);
-}
-
-static bool refused(wfi_rendezvous *link, weft_status status, const char *text)
-{
-    link->refusal = status;
-    snprintf(link->refusal_text, sizeof link->refusal_text, "%s", text);
-    return true;
-}
-
-static bool take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
-{
-    wfi_store_world world;
-    weft_status status = wfi_store_decode_world(frame, size, &world);
-    if (status)
-        return refused(link, status, "the store's table could not be read");
-    if (world.world_size != link->world_size) {
-        free(world.members);
-        return refused(link, WEFT_ERR_PROTOCOL, "the store's table is not of our size");
-    }
-    if (link->rank >= 0 && link->rank != world.rank) {
-        free(world.members);
-        return refused(link, WEFT_ERR_PROTOCOL, "the store gave us another rank than ours");
-    }
-    link->world = world;
-    link->rank = world.rank;
-    link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
-    wfi_mutex_lock(&link->lock);
-    link->state = WFI_LINK_MEMBER;
-    wfi_mutex_unlock(&link->lock);
-    return true;
-}
-
-bool wfi_link_join_answered(wfi_rendezvous *link, const uint8_t *frame, size_t size)
-{
-    wfi_store_message message;
-    if (size >= WFI_STORE_HEAD && wfi_store_frame_type(frame) == WFI_STORE_WORLD)
-        return take_world(link, frame, size);
-    weft_status status = wfi_store_decode(frame, size, &message);
-    if (status || message.type != WFI_STORE_REFUSE)
-        return refused(link, WEFT_ERR_PROTOCOL,
-                       "what answers at MASTER_PORT does not speak as a store of this version");
-    return refused(link, message.status, message.text);
+    uint64_t now_ns = wfi_now(link->clock);
+    if (link->patience_ns == WFI_NEVER)
+        return -1;
+    return link->patience_ns > now_ns ? (int64_t)((link->patience_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS) : 0;
 }
 
 weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error)
@@ -140,22 +135,6 @@ static bool go_out(wfi_rendezvous *link)
     return was_member;
 }
 
-static void send_message(wfi_rendezvous *link, const wfi_store_message *message)
-{
-    uint8_t frame[WFI_STORE_SMALL_MAX];
-    size_t size = wfi_store_encode(message, frame);
-    wfi_mutex_lock(&link->lock);
-    if (link->state == WFI_LINK_MEMBER)
-        link->shell->send(link, frame, size);
-    wfi_mutex_unlock(&link->lock);
-}
-
-static void send_heartbeat(wfi_rendezvous *link)
-{
-    wfi_store_message heartbeat = {.type = WFI_STORE_HEARTBEAT};
-    send_message(link, &heartbeat);
-}
-
 void wfi_link_lost(wfi_rendezvous *link, const char *why)
 {
     if (!go_out(link))
@@ -165,7 +144,7 @@ void wfi_link_lost(wfi_rendezvous *link, const char *why)
     link->events.store_lost(link->events.arg, why);
 }
 
-static void evicted(wfi_rendezvous *link, const char *why)
+void wfi_link_evicted(wfi_rendezvous *link, const char *why)
 {
     if (!go_out(link))
         return;
@@ -182,32 +161,61 @@ static bool names_another(const wfi_rendezvous *link, const wfi_store_message *m
 static void joined(wfi_rendezvous *link, const wfi_store_message *message)
 {
     wfi_member member;
-    if (!names_another(link, message) || !link->events.joined)
+    if (!names_another(link, message))
         return;
     wfi_store_member_of_message(&member, message);
-    link->events.joined(link->events.arg, &member);
+    wfi_mutex_lock(&link->lock);
+    link->incarnations[member.rank] = member.incarnation;
+    wfi_mutex_unlock(&link->lock);
+    if (link->events.joined)
+        link->events.joined(link->events.arg, &member);
 }
 
-static void dispatch(wfi_rendezvous *link, const wfi_store_message *message)
+static bool flip_need(wfi_rendezvous *link, int rank, bool needed)
+{
+    uint8_t bit = (uint8_t)(1u << (rank % 8));
+    if (needed == ((link->needs[rank / 8] & bit) != 0))
+        return false;
+    link->needs[rank / 8] ^= bit;
+    link->need_count += needed ? 1 : -1;
+    return true;
+}
+
+/* Somebody is gone, and so is our need of it. False: of whom the store tells is nobody we know. */
+static bool forget(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    if (!names_another(link, message))
+        return false;
+    wfi_mutex_lock(&link->lock);
+    link->incarnations[message->rank] = 0;
+    (void)flip_need(link, message->rank, false);
+    wfi_mutex_unlock(&link->lock);
+    return true;
+}
+
+void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
 {
     const wfi_rendezvous_events *events = &link->events;
     switch (message->type) {
     case WFI_STORE_SPEAK:
-        send_heartbeat(link);
+        wfi_link_post(link, &(wfi_store_message){.type = WFI_STORE_HEARTBEAT, .received = link->received});
+        break;
+    case WFI_STORE_BEAT:
+        link->told_to_beat = message->on;
         break;
     case WFI_STORE_JOINED:
         joined(link, message);
         break;
     case WFI_STORE_DIED:
-        if (names_another(link, message))
+        if (forget(link, message))
             events->died(events->arg, message->rank, message->incarnation, message->text);
         break;
     case WFI_STORE_LEFT:
-        if (names_another(link, message))
+        if (forget(link, message))
             events->left(events->arg, message->rank, message->incarnation);
         break;
     case WFI_STORE_EVICTED:
-        evicted(link, message->text);
+        wfi_link_evicted(link, message->text);
         break;
     case WFI_STORE_PROBE:
         events->probe(events->arg, message->round);
@@ -215,58 +223,20 @@ static void dispatch(wfi_rendezvous *link, const wfi_store_message *message)
     case WFI_STORE_TERMINATED:
         events->terminated(events->arg);
         break;
-    default: /* a heartbeat: its coming is all it says */
+    default: /* what makes no sense now: its coming is all it says */
         break;
     }
-}
-
-void wfi_link_received(wfi_rendezvous *link, const uint8_t *frame, size_t size)
-{
-    wfi_store_message message;
-    if (wfi_link_is_out(link))
-        return;
-    if (wfi_store_decode(frame, size, &message)) {
-        wfi_link_lost(link, "the store sent malformed bytes");
-        return;
-    }
-    link->heard_ns = wfi_now(link->clock);
-    dispatch(link, &message);
-}
-
-uint64_t wfi_link_tick(wfi_rendezvous *link)
-{
-    int64_t bound_ms = link->world.death_timeout_ms;
-    if (bound_ms < 0 || wfi_link_is_out(link))
-        return WFI_NEVER;
-    uint64_t now_ns = wfi_now(link->clock), bound_ns = (uint64_t)bound_ms * NS_PER_MS;
-    /* We were stopped, or got no processor: what the store sent meanwhile (an eviction, say) is yet to be read. */
-    if (now_ns - link->ticked_ns > bound_ns / 2)
-        link->heard_ns = now_ns;
-    link->ticked_ns = now_ns;
-    if (now_ns - link->heard_ns >= bound_ns && now_ns > link->heard_ns) {
-        wfi_link_lost(link, "the store is silent");
-        return WFI_NEVER;
-    }
-    if (now_ns >= link->beat_ns) {
-        link->beat_ns = now_ns + bound_ns / 4 + 1;
-        send_heartbeat(link);
-    }
-    uint64_t silent_ns = link->heard_ns + bound_ns;
-    return silent_ns < link->beat_ns ? silent_ns : link->beat_ns;
 }
 
 bool wfi_link_say_goodbye(wfi_rendezvous *link)
 {
     wfi_store_message message = {.type = WFI_STORE_GOODBYE};
-    uint8_t frame[WFI_STORE_SMALL_MAX];
-    size_t size = wfi_store_encode(&message, frame);
     wfi_mutex_lock(&link->lock);
-    bool was_member = link->state == WFI_LINK_MEMBER;
-    if (was_member)
-        link->shell->send(link, frame, size);
+    bool is_connected = link->state == WFI_LINK_MEMBER && link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE;
+    wfi_link_post_locked(link, &message);
     link->state = WFI_LINK_OUT; /* in one go: the store closes the connection at that word, which is no loss of it */
     wfi_mutex_unlock(&link->lock);
-    return was_member;
+    return is_connected;
 }
 
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link)
@@ -301,19 +271,39 @@ void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation
 {
     wfi_store_message message = {.type = WFI_STORE_SUSPECT, .rank = rank, .incarnation = incarnation};
     snprintf(message.text, sizeof message.text, "%s", why ? why : "");
-    send_message(link, &message);
+    wfi_link_post(link, &message);
 }
 
 void wfi_rendezvous_closing(wfi_rendezvous *link)
 {
     wfi_store_message message = {.type = WFI_STORE_CLOSING};
-    send_message(link, &message);
+    wfi_mutex_lock(&link->lock);
+    if (!link->closing) {
+        link->closing = true;
+        wfi_link_post_locked(link, &message);
+        link->shell->wake(link);
+    }
+    wfi_mutex_unlock(&link->lock);
+}
+
+void wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed)
+{
+    wfi_store_message message = {.type = WFI_STORE_NEED, .rank = rank, .incarnation = incarnation, .on = needed};
+    if (rank < 0 || rank >= link->world_size || rank == link->rank || incarnation == 0)
+        return;
+    wfi_mutex_lock(&link->lock);
+    bool is_news = link->incarnations[rank] == incarnation && flip_need(link, rank, needed);
+    if (is_news)
+        wfi_link_post_locked(link, &message);
+    if (is_news && link->need_count <= 1)
+        link->shell->wake(link); /* heartbeats begin or end */
+    wfi_mutex_unlock(&link->lock);
 }
 
 void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t round, const wfi_idle_report *report)
 {
     wfi_store_message message = {.type = WFI_STORE_REPORT, .round = round, .report = *report};
-    send_message(link, &message);
+    wfi_link_post(link, &message);
 }
 
 void wfi_rendezvous_close(wfi_rendezvous *link)
@@ -330,9 +320,4 @@ int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns)
 int wfi_rendezvous_rank(const wfi_rendezvous *link)
 {
     return link->rank;
-}
-
-void wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed)
-{
-    (void)link, (void)rank, (void)incarnation, (void)needed;
 }

@@ -2,18 +2,30 @@
 /*
  * rendezvous_link.h - the worker's end of the store's protocol, without its transport; for rendezvous*.c only.
  *
- * A shell (rendezvous_socket.c, rendezvous_sim.c) embeds wfi_rendezvous, feeds it with frames, the loss of the connection
- * and the time, from one flow of control at a time (the link's own), and sends what it is given.
+ * A link has two wires (connections): the current one, and the next one, which joins, or resumes when the store has been
+ * silent on the current one or that broke. A wire greets, checks the store's proof, and presents itself (join or resume);
+ * with the answer the next wire becomes the current one. A shell (rendezvous_socket.c, rendezvous_sim.c) embeds
+ * wfi_rendezvous, moves the bytes of both wires, and feeds what happens and the time from one flow of control at a time,
+ * the link's own.
  *
- * LOCKING. `lock` guards `state` and the shell's output; nothing else happens under it, so it may be taken below the
- * agent's lock, by suspect, closing and report. Upcalls are made without it. The rest belongs to the link's own flow of
- * control; what open returned (members, key) never changes.
+ * RESUMING (also store.h). While it beats, a link that heard nothing for a quarter of the bound opens the next wire, again
+ * and again; one whose current wire broke does so at once. The current wire is not given up before the store has answered
+ * on the next: to the store the end of the wire that counts is the end of the process. What the
+ * current wire says between `resume` and its answer is said again on the next, and skipped there.
+ * THE END. A store that refuses connections is gone: lost at once. One that accepts and says nothing, past the bound: lost.
+ * If nobody can be reached at all the network is cut, and the store may have declared us dead, which we shall be told
+ * when it heals: three bounds are waited for that (EVICTED), then the store is lost.
+ *
+ * LOCKING. `lock` guards `state`, `mail`, the needs, the seals and the shell's output; nothing else happens under it, so it
+ * may be taken below the agent's lock, by suspect, need, closing and report. Upcalls are made without it. The rest belongs
+ * to the link's own flow of control; what open returned (members, key) never changes.
  */
 #ifndef WFI_RENDEZVOUS_LINK_H
 #define WFI_RENDEZVOUS_LINK_H
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "net/store_mail.h"
 #include "net/store_wire.h"
 
 typedef enum wfi_link_state {
@@ -22,44 +34,104 @@ typedef enum wfi_link_state {
     WFI_LINK_OUT, /* closed, evicted, or the store is lost: nothing is sent, no upcall follows */
 } wfi_link_state;
 
+typedef enum wfi_which { WFI_CURRENT, WFI_NEXT } wfi_which;
+
+typedef enum wfi_wire_stage {
+    WFI_WIRE_NONE,
+    WFI_WIRE_DIALLING,  /* the shell connects */
+    WFI_WIRE_GREETING,  /* hello is said */
+    WFI_WIRE_PRESENTED, /* join or resume is said; sealed from here on */
+    WFI_WIRE_LIVE,
+} wfi_wire_stage;
+
+typedef struct wfi_wire {
+    wfi_wire_stage stage;
+    uint64_t since_ns; /* of this stage */
+    wfi_greeting greeting;
+    wfi_seal seal;
+} wfi_wire;
+
 typedef struct wfi_link_shell {
-    void (*send)(wfi_rendezvous *link, const uint8_t *frame, size_t size); /* never blocks; lock held */
-    void (*close)(wfi_rendezvous *link);                                   /* says goodbye, ends and frees */
+    void (*send)(wfi_rendezvous *link, wfi_which which, const uint8_t *frame,
+                 size_t size); /* never blocks; lock held */
+    /* Connects the next wire: wfi_link_dialled or wfi_link_wire_lost follows, maybe from within. */
+    void (*dial)(wfi_rendezvous *link);
+    void (*hang_up)(wfi_rendezvous *link, wfi_which which); /* no-op if there is none */
+    void (*adopt)(wfi_rendezvous *link);                    /* the next wire replaces the current one; lock held */
+    void (*wake)(wfi_rendezvous *link);                     /* the link's own flow of control ticks soon; lock held */
+    void (*random)(wfi_rendezvous *link, void *out, size_t size);
+    void (*close)(wfi_rendezvous *link); /* says goodbye, ends and frees */
     int (*pump)(wfi_rendezvous *link, uint64_t *due_ns);
+    bool dialled_is_reached; /* a connection that stands proves that the other host can be reached */
 } wfi_link_shell;
 
 struct wfi_rendezvous {
     const wfi_link_shell *shell;
     const wfi_clock *clock;
     wfi_rendezvous_events events;
+    uint8_t *secret;
+    size_t secret_size;
     wfi_mutex lock;
     wfi_link_state state;
+    wfi_wire wires[2];
     wfi_store_world world;
-    weft_status refusal; /* joining: why not; with refusal_text */
-    char refusal_text[WFI_STORE_TEXT_MAX];
     int rank, world_size;
-    uint64_t heard_ns, beat_ns, ticked_ns;
+
+    /* Joining. */
+    wfi_store_message join;
+    uint64_t patience_ns; /* until when */
+    bool answered;        /* joined, or refused */
+    bool joined;
+    bool greeted;        /* a store has answered, if not in time */
+    weft_status refusal; /* with refusal_text */
+    char refusal_text[WFI_STORE_TEXT_MAX];
+
+    /* Under the lock. */
+    wfi_mail mail;          /* what we said and the store has not acknowledged */
+    bool mail_is_full;      /* the next tick gives up */
+    uint32_t *incarnations; /* by rank: as the store has told us; 0: nobody */
+    uint8_t *needs;         /* a bit a rank */
+    int need_count;
+    bool closing;
+
+    /* The link's own. */
+    bool told_to_beat, was_beating;
+    uint64_t received, acked; /* kept messages of the store; acknowledged */
+    uint64_t skip;            /* of those that it says again, received before */
+    uint64_t heard_ns, beat_ns, ticked_ns, dial_ns;
+    uint64_t reached_ns; /* since when the store's host accepts but says nothing; WFI_NEVER: does not */
+    char broken[64];     /* why the current wire is no more */
 };
 
 weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **error); /* before anything is opened */
-void wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *options, const wfi_link_shell *shell);
+/* WEFT_ERR_MEMORY: nothing is to be finished. */
+weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *options, const wfi_link_shell *shell);
 void wfi_link_fini(wfi_rendezvous *link);
-size_t wfi_link_join_frame(const wfi_rendezvous_options *options, int64_t patience_ms, uint8_t *out);
 
-/* True: joined (state is MEMBER) or refused (refusal is set). Feed no more until the opener has returned. */
-bool wfi_link_join_answered(wfi_rendezvous *link, const uint8_t *frame, size_t size);
+/* The shell's reports. While joining there are no upcalls: `answered` is set. Of a member they make upcalls. */
+void wfi_link_dialled(wfi_rendezvous *link);
+void wfi_link_received(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size);
+/* `refused`: nobody listens there: the store's process is gone. */
+void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, const char *why);
+void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which); /* bytes that are no frame */
+uint64_t wfi_link_tick(wfi_rendezvous *link);                  /* what is due now; returns the next time */
+
 weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error); /* gives the detail, returns the code */
-
-/* Of a member. All three make upcalls. */
-void wfi_link_received(wfi_rendezvous *link, const uint8_t *frame, size_t size);
-void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
-uint64_t wfi_link_tick(wfi_rendezvous *link);              /* sends the heartbeat when due; returns the next time */
+int64_t wfi_link_patience_ms(const wfi_rendezvous *link);                     /* left for joining; -1: for ever */
 
 /* The link is out from now on. True if it was a member's, and the goodbye was sent. */
 bool wfi_link_say_goodbye(wfi_rendezvous *link);
 bool wfi_link_is_out(wfi_rendezvous *link);
 /* How long rank 0's store serves on for the others: the bound, or 2 s where that is switched off. */
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
+
+/* rendezvous.c, for rendezvous_link.c: upcalls. */
+void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
+void wfi_link_evicted(wfi_rendezvous *link, const char *why);
+void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message);
+/* rendezvous_link.c, for rendezvous.c. */
+void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message);
+void wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message);
 
 weft_status wfi_link_open_socket(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);

@@ -132,7 +132,7 @@ static int finish_connecting(int fd, uint64_t deadline_ns)
 }
 
 /* A connect to a free port of the ephemeral range may meet itself (simultaneous open): that is nobody. */
-static bool is_connected_to_itself(int fd)
+bool wfi_is_connected_to_itself(int fd)
 {
     wfi_endpoint here = {.size = sizeof here.address}, there = {.size = sizeof there.address};
     return getsockname(fd, (struct sockaddr *)&here.address, &here.size) == 0 &&
@@ -148,7 +148,7 @@ static int connect_address(const struct sockaddr *address, socklen_t size, uint6
     int trouble = connect(fd, address, size) == 0 ? 0 : errno;
     if (trouble == EINPROGRESS || trouble == EINTR)
         trouble = finish_connecting(fd, deadline_ns);
-    if (!trouble && is_connected_to_itself(fd))
+    if (!trouble && wfi_is_connected_to_itself(fd))
         trouble = ECONNREFUSED;
     if (trouble) {
         close(fd);

@@ -30,6 +30,8 @@ weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out);
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd);
 int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int *fd);
 
+bool wfi_is_connected_to_itself(int fd);
+
 /* No delays; a vanished host is noticed in the end, and short losses are repaired soon. */
 void wfi_tune_socket(int fd);
 

@@ -14,6 +14,7 @@
 #include "sim/sim.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NS_PER_MS 1000000ull
 #define RETRY_FIRST_NS (1 * NS_PER_MS)
@@ -21,14 +22,19 @@
 #define FAREWELL_MS 1000     /* for the store to take note of the goodbye */
 #define ANSWER_GRACE_MS 2000 /* past our patience: the store's answer says who is missing, ours cannot */
 
+typedef struct sim_wire {
+    struct sim_link *link;
+    wfi_which which;
+    wfi_sim_channel *channel; /* NULL: none */
+} sim_wire;
+
 typedef struct sim_link {
     wfi_rendezvous base;
     weft_sim *sim;
-    int group;                /* the world's rank whose fiber opened us: ours in the job may be another */
-    wfi_sim_channel *channel; /* NULL: none, or closed */
-    wfi_store_sim *store;     /* rank 0 */
-    bool answered;            /* the join */
-    wfi_parker *opener;       /* where open waits for the answer */
+    int group; /* the world's rank whose fiber opened us: ours in the job may be another */
+    sim_wire wires[2];
+    wfi_store_sim *store; /* rank 0 */
+    wfi_parker *opener;   /* where open waits for the answer */
     wfi_parker *ticker;
     wfi_parker *closer; /* who waits for the end of the ticker, and of the channel */
     bool ticks, stopping, out_of_memory;
@@ -45,47 +51,92 @@ static void poke(wfi_parker *parker)
         wfi_unpark(parker);
 }
 
-/* ---- The channel ----------------------------------------------------------------------------------------------- */
-
-static void hang_up(sim_link *link)
+/* Whoever ticks: the opener, then the ticker. */
+static void sim_wake(wfi_rendezvous *base)
 {
-    if (link->channel)
-        wfi_sim_channel_close(link->channel);
-    link->channel = NULL;
+    poke(of(base)->opener);
+    poke(of(base)->ticker);
+}
+
+/* ---- The channels ---------------------------------------------------------------------------------------------- */
+
+static void hang_up(sim_wire *wire)
+{
+    if (wire->channel)
+        wfi_sim_channel_close(wire->channel);
+    wire->channel = NULL;
+}
+
+static void sim_hang_up(wfi_rendezvous *base, wfi_which which)
+{
+    hang_up(&of(base)->wires[which]);
 }
 
 static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
 {
-    sim_link *link = arg;
+    sim_wire *wire = arg;
+    sim_link *link = wire->link;
     (void)channel;
-    if (link->answered) {
-        wfi_link_received(&link->base, data, size);
-    } else {
-        link->answered = wfi_link_join_answered(&link->base, data, size);
-        poke(link->opener);
-    }
+    wfi_link_received(&link->base, wire->which, data, size);
+    sim_wake(&link->base);
 }
 
 static void on_closed(void *arg, wfi_sim_channel *channel)
 {
-    sim_link *link = arg;
+    sim_wire *wire = arg;
+    sim_link *link = wire->link;
     (void)channel;
-    hang_up(link);
-    poke(link->opener);
-    if (link->answered)
-        wfi_link_lost(&link->base, "the store closed the connection");
-    poke(link->ticker);
+    hang_up(wire);
+    wfi_link_wire_lost(&link->base, wire->which, false, "the store closed the connection");
+    sim_wake(&link->base);
     poke(link->closer);
 }
 
-static void sim_send(wfi_rendezvous *base, const uint8_t *frame, size_t size)
+static void listen_to(sim_wire *wire)
+{
+    wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = wire};
+    wfi_sim_channel_on(wire->channel, &events);
+}
+
+static void sim_dial(wfi_rendezvous *base)
 {
     sim_link *link = of(base);
-    weft_status status = link->channel ? wfi_sim_channel_send(link->channel, frame, size) : WEFT_OK;
+    sim_wire *next = &link->wires[WFI_NEXT];
+    weft_status status = wfi_sim_dial(link->sim, link->group, 0, &next->channel);
+    if (status) {
+        wfi_link_wire_lost(base, WFI_NEXT, status == WEFT_ERR_UNREACHABLE, "the store is gone");
+        return;
+    }
+    listen_to(next);
+    wfi_link_dialled(base);
+}
+
+static void sim_adopt(wfi_rendezvous *base)
+{
+    sim_wire *wires = of(base)->wires;
+    hang_up(&wires[WFI_CURRENT]);
+    wires[WFI_CURRENT].channel = wires[WFI_NEXT].channel;
+    wires[WFI_NEXT].channel = NULL;
+    listen_to(&wires[WFI_CURRENT]);
+}
+
+static void sim_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame, size_t size)
+{
+    sim_link *link = of(base);
+    wfi_sim_channel *channel = link->wires[which].channel;
+    weft_status status = channel ? wfi_sim_channel_send(channel, frame, size) : WEFT_OK;
     if (!status || status == WEFT_ERR_UNREACHABLE) /* of a channel that is gone, on_closed tells */
         return;
     link->out_of_memory = true;
-    poke(link->ticker);
+    sim_wake(base);
+}
+
+static void sim_random(wfi_rendezvous *base, void *out, size_t size)
+{
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t random = wfi_sim_random(of(base)->sim);
+        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
+    }
 }
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
@@ -141,49 +192,47 @@ static void sim_close(wfi_rendezvous *base)
     while (link->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
     /* The store hangs up at that word. Then the seat is free, and whoever opens again at once finds it so. */
-    while (was_member && link->channel && wfi_now(base->clock) < deadline_ns)
+    while (was_member && link->wires[WFI_CURRENT].channel && wfi_now(base->clock) < deadline_ns)
         (void)wfi_park(&parker, deadline_ns);
-    hang_up(link);
+    hang_up(&link->wires[WFI_NEXT]);
+    hang_up(&link->wires[WFI_CURRENT]);
     wfi_store_sim_end(link->store, wfi_link_grace_ms(base));
     free_link(link);
 }
 
-static const wfi_link_shell sim_shell = {.send = sim_send, .close = sim_close, .pump = sim_pump};
+static const wfi_link_shell sim_shell = {.send = sim_send,
+                                         .dial = sim_dial,
+                                         .hang_up = sim_hang_up,
+                                         .adopt = sim_adopt,
+                                         .wake = sim_wake,
+                                         .random = sim_random,
+                                         .close = sim_close,
+                                         .pump = sim_pump};
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
-static int64_t patience_ms(const sim_link *link, uint64_t deadline_ns)
+/* False: nobody listens, the store went away, or it does not answer. */
+static bool attempt_once(sim_link *link)
 {
-    uint64_t now_ns = wfi_now(link->base.clock);
-    if (deadline_ns == WFI_NEVER)
-        return -1;
-    return deadline_ns > now_ns ? (int64_t)((deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS) : 0;
-}
-
-/* False: nobody listens, the store went away, or there is no memory. */
-static bool attempt_once(sim_link *link, const wfi_rendezvous_options *options, uint64_t deadline_ns)
-{
-    uint8_t frame[WFI_STORE_SMALL_MAX];
-    if (wfi_sim_dial(link->sim, link->group, 0, &link->channel))
-        return false;
-    wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = link};
-    wfi_sim_channel_on(link->channel, &events);
-    size_t size = wfi_link_join_frame(options, patience_ms(link, deadline_ns), frame);
-    weft_status status = wfi_sim_channel_send(link->channel, frame, size);
-    bool in_time = true;
+    uint64_t deadline_ns = link->base.patience_ns;
+    wfi_wire *next = &link->base.wires[WFI_NEXT];
     if (deadline_ns < WFI_NEVER - ANSWER_GRACE_MS * NS_PER_MS)
         deadline_ns += ANSWER_GRACE_MS * NS_PER_MS;
-    while (!status && !link->answered && link->channel && in_time)
-        in_time = wfi_park(link->opener, deadline_ns);
-    if (!link->answered)
-        hang_up(link);
-    return link->answered;
+    sim_dial(&link->base);
+    while (!link->base.answered && next->stage != WFI_WIRE_NONE && wfi_now(link->base.clock) < deadline_ns) {
+        uint64_t due_ns = wfi_link_tick(&link->base);
+        if (!link->base.answered && next->stage != WFI_WIRE_NONE)
+            (void)wfi_park(link->opener, due_ns < deadline_ns ? due_ns : deadline_ns);
+    }
+    if (!link->base.answered)
+        hang_up(&link->wires[WFI_NEXT]);
+    return link->base.answered;
 }
 
 static weft_status join(sim_link *link, const wfi_rendezvous_options *options, weft_error **error)
 {
-    uint64_t deadline_ns = wfi_deadline(link->base.clock, options->join_timeout_ms), pause_ns = RETRY_FIRST_NS;
-    while (!attempt_once(link, options, deadline_ns)) {
+    uint64_t deadline_ns = link->base.patience_ns, pause_ns = RETRY_FIRST_NS;
+    while (!attempt_once(link)) {
         uint64_t now_ns = wfi_now(link->base.clock);
         if (now_ns >= deadline_ns) {
             wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
@@ -211,28 +260,32 @@ static weft_status start_ticker(sim_link *link)
     return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_ticker, link);
 }
 
-weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error)
+weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvous **out, weft_error **error)
 {
     wfi_parker parker;
-    weft_status status = WEFT_OK;
+    wfi_rendezvous_options options = *given;
+    options.clock = wfi_sim_clock(options.sim);
     if (!wfi_fiber_current())
         return give_status(WEFT_ERR_STATE, error);
     sim_link *link = calloc(1, sizeof *link);
-    if (!link)
-        return give_status(WEFT_ERR_MEMORY, error);
-    wfi_link_init(&link->base, options, &sim_shell);
-    link->base.clock = wfi_sim_clock(options->sim);
-    link->sim = options->sim;
+    weft_status status = link ? wfi_link_init(&link->base, &options, &sim_shell) : WEFT_ERR_MEMORY;
+    if (status) {
+        free(link);
+        return give_status(status, error);
+    }
+    link->sim = options.sim;
     link->group = wfi_fiber_group(wfi_fiber_current());
+    for (wfi_which which = WFI_CURRENT; which <= WFI_NEXT; which++)
+        link->wires[which] = (sim_wire){.link = link, .which = which};
     wfi_parker_init(&parker);
     link->opener = &parker;
-    if (options->rank == 0)
-        status = wfi_store_sim_start(options, &link->store);
+    if (options.rank == 0)
+        status = wfi_store_sim_start(&options, &link->store);
     if (status) {
         give_status(status, error);
         goto free_link;
     }
-    status = join(link, options, error);
+    status = join(link, &options, error);
     if (status)
         goto hang_up;
     status = start_ticker(link);
@@ -245,7 +298,8 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezv
     return WEFT_OK;
 
 hang_up:
-    hang_up(link);
+    hang_up(&link->wires[WFI_NEXT]);
+    hang_up(&link->wires[WFI_CURRENT]);
     wfi_store_sim_end(link->store, 0);
 free_link:
     free_link(link);

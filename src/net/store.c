@@ -1,15 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store.c - the store's state machine: its life, its inputs and outputs. Its contract stands in store.h; joining is in
- * store_join.c, death in store_death.c, the end in store_end.c.
+ * store_join.c, connections are in store_link.c, death is in store_death.c, the end in store_end.c.
  */
 #include "net/store_state.h"
 
 #include "base/log.h"
 
-#include <stdarg.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+
+static bool copy_secret(wfi_store *store, const wfi_store_options *options)
+{
+    uint8_t *copy = options->secret_size ? malloc(options->secret_size) : NULL;
+    if (!copy)
+        return options->secret_size == 0;
+    memcpy(copy, options->secret, options->secret_size);
+    store->options.secret = copy;
+    return true;
+}
+
+static void wipe_secrets(wfi_store *store)
+{
+    uint8_t *secret = (uint8_t *)(uintptr_t)store->options.secret; /* ours: copied */
+    if (secret)
+        sodium_memzero(secret, store->options.secret_size);
+    free(secret);
+    sodium_memzero(store->options.job_key, sizeof store->options.job_key);
+}
 
 weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
 {
@@ -19,9 +38,10 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     if (!store)
         return WEFT_ERR_MEMORY;
     store->options = *options;
+    store->options.secret = NULL;
     store->seats = calloc((size_t)options->world_size, sizeof *store->seats);
     store->members = calloc((size_t)options->world_size, sizeof *store->members);
-    if (!store->seats || !store->members)
+    if (!store->seats || !store->members || !copy_secret(store, options))
         goto free_store;
     wfi_map_init(&store->links);
     store->ticked_ns = options->now_ns;
@@ -42,59 +62,20 @@ void wfi_store_destroy(wfi_store *store)
         return;
     size_t cursor = 0;
     wfi_store_link *link;
-    while ((link = wfi_map_next(&store->links, &cursor, NULL)))
+    while ((link = wfi_map_next(&store->links, &cursor, NULL))) {
+        wfi_seal_wipe(&link->seal);
         free(link);
+    }
     wfi_map_fini(&store->links);
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        wfi_mail_fini(&store->seats[rank].mail);
+        sodium_memzero(store->seats[rank].token, sizeof store->seats[rank].token);
+        free(store->seats[rank].needs);
+    }
+    wipe_secrets(store);
     free(store->seats);
     free(store->members);
     free(store);
-}
-
-/* ---- Sending --------------------------------------------------------------------------------------------------- */
-
-void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
-{
-    store->options.outputs.send(store->options.outputs.arg, link->id, frame, size);
-}
-
-void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message)
-{
-    uint8_t frame[WFI_STORE_SMALL_MAX];
-    if (!link)
-        return;
-    size_t size = wfi_store_encode(message, frame);
-    wfi_store_send_frame(store, link, frame, size);
-}
-
-void wfi_store_send_others(wfi_store *store, int but, const wfi_store_message *message)
-{
-    for (int rank = 0; rank < store->options.world_size; rank++)
-        if (store->seats[rank].state == WFI_SEAT_ALIVE && rank != but)
-            wfi_store_send(store, store->seats[rank].link, message);
-}
-
-void wfi_store_send_all(wfi_store *store, const wfi_store_message *message)
-{
-    wfi_store_send_others(store, -1, message);
-}
-
-void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms)
-{
-    store->options.outputs.close(store->options.outputs.arg, link->id, keep_ms);
-    wfi_map_take(&store->links, link->id);
-    free(link);
-}
-
-void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
-{
-    wfi_store_message message = {.type = WFI_STORE_REFUSE, .status = status};
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message.text, sizeof message.text, format, args);
-    va_end(args);
-    wfi_log(WEFT_LOG_INFO, "store: refused a join: %s", message.text);
-    wfi_store_send(store, link, &message);
-    wfi_store_hang_up(store, link, 0);
 }
 
 void wfi_store_due_by(wfi_store *store, uint64_t when_ns)
@@ -105,6 +86,7 @@ void wfi_store_due_by(wfi_store *store, uint64_t when_ns)
 
 void wfi_store_tick(wfi_store *store, uint64_t now_ns)
 {
+    store->now_ns = now_ns;
     store->due_ns = WFI_NEVER;
     if (store->phase == WFI_STORE_GATHERING)
         wfi_store_tick_gathering(store, now_ns);
@@ -134,85 +116,191 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
     return status;
 }
 
-void wfi_store_closed(wfi_store *store, uint64_t connection, uint64_t now_ns)
+void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how, uint64_t now_ns)
 {
-    (void)now_ns;
     wfi_store_link *link = wfi_map_take(&store->links, connection);
     if (!link)
         return;
+    store->now_ns = now_ns;
     int rank = link->rank;
+    bool unconfirmed = link->unconfirmed;
+    wfi_seal_wipe(&link->seal);
     free(link);
     if (rank < 0)
         return;
     if (store->seats[rank].state == WFI_SEAT_WAITING)
         wfi_store_free_seat(store, rank);
     else if (store->seats[rank].state == WFI_SEAT_ALIVE)
-        wfi_store_declare_dead(store, rank, "its connection to the store broke", true);
+        wfi_store_lost_connection(store, rank, how, unconfirmed, now_ns);
 }
 
-static void handle_stranger(wfi_store *store, wfi_store_link *link, weft_status decoded,
-                            const wfi_store_message *message, uint64_t now_ns)
+/* The first word: in the clear. */
+static void handle_stranger(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
 {
-    if (decoded == WEFT_ERR_UNSUPPORTED)
+    wfi_store_message message;
+    weft_status decoded = wfi_store_decode(frame, size, &message);
+    if (decoded == WEFT_ERR_UNSUPPORTED) {
+        wfi_store_count_refusal(store, "it speaks another version");
         wfi_store_refuse(store, link, WEFT_ERR_PROTOCOL,
                          "this weft speaks another version of the store's protocol than rank 0's");
-    else if (decoded || message->type != WFI_STORE_JOIN)
+    } else if (decoded || message.type != WFI_STORE_HELLO) {
+        wfi_store_count_refusal(store, "it spoke nonsense");
         wfi_store_hang_up(store, link, 0);
-    else
-        wfi_store_handle_join(store, link, message, now_ns);
+    } else {
+        wfi_store_greet(store, link, &message);
+    }
 }
 
-static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
+/* The second: its proof. One that does not open comes from somebody without the secret: ours have found the store's good. */
+static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size, uint64_t now_ns)
 {
-    wfi_store_message answer = {.type = WFI_STORE_HEARTBEAT};
-    store->seats[link->rank].heard_ns = now_ns;
-    store->seats[link->rank].suspected_ns = WFI_NEVER;
+    uint8_t plain[WFI_STORE_SMALL_MAX];
+    wfi_store_message message;
+    size_t plain_size;
+    if (wfi_store_open_frame(link, frame, size, plain, &plain_size)) {
+        wfi_store_count_refusal(store, "it could not prove that it has the job's secret");
+        wfi_store_hang_up(store, link, 0);
+        return;
+    }
+    link->stage = WFI_STORE_PROVEN;
+    weft_status decoded = wfi_store_decode(plain, plain_size, &message);
+    if (!decoded && message.type == WFI_STORE_JOIN) {
+        wfi_store_handle_join(store, link, &message, now_ns);
+    } else if (!decoded && message.type == WFI_STORE_RESUME) {
+        wfi_store_handle_resume(store, link, &message, now_ns);
+    } else {
+        wfi_store_count_refusal(store, "it spoke nonsense");
+        wfi_store_hang_up(store, link, 0);
+    }
+}
+
+static void answer_heartbeat(wfi_store *store, wfi_store_link *link)
+{
+    wfi_seat *seat = &store->seats[link->rank];
+    wfi_store_message answer = {.type = WFI_STORE_HEARTBEAT, .received = seat->received};
+    seat->acked = seat->received;
+    wfi_store_send(store, link, &answer);
+}
+
+/* One that waits for the job to begin. It has nothing to say but that it lives. */
+static void handle_waiting(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
+{
+    if (message && message->type == WFI_STORE_HEARTBEAT) {
+        store->seats[link->rank].heard_ns = now_ns;
+        answer_heartbeat(store, link);
+        return;
+    }
+    wfi_store_free_seat(store, link->rank);
+    wfi_store_hang_up(store, link, 0);
+}
+
+static void acknowledge(wfi_store *store, int rank)
+{
+    wfi_seat *seat = &store->seats[rank];
+    if (seat->state != WFI_SEAT_ALIVE || ++seat->received - seat->acked < WFI_STORE_ACK_EVERY)
+        return;
+    wfi_store_message ack = {.type = WFI_STORE_ACK, .received = seat->received};
+    seat->acked = seat->received;
+    wfi_store_tell(store, rank, &ack);
+}
+
+static void handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
+{
     switch (message->type) {
     case WFI_STORE_HEARTBEAT:
-        wfi_store_send(store, link, &answer);
+        answer_heartbeat(store, link);
         break;
     case WFI_STORE_SUSPECT:
         wfi_store_handle_suspect(store, link, message, now_ns);
         break;
+    case WFI_STORE_NEED:
+        wfi_store_handle_need(store, link->rank, message, now_ns);
+        break;
     case WFI_STORE_CLOSING:
-        wfi_store_end_closing(store, link->rank);
+        wfi_store_need_closing(store, link->rank, true, now_ns);
+        wfi_store_end_closing(store);
         break;
     case WFI_STORE_REPORT:
         wfi_store_end_report(store, link->rank, message, now_ns);
         break;
-    case WFI_STORE_GOODBYE:
+    default: /* an acknowledgement: done */
+        break;
+    }
+}
+
+static bool makes_sense(const wfi_store_message *message)
+{
+    return message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK ||
+           message->type == WFI_STORE_SUSPECT || message->type == WFI_STORE_NEED ||
+           message->type == WFI_STORE_CLOSING || message->type == WFI_STORE_REPORT ||
+           message->type == WFI_STORE_GOODBYE;
+}
+
+static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
+{
+    int rank = link->rank;
+    wfi_seat *seat = &store->seats[rank];
+    bool says_how_much = message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK;
+    link->unconfirmed = false;
+    seat->heard_ns = now_ns;
+    seat->suspected_ns = WFI_NEVER;
+    if (!makes_sense(message) || (says_how_much && !wfi_mail_acknowledge(&seat->mail, message->received))) {
+        wfi_store_declare_dead(store, rank, "it sent the store a message that makes no sense");
+    } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);
-        break;
-    default: /* what only the store says */
-        wfi_store_declare_dead(store, link->rank, "it sent the store a message that makes no sense", false);
-        break;
+    } else {
+        handle_word(store, link, message, now_ns);
+        if (wfi_store_type_is_kept(message->type))
+            acknowledge(store, rank);
+    }
+}
+
+/* Of a worker that is known. A frame that does not open was changed on its way: the connection is not its any more. */
+static void handle_known(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size, uint64_t now_ns)
+{
+    uint8_t plain[WFI_STORE_SMALL_MAX];
+    wfi_store_message message;
+    size_t plain_size;
+    int rank = link->rank;
+    bool opens = wfi_store_open_frame(link, frame, size, plain, &plain_size) == WEFT_OK;
+    bool waits = store->seats[rank].state == WFI_SEAT_WAITING;
+    weft_status decoded = opens ? wfi_store_decode(plain, plain_size, &message) : WEFT_ERR_PROTOCOL;
+    if (waits) {
+        handle_waiting(store, link, decoded ? NULL : &message, now_ns);
+    } else if (!opens) {
+        wfi_store_count_refusal(store, "a member's frame was changed on its way");
+        wfi_store_hang_up(store, link, 0);
+        wfi_store_lost_connection(store, rank, WFI_STORE_CUT, false, now_ns);
+    } else if (decoded) {
+        wfi_store_declare_dead(store, rank, "it sent the store malformed bytes");
+    } else {
+        handle_member(store, link, &message, now_ns);
     }
 }
 
 void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, const uint8_t *frame, size_t size)
 {
     wfi_store_link *link = wfi_map_get(&store->links, connection);
-    wfi_store_message message;
     if (!link)
         return;
-    weft_status decoded = wfi_store_decode(frame, size, &message);
-    if (link->rank < 0) {
-        handle_stranger(store, link, decoded, &message, now_ns);
-    } else if (store->seats[link->rank].state == WFI_SEAT_WAITING) {
-        /* One that waits has nothing to say but goodbye, and that its nonsense says as well. */
-        wfi_store_free_seat(store, link->rank);
-        wfi_store_hang_up(store, link, 0);
-    } else if (decoded) {
-        wfi_store_declare_dead(store, link->rank, "it sent the store malformed bytes", false);
-    } else {
-        handle_member(store, link, &message, now_ns);
-    }
+    store->now_ns = now_ns;
+    if (link->stage == WFI_STORE_STRANGER)
+        handle_stranger(store, link, frame, size);
+    else if (link->rank < 0)
+        handle_proof(store, link, frame, size, now_ns);
+    else
+        handle_known(store, link, frame, size, now_ns);
 }
 
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection)
 {
     const wfi_store_link *link = wfi_map_get(&store->links, connection);
     return link && link->rank >= 0;
+}
+
+uint64_t wfi_store_refused(const wfi_store *store)
+{
+    return store->refused;
 }
 
 int wfi_store_alive(const wfi_store *store)
@@ -223,6 +311,7 @@ int wfi_store_alive(const wfi_store *store)
 void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns)
 {
     store->draining = true;
+    store->now_ns = now_ns;
     store->drain_ns = deadline_ns;
     if (store->phase == WFI_STORE_GATHERING)
         wfi_store_fail_gathering(store, "rank 0 went away before the job was complete");

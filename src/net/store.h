@@ -14,10 +14,20 @@
  * Who joins late gets the table as it is (no entry for those who are gone), the others its entry (`joined`), and from then
  * on it hears of everything, in the same order as they. Every join gets a new incarnation, one more than the last. Rank 0's
  * seat is never taken again. Nobody joins a job whose end was told, or whose rank 0 has closed.
- * DEATHS. A member whose connection closes without a goodbye; one silent for the bound; one that was suspected and does
- * not answer within half of it. All others are told; the dead one is, too, if it can still read. The bound is the store's
- * (rank 0's option), for all. A store that was stopped itself (its ticks came late) first gives everybody a new bound: it
- * has heard nobody because it did not listen.
+ * PROOF. Nothing is believed and nothing told before both sides have proved the secret (store_proof.h). One side without
+ * a secret is a refusal that says which.
+ * CONNECTIONS COME AND GO; a member is a member until it leaves or is declared dead. When it hears nothing it opens another
+ * connection and resumes there: it shows the token that only it was given, and both say how many kept messages they have
+ * received, so that none is lost or doubled (store_mail.h). The newest connection is the one that counts.
+ * DEATHS. (1) A connection that the other host ended without a goodbye: at once, as a process that dies ends all of its own;
+ * a worker never ends one that counts, but after it has resumed on another. (2) One that was reset: after RESET_MS without a
+ * resume, as it may have been somebody between the hosts. (3) One that the network gave up, or one just resumed on which
+ * nothing came yet: after the bound. (4) Silence for the bound of one that was told to beat. (5) One that was suspected and
+ * does not answer. All others are told; the dead one is, too, whenever it speaks. The bound is the store's (rank 0's
+ * option), for all. A store that was stopped itself (its ticks came late) first gives everybody a new bound: it has heard
+ * nobody because it did not listen.
+ * HEARTBEATS come from those on whom somebody depends (NEED; who closes depends on all others), and from those who wait for
+ * the job to begin. An idle job is silent.
  * THE END. See store_end.c.
  */
 #ifndef WFI_STORE_H
@@ -32,6 +42,7 @@ typedef struct wfi_store_outputs {
     void (*send)(void *arg, uint64_t connection, const uint8_t *data, size_t size);
     /* Closes once what was sent has left; reads nothing more. keep_ms > 0: keeps it open for so long. */
     void (*close)(void *arg, uint64_t connection, int64_t keep_ms);
+    void (*random)(void *arg, void *out, size_t size); /* nonces and tokens */
     void *arg;
 } wfi_store_outputs;
 
@@ -39,6 +50,8 @@ typedef struct wfi_store_options {
     int world_size;
     bool elastic;
     int64_t death_timeout_ms; /* < 0: nobody dies of silence */
+    const uint8_t *secret;    /* copied; NULL: none */
+    size_t secret_size;
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     uint64_t now_ns;
     wfi_store_outputs outputs;
@@ -51,8 +64,15 @@ void wfi_store_destroy(wfi_store *store);                                       
 
 /* `connection` is the shell's number for it, used once. WEFT_ERR_MEMORY: the shell closes it. */
 weft_status wfi_store_opened(wfi_store *store, uint64_t connection);
+
+/* How a connection ended. */
+typedef enum wfi_store_loss {
+    WFI_STORE_ENDED, /* the other host says that it was closed: its process did that, or is gone */
+    WFI_STORE_RESET, /* likewise, or somebody between the hosts did it */
+    WFI_STORE_CUT,   /* the network gave up, or we did: it says nothing about the process */
+} wfi_store_loss;
 /* By the other side, or it broke. Never after the close output. */
-void wfi_store_closed(wfi_store *store, uint64_t connection, uint64_t now_ns);
+void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how, uint64_t now_ns);
 /* One whole frame. */
 void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, const uint8_t *frame, size_t size);
 /* When the next tick is due; inputs may make it earlier. */
@@ -61,7 +81,8 @@ void wfi_store_tick(wfi_store *store, uint64_t now_ns);
 
 /* Has this connection joined? Those that have not are strangers, whose number and time the shell bounds. */
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
-int wfi_store_alive(const wfi_store *store); /* members neither dead nor gone, and those who wait */
+uint64_t wfi_store_refused(const wfi_store *store); /* strangers: wrong proofs, nonsense */
+int wfi_store_alive(const wfi_store *store);        /* members neither dead nor gone, and those who wait */
 
 /* Rank 0 is going: from now on the store is finished when nobody is left, or at the deadline. */
 void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns);

@@ -4,51 +4,75 @@
 
 #include "base/log.h"
 
+#include <sodium.h>
 #include <string.h>
 
 #define NS_PER_MS 1000000ull
+#define RESET_MS 100 /* a worker whose connection was reset by somebody else resumes within */
 
-/* Takes a living member out; the others are told by the caller. Returns its connection. */
-static wfi_store_link *vacate(wfi_store *store, int rank, wfi_seat_state state)
+/* Takes a living member out. Its place in the table is empty from now on: one who joins later has never heard of it. */
+static void vacate(wfi_store *store, int rank, wfi_seat_state state, wfi_store_type type, const char *why)
 {
     wfi_seat *seat = &store->seats[rank];
-    wfi_store_link *link = seat->link;
+    wfi_store_message news = {.type = type, .rank = rank, .incarnation = store->members[rank].incarnation};
+    snprintf(news.text, sizeof news.text, "%s", why);
+    snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, why);
+    seat->fate = store->members[rank].incarnation;
     seat->state = state;
     seat->link = NULL;
-    store->alive--;
-    return link;
-}
-
-/* Its place in the table is empty from now on: one who joins later has never heard of it. */
-static void tell_gone(wfi_store *store, int rank, wfi_store_type type, const char *why)
-{
-    wfi_store_message message = {.type = type, .rank = rank, .incarnation = store->members[rank].incarnation};
+    wfi_mail_fini(&seat->mail);
+    sodium_memzero(seat->token, sizeof seat->token);
     store->members[rank] = (wfi_member){.rank = rank};
-    snprintf(message.text, sizeof message.text, "%s", why);
-    wfi_store_send_all(store, &message);
+    store->alive--;
+    wfi_store_need_gone(store, rank);
+    wfi_store_tell_all(store, &news);
     wfi_store_end_members_changed(store);
 }
 
-void wfi_store_declare_dead(wfi_store *store, int rank, const char *why, bool link_is_lost)
+void wfi_store_declare_dead(wfi_store *store, int rank, const char *why)
 {
     wfi_log(WEFT_LOG_INFO, "store: rank %d is dead: %s", rank, why);
-    wfi_store_link *link = vacate(store, rank, WFI_SEAT_DEAD);
-    if (!link_is_lost) {
+    wfi_store_link *link = store->seats[rank].link;
+    if (link) {
         wfi_store_message message = {.type = WFI_STORE_EVICTED};
         snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s", why);
         wfi_store_send(store, link, &message);
         wfi_store_hang_up(store, link, WFI_STORE_LINGER_MS);
     }
-    tell_gone(store, rank, WFI_STORE_DIED, why);
+    vacate(store, rank, WFI_SEAT_DEAD, WFI_STORE_DIED, why);
 }
 
 void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link)
 {
     int rank = link->rank;
-    vacate(store, rank, WFI_SEAT_LEFT);
     wfi_store_hang_up(store, link, 0);
-    tell_gone(store, rank, WFI_STORE_LEFT, "");
+    vacate(store, rank, WFI_SEAT_LEFT, WFI_STORE_LEFT, "");
 }
+
+/* ---- Lost connections ------------------------------------------------------------------------------------------ */
+
+static const char connection_broke[] = "its connection to the store broke";
+
+void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, bool unconfirmed, uint64_t now_ns)
+{
+    int64_t bound_ms = wfi_store_bound_ms(store);
+    store->seats[rank].link = NULL;
+    if (how == WFI_STORE_CUT || unconfirmed)
+        wfi_store_unlink(store, rank, now_ns, bound_ms);
+    else if (how == WFI_STORE_RESET)
+        wfi_store_unlink(store, rank, now_ns, RESET_MS < bound_ms / 4 ? RESET_MS : bound_ms / 4);
+    else
+        wfi_store_declare_dead(store, rank, connection_broke);
+}
+
+/* Somebody wants that rank: one that is only still waited for is given up, as a new process does not wait for an old one. */
+void wfi_store_give_up_lost(wfi_store *store, int rank)
+{
+    if (store->seats[rank].state == WFI_SEAT_ALIVE && !store->seats[rank].link)
+        wfi_store_declare_dead(store, rank, connection_broke);
+}
+
+/* ---- Suspicion and silence ------------------------------------------------------------------------------------- */
 
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns)
@@ -61,40 +85,50 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
     int64_t bound_ms = store->options.death_timeout_ms;
     if (bound_ms < 0 || seat->suspected_ns != WFI_NEVER)
         return;
-    /* A suspicion asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. */
-    uint64_t soon = now_ns + (uint64_t)bound_ms * NS_PER_MS / 2,
-             by_silence = seat->heard_ns + (uint64_t)bound_ms * NS_PER_MS;
+    /*
+     * It asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. Of one that
+     * does not beat nothing was expected before now.
+     */
+    uint64_t bound_ns = (uint64_t)bound_ms * NS_PER_MS, soon = now_ns + bound_ns / 2;
+    uint64_t by_silence = (seat->beats ? seat->heard_ns : now_ns) + bound_ns;
     seat->suspected_ns = soon > by_silence ? soon : by_silence;
     seat->suspected_by = from->rank;
-    snprintf(seat->suspicion, sizeof seat->suspicion, "%.*s", (int)sizeof seat->suspicion - 1, message->text);
+    snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, message->text);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
-    wfi_store_send(store, seat->link, &speak);
-    wfi_store_due_by(store, seat->suspected_ns);
+    wfi_store_tell(store, message->rank, &speak);
+    wfi_store_due_by(store, now_ns);
 }
 
-static uint64_t silence_ends_ns(const wfi_store *store, const wfi_seat *seat)
+/* When this member is dead if nothing comes from it; WFI_NEVER if nothing need come. */
+static uint64_t dead_at_ns(const wfi_store *store, const wfi_seat *seat)
 {
-    uint64_t bound_ns = (uint64_t)store->options.death_timeout_ms * NS_PER_MS;
-    uint64_t by_silence = seat->heard_ns + bound_ns;
-    return seat->suspected_ns < by_silence ? seat->suspected_ns : by_silence;
+    uint64_t when_ns = seat->lost_ns, bound_ns = (uint64_t)store->options.death_timeout_ms * NS_PER_MS;
+    if (store->options.death_timeout_ms < 0)
+        return when_ns;
+    if (seat->beats && seat->heard_ns + bound_ns < when_ns)
+        when_ns = seat->heard_ns + bound_ns;
+    return seat->suspected_ns < when_ns ? seat->suspected_ns : when_ns;
 }
 
-static void declare_silent(wfi_store *store, int rank)
+static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
 {
     const wfi_seat *seat = &store->seats[rank];
     char why[WFI_STORE_TEXT_MAX];
-    long long bound_ms = store->options.death_timeout_ms;
-    if (seat->suspected_ns == WFI_NEVER)
-        snprintf(why, sizeof why, "silent for %lld ms", bound_ms);
+    if (seat->hopeless)
+        snprintf(why, sizeof why, "the store has no room for what it does not acknowledge");
+    else if (seat->lost_ns <= now_ns)
+        snprintf(why, sizeof why, "%s", connection_broke);
+    else if (seat->suspected_ns == WFI_NEVER)
+        snprintf(why, sizeof why, "silent for %lld ms", (long long)store->options.death_timeout_ms);
     else
-        snprintf(why, sizeof why, "did not answer after rank %d suspected it: %s", seat->suspected_by, seat->suspicion);
-    wfi_store_declare_dead(store, rank, why, false);
+        snprintf(why, sizeof why, "did not answer after rank %d suspected it: %s", seat->suspected_by, seat->words);
+    wfi_store_declare_dead(store, rank, why);
 }
 
 /* The store was stopped, or got no processor, if its tick comes late: then silence proves nothing about the others. */
-static void excuse_own_absence(wfi_store *store, uint64_t now_ns)
+void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
 {
-    uint64_t bound_ns = (uint64_t)store->options.death_timeout_ms * NS_PER_MS;
+    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
     bool was_absent = now_ns - store->ticked_ns > bound_ns / 2;
     store->ticked_ns = now_ns;
     for (int rank = 0; was_absent && rank < store->options.world_size; rank++) {
@@ -102,24 +136,30 @@ static void excuse_own_absence(wfi_store *store, uint64_t now_ns)
         seat->heard_ns = now_ns;
         if (seat->suspected_ns != WFI_NEVER)
             seat->suspected_ns = now_ns + bound_ns / 2;
+        if (seat->lost_ns != WFI_NEVER)
+            seat->lost_ns = now_ns + bound_ns / 2;
     }
 }
 
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns)
 {
+    uint64_t next_ns = WFI_NEVER;
     wfi_store_end_tick(store, now_ns);
     wfi_store_due_by(store, store->wave_at_ns);
-    if (store->options.death_timeout_ms < 0)
-        return;
-    excuse_own_absence(store, now_ns);
+    wfi_store_excuse_own_absence(store, now_ns);
     for (int rank = 0; rank < store->options.world_size; rank++) {
         const wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && silence_ends_ns(store, seat) <= now_ns)
-            declare_silent(store, rank);
+        if (seat->state == WFI_SEAT_ALIVE && (seat->hopeless || dead_at_ns(store, seat) <= now_ns))
+            declare_silent(store, rank, now_ns);
     }
-    for (int rank = 0; rank < store->options.world_size; rank++)
-        if (store->seats[rank].state == WFI_SEAT_ALIVE)
-            wfi_store_due_by(store, silence_ends_ns(store, &store->seats[rank]));
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        const wfi_seat *seat = &store->seats[rank];
+        if (seat->state == WFI_SEAT_ALIVE && dead_at_ns(store, seat) < next_ns)
+            next_ns = dead_at_ns(store, seat);
+    }
+    if (next_ns == WFI_NEVER)
+        return; /* nothing is expected of anybody */
+    wfi_store_due_by(store, next_ns);
     /* Often enough to notice an absence of our own. */
-    wfi_store_due_by(store, now_ns + (uint64_t)store->options.death_timeout_ms * NS_PER_MS / 4 + 1);
+    wfi_store_due_by(store, now_ns + (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS / 4 + 1);
 }

@@ -54,7 +54,7 @@ static void begin_wave(wfi_store *store)
     for (int rank = 0; rank < store->options.world_size; rank++)
         store->seats[rank].answered = false;
     wfi_store_message probe = {.type = WFI_STORE_PROBE, .round = store->round};
-    wfi_store_send_all(store, &probe);
+    wfi_store_tell_all(store, &probe);
 }
 
 static bool reports_are_equal(const wfi_idle_report *a, const wfi_idle_report *b)
@@ -105,12 +105,11 @@ static void finish_wave(wfi_store *store, uint64_t now_ns)
     }
     store->terminated = true;
     wfi_store_message message = {.type = WFI_STORE_TERMINATED};
-    wfi_store_send_all(store, &message);
+    wfi_store_tell_all(store, &message);
 }
 
-void wfi_store_end_closing(wfi_store *store, int rank)
+void wfi_store_end_closing(wfi_store *store)
 {
-    store->seats[rank].closing = true;
     begin_wave(store);
 }
 

@@ -73,17 +73,34 @@ static void expire_patience(wfi_store *store, int rank)
     wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", why);
 }
 
+/* Who waits sends heartbeats. One that stopped keeps no seat from another; if it goes on it comes again. */
+static void expire_silence(wfi_store *store, int rank)
+{
+    wfi_store_link *link = store->seats[rank].link;
+    wfi_log(WEFT_LOG_WARN, "store: rank %d came and was silent for %lld ms: its seat is free again", rank,
+            (long long)store->options.death_timeout_ms);
+    wfi_store_free_seat(store, rank);
+    wfi_store_hang_up(store, link, 0);
+}
+
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
 {
+    bool beats = store->options.death_timeout_ms >= 0 && store->waiting > 0;
+    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    wfi_store_excuse_own_absence(store, now_ns);
     for (int rank = 0; rank < store->options.world_size && store->phase == WFI_STORE_GATHERING; rank++) {
         const wfi_seat *seat = &store->seats[rank];
         if (seat->state != WFI_SEAT_WAITING)
             continue;
         if (seat->patience_ns <= now_ns)
             expire_patience(store, rank);
+        else if (beats && seat->heard_ns + bound_ns <= now_ns)
+            expire_silence(store, rank);
         else
             wfi_store_due_by(store, seat->patience_ns);
     }
+    if (beats)
+        wfi_store_due_by(store, now_ns + bound_ns / 4 + 1);
 }
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
@@ -94,7 +111,7 @@ static void become_member(wfi_store *store, int rank, uint64_t now_ns)
     wfi_seat *seat = &store->seats[rank];
     seat->state = WFI_SEAT_ALIVE;
     seat->heard_ns = now_ns;
-    seat->suspected_ns = WFI_NEVER;
+    store->options.outputs.random(store->options.outputs.arg, seat->token, sizeof seat->token);
     store->members[rank].incarnation = ++store->incarnations;
     store->waiting--;
     store->alive++;
@@ -113,7 +130,7 @@ static void encode_table(const wfi_store *store, wfi_writer *writer)
 
 static void send_table(wfi_store *store, int rank, wfi_writer *writer)
 {
-    wfi_store_world_set_rank(writer->data, rank);
+    wfi_store_world_address(writer->data, rank, store->seats[rank].token);
     wfi_store_send_frame(store, store->seats[rank].link, writer->data, writer->size);
 }
 
@@ -162,7 +179,8 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
         send_table(store, rank, &writer);
         wfi_store_message joined = {.type = WFI_STORE_JOINED};
         wfi_store_message_of_member(&joined, &store->members[rank]);
-        wfi_store_send_others(store, rank, &joined);
+        wfi_store_tell_others(store, rank, &joined);
+        wfi_store_need_review(store, rank, now_ns);
         wfi_store_end_members_changed(store);
         wfi_store_due_by(store, now_ns);
     }
@@ -247,8 +265,9 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
 {
     wfi_seat *seat = &store->seats[join->rank];
     wfi_member *member = &store->members[join->rank];
-    *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms};
-    seat->patience_ns = WFI_NEVER;
+    *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
+    seat->patience_ns = seat->suspected_ns = seat->lost_ns = WFI_NEVER;
+    wfi_mail_init(&seat->mail);
     if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
         seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
     *member = (wfi_member){.rank = join->rank, .address_size = join->address_size};
@@ -256,13 +275,15 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     memcpy(member->address, join->address, join->address_size);
     link->rank = join->rank;
     store->waiting++;
-    wfi_store_due_by(store, seat->patience_ns);
+    wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
 }
 
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
     if (join_is_malformed(store, link, join) || job_is_over(store, link))
         return;
+    if (join->rank >= 0)
+        wfi_store_give_up_lost(store, join->rank);
     wfi_store_message seated = *join;
     if (join->rank < 0)
         seated.rank = free_rank(store);

@@ -3,6 +3,7 @@
 #include "net/store_peer.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +16,8 @@ weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t dea
     wfi_store_peer *peer = calloc(1, sizeof *peer);
     if (!peer)
         return WEFT_ERR_MEMORY;
-    *peer = (wfi_store_peer){.server = server, .id = ++server->last_id, .fd = fd, .is_stranger = true};
+    *peer = (wfi_store_peer){
+        .server = server, .id = ++server->last_id, .fd = fd, .is_stranger = true, .loss = WFI_STORE_CUT};
     peer->deadline_ns = deadline_ns;
     weft_status status = wfi_map_put(&server->by_id, peer->id, peer);
     if (status)
@@ -43,7 +45,7 @@ void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns)
     server->peer_count--;
     server->strangers -= peer->is_stranger;
     if (peer->state == WFI_STORE_PEER_OPEN && server->store)
-        wfi_store_closed(server->store, peer->id, now_ns);
+        wfi_store_closed(server->store, peer->id, peer->loss, now_ns);
     close(peer->fd);
     free(peer->output);
     free(peer);
@@ -140,9 +142,15 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
         wfi_store_peer_flush(peer);
 }
 
+static void output_random(void *arg, void *out, size_t size)
+{
+    (void)arg;
+    randombytes_buf(out, size);
+}
+
 wfi_store_outputs wfi_store_peer_outputs(wfi_store_server *server)
 {
-    return (wfi_store_outputs){.send = output_send, .close = output_close, .arg = server};
+    return (wfi_store_outputs){.send = output_send, .close = output_close, .random = output_random, .arg = server};
 }
 
 /* ---- Input ----------------------------------------------------------------------------------------------------- */
@@ -154,7 +162,7 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
     while (peer->state == WFI_STORE_PEER_OPEN && !peer->is_broken && at < peer->input_size) {
         size_t have = peer->input_size - at;
         if (wfi_store_frame_size(peer->input + at, have, sizeof peer->input, &size)) {
-            peer->is_broken = true;
+            peer->is_broken = true; /* what resumes, if anything, is a member that speaks the protocol */
             return;
         }
         if (size == 0 || size > have)
@@ -185,6 +193,8 @@ static void read_some(wfi_store_peer *peer, uint64_t now_ns)
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return;
     if (got <= 0) {
+        bool reset = got < 0 && (errno == ECONNRESET || errno == EPIPE);
+        peer->loss = got == 0 ? WFI_STORE_ENDED : reset ? WFI_STORE_RESET : WFI_STORE_CUT;
         peer->is_broken = true;
         return;
     }

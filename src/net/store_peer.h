@@ -23,6 +23,7 @@ typedef struct wfi_store_peer {
     int fd;
     wfi_store_peer_state state;
     bool is_stranger, is_broken, is_shut;
+    wfi_store_loss loss;  /* how it broke */
     uint64_t deadline_ns; /* when it is closed; WFI_NEVER for members */
     uint8_t *output;      /* what the kernel has not taken: [output_at, output_size) */
     size_t output_at, output_size, output_capacity;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -193,9 +194,13 @@ static weft_status create_store(wfi_store_server *server, const wfi_store_server
 {
     wfi_store_options store = {.world_size = options->world_size,
                                .elastic = options->elastic,
+                               .secret = options->secret,
+                               .secret_size = options->secret_size,
                                .death_timeout_ms = options->death_timeout_ms,
                                .now_ns = wfi_now(&wfi_clock_real),
                                .outputs = wfi_store_peer_outputs(server)};
+    if (sodium_init() < 0)
+        return WEFT_ERR_SYSTEM;
     if (getrandom(store.job_key, sizeof store.job_key, 0) != (ssize_t)sizeof store.job_key)
         return WEFT_ERR_SYSTEM;
     return wfi_store_create(&store, &server->store);

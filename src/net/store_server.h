@@ -18,6 +18,8 @@ typedef struct wfi_store_server_options {
     int listen_fd; /* a listening socket; taken, on failure too */
     int world_size;
     bool elastic;
+    const uint8_t *secret; /* copied; NULL: none */
+    size_t secret_size;
     int64_t death_timeout_ms;
 } wfi_store_server_options;
 

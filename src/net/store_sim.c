@@ -86,7 +86,7 @@ static void on_closed(void *arg, wfi_sim_channel *channel)
     (void)channel;
     close_end(at);
     if (known)
-        wfi_store_closed(store->store, id, now_of(store));
+        wfi_store_closed(store->store, id, WFI_STORE_ENDED, now_of(store));
     poke(store);
 }
 
@@ -137,6 +137,15 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
     }
     at->is_kept = store->must_sweep = true;
     at->deadline_ns = wfi_deadline(wfi_sim_clock(store->sim), keep_ms);
+}
+
+static void output_random(void *arg, void *out, size_t size)
+{
+    wfi_store_sim *store = arg;
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t random = wfi_sim_random(store->sim);
+        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
+    }
 }
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
@@ -201,11 +210,14 @@ static void run_ticker(void *arg)
 
 static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_options *how)
 {
-    wfi_store_options options = {.world_size = how->world_size,
-                                 .elastic = how->elastic,
-                                 .death_timeout_ms = how->death_timeout_ms,
-                                 .now_ns = now_of(store),
-                                 .outputs = {.send = output_send, .close = output_close, .arg = store}};
+    wfi_store_options options = {
+        .world_size = how->world_size,
+        .elastic = how->elastic,
+        .secret = how->secret,
+        .secret_size = how->secret_size,
+        .death_timeout_ms = how->death_timeout_ms,
+        .now_ns = now_of(store),
+        .outputs = {.send = output_send, .close = output_close, .random = output_random, .arg = store}};
     uint64_t key[2] = {wfi_sim_random(store->sim), wfi_sim_random(store->sim)};
     memcpy(options.job_key, key, sizeof options.job_key);
     return wfi_store_create(&options, &store->store);

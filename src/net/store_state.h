@@ -5,10 +5,21 @@
 
 #include "base/map.h"
 #include "net/store.h"
+#include "net/store_mail.h"
+
+typedef enum wfi_store_stage {
+    WFI_STORE_STRANGER, /* has said nothing */
+    WFI_STORE_GREETED,  /* has been challenged */
+    WFI_STORE_PROVEN,   /* its frames are sealed, and so are ours */
+} wfi_store_stage;
 
 typedef struct wfi_store_link { /* a connection */
     uint64_t id;
     int rank; /* whose it is; -1: a stranger's */
+    wfi_store_stage stage;
+    bool unconfirmed; /* resumed, and nothing heard since: its end may be the end of a mere attempt */
+    wfi_greeting greeting;
+    wfi_seal seal;
 } wfi_store_link;
 
 typedef enum wfi_seat_state {
@@ -21,13 +32,23 @@ typedef enum wfi_seat_state {
 
 typedef struct wfi_seat { /* a rank's place */
     wfi_seat_state state;
-    wfi_store_link *link; /* while waiting or alive */
+    wfi_store_link *link; /* while waiting or alive; NULL: alive, but its connection is lost */
+    uint64_t lost_ns;     /* when that becomes its death; WFI_NEVER: it is connected */
+    uint8_t token[WFI_STORE_TOKEN_BYTES];
+    wfi_mail mail;        /* what it was told and has not acknowledged */
+    uint64_t received;    /* kept messages from it; */
+    uint64_t acked;       /* of those, acknowledged */
+    bool hopeless;        /* its mail overflowed: the next tick declares it dead */
     int64_t patience_ms;  /* waiting: how long it said it would */
     uint64_t patience_ns; /* waiting: when that ends */
     uint64_t heard_ns;
     uint64_t suspected_ns; /* when the answer to a suspicion is due; WFI_NEVER: it is not suspected */
     int suspected_by;
-    char suspicion[96];
+    char words[160]; /* why it is suspected; of a dead one: why it was declared so */
+    uint32_t fate;   /* the incarnation that these words were about, once it is dead */
+    bool beats;      /* has been told to: somebody depends on it, so silence is death */
+    int needed_by;   /* so many */
+    uint8_t *needs;  /* whom it depends on, a bit a rank; NULL: nobody ever */
     bool closing;
     bool answered; /* in the wave under way */
     wfi_idle_report report, report_before;
@@ -43,10 +64,13 @@ struct wfi_store {
     wfi_member *members; /* by rank */
     int waiting, alive;  /* seats in these states */
     uint32_t incarnations;
+    uint64_t now_ns; /* of the input under way */
     uint64_t due_ns, ticked_ns;
     uint64_t drain_ns; /* WFI_NEVER: not draining */
     bool draining;
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
+    uint64_t challenges, refused;
+    int closers; /* members that close */
 
     /* The end: waves of probes. */
     uint64_t round;      /* of the last wave that began */
@@ -56,15 +80,28 @@ struct wfi_store {
     uint64_t wave_at_ns; /* a wave to begin later; WFI_NEVER */
 };
 
-/* store.c */
+/* store_link.c */
 void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size);
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
-void wfi_store_send_all(wfi_store *store, const wfi_store_message *message);
-void wfi_store_send_others(wfi_store *store, int but, const wfi_store_message *message);
-void wfi_store_due_by(wfi_store *store, uint64_t when_ns);
+/* To a member, connected or not: what its type says is kept reaches it if it lives. */
+void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message);
+void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
+void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
+/* WEFT_OK: *plain is a frame in the clear, of *plain_size. */
+weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,
+                                 uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size);
+void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello);
+void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume, uint64_t now_ns);
+/* The member's connection is no more; it may come back until then. */
+void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms);
+int64_t wfi_store_bound_ms(const wfi_store *store); /* a time to wait, even where silence is no death */
 void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms); /* the last word: forgets the link */
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
     WEFT_PRINTF(4, 5);
+void wfi_store_count_refusal(wfi_store *store, const char *why);
+
+/* store.c */
+void wfi_store_due_by(wfi_store *store, uint64_t when_ns);
 
 /* store_join.c */
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns);
@@ -73,16 +110,24 @@ void wfi_store_fail_gathering(wfi_store *store, const char *why); /* who waits i
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns);
 
 /* store_death.c */
-/* `link_is_lost`: nobody can be told at the other end. */
-void wfi_store_declare_dead(wfi_store *store, int rank, const char *why, bool link_is_lost);
+void wfi_store_declare_dead(wfi_store *store, int rank, const char *why);
+void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, bool unconfirmed, uint64_t now_ns);
+void wfi_store_give_up_lost(wfi_store *store, int rank);
 void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns);
+void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
+
+/* store_need.c */
+void wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns);
+void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns); /* it depends on all others */
+void wfi_store_need_gone(wfi_store *store, int rank);                    /* its needs, and all needs of it, are over */
+void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns); /* tells it to beat, or to stop */
 
 /* store_end.c */
 
-void wfi_store_end_closing(wfi_store *store, int rank);
+void wfi_store_end_closing(wfi_store *store);
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
 void wfi_store_end_members_changed(wfi_store *store); /* whatever wave there was is void */
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns);

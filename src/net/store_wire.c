@@ -54,6 +54,45 @@ static void write_report(wfi_writer *writer, const wfi_store_message *message)
     wfi_write_u64(writer, message->report.served);
 }
 
+/* Of the messages that make, keep and resume a connection. */
+static void write_link_body(wfi_writer *writer, const wfi_store_message *message)
+{
+    switch (message->type) {
+    case WFI_STORE_HELLO:
+        wfi_write_u8(writer, message->on);
+        wfi_write_bytes(writer, message->nonce, sizeof message->nonce);
+        break;
+    case WFI_STORE_CHALLENGE:
+        wfi_write_u64(writer, message->counter);
+        wfi_write_bytes(writer, message->nonce, sizeof message->nonce);
+        wfi_write_i64(writer, message->timeout_ms);
+        wfi_write_bytes(writer, message->proof, sizeof message->proof);
+        break;
+    case WFI_STORE_RESUME:
+        write_member(writer, message);
+        wfi_write_bytes(writer, message->token, sizeof message->token);
+        wfi_write_u64(writer, message->received);
+        break;
+    case WFI_STORE_RESUMED:
+        wfi_write_u64(writer, message->received);
+        wfi_write_u64(writer, message->round);
+        break;
+    case WFI_STORE_HEARTBEAT:
+    case WFI_STORE_ACK:
+        wfi_write_u64(writer, message->received);
+        break;
+    case WFI_STORE_NEED:
+        write_member(writer, message);
+        wfi_write_u8(writer, message->on);
+        break;
+    case WFI_STORE_BEAT:
+        wfi_write_u8(writer, message->on);
+        break;
+    default: /* the type says it all */
+        break;
+    }
+}
+
 static void write_body(wfi_writer *writer, const wfi_store_message *message)
 {
     switch (message->type) {
@@ -86,7 +125,8 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
     case WFI_STORE_REPORT:
         write_report(writer, message);
         break;
-    default: /* the type says it all */
+    default:
+        write_link_body(writer, message);
         break;
     }
 }
@@ -105,6 +145,7 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
 {
     write_head(writer, WFI_STORE_WORLD);
     wfi_write_u32(writer, (uint32_t)world->rank);
+    wfi_write_bytes(writer, world->token, WFI_STORE_TOKEN_BYTES);
     wfi_write_bytes(writer, world->job_key, WFI_JOB_KEY_BYTES);
     wfi_write_i64(writer, world->death_timeout_ms);
     wfi_write_u32(writer, (uint32_t)world->world_size);
@@ -117,8 +158,28 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
     write_length(writer);
 }
 
-void wfi_store_world_set_rank(uint8_t *frame, int rank)
+bool wfi_store_type_is_kept(wfi_store_type type)
 {
+    switch (type) {
+    case WFI_STORE_SUSPECT:
+    case WFI_STORE_DIED:
+    case WFI_STORE_LEFT:
+    case WFI_STORE_CLOSING:
+    case WFI_STORE_PROBE:
+    case WFI_STORE_REPORT:
+    case WFI_STORE_TERMINATED:
+    case WFI_STORE_JOINED:
+    case WFI_STORE_NEED:
+    case WFI_STORE_BEAT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES])
+{
+    memcpy(frame + WFI_STORE_HEAD + 4, token, WFI_STORE_TOKEN_BYTES);
     for (size_t i = 0; i < 4; i++)
         frame[WFI_STORE_HEAD + i] = (uint8_t)((uint32_t)rank >> (8 * i));
 }
@@ -188,6 +249,13 @@ static void read_text(wfi_reader *reader, char *out)
     out[size] = 0;
 }
 
+static void read_array(wfi_reader *reader, uint8_t *out, size_t size)
+{
+    const uint8_t *bytes = wfi_read_bytes(reader, size);
+    if (bytes)
+        memcpy(out, bytes, size);
+}
+
 static void read_address(wfi_reader *reader, uint8_t *out, size_t *out_size)
 {
     size_t size = 0;
@@ -230,6 +298,44 @@ static void read_refusal(wfi_reader *reader, wfi_store_message *out)
     read_text(reader, out->text);
 }
 
+static bool read_link_body(wfi_reader *reader, wfi_store_message *out)
+{
+    switch (out->type) {
+    case WFI_STORE_HELLO:
+        out->on = wfi_read_u8(reader) != 0;
+        read_array(reader, out->nonce, sizeof out->nonce);
+        return true;
+    case WFI_STORE_CHALLENGE:
+        out->counter = wfi_read_u64(reader);
+        read_array(reader, out->nonce, sizeof out->nonce);
+        out->timeout_ms = wfi_read_i64(reader);
+        read_array(reader, out->proof, sizeof out->proof);
+        return out->timeout_ms < INT64_MAX / 1000000;
+    case WFI_STORE_RESUME:
+        read_member(reader, out);
+        read_array(reader, out->token, sizeof out->token);
+        out->received = wfi_read_u64(reader);
+        return true;
+    case WFI_STORE_RESUMED:
+        out->received = wfi_read_u64(reader);
+        out->round = wfi_read_u64(reader);
+        return true;
+    case WFI_STORE_HEARTBEAT:
+    case WFI_STORE_ACK:
+        out->received = wfi_read_u64(reader);
+        return true;
+    case WFI_STORE_NEED:
+        read_member(reader, out);
+        out->on = wfi_read_u8(reader) != 0;
+        return true;
+    case WFI_STORE_BEAT:
+        out->on = wfi_read_u8(reader) != 0;
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool read_body(wfi_reader *reader, wfi_store_message *out)
 {
     switch (out->type) {
@@ -261,14 +367,13 @@ static bool read_body(wfi_reader *reader, wfi_store_message *out)
     case WFI_STORE_REPORT:
         read_report(reader, out);
         return true;
-    case WFI_STORE_HEARTBEAT:
     case WFI_STORE_SPEAK:
     case WFI_STORE_CLOSING:
     case WFI_STORE_TERMINATED:
     case WFI_STORE_GOODBYE:
         return true;
     default:
-        return false;
+        return read_link_body(reader, out);
     }
 }
 
@@ -301,6 +406,7 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
     if (type != WFI_STORE_WORLD)
         return WEFT_ERR_PROTOCOL;
     wfi_store_world world = {.rank = (int)wfi_read_u32(&reader)};
+    read_array(&reader, world.token, sizeof world.token);
     const uint8_t *key = wfi_read_bytes(&reader, WFI_JOB_KEY_BYTES);
     world.death_timeout_ms = wfi_read_i64(&reader);
     uint32_t count = wfi_read_u32(&reader);

@@ -11,52 +11,72 @@
 
 #include "base/codec.h"
 #include "net/rendezvous.h"
+#include "net/store_proof.h"
 
 #define WFI_STORE_VERSION 2
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
-#define WFI_STORE_SMALL_MAX 640
+#define WFI_STORE_SMALL_MAX 640 /* sealed or not */
+#define WFI_STORE_TOKEN_BYTES 16
+#define WFI_STORE_ACK_EVERY 8 /* kept messages are acknowledged so often, if no heartbeat does it */
 #define WFI_STORE_WORKERS_MAX 65536
 #define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX)
-#define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 64 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
+#define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 96 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
 
+/*
+ * (k): kept by the sender until acknowledged, and said again after a resume; the others are not. The greeting (hello,
+ * challenge) travels as it is, and so does a refusal before the proof; all else is sealed.
+ */
 typedef enum wfi_store_type {
     WFI_STORE_JOIN = 1,        /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address */
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
     WFI_STORE_REFUSE = 3,      /* store: status, text */
-    WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer) */
+    WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer). received */
     WFI_STORE_SPEAK = 5,       /* store: send a heartbeat now */
-    WFI_STORE_SUSPECT = 6,     /* worker: rank, incarnation, text */
-    WFI_STORE_DIED = 7,        /* store: rank, incarnation, text */
-    WFI_STORE_LEFT = 8,        /* store: rank, incarnation */
+    WFI_STORE_SUSPECT = 6,     /* worker (k): rank, incarnation, text */
+    WFI_STORE_DIED = 7,        /* store (k): rank, incarnation, text */
+    WFI_STORE_LEFT = 8,        /* store (k): rank, incarnation */
     WFI_STORE_EVICTED = 9,     /* store: text */
-    WFI_STORE_CLOSING = 10,    /* worker */
-    WFI_STORE_PROBE = 11,      /* store: round */
-    WFI_STORE_REPORT = 12,     /* worker: round, report */
-    WFI_STORE_TERMINATED = 13, /* store */
+    WFI_STORE_CLOSING = 10,    /* worker (k) */
+    WFI_STORE_PROBE = 11,      /* store (k): round */
+    WFI_STORE_REPORT = 12,     /* worker (k): round, report */
+    WFI_STORE_TERMINATED = 13, /* store (k) */
     WFI_STORE_GOODBYE = 14,    /* worker */
-    WFI_STORE_JOINED = 15,     /* store: rank, incarnation, text (the name), address */
+    WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), address */
+    WFI_STORE_HELLO = 16,      /* worker: on (it has a secret), nonce */
+    WFI_STORE_CHALLENGE = 17,  /* store: counter, nonce, timeout_ms (its bound), proof */
+    WFI_STORE_RESUME = 18,     /* worker, on a new connection: rank, incarnation, token, received */
+    WFI_STORE_RESUMED = 19,    /* store: received, round (how many kept messages of its own it does not say again) */
+    WFI_STORE_ACK = 20,        /* either: received */
+    WFI_STORE_NEED = 21,       /* worker (k): rank, incarnation, on */
+    WFI_STORE_BEAT = 22,       /* store (k): on: send heartbeats, somebody depends on you */
 } wfi_store_type;
 
 /* One message; which fields count stands at its type. */
 typedef struct wfi_store_message {
     wfi_store_type type;
     int32_t rank, world_size;
-    bool elastic;
+    bool elastic, on;
     uint32_t incarnation;
     int64_t timeout_ms; /* join: how long the worker will wait yet; < 0: for ever */
     weft_status status;
     uint64_t round;
+    uint64_t received; /* kept messages, since the join */
+    uint64_t counter;
     wfi_idle_report report;
     char text[WFI_STORE_TEXT_MAX]; /* from the wire: printable ASCII only, others became '?' */
     uint8_t address[WFI_STORE_ADDRESS_MAX];
     size_t address_size;
+    uint8_t nonce[WFI_NONCE_BYTES], proof[WFI_PROOF_BYTES], token[WFI_STORE_TOKEN_BYTES];
 } wfi_store_message;
+
+bool wfi_store_type_is_kept(wfi_store_type type);
 
 /* The table. An empty seat, or one whose worker is gone, has incarnation 0. */
 typedef struct wfi_store_world {
-    int rank; /* of the one whom it is for */
+    int rank;                             /* of the one whom it is for */
+    uint8_t token[WFI_STORE_TOKEN_BYTES]; /* shown when it resumes; nobody else has it */
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     int64_t death_timeout_ms; /* the store's bound: it rules the job */
     int world_size;
@@ -66,7 +86,8 @@ typedef struct wfi_store_world {
 /* Any message but `world`; writes one frame to out[WFI_STORE_SMALL_MAX] and returns its size. */
 size_t wfi_store_encode(const wfi_store_message *message, uint8_t *out);
 void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world);
-void wfi_store_world_set_rank(uint8_t *frame, int rank); /* in an encoded table */
+/* In an encoded table: whom it is for. */
+void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES]);
 /* A member's entry, to and from a message (`joined`). */
 void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *member);
 void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message);

@@ -6,6 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void take_challenge(bench *at, bench_line *line, const wfi_store_message *challenge)
+{
+    size_t size = at->secret ? strlen(at->secret) : 0;
+    line->challenges++;
+    line->greeting.counter = challenge->counter;
+    line->greeting.death_timeout_ms = challenge->timeout_ms;
+    memcpy(line->greeting.store_nonce, challenge->nonce, WFI_NONCE_BYTES);
+    assert_true(wfi_proof_holds((const uint8_t *)at->secret, size, &line->greeting, challenge->proof));
+    wfi_seal_begin(&line->seal, WFI_SIDE_WORKER, (const uint8_t *)at->secret, size, &line->greeting);
+    line->proven = true;
+}
+
+static void take_frame(bench *at, bench_line *line, const uint8_t *data, size_t size)
+{
+    wfi_store_message message;
+    if (wfi_store_frame_type(data) == WFI_STORE_WORLD) {
+        free(line->world.members);
+        assert_int_equal(wfi_store_decode_world(data, size, &line->world), WEFT_OK);
+        return;
+    }
+    assert_int_equal(wfi_store_decode(data, size, &message), WEFT_OK);
+    if (message.type == WFI_STORE_CHALLENGE) {
+        line->frames--;
+        take_challenge(at, line, &message);
+    } else if (line->count < BENCH_MAIL) {
+        line->mail[line->count++] = message;
+    }
+}
+
 static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t size)
 {
     bench *at = arg;
@@ -13,11 +42,22 @@ static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t 
     bench_line *line = &at->lines[connection];
     assert_false(line->closed);
     line->frames++;
-    if (wfi_store_frame_type(data) == WFI_STORE_WORLD) {
-        free(line->world.members);
-        assert_int_equal(wfi_store_decode_world(data, size, &line->world), WEFT_OK);
-    } else if (line->count < BENCH_MAIL) {
-        assert_int_equal(wfi_store_decode(data, size, &line->mail[line->count++]), WEFT_OK);
+    uint8_t *plain = malloc(size);
+    assert_non_null(plain);
+    if (line->proven)
+        assert_int_equal(wfi_seal_open(&line->seal, data, size, plain, &size), WEFT_OK);
+    else
+        memcpy(plain, data, size);
+    take_frame(at, line, plain, size);
+    free(plain);
+}
+
+static void on_random(void *arg, void *out, size_t size)
+{
+    bench *at = arg;
+    for (size_t i = 0; i < size; i++) {
+        at->random = at->random * 6364136223846793005u + 1442695040888963407u;
+        ((uint8_t *)out)[i] = (uint8_t)(at->random >> 56);
     }
 }
 
@@ -30,17 +70,14 @@ static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
     at->lines[connection].keep_ms = keep_ms;
 }
 
-static bench *create(int world_size, bool elastic, int64_t death_timeout_ms)
+bench *bench_create_with(const wfi_store_options *given)
 {
+    wfi_store_options options = *given;
     bench *at = calloc(1, sizeof *at);
     assert_non_null(at);
-    at->elastic = elastic;
-    at->now_ns = 1000 * MS;
-    wfi_store_options options = {.world_size = world_size,
-                                 .elastic = elastic,
-                                 .death_timeout_ms = death_timeout_ms,
-                                 .now_ns = at->now_ns,
-                                 .outputs = {.send = on_send, .close = on_close, .arg = at}};
+    at->elastic = options.elastic;
+    at->now_ns = options.now_ns = 1000 * MS;
+    options.outputs = (wfi_store_outputs){.send = on_send, .close = on_close, .random = on_random, .arg = at};
     memset(options.job_key, 0x5a, sizeof options.job_key);
     assert_int_equal(wfi_store_create(&options, &at->store), WEFT_OK);
     return at;
@@ -48,12 +85,13 @@ static bench *create(int world_size, bool elastic, int64_t death_timeout_ms)
 
 bench *bench_create(int world_size, int64_t death_timeout_ms)
 {
-    return create(world_size, false, death_timeout_ms);
+    return bench_create_with(&(wfi_store_options){.world_size = world_size, .death_timeout_ms = death_timeout_ms});
 }
 
 bench *bench_create_elastic(int seats, int64_t death_timeout_ms)
 {
-    return create(seats, true, death_timeout_ms);
+    return bench_create_with(
+        &(wfi_store_options){.world_size = seats, .elastic = true, .death_timeout_ms = death_timeout_ms});
 }
 
 void bench_destroy(bench *at)
@@ -66,9 +104,38 @@ void bench_destroy(bench *at)
 
 void bench_say(bench *at, uint64_t line, const wfi_store_message *message)
 {
-    uint8_t frame[WFI_STORE_SMALL_MAX];
+    uint8_t frame[WFI_STORE_SMALL_MAX], sealed[WFI_STORE_SMALL_MAX + WFI_SEAL_BYTES];
+    bool seals = at->lines[line].proven;
     size_t size = wfi_store_encode(message, frame);
-    wfi_store_received(at->store, line, at->now_ns, frame, size);
+    if (seals)
+        size = wfi_seal_frame(&at->lines[line].seal, frame, size, sealed);
+    wfi_store_received(at->store, line, at->now_ns, seals ? sealed : frame, size);
+}
+
+void bench_greet(bench *at, uint64_t line)
+{
+    wfi_store_message hello = {.type = WFI_STORE_HELLO, .on = at->secret != NULL};
+    on_random(at, hello.nonce, sizeof hello.nonce);
+    memcpy(at->lines[line].greeting.worker_nonce, hello.nonce, sizeof hello.nonce);
+    assert_int_equal(wfi_store_opened(at->store, line), WEFT_OK);
+    bench_say(at, line, &hello);
+}
+
+void bench_resume(bench *at, uint64_t line, uint64_t former, uint64_t received)
+{
+    const wfi_store_world *world = &at->lines[former].world;
+    wfi_store_message resume = {.type = WFI_STORE_RESUME, .rank = world->rank, .received = received};
+    resume.incarnation = world->members[world->rank].incarnation;
+    memcpy(resume.token, world->token, sizeof resume.token);
+    bench_greet(at, line);
+    bench_say(at, line, &resume);
+}
+
+void bench_need(bench *at, uint64_t line, int rank, bool on)
+{
+    wfi_store_message need = {.type = WFI_STORE_NEED, .rank = rank, .on = on};
+    need.incarnation = at->lines[line].world.members[rank].incarnation;
+    bench_say(at, line, &need);
 }
 
 void bench_say_type(bench *at, uint64_t line, wfi_store_type type)
@@ -84,7 +151,7 @@ void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *
     join.elastic = at->elastic;
     snprintf(join.text, sizeof join.text, "%s", name);
     memcpy(join.address, "adr", 3);
-    assert_int_equal(wfi_store_opened(at->store, line), WEFT_OK);
+    bench_greet(at, line);
     bench_say(at, line, &join);
 }
 

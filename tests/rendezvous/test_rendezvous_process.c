@@ -77,7 +77,12 @@ static link_place place_of(int rank, int port, int fd)
                         .death_timeout_ms = BOUND_MS};
 }
 
-/* Rank 1 as a process, rank 0 here. */
+static void depend_on(link_watch *watch, int rank)
+{
+    wfi_rendezvous_need(watch->link, rank, wfi_rendezvous_members(watch->link)[rank].incarnation, true);
+}
+
+/* Rank 1 as a process, rank 0 here, which depends on it. */
 static worker join_with_a_process(link_watch *watch)
 {
     int port, fd = link_watch_listen(&port);
@@ -86,6 +91,7 @@ static worker join_with_a_process(link_watch *watch)
     link_watch_init(watch);
     link_watch_open(watch, &mine);
     assert_int_equal(watch->status, WEFT_OK);
+    depend_on(watch, 1);
     return child;
 }
 
@@ -162,6 +168,8 @@ static void a_stopped_store_is_lost_within_the_bound(void **state)
     link_watch watch;
     link_watch_init(&watch);
     link_watch_open(&watch, &mine);
+    assert_int_equal(watch.status, WEFT_OK);
+    depend_on(&watch, 0);
     kill(child.pid, SIGSTOP);
     assert_true(link_watch_await(&watch, &watch.store_lost, 1, BOUND_MS * 4));
     assert_string_equal(watch.why, "the store is silent");

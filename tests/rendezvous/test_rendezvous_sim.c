@@ -31,6 +31,7 @@ typedef struct sim_job {
     int64_t death_timeout_ms, join_timeout_ms;
     uint64_t life_ms; /* how long each stays a member, if it does not close by agreement */
     bool by_agreement;
+    bool idle; /* nobody depends on anybody */
     sim_worker workers[WORKERS_MAX];
 } sim_job;
 
@@ -113,6 +114,8 @@ static void program(weft_sim *sim, int rank, void *arg)
     open_link(worker);
     if (worker->status)
         return;
+    for (int other = 0; other < job->count && !job->idle; other++)
+        wfi_rendezvous_need(worker->link, other, wfi_rendezvous_members(worker->link)[other].incarnation, true);
     if (job->by_agreement)
         wfi_rendezvous_closing(worker->link);
     else

@@ -113,12 +113,21 @@ static void all_closing_ends_in_terminated(void **state)
     close_from(&at, 0);
 }
 
+static void need_all(job *at)
+{
+    for (int i = 0; i < at->count; i++)
+        for (int rank = 0; rank < at->count; rank++)
+            wfi_rendezvous_need(at->watches[i].link, rank,
+                                wfi_rendezvous_members(at->watches[i].link)[rank].incarnation, true);
+}
+
 static void heartbeats_keep_a_quiet_job_alive(void **state)
 {
     (void)state;
     job at;
     plan(&at, 3, 400);
     open_all(&at);
+    need_all(&at);
     assert_false(link_watch_await(&at.watches[1], &at.watches[1].store_lost, 1, 1200));
     assert_int_equal(at.watches[0].died + at.watches[1].died + at.watches[2].died, 0);
     close_from(&at, 0);
@@ -205,6 +214,7 @@ static void a_link_without_threads_is_pumped(void **state)
     plan(&at, 2, 400);
     at.places[1].no_threads = true;
     open_all(&at);
+    need_all(&at);
     double until = link_watch_ms() + 1000;
     while (link_watch_ms() < until) {
         uint64_t due_ns;

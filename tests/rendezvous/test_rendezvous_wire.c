@@ -127,7 +127,7 @@ static void a_table_that_promises_more_than_it_holds_is_refused(void **state)
     encode_world(&writer, members, 2);
     for (size_t cut = 0; cut < writer.size; cut++)
         assert_int_equal(wfi_store_decode_world(writer.data, cut, &world), WEFT_ERR_PROTOCOL);
-    writer.data[WFI_STORE_HEAD + 4 + 16 + 8 + 2] = 0xff; /* the count's third byte */
+    writer.data[WFI_STORE_HEAD + 4 + WFI_STORE_TOKEN_BYTES + 16 + 8 + 2] = 0xff; /* the count's third byte */
     assert_int_equal(wfi_store_decode_world(writer.data, writer.size, &world), WEFT_ERR_PROTOCOL);
     wfi_writer_fini(&writer);
 }
@@ -224,7 +224,7 @@ static void nonsense_while_gathering_leaves_room_for_the_true_ones(void **state)
         wfi_store_opened(at->store, line);
         feed_nonsense(at, &seed, line);
         if (!at->lines[line].closed)
-            wfi_store_closed(at->store, line, at->now_ns);
+            wfi_store_closed(at->store, line, WFI_STORE_ENDED, at->now_ns);
     }
     bench_join_all(at, 4);
     assert_int_equal(at->lines[1].world.world_size, 4);

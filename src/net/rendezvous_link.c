@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rendezvous_link.c - the two wires of a link: greeting, proof, joining, resuming, heartbeats. See rendezvous_link.h. */
+#include "net/rendezvous_link.h"
+
+#include "base/log.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_PER_MS 1000000ull
+#define GREETING_NS (2000 * NS_PER_MS) /* to answer a hello, while joining */
+#define UNBOUND_MS 2000                /* in place of the bound, where that is switched off */
+#define DIAL_LEAST_NS (10 * NS_PER_MS)
+#define LOST_BOUNDS 3 /* so many bounds without a word: the store is lost */
+
+static uint64_t bound_ns(const wfi_rendezvous *link)
+{
+    int64_t bound_ms = link->world.death_timeout_ms;
+    return (uint64_t)(bound_ms < 0 ? UNBOUND_MS : bound_ms) * NS_PER_MS;
+}
+
+static void set_stage(wfi_rendezvous *link, wfi_which which, wfi_wire_stage stage)
+{
+    link->wires[which].stage = stage;
+    link->wires[which].since_ns = wfi_now(link->clock);
+}
+
+/* ---- Sending --------------------------------------------------------------------------------------------------- */
+
+static void send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
+{
+    uint8_t sealed[WFI_STORE_SMALL_MAX + WFI_SEAL_BYTES];
+    wfi_assert_held(&link->lock);
+    bool seals = link->wires[which].stage >= WFI_WIRE_PRESENTED;
+    if (seals)
+        size = wfi_seal_frame(&link->wires[which].seal, frame, size, sealed);
+    link->shell->send(link, which, seals ? sealed : frame, size);
+}
+
+static void send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_message *message)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    size_t size = wfi_store_encode(message, frame);
+    wfi_mutex_lock(&link->lock);
+    send_frame(link, which, frame, size);
+    wfi_mutex_unlock(&link->lock);
+}
+
+void wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    wfi_assert_held(&link->lock);
+    if (link->state != WFI_LINK_MEMBER || link->mail_is_full)
+        return;
+    size_t size = wfi_store_encode(message, frame);
+    if (wfi_store_type_is_kept(message->type) && wfi_mail_keep(&link->mail, frame, size))
+        link->mail_is_full = true;
+    else if (link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
+        send_frame(link, WFI_CURRENT, frame, size);
+}
+
+void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    wfi_mutex_lock(&link->lock);
+    wfi_link_post_locked(link, message);
+    wfi_mutex_unlock(&link->lock);
+}
+
+static void send_heartbeat(wfi_rendezvous *link)
+{
+    wfi_store_message heartbeat = {.type = WFI_STORE_HEARTBEAT, .received = link->received};
+    link->acked = link->received;
+    wfi_link_post(link, &heartbeat);
+}
+
+/* ---- The greeting ---------------------------------------------------------------------------------------------- */
+
+void wfi_link_dialled(wfi_rendezvous *link)
+{
+    wfi_wire *wire = &link->wires[WFI_NEXT];
+    wfi_store_message hello = {.type = WFI_STORE_HELLO, .on = link->secret_size > 0};
+    set_stage(link, WFI_NEXT, WFI_WIRE_GREETING);
+    if (link->shell->dialled_is_reached && link->reached_ns == WFI_NEVER)
+        link->reached_ns = wire->since_ns;
+    link->shell->random(link, wire->greeting.worker_nonce, WFI_NONCE_BYTES);
+    memcpy(hello.nonce, wire->greeting.worker_nonce, WFI_NONCE_BYTES);
+    send_on(link, WFI_NEXT, &hello);
+}
+
+static void present(wfi_rendezvous *link)
+{
+    wfi_store_message resume = {.type = WFI_STORE_RESUME, .rank = link->rank, .received = link->received};
+    set_stage(link, WFI_NEXT, WFI_WIRE_PRESENTED);
+    if (!link->joined) {
+        link->join.timeout_ms = wfi_link_patience_ms(link);
+        send_on(link, WFI_NEXT, &link->join);
+        return;
+    }
+    resume.incarnation = link->world.members[link->rank].incarnation;
+    memcpy(resume.token, link->world.token, sizeof resume.token);
+    send_on(link, WFI_NEXT, &resume);
+}
+
+static void refuse(wfi_rendezvous *link, weft_status status, const char *text)
+{
+    link->refusal = status;
+    snprintf(link->refusal_text, sizeof link->refusal_text, "%s", text);
+    link->answered = true;
+}
+
+/* The next wire leads nowhere. While joining that is the answer, if there is a status; a member tries again. */
+static void drop_next(wfi_rendezvous *link, weft_status status, const char *text)
+{
+    link->shell->hang_up(link, WFI_NEXT);
+    wfi_seal_wipe(&link->wires[WFI_NEXT].seal);
+    set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
+    if (status && !link->joined)
+        refuse(link, status, text);
+}
+
+static void take_challenge(wfi_rendezvous *link, const wfi_store_message *challenge)
+{
+    wfi_wire *wire = &link->wires[WFI_NEXT];
+    wire->greeting.counter = challenge->counter;
+    wire->greeting.death_timeout_ms = challenge->timeout_ms;
+    memcpy(wire->greeting.store_nonce, challenge->nonce, WFI_NONCE_BYTES);
+    if (!wfi_proof_holds(link->secret, link->secret_size, &wire->greeting, challenge->proof)) {
+        drop_next(link, WEFT_ERR_INVALID, "what answers at MASTER_PORT could not prove that it has this job's secret");
+        return;
+    }
+    link->greeted = true;
+    link->heard_ns = wfi_now(link->clock);
+    link->reached_ns = WFI_NEVER;
+    wfi_seal_begin(&wire->seal, WFI_SIDE_WORKER, link->secret, link->secret_size, &wire->greeting);
+    if (!link->joined)
+        link->world.death_timeout_ms = challenge->timeout_ms;
+    present(link);
+}
+
+/* In the clear: from somebody who has proved nothing yet. */
+static void take_greeting(wfi_rendezvous *link, const uint8_t *frame, size_t size)
+{
+    wfi_store_message message;
+    weft_status status = wfi_store_decode(frame, size, &message);
+    if (!status && message.type == WFI_STORE_CHALLENGE)
+        take_challenge(link, &message);
+    else if (!status && message.type == WFI_STORE_REFUSE)
+        drop_next(link, message.status, message.text);
+    else
+        wfi_link_nonsense(link, WFI_NEXT);
+}
+
+void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which)
+{
+    if (which == WFI_NEXT)
+        drop_next(link, WEFT_ERR_PROTOCOL, "what answers at MASTER_PORT does not speak as a store of this version");
+    else
+        wfi_link_lost(link, "the store sent malformed bytes");
+}
+
+/* ---- The answer ------------------------------------------------------------------------------------------------ */
+
+static bool prepare_needs(wfi_rendezvous *link)
+{
+    size_t count = (size_t)link->world.world_size;
+    link->incarnations = calloc(count, sizeof *link->incarnations);
+    link->needs = calloc((count + 7) / 8, 1);
+    for (size_t rank = 0; link->incarnations && rank < count; rank++)
+        link->incarnations[rank] = link->world.members[rank].incarnation;
+    return link->incarnations && link->needs;
+}
+
+static void become_member(wfi_rendezvous *link)
+{
+    link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
+    wfi_mutex_lock(&link->lock);
+    link->wires[WFI_CURRENT] = link->wires[WFI_NEXT];
+    link->shell->adopt(link);
+    set_stage(link, WFI_CURRENT, WFI_WIRE_LIVE);
+    set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
+    link->state = WFI_LINK_MEMBER;
+    wfi_mutex_unlock(&link->lock);
+    link->answered = link->joined = true;
+}
+
+static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
+{
+    wfi_store_world world;
+    weft_status status = wfi_store_decode_world(frame, size, &world);
+    if (status) {
+        drop_next(link, status, "the store's table could not be read");
+        return;
+    }
+    link->world = world;
+    if (world.world_size != link->world_size || (link->rank >= 0 && link->rank != world.rank)) {
+        drop_next(link, WEFT_ERR_PROTOCOL, "the store's table is not the one we asked for");
+    } else if (!prepare_needs(link)) {
+        drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");
+    } else {
+        link->rank = world.rank;
+        become_member(link);
+    }
+}
+
+/* The store goes on with us on this wire. What it has not heard of us is said again; so does it. */
+static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
+{
+    wfi_mutex_lock(&link->lock);
+    bool sane = resumed->round <= link->received && wfi_mail_acknowledge(&link->mail, resumed->received);
+    if (sane) {
+        link->skip = link->received - resumed->round;
+        wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
+        link->wires[WFI_CURRENT] = link->wires[WFI_NEXT];
+        link->shell->adopt(link);
+        set_stage(link, WFI_CURRENT, WFI_WIRE_LIVE);
+        set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
+        for (const wfi_letter *letter = NULL; (letter = wfi_mail_next(&link->mail, letter));)
+            send_frame(link, WFI_CURRENT, letter->frame, letter->size);
+    }
+    wfi_mutex_unlock(&link->lock);
+    if (!sane) {
+        wfi_link_lost(link, "the store resumes where we never were");
+        return;
+    }
+    wfi_log(WEFT_LOG_INFO, "rank %d: resumed with the store on another connection", link->rank);
+    send_heartbeat(link); /* confirms the wire */
+}
+
+/* Sealed: from somebody who has the secret, if there is one. */
+static void take_answer(wfi_rendezvous *link, const uint8_t *plain, size_t size)
+{
+    wfi_store_message message;
+    if (!link->joined && wfi_store_frame_type(plain) == WFI_STORE_WORLD) {
+        take_world(link, plain, size);
+        return;
+    }
+    weft_status status = wfi_store_decode(plain, size, &message);
+    bool joins = !link->joined;
+    if (status)
+        wfi_link_nonsense(link, WFI_NEXT);
+    else if (message.type == WFI_STORE_REFUSE && joins)
+        drop_next(link, message.status, message.text);
+    else if (message.type == WFI_STORE_REFUSE)
+        wfi_link_lost(link, message.text); /* a store, but not ours any more */
+    else if (message.type == WFI_STORE_EVICTED && !joins)
+        wfi_link_evicted(link, message.text);
+    else if (message.type == WFI_STORE_RESUMED && !joins)
+        take_resumed(link, &message);
+    else if (message.type != WFI_STORE_HEARTBEAT)
+        wfi_link_nonsense(link, WFI_NEXT);
+}
+
+/* ---- Receiving ------------------------------------------------------------------------------------------------- */
+
+static void take_word(wfi_rendezvous *link, const uint8_t *plain, size_t size)
+{
+    wfi_store_message message;
+    if (wfi_store_decode(plain, size, &message)) {
+        wfi_link_lost(link, "the store sent malformed bytes");
+        return;
+    }
+    if (message.type == WFI_STORE_HEARTBEAT || message.type == WFI_STORE_ACK) {
+        wfi_mutex_lock(&link->lock);
+        bool sane = wfi_mail_acknowledge(&link->mail, message.received);
+        wfi_mutex_unlock(&link->lock);
+        if (!sane)
+            wfi_link_lost(link, "the store claims to have heard what was never said");
+        return;
+    }
+    if (wfi_store_type_is_kept(message.type) && link->skip > 0) {
+        link->skip--;
+        return;
+    }
+    if (wfi_store_type_is_kept(message.type) && ++link->received - link->acked >= WFI_STORE_ACK_EVERY) {
+        wfi_store_message ack = {.type = WFI_STORE_ACK, .received = link->received};
+        link->acked = link->received;
+        wfi_link_post(link, &ack);
+    }
+    wfi_link_dispatch(link, &message);
+}
+
+static void take_opened(wfi_rendezvous *link, wfi_which which, const uint8_t *plain, size_t size)
+{
+    link->heard_ns = wfi_now(link->clock);
+    link->reached_ns = WFI_NEVER;
+    if (which == WFI_NEXT)
+        take_answer(link, plain, size);
+    else
+        take_word(link, plain, size);
+}
+
+/* A frame that does not open was changed on its way: the wire is no good. The table is the only large one. */
+static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
+{
+    uint8_t small[WFI_STORE_SMALL_MAX];
+    size_t plain_size;
+    uint8_t *plain = size <= sizeof small ? small : malloc(size);
+    if (!plain) {
+        drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");
+        return;
+    }
+    weft_status status = wfi_seal_open(&link->wires[which].seal, frame, size, plain, &plain_size);
+    if (status && which == WFI_NEXT)
+        drop_next(link, WEFT_OK, NULL);
+    else if (status)
+        wfi_link_wire_lost(link, which, false, "a frame of the store was changed on its way");
+    else
+        take_opened(link, which, plain, plain_size);
+    if (plain != small) {
+        sodium_memzero(plain, size); /* the job's key is in it */
+        free(plain);
+    }
+}
+
+void wfi_link_received(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
+{
+    wfi_wire_stage stage = link->wires[which].stage;
+    if (wfi_link_is_out(link) || size < WFI_STORE_HEAD || link->answered != link->joined)
+        return;
+    if (stage == WFI_WIRE_GREETING)
+        take_greeting(link, frame, size);
+    else if (stage >= WFI_WIRE_PRESENTED)
+        open_and_take(link, which, frame, size);
+}
+
+void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, const char *why)
+{
+    if (which == WFI_CURRENT) {
+        wfi_mutex_lock(&link->lock);
+        link->shell->hang_up(link, WFI_CURRENT);
+        wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
+        set_stage(link, WFI_CURRENT, WFI_WIRE_NONE);
+        wfi_mutex_unlock(&link->lock);
+        snprintf(link->broken, sizeof link->broken, "%s", why);
+        link->heard_ns = link->wires[WFI_CURRENT].since_ns; /* its end was a sign of life, of its host at least */
+        link->dial_ns = 0;
+        return;
+    }
+    drop_next(link, WEFT_OK, NULL);
+    if (link->joined && refused)
+        wfi_link_lost(link, *link->broken ? link->broken : why);
+}
+
+/* ---- The clock ------------------------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* While joining: a wire that does not get on is dropped, and whoever opens tries again. */
+static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
+{
+    const wfi_wire *wire = &link->wires[WFI_NEXT];
+    if (wire->stage == WFI_WIRE_GREETING) {
+        if (now_ns - wire->since_ns >= GREETING_NS)
+            drop_next(link, WEFT_OK, NULL);
+        return wire->since_ns + GREETING_NS;
+    }
+    if (wire->stage != WFI_WIRE_PRESENTED || link->world.death_timeout_ms < 0)
+        return WFI_NEVER;
+    if (now_ns - link->ticked_ns > bound_ns(link) / 2)
+        link->heard_ns = now_ns;
+    link->ticked_ns = now_ns;
+    if (now_ns - link->heard_ns > bound_ns(link)) {
+        drop_next(link, WEFT_OK, NULL);
+        return now_ns;
+    }
+    if (now_ns >= link->beat_ns && now_ns - wire->since_ns >= bound_ns(link) / 4) {
+        wfi_store_message heartbeat = {.type = WFI_STORE_HEARTBEAT};
+        link->beat_ns = now_ns + bound_ns(link) / 4 + 1;
+        send_on(link, WFI_NEXT, &heartbeat);
+    }
+    uint64_t beat_ns = wire->since_ns + bound_ns(link) / 4;
+    return earlier(link->beat_ns > beat_ns ? link->beat_ns : beat_ns, link->heard_ns + bound_ns(link) + 1);
+}
+
+/* Nothing comes: the next wire, again and again. A connect that takes long is given up for a fresh one, as its packet may
+ * have been lost in a cut that is healed by now. */
+static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
+{
+    const wfi_wire *next = &link->wires[WFI_NEXT];
+    uint64_t pause_ns = bound_ns(link) / 16 > DIAL_LEAST_NS ? bound_ns(link) / 16 : DIAL_LEAST_NS;
+    uint64_t patience_ns = next->stage == WFI_WIRE_DIALLING ? pause_ns : bound_ns(link) / 4;
+    if (next->stage != WFI_WIRE_NONE && now_ns - next->since_ns >= patience_ns)
+        drop_next(link, WEFT_OK, NULL);
+    if (next->stage == WFI_WIRE_NONE && now_ns >= link->dial_ns) {
+        link->dial_ns = now_ns + pause_ns;
+        set_stage(link, WFI_NEXT, WFI_WIRE_DIALLING);
+        link->shell->dial(link);
+    }
+    return earlier(now_ns + pause_ns, link->dial_ns > now_ns ? link->dial_ns : WFI_NEVER);
+}
+
+/* True: lost. */
+static bool check_silence(wfi_rendezvous *link, uint64_t now_ns)
+{
+    uint64_t bound = bound_ns(link), silent_ns = now_ns - link->heard_ns;
+    bool hangs = silent_ns >= bound && link->reached_ns != WFI_NEVER && now_ns - link->reached_ns >= bound / 2;
+    if (!hangs && silent_ns < LOST_BOUNDS * bound)
+        return false;
+    wfi_link_lost(link, *link->broken ? link->broken : "the store is silent");
+    return true;
+}
+
+static bool must_beat(wfi_rendezvous *link)
+{
+    wfi_mutex_lock(&link->lock);
+    bool beats = link->told_to_beat || link->need_count > 0 || link->closing;
+    wfi_mutex_unlock(&link->lock);
+    return beats && link->world.death_timeout_ms >= 0;
+}
+
+static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
+{
+    bool beats = must_beat(link), is_broken = link->wires[WFI_CURRENT].stage != WFI_WIRE_LIVE;
+    uint64_t bound = bound_ns(link), due_ns = WFI_NEVER;
+    /* We were stopped, or got no processor: what the store sent meanwhile (an eviction, say) is yet to be read. */
+    bool was_absent = link->was_beating && now_ns - link->ticked_ns > bound / 2;
+    if (was_absent || (beats && !link->was_beating))
+        link->heard_ns = now_ns;
+    link->ticked_ns = now_ns;
+    link->was_beating = beats || is_broken;
+    if (beats && now_ns >= link->beat_ns) {
+        link->beat_ns = now_ns + bound / 8 + 1;
+        send_heartbeat(link);
+    }
+    if (beats)
+        due_ns = link->beat_ns;
+    wfi_wire_stage next = link->wires[WFI_NEXT].stage;
+    bool is_silent = is_broken || (beats && now_ns - link->heard_ns >= bound / 4);
+    if (!is_silent && next != WFI_WIRE_PRESENTED) {
+        if (next != WFI_WIRE_NONE)
+            drop_next(link, WEFT_OK, NULL); /* the current one lives */
+        return beats ? earlier(due_ns, link->heard_ns + bound / 4) : due_ns;
+    }
+    if (check_silence(link, now_ns))
+        return WFI_NEVER;
+    return earlier(due_ns, try_to_resume(link, now_ns));
+}
+
+uint64_t wfi_link_tick(wfi_rendezvous *link)
+{
+    uint64_t now_ns = wfi_now(link->clock);
+    wfi_mutex_lock(&link->lock);
+    bool is_full = link->mail_is_full;
+    wfi_mutex_unlock(&link->lock);
+    if (!link->joined)
+        return tick_joining(link, now_ns);
+    if (is_full)
+        wfi_link_lost(link, "no room for what the store does not acknowledge");
+    if (wfi_link_is_out(link))
+        return WFI_NEVER;
+    uint64_t due_ns = tick_member(link, now_ns);
+    return wfi_link_is_out(link) ? WFI_NEVER : due_ns;
+}

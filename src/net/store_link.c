@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_link.c - the store's connections: greeting and proof, sealed frames, mail that is kept, and resuming. */
+#include "net/store_state.h"
+
+#include "base/log.h"
+
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_PER_MS 1000000ull
+#define UNBOUND_MS 2000 /* how long a lost connection may take to come back where silence is no death */
+
+int64_t wfi_store_bound_ms(const wfi_store *store)
+{
+    return store->options.death_timeout_ms < 0 ? UNBOUND_MS : store->options.death_timeout_ms;
+}
+
+/* ---- Sending --------------------------------------------------------------------------------------------------- */
+
+static void output(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
+{
+    store->options.outputs.send(store->options.outputs.arg, link->id, frame, size);
+}
+
+void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
+{
+    uint8_t small[WFI_STORE_SMALL_MAX + WFI_SEAL_BYTES];
+    if (link->stage != WFI_STORE_PROVEN || !link->seal.on) {
+        output(store, link, frame, size);
+        return;
+    }
+    uint8_t *sealed = size <= WFI_STORE_SMALL_MAX ? small : malloc(size + WFI_SEAL_BYTES);
+    if (sealed)
+        output(store, link, sealed, wfi_seal_frame(&link->seal, frame, size, sealed));
+    else if (link->rank >= 0)
+        store->seats[link->rank].hopeless = true;
+    if (sealed != small)
+        free(sealed);
+}
+
+void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    wfi_store_send_frame(store, link, frame, wfi_store_encode(message, frame));
+}
+
+void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message)
+{
+    wfi_seat *seat = &store->seats[rank];
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    size_t size = wfi_store_encode(message, frame);
+    if (wfi_store_type_is_kept(message->type) && wfi_mail_keep(&seat->mail, frame, size)) {
+        seat->hopeless = true; /* it would never know what it missed */
+        wfi_store_due_by(store, 0);
+    }
+    if (seat->link && !seat->hopeless)
+        wfi_store_send_frame(store, seat->link, frame, size);
+}
+
+void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message)
+{
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        if (store->seats[rank].state == WFI_SEAT_ALIVE && rank != but)
+            wfi_store_tell(store, rank, message);
+}
+
+void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message)
+{
+    wfi_store_tell_others(store, -1, message);
+}
+
+void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms)
+{
+    store->options.outputs.close(store->options.outputs.arg, link->id, keep_ms);
+    wfi_map_take(&store->links, link->id);
+    wfi_seal_wipe(&link->seal);
+    free(link);
+}
+
+void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
+{
+    wfi_store_message message = {.type = WFI_STORE_REFUSE, .status = status};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message.text, sizeof message.text, format, args);
+    va_end(args);
+    wfi_log(WEFT_LOG_INFO, "store: refused a join: %s", message.text);
+    wfi_store_send(store, link, &message);
+    wfi_store_hang_up(store, link, 0);
+}
+
+/* Logged at 1, 2, 4, 8, ...: a flood does not fill the log. */
+void wfi_store_count_refusal(wfi_store *store, const char *why)
+{
+    uint64_t count = ++store->refused;
+    if ((count & (count - 1)) == 0)
+        wfi_log(WEFT_LOG_WARN, "store: refused a stranger: %s (%llu so far)", why, (unsigned long long)count);
+}
+
+/* ---- The greeting ---------------------------------------------------------------------------------------------- */
+
+static void challenge(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello)
+{
+    const wfi_store_options *options = &store->options;
+    wfi_greeting *greeting = &link->greeting;
+    *greeting = (wfi_greeting){.counter = ++store->challenges, .death_timeout_ms = options->death_timeout_ms};
+    memcpy(greeting->worker_nonce, hello->nonce, WFI_NONCE_BYTES);
+    options->outputs.random(options->outputs.arg, greeting->store_nonce, WFI_NONCE_BYTES);
+    wfi_store_message message = {
+        .type = WFI_STORE_CHALLENGE, .counter = greeting->counter, .timeout_ms = greeting->death_timeout_ms};
+    memcpy(message.nonce, greeting->store_nonce, WFI_NONCE_BYTES);
+    wfi_proof_make(options->secret, options->secret_size, greeting, message.proof);
+    wfi_store_send(store, link, &message);
+    link->stage = WFI_STORE_GREETED;
+    wfi_seal_begin(&link->seal, WFI_SIDE_STORE, options->secret, options->secret_size, greeting);
+}
+
+void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello)
+{
+    bool ours = store->options.secret_size > 0;
+    if (hello->on == ours) {
+        challenge(store, link, hello);
+        return;
+    }
+    wfi_store_count_refusal(store, ours ? "it has no secret" : "it has a secret, this job has none");
+    wfi_store_refuse(store, link, WEFT_ERR_INVALID,
+                     ours ? "this worker has no secret, rank 0's job has one"
+                          : "this worker has a secret, rank 0's job has none");
+}
+
+weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,
+                                 uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size)
+{
+    if (size > WFI_STORE_SMALL_MAX)
+        return WEFT_ERR_PROTOCOL;
+    return wfi_seal_open(&link->seal, frame, size, plain, plain_size);
+}
+
+/* ---- Resuming -------------------------------------------------------------------------------------------------- */
+
+void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms)
+{
+    wfi_seat *seat = &store->seats[rank];
+    seat->link = NULL;
+    seat->lost_ns = now_ns + (uint64_t)grace_ms * NS_PER_MS;
+    wfi_store_due_by(store, seat->lost_ns);
+}
+
+/* One who does not know yet that the job went on without it. */
+static void send_evicted(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume)
+{
+    const wfi_seat *seat = &store->seats[resume->rank];
+    bool known = seat->fate == resume->incarnation;
+    wfi_store_message message = {.type = WFI_STORE_EVICTED};
+    snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s",
+             known ? seat->words : "others were told so");
+    wfi_store_send(store, link, &message);
+    wfi_store_hang_up(store, link, 0);
+}
+
+static bool is_the_member(const wfi_store *store, const wfi_store_message *resume)
+{
+    const wfi_seat *seat = &store->seats[resume->rank];
+    return seat->state == WFI_SEAT_ALIVE && store->members[resume->rank].incarnation == resume->incarnation &&
+           sodium_memcmp(seat->token, resume->token, sizeof seat->token) == 0;
+}
+
+static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
+    wfi_log(WEFT_LOG_INFO, "store: rank %d resumed on another connection", rank);
+    if (seat->link)
+        wfi_store_hang_up(store, seat->link, 0);
+    seat->link = link;
+    link->rank = rank;
+    link->unconfirmed = true;
+    seat->lost_ns = seat->suspected_ns = WFI_NEVER;
+    seat->heard_ns = now_ns;
+    seat->acked = seat->received;
+    wfi_store_message resumed = {
+        .type = WFI_STORE_RESUMED, .received = seat->received, .round = seat->mail.acknowledged};
+    wfi_store_send(store, link, &resumed);
+    for (const wfi_letter *letter = NULL; (letter = wfi_mail_next(&seat->mail, letter));)
+        wfi_store_send_frame(store, link, letter->frame, letter->size);
+}
+
+void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume, uint64_t now_ns)
+{
+    bool is_ours = resume->rank >= 0 && resume->rank < store->options.world_size && resume->incarnation > 0 &&
+                   resume->incarnation <= store->incarnations;
+    /* What came on its former connection since it wrote this may have acknowledged more. */
+    if (is_ours && is_the_member(store, resume) && resume->received <= store->seats[resume->rank].mail.sent) {
+        (void)wfi_mail_acknowledge(&store->seats[resume->rank].mail, resume->received);
+        resume_member(store, link, resume->rank, now_ns);
+    } else if (is_ours && store->members[resume->rank].incarnation != resume->incarnation) {
+        send_evicted(store, link, resume);
+    } else {
+        wfi_store_count_refusal(store, "it resumes what it never was");
+        wfi_store_refuse(store, link, WEFT_ERR_PROTOCOL, "the store knows no such member");
+    }
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_need.c - who depends on whom, and therefore who sends heartbeats.
+ *
+ * A worker is told to beat while somebody needs it, and from then on its silence is death: the bound counts from the moment
+ * the store learns of the need. A worker that closes needs all the others, as it waits for them to close. A need ends when
+ * it is taken back, and with the life of either.
+ */
+#include "net/store_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_bit(const uint8_t *bits, int rank)
+{
+    return bits && (bits[rank / 8] >> (rank % 8) & 1);
+}
+
+void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
+    bool wanted = store->options.death_timeout_ms >= 0 && (seat->needed_by > 0 || store->closers > seat->closing);
+    if (seat->state != WFI_SEAT_ALIVE || wanted == seat->beats)
+        return;
+    seat->beats = wanted;
+    seat->heard_ns = now_ns;
+    wfi_store_message beat = {.type = WFI_STORE_BEAT, .on = wanted};
+    wfi_store_tell(store, rank, &beat);
+    wfi_store_due_by(store, now_ns);
+}
+
+static void review_all(wfi_store *store, uint64_t now_ns)
+{
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        wfi_store_need_review(store, rank, now_ns);
+}
+
+static bool set_need(wfi_store *store, wfi_seat *from, int target, bool on)
+{
+    if (!from->needs && on)
+        from->needs = calloc(((size_t)store->options.world_size + 7) / 8, 1);
+    if (!from->needs) {
+        from->hopeless |= on; /* out of memory: it would wait for ever */
+        return false;
+    }
+    if (has_bit(from->needs, target) == on)
+        return false;
+    from->needs[target / 8] ^= (uint8_t)(1u << (target % 8));
+    store->seats[target].needed_by += on ? 1 : -1;
+    return true;
+}
+
+void wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns)
+{
+    if (need->rank < 0 || need->rank >= store->options.world_size || need->rank == rank)
+        return;
+    if (store->seats[need->rank].state != WFI_SEAT_ALIVE || store->members[need->rank].incarnation != need->incarnation)
+        return; /* it has been told, or will be: the mail keeps the order */
+    if (set_need(store, &store->seats[rank], need->rank, need->on))
+        wfi_store_need_review(store, need->rank, now_ns);
+}
+
+void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns)
+{
+    if (store->seats[rank].closing == closing)
+        return;
+    store->seats[rank].closing = closing;
+    store->closers += closing ? 1 : -1;
+    review_all(store, now_ns);
+}
+
+void wfi_store_need_gone(wfi_store *store, int rank)
+{
+    wfi_seat *gone = &store->seats[rank];
+    for (int other = 0; other < store->options.world_size; other++) {
+        if (has_bit(gone->needs, other))
+            store->seats[other].needed_by--;
+        if (has_bit(store->seats[other].needs, rank))
+            store->seats[other].needs[rank / 8] ^= (uint8_t)(1u << (rank % 8));
+    }
+    free(gone->needs);
+    gone->needs = NULL;
+    gone->needed_by = 0;
+    gone->beats = false;
+    store->closers -= gone->closing;
+    gone->closing = false;
+    review_all(store, store->now_ns);
+}
