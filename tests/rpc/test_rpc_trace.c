@@ -227,7 +227,7 @@ static void a_silent_worker_passes_the_trace_on(void **state)
 
 /* ---- More than a buffer holds ------------------------------------------------------------------------------------------ */
 
-enum { MANY = 9000, AT_ONCE = 100 };
+enum { MANY = 5000, AT_ONCE = 100 };
 
 static void call_often(weft_agent *agent, void *arg)
 {
