@@ -47,8 +47,9 @@ typedef struct weft_agent_options {
 
     /*
      * An elastic job (WEFT_ELASTIC) runs from the moment rank 0 opens; others join and leave at any time. world_size is then
-     * the number of seats. rank may be WEFT_ANY_RANK; so may RANK be missing. Ranks and names of the dead and the departed
-     * are free again. All workers of a job agree on it. In any job the seat of a dead worker may be taken again, by a new
+     * the number of seats. rank may be WEFT_ANY_RANK; so may RANK be missing, or -1; the default name then is that of the
+     * rank found. Ranks and names of the dead and the departed are free again; rank 0 keeps the store and cannot be taken
+     * again. All workers of a job agree on it. In any job the seat of a dead worker may be taken again, by a new
      * incarnation.
      */
     bool elastic;
@@ -85,7 +86,7 @@ typedef struct weft_agent_options {
     /* Limits. */
     size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
     /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers. Over it
-     * calls are refused with WEFT_ERR_BUSY. WEFT_MEMORY_BUDGET; default: half of the machine's memory. */
+     * calls are refused with WEFT_ERR_BUSY. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of the machine's memory. */
     size_t memory_budget_bytes;
 
     /* Observation (weft/metrics.h). */
@@ -106,10 +107,14 @@ typedef struct weft_agent_options {
 WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
 
 /*
- * Leaves gracefully: waits until every worker of the job closes and none has calls outstanding, follow-up calls of
- * handlers included, then ends threads and connections and frees the agent. After a death or the loss of the store it
- * waits only for those alive. Frees, and returns the first trouble met; but from a handler or continuation of this agent
- * it is WEFT_ERR_DEADLOCK and nothing happens. NULL is a no-op.
+ * Leaves gracefully. In a static job, and on rank 0 of any: waits until every worker of the job closes and none has calls
+ * outstanding, follow-up calls of handlers included. Other workers of an elastic job wait for nobody else: each leaves when
+ * its own calls are answered, those that it serves are finished, and what it owes others has arrived; if they keep it busy for
+ * half a second, it refuses what comes new (WEFT_ERR_PEER_LEFT). After a death or the loss of the store it waits only for
+ * those alive. Then threads and connections end, the agent is freed, and its seat is free.
+ *
+ * Returns the first trouble met: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail); but from a handler or
+ * continuation of this agent it is WEFT_ERR_DEADLOCK and nothing happens. NULL is a no-op.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
@@ -121,9 +126,10 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
 
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
-/* The worker's name; borrowed from the agent. NULL if there is no such rank. */
+/* The name of whoever holds the rank, or held it last; borrowed from the agent, valid and unchanged while that lives. NULL if
+ * there is no such rank, or nobody ever took it. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
-/* The rank of a name; -1 if there is none. */
+/* The rank of the living worker of that name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
 WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
 
@@ -139,8 +145,9 @@ WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, si
 
 /*
  * From now on, or not any more: this worker needs to know within the death bound when `rank` dies, though it has neither
- * calls outstanding there nor references to it (those are watched by themselves). Watches count.
- * WEFT_ERR_NOT_FOUND, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without watch).
+ * calls outstanding there nor references to it (those are watched by themselves). Watches count,
+ * and are for one incarnation. WEFT_ERR_NOT_FOUND (nobody ever held it, or it is this worker), WEFT_ERR_PEER_DEAD,
+ * WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without watch), or why this worker is out.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_watch(weft_agent *agent, int rank);
 WEFT_API WEFT_NODISCARD weft_status weft_unwatch(weft_agent *agent, int rank);

@@ -214,6 +214,29 @@ static int child_keeps_the_store(void)
     return 0;
 }
 
+/* Waits in a barrier for rank 1, which is killed or stopped before it comes; then meets the one that is left. */
+static int child_meets(void)
+{
+    static const int left[] = {0, 2};
+    weft_agent *agent = open_child();
+    weft_group *all, *two;
+    weft_future *future;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
+    say('r');
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    MUST(weft_error_worker(weft_future_error(future)) == 1);
+    say('f');
+    weft_future_unref(future);
+    MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
+    weft_group_destroy(all);
+    MUST_OK(weft_group_create(agent, "all", left, 2, &two));
+    MUST_OK(weft_group_barrier(two, 20000));
+    weft_group_destroy(two);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
 static const struct {
     const char *name;
     int (*run)(void);
@@ -221,6 +244,7 @@ static const struct {
              {"watches", child_watches},
              {"is-patient", child_is_patient},
              {"serves", child_serves},
+             {"meets", child_meets},
              {"loses-closing", child_loses_the_store_closing},
              {"loses-working", child_loses_the_store_working},
              {"keeps-the-store", child_keeps_the_store}};
@@ -341,6 +365,30 @@ static void test_bound_switched_off(void **state)
     must_end_well(children);
 }
 
+static void lose_a_member(int signal_number)
+{
+    child children[3];
+    start_job(children, "meets", "serves", "meets", "1000");
+    for (int rank = 0; rank < 3; rank++)
+        hear(&children[rank], 'r');
+    double began = now_s();
+    kill(children[1].pid, signal_number);
+    hear(&children[0], 'f');
+    hear(&children[2], 'f');
+    assert_true(now_s() - began < 6); /* the bound of 1 s, on a busy machine */
+    assert_int_equal(end_of(&children[0]), 0);
+    assert_int_equal(end_of(&children[2]), 0);
+    kill(children[1].pid, SIGKILL);
+    assert_true(WIFSIGNALED(end_of(&children[1])));
+}
+
+static void test_member_lost(void **state)
+{
+    (void)state;
+    lose_a_member(SIGKILL);
+    lose_a_member(SIGSTOP);
+}
+
 /* Rank 0 is killed or stopped: whoever works or closes hears that the job is over. */
 static void lose_the_store(const char *role, int signal_number, bool working)
 {
@@ -383,9 +431,8 @@ int main(int argc, char **argv)
             return roles[i].run();
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_comes_again),
-        cmocka_unit_test(test_bound_switched_off),
-        cmocka_unit_test(test_store_killed),
+        cmocka_unit_test(test_comes_again),   cmocka_unit_test(test_bound_switched_off),
+        cmocka_unit_test(test_member_lost),   cmocka_unit_test(test_store_killed),
         cmocka_unit_test(test_store_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
