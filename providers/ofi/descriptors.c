@@ -4,8 +4,9 @@
  *
  * Two things need it, both measured on libfabric 1.17's tcp.
  *   - The sockets that it accepts are read blocking: a caller that sends a header and keeps back the data that the header
- *     promises stops all connection events for as long as it likes. On Linux an accepted socket inherits SO_RCVTIMEO from
- *     the listening one, so a receive timeout there bounds what one caller can do.
+ *     promises stops all connection events for as long as it likes. door.c sees to that, and where it comes too late: on
+ *     Linux an accepted socket inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds what one
+ *     caller can do.
  *   - fi_close of an endpoint that is in the middle of receiving the answer to a read puts that read's record back into
  *     its pool twice, after which two operations share one. A socket that was shut down first fails the read by the other
  *     way, which is right (lane.c).
@@ -21,7 +22,7 @@
 #include <string.h>
 #include <sys/time.h>
 
-#define STRANGER_MS 10 /* the design allows 20; the kernel rounds up to its tick */
+#define STRANGER_US 1 /* the kernel rounds up to its tick */
 
 typedef bool visit_fn(int fd, void *arg); /* true: enough */
 
@@ -64,7 +65,7 @@ static bool peer_of(int fd, wfofi_sockaddr *out)
 
 typedef struct listener_search {
     const wfofi_sockaddr *local;
-    bool found;
+    int found; /* -1 */
 } listener_search;
 
 static bool bound_listener(int fd, void *arg)
@@ -74,16 +75,18 @@ static bool bound_listener(int fd, void *arg)
     socklen_t size = sizeof listening;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening || !local_is(fd, search->local))
         return false;
-    const struct timeval limit = {.tv_usec = STRANGER_MS * 1000L};
-    search->found = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
+    const struct timeval limit = {.tv_usec = STRANGER_US};
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0)
+        search->found = fd;
     return true;
 }
 
-void wfofi_bound_strangers(const wfofi_fabric *fabric)
+void wfofi_bound_strangers(wfofi_fabric *fabric)
 {
-    listener_search search = {.local = &fabric->local};
+    listener_search search = {.local = &fabric->local, .found = -1};
     each_descriptor(bound_listener, &search);
-    if (!search.found)
+    fabric->listen_fd = search.found;
+    if (search.found < 0)
         wfi_log(WEFT_LOG_WARN, "no receive timeout on the listening socket: a stranger can hold up connections");
 }
 
@@ -113,6 +116,12 @@ void wfofi_shutdown_socket(const wfi_lane *lane)
 }
 
 /* ---- Callers --------------------------------------------------------------------------------------------------- */
+
+bool wfofi_is_caller(int fd, const wfofi_sockaddr *local)
+{
+    wfofi_sockaddr peer;
+    return local_is(fd, local) && peer_of(fd, &peer);
+}
 
 typedef struct caller_search {
     const wfofi_sockaddr *local;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NAP_MS 20
 #define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 by tcp */
 
 typedef union event_entry {
@@ -120,6 +121,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
     uint32_t kind = 0;
     bool given;
     *out = (wfi_event){0};
+    int door = wfofi_door_before(fabric);
     wfi_mutex_lock(&fabric->events_lock);
     errno = 0;
     ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
@@ -131,6 +133,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
         given = size > 0 && translate(fabric, kind, &entry, (size_t)size, out);
     }
     wfi_mutex_unlock(&fabric->events_lock);
+    wfofi_door_after(fabric, door);
     if (size <= 0)
         return READ_NOTHING;
     return given ? READ_EVENT : READ_DROPPED;
@@ -161,8 +164,14 @@ static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
 {
     struct fid *queue = &fabric->eq->fid;
     struct pollfd fds[2] = {{.fd = fabric->eq_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
+    int door = wfofi_door_before(fabric);
     if (fi_trywait(fabric->fabric, &queue, 1) != FI_SUCCESS)
         timeout_ms = 0;
+    wfofi_door_after(fabric, door);
+    if (fabric->exhausted) { /* whoever knocks stays readable: a nap instead */
+        fds[0].fd = -1;
+        timeout_ms = timeout_ms < 0 || timeout_ms > NAP_MS ? NAP_MS : timeout_ms;
+    }
     poll(fds, 2, fabric->provider->sockets ? wfofi_strangers_wait_ms(fabric, timeout_ms) : timeout_ms);
     if (fds[0].revents)
         wfofi_strangers_suspect(fabric);

@@ -118,6 +118,7 @@ static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_opt
     fabric->base.ops = provider->ops;
     fabric->provider = provider;
     fabric->rank = options->rank;
+    fabric->listen_fd = -1;
     fabric->own_iface = options->iface && options->iface[0];
     wfi_mutex_init(&fabric->cq_lock);
     wfi_mutex_init(&fabric->events_lock);

@@ -45,7 +45,8 @@ close_endpoint:
 free_lane:
     free(lane);
     wfi_log(WEFT_LOG_WARN, "opening an endpoint: %s", fi_strerror(-ret));
-    return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+    weft_status status = wfofi_status(ret);
+    return status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM ? status : WEFT_ERR_FABRIC;
 }
 
 static void close_endpoint(wfi_lane *lane)

@@ -54,6 +54,7 @@ typedef struct wfofi_fabric {
     struct fid_cq *cq;
     struct fid_pep *pep;
     int eq_fd, cq_fd;
+    int listen_fd;        /* libfabric's, found; -1: not */
     wfofi_sockaddr local; /* where we listen */
     wfi_fabric_limits limits;
 
@@ -63,7 +64,9 @@ typedef struct wfofi_fabric {
     wfi_mutex events_lock;
     wfi_list lanes, requests;
 
-    /* The event thread's own: strangers.c. */
+    /* The event thread's own: door.c, strangers.c. */
+    bool exhausted; /* nobody can be accepted for want of descriptors */
+    uint64_t exhausted_said_ns;
     bool strangers_suspected;
     uint64_t strangers_due_ns;
     uint64_t strangers[WFOFI_STRANGERS_MAX];
@@ -138,11 +141,16 @@ void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TE
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 
 /* descriptors.c */
-void wfofi_bound_strangers(const wfofi_fabric *fabric);
+void wfofi_bound_strangers(wfofi_fabric *fabric);
+bool wfofi_is_caller(int fd, const wfofi_sockaddr *local);
 void wfofi_shutdown_socket(const wfi_lane *lane);
 /* Every connected socket of this process with that local address, until `visit` says true. */
 typedef bool wfofi_caller_fn(int fd, const wfofi_sockaddr *peer, void *arg);
 void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg);
+
+/* door.c: around each call in which libfabric may accept somebody */
+int wfofi_door_before(wfofi_fabric *fabric);
+void wfofi_door_after(wfofi_fabric *fabric, int next);
 
 /* strangers.c */
 void wfofi_strangers_suspect(wfofi_fabric *fabric);

@@ -11,6 +11,9 @@ weft_status wfofi_status(int ret)
         return WEFT_ERR_AGAIN;
     case FI_ENOMEM:
         return WEFT_ERR_MEMORY;
+    case EMFILE:
+    case ENFILE:
+        return WEFT_ERR_SYSTEM;
     case FI_EINVAL:
         return WEFT_ERR_INVALID;
     case FI_ETRUNC:

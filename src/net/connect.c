@@ -9,6 +9,7 @@
  */
 #include "net/net_internal.h"
 
+#define STARVED_AFTER 4 /* attempts */
 #define JUMP_MAX (UINT32_C(1) << 30)
 
 static bool line_needed(const wfi_line *line)
@@ -30,16 +31,33 @@ static void line_retry(wfi_line *line)
         delay = WFI_BACKOFF_FIRST_NS << doublings;
         delay = delay > WFI_BACKOFF_LAST_NS ? WFI_BACKOFF_LAST_NS : delay;
     }
-    /* Without memory for a timer, the next message or transfer tries. */
     (void)wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + delay);
 }
 
-static void line_failed(wfi_line *line, const char *why)
+/*
+ * We lack what a connection takes, descriptors or memory, and not for the first time: what has not left yet ends with that,
+ * instead of waiting for what we cannot even ask for. What may have arrived goes on waiting for its answer.
+ */
+static void line_starved(wfi_line *line, weft_status why)
 {
+    if (line->failures < STARVED_AFTER)
+        return;
+    if (line->kind == WFI_CONTROL)
+        wfi_peer_fail_queued(line->peer, why);
+    else
+        wfi_works_fail(line->peer, why);
+}
+
+/* `lack`: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; any other status is the peer's doing, or the network's. */
+static void line_failed(wfi_line *line, weft_status lack, const char *why)
+{
+    bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
     line->failures++;
     wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "no %s lane to peer %d: %s",
                 line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, why);
-    if (line->failures >= 2)
+    if (ours)
+        line_starved(line, lack);
+    else if (line->failures >= 2)
         wfi_peer_suspect(line->peer, why);
     line_retry(line);
 }
@@ -63,7 +81,7 @@ static void line_connect(wfi_line *line)
     wfi_net *net = peer->net;
     wfi_conn *conn = wfi_conn_create(line, true, ++line->generation);
     if (!conn) {
-        line_failed(line, "out of memory");
+        line_failed(line, WEFT_ERR_MEMORY, "out of memory");
         return;
     }
     uint8_t data[WFI_CONNECT_DATA_MAX];
@@ -79,7 +97,7 @@ static void line_connect(wfi_line *line)
         status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + WFI_CONNECT_LIMIT_NS);
     if (status) {
         wfi_conn_close(conn);
-        line_failed(line, weft_status_text(status));
+        line_failed(line, status, weft_status_text(status));
     }
 }
 
@@ -96,7 +114,7 @@ void wfi_line_broken(wfi_conn *conn)
         return;
     if (!conn->up) {
         wfi_conn_close(conn);
-        line_failed(line, "the connection was refused");
+        line_failed(line, WEFT_ERR_UNREACHABLE, "the connection was refused");
         return;
     }
     wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "%s lane to peer %d broke",
@@ -141,7 +159,7 @@ void wfi_line_timer(wfi_timer *timer)
         wfi_line_want(line);
     } else if (!conn->up) {
         wfi_conn_close(conn);
-        line_failed(line, "the connection was not answered");
+        line_failed(line, WEFT_ERR_UNREACHABLE, "the connection was not answered");
     } else if (line->kind == WFI_BULK) {
         line_idle(line);
     }
@@ -279,8 +297,9 @@ static void on_request(wfi_net *net, const wfi_event *event)
     if (hello.generation > line->generation)
         line->generation = hello.generation;
     take_position(peer, &hello);
-    if (take_request(line, event->request, &hello))
-        line_failed(line, "a connection could not be taken");
+    weft_status status = take_request(line, event->request, &hello);
+    if (status)
+        line_failed(line, status, "a connection could not be taken");
 }
 
 static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
@@ -295,7 +314,7 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
         if (!right || !position_makes_sense(peer, &hello)) {
             wfi_net_refused(net, "the answer to a connection had no proof of the job's key");
             wfi_conn_close(conn);
-            line_failed(line, "the one who answered could not prove the job's key");
+            line_failed(line, WEFT_ERR_UNREACHABLE, "the one who answered could not prove the job's key");
             return;
         }
         take_position(peer, &hello);

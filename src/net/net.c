@@ -113,7 +113,8 @@ static wfi_net *net_create(const wfi_net_options *options)
     wfi_list_init(&net->early);
     wfi_list_init(&net->known);
     wfi_list_init(&net->leaners);
-    net->lean_timer.fire = wfi_lean_due;
+    net->lean_timer = (wfi_timer){.fire = wfi_lean_due, .reserved = true};
+    net->starved_timer = (wfi_timer){.fire = wfi_starved_due, .reserved = true};
     for (int kind = 0; kind < 3; kind++)
         wfi_list_init(&net->deferred[kind]);
     atomic_init(&net->next_deadline_ns, WFI_NEVER);
@@ -190,6 +191,7 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     weft_status status = WEFT_OK;
     net->self = table[net->rank];
     wfi_net_lock(net);
+    status = wfi_timers_reserve(net, 2);
     atomic_store(&net->members[net->rank], &net->self);
     for (int rank = 0; rank < net->world_size && !status; rank++) {
         if (rank != net->rank && table[rank].incarnation)
@@ -276,6 +278,7 @@ static void fail_everything(wfi_net *net)
             wfi_peer_fail(net->peers[rank], WEFT_ERR_CLOSED);
     }
     wfi_net_timer_clear(net, &net->lean_timer);
+    wfi_net_timer_clear(net, &net->starved_timer);
     wfi_net_unlock(net);
 }
 

@@ -120,7 +120,8 @@ weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEA
 
 /*
  * A message to send; embedded in its owner. head and parts stay valid and unchanged until done, which is called exactly
- * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will.
+ * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: for want
+ * of descriptors or memory on our side no connection could be made, several times in a row).
  */
 typedef struct wfi_message {
     wfi_list link;
@@ -179,7 +180,8 @@ typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
  * A transfer of segments to or from one peer; embedded in its owner. Cut in chunks, a bounded window of them under way,
  * turns taken with the peer's other transfers. done is called exactly once, [locked], when no byte of local memory is or
  * will be touched: WEFT_OK (a push: all is in the peer's memory), WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD,
- * WEFT_ERR_PROTOCOL (the peer withdrew the key: after repeated refusals), WEFT_ERR_CLOSED.
+ * WEFT_ERR_PROTOCOL (the peer withdrew the key: after repeated refusals), WEFT_ERR_CLOSED, WEFT_ERR_SYSTEM and
+ * WEFT_ERR_MEMORY (no lane, for want of descriptors or memory here).
  */
 typedef struct wfi_transfer {
     wfi_transfer_kind kind;
@@ -200,6 +202,7 @@ typedef struct wfi_timer {
     uint64_t deadline_ns;
     void (*fire)(struct wfi_timer *timer); /* [locked] */
     size_t heap_index;                     /* net's own; 0: not set */
+    bool reserved;                         /* net's own: there is room for it at all times */
 } wfi_timer;
 
 weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns); /* sets or moves; [locked] */

@@ -240,7 +240,10 @@ struct wfi_net {
     wfi_list known;      /* every peer there was: they live as long as the net */
     wfi_list leaners;    /* peers about which the store may have to be told, when lean_timer fires */
     wfi_timer lean_timer;
-    wfi_map conns; /* by id */
+    wfi_timer starved_timer; /* something waits for memory */
+    unsigned starved;        /* how often in a row it found none */
+    bool starving;           /* in the present attempt */
+    wfi_map conns;           /* by id */
     uint64_t next_id;
     size_t zombies;         /* closed connections with operations still to be reported */
     uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
@@ -256,6 +259,8 @@ struct wfi_net {
 
     wfi_timer **heap; /* from 1 */
     size_t heap_count, heap_capacity;
+    size_t heap_reserved;              /* timers of net's own for which there is room at all times */
+    size_t heap_others;                /* set now of the others */
     _Atomic uint64_t next_deadline_ns; /* (atomic) of the heap's top: lets a spinning holder look without the lock */
     uint64_t sleep_until_ns;           /* what the sleeping holder knows of timers */
     atomic_bool stuck;                 /* (atomic) a post was refused for want of room: try after the next round */
@@ -286,7 +291,8 @@ weft_status wfi_peers_create(wfi_net *net);
 /* A new incarnation takes its seat, and the one before it is out of the table. */
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out);
 void wfi_peers_destroy(wfi_net *net);
-void wfi_peer_fail(wfi_peer *peer, weft_status why); /* closes lanes, fails what is outstanding */
+void wfi_peer_fail(wfi_peer *peer, weft_status why);        /* closes lanes, fails what is outstanding */
+void wfi_peer_fail_queued(wfi_peer *peer, weft_status why); /* ordinary messages that have not left */
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position);
 void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
@@ -367,9 +373,14 @@ void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status);
 void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
 
 /* timer.c; [locked] */
+weft_status wfi_timers_reserve(wfi_net *net,
+                               size_t count); /* room for so many more that are `reserved`: they never fail */
 size_t wfi_timers_fire(wfi_net *net);
 
 /* progress.c */
+void wfi_net_starve(
+    wfi_net *net); /* [locked] there was no memory to post something: it is tried again, and given up after a while */
+void wfi_starved_due(wfi_timer *timer);
 size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine); /* token held, lock not */
 size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd);
 void wfi_net_wake(wfi_net *net); /* whoever sleeps over the completions and timers */

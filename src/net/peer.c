@@ -4,12 +4,15 @@
 
 #include <stdlib.h>
 
+#define PEER_TIMERS 4 /* two lines', acknowledgement, silence */
+
 static void line_init(wfi_peer *peer, wfi_lane_kind kind)
 {
     wfi_line *line = &peer->lines[kind];
     line->peer = peer;
     line->kind = kind;
     line->timer.fire = wfi_line_timer;
+    line->timer.reserved = true;
 }
 
 static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
@@ -28,6 +31,7 @@ static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
     wfi_list_init(&peer->exposed);
     peer->ack.fire = wfi_peer_ack_due;
     peer->silence.fire = wfi_peer_silence;
+    peer->ack.reserved = peer->silence.reserved = true;
 }
 
 weft_status wfi_peers_create(wfi_net *net)
@@ -54,8 +58,10 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **o
 {
     wfi_assert_held(&net->lock);
     wfi_peer *peer = calloc(1, sizeof(*peer));
-    if (!peer)
+    if (!peer || wfi_timers_reserve(net, PEER_TIMERS)) {
+        free(peer);
         return WEFT_ERR_MEMORY;
+    }
     peer_init(net, peer, member);
     wfi_list_push_back(&net->known, &peer->link);
     net->peers[peer->rank] = peer;
@@ -139,6 +145,11 @@ static void fail_all(wfi_peer *peer, wfi_list *messages, weft_status why)
         finish_message(peer, wfi_container_of(messages->next, wfi_message, link), why);
 }
 
+void wfi_peer_fail_queued(wfi_peer *peer, weft_status why)
+{
+    fail_all(peer, &peer->queued, why);
+}
+
 void wfi_peer_fail(wfi_peer *peer, weft_status why)
 {
     wfi_net *net = peer->net;
@@ -204,8 +215,8 @@ void wfi_peer_lean(wfi_peer *peer, int change)
     if (wfi_list_empty(&peer->lean_link))
         wfi_list_push_back(&net->leaners, &peer->lean_link);
     uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
-    if (!net->lean_timer.heap_index && wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns))
-        wfi_lean_due(&net->lean_timer); /* no memory for the timer: now, then */
+    if (!net->lean_timer.heap_index)
+        (void)wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns);
 }
 
 const char *wfi_net_interface(const wfi_net *net)

@@ -35,6 +35,34 @@ static void post_again(wfi_net *net)
     }
 }
 
+#define STARVED_TRIES 200
+#define STARVED_NS UINT64_C(5000000)
+
+void wfi_net_starve(wfi_net *net)
+{
+    net->starving = true;
+    if (!net->starved_timer.heap_index && !net->closing)
+        (void)wfi_net_timer_set(net, &net->starved_timer, wfi_now(net->clock) + STARVED_NS);
+}
+
+/* Tries again what there was no memory for. After a second of that, what has not begun ends with that error. */
+void wfi_starved_due(wfi_timer *timer)
+{
+    wfi_net *net = wfi_container_of(timer, wfi_net, starved_timer);
+    net->starving = false;
+    post_again(net);
+    net->starved = net->starving ? net->starved + 1 : 0;
+    if (net->starved < STARVED_TRIES)
+        return;
+    net->starved = 0;
+    for (int rank = 0; rank < net->world_size; rank++) {
+        if (net->peers[rank]) {
+            wfi_peer_fail_queued(net->peers[rank], WEFT_ERR_MEMORY);
+            wfi_works_fail(net->peers[rank], WEFT_ERR_MEMORY);
+        }
+    }
+}
+
 size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine)
 {
     wfi_completion completions[WFI_BATCH];

@@ -33,13 +33,15 @@ static wfi_tx *tx_create(wfi_net *net)
     return tx;
 }
 
-/* An empty frame. */
+/* An empty frame. Without memory for one, whatever waits for it is tried again soon. */
 static wfi_tx *tx_take(wfi_net *net)
 {
     wfi_list *spare = wfi_list_pop_front(&net->spare_frames);
     wfi_tx *tx = spare ? wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_tx, flight) : tx_create(net);
-    if (!tx)
+    if (!tx) {
+        wfi_net_starve(net);
         return NULL;
+    }
     net->spare_frame_count -= spare != NULL;
     tx->count = 0;
     tx->used = WFI_FRAME_HEAD;

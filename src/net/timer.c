@@ -35,17 +35,26 @@ static void sift_down(wfi_net *net, size_t index, wfi_timer *timer)
     place(net, index, timer);
 }
 
-static weft_status make_room(wfi_net *net)
+static weft_status make_room(wfi_net *net, size_t timers)
 {
-    if (net->heap_count + 1 < net->heap_capacity)
+    if (timers < net->heap_capacity) /* they begin at 1 */
         return WEFT_OK;
     size_t capacity = net->heap_capacity ? 2 * net->heap_capacity : 64;
+    capacity = capacity > timers ? capacity : timers + 1;
     wfi_timer **heap = realloc(net->heap, capacity * sizeof(*heap));
     if (!heap)
         return WEFT_ERR_MEMORY;
     net->heap = heap;
     net->heap_capacity = capacity;
     return WEFT_OK;
+}
+
+weft_status wfi_timers_reserve(wfi_net *net, size_t count)
+{
+    weft_status status = make_room(net, net->heap_others + net->heap_reserved + count);
+    if (!status)
+        net->heap_reserved += count;
+    return status;
 }
 
 static void publish(wfi_net *net)
@@ -59,9 +68,11 @@ weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_
     wfi_assert_held(&net->lock);
     size_t index = timer->heap_index;
     if (!index) {
-        weft_status status = make_room(net);
+        size_t others = net->heap_others + !timer->reserved;
+        weft_status status = make_room(net, others + net->heap_reserved);
         if (status)
             return status;
+        net->heap_others = others;
         index = ++net->heap_count;
     }
     timer->deadline_ns = deadline_ns;
@@ -85,6 +96,7 @@ void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer)
     if (!index)
         return;
     timer->heap_index = 0;
+    net->heap_others -= !timer->reserved;
     wfi_timer *last = net->heap[net->heap_count--];
     if (last != timer) {
         if (index > 1 && net->heap[index / 2]->deadline_ns > last->deadline_ns)

@@ -169,8 +169,10 @@ static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
 static weft_status work_post_next(wfi_conn *conn, wfi_work *work)
 {
     wfi_chunk *chunk = chunk_take(conn->net);
-    if (!chunk)
+    if (!chunk) {
+        wfi_net_starve(conn->net);
         return WEFT_ERR_AGAIN;
+    }
     chunk->work = work;
     chunk->index = work->next;
     weft_status status = chunk_post(conn, chunk);
