@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_net_starved.c - out of file descriptors: errors in bounded time, what is connected goes on, and all heals. */
+#include "net/net_host.h"
+#include "ofi/objects.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define NONE_FREE 4 /* those below are in use; what is open above stays so */
+#define KNOCKERS 3
+#define FLOOD 300
+
+static rlim_t limit_descriptors(rlim_t to)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = to;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+static void no_descriptors(net_host *host)
+{
+    if (host->rank == 0) {
+        rlim_t before = limit_descriptors(NONE_FREE);
+        uint64_t began = wfi_now(&wfi_clock_real);
+        assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+        host_until(host, &host->done_failed, 1);
+        uint64_t took = wfi_now(&wfi_clock_real) - began;
+        (void)limit_descriptors(before);
+        assert_int_equal(host->why, WEFT_ERR_SYSTEM);
+        assert_true(took < UINT64_C(2000000000));
+        assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        assert_int_equal(host->gone, 0);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void without_descriptors_a_message_fails_soon(void **state)
+{
+    (void)state;
+    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+    world_tcp(&world, 2, no_descriptors);
+}
+
+static int knock_with(int fd, const wfi_member *member)
+{
+    wfofi_sockaddr to;
+    assert_int_equal(wfofi_address_decode(member->address, member->address_size, &to), WEFT_OK);
+    return connect(fd, (struct sockaddr *)&to.storage, to.size);
+}
+
+static int inet_socket(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* Some knock, and cannot be let in; those who are connected do not notice. */
+static void nobody_can_come_in(net_host *host)
+{
+    if (host->rank == 0) {
+        int fds[KNOCKERS];
+        uint64_t sent = 0;
+        assert_int_equal(host_send_free(host, 1, sent++, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        for (int i = 0; i < KNOCKERS; i++)
+            fds[i] = inet_socket();
+        rlim_t before = limit_descriptors(NONE_FREE);
+        for (int i = 0; i < KNOCKERS; i++)
+            assert_int_equal(knock_with(fds[i], wfi_net_member(host->net, 1)), 0);
+        struct timespec used, used_before;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used_before);
+        host_pause(host, 500000000);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(host_send_free(host, 1, sent++, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 21);
+        (void)limit_descriptors(before);
+        double busy = (double)(used.tv_sec - used_before.tv_sec) + (double)(used.tv_nsec - used_before.tv_nsec) / 1e9;
+        if (busy > 0.2)
+            fail_msg("%.2f s of processor time while nothing can be done", busy);
+        for (int i = 0; i < KNOCKERS; i++)
+            close(fds[i]);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void those_who_cannot_come_in_disturb_nobody(void **state)
+{
+    (void)state;
+    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+    world_tcp(&world, 2, nobody_can_come_in);
+}
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 4096; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* More silent callers than are looked at together: all are hung up on, while a peer is served. */
+static void flood(net_host *host)
+{
+    if (host->rank == 0) {
+        int fds[FLOOD], before = count_descriptors();
+        for (int i = 0; i < FLOOD; i++) {
+            fds[i] = inet_socket();
+            assert_int_equal(knock_with(fds[i], wfi_net_member(host->net, 1)), 0);
+        }
+        assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        for (int i = 0; i < 200 && count_descriptors() > before + FLOOD + 4; i++)
+            host_pause(host, 50000000);
+        assert_true(count_descriptors() <= before + FLOOD + 4); /* ours, and the lane's two ends */
+        for (int i = 0; i < FLOOD; i++)
+            close(fds[i]);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_flood_of_silent_callers_ebbs_away(void **state)
+{
+    (void)state;
+    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+    world_tcp(&world, 2, flood);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_descriptors_a_message_fails_soon),
+        cmocka_unit_test(those_who_cannot_come_in_disturb_nobody),
+        cmocka_unit_test(a_flood_of_silent_callers_ebbs_away),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
