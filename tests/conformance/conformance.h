@@ -54,7 +54,7 @@ void item_options(int rank, weft_agent_options *out);
 
 /* cmocka's test function of an item: ITEM(item_14_nested_rpc, .program = nested, ...). */
 #define ITEM(name, ...)                                                                                                \
-    __attribute__((unused)) static void name(void **state)                                                             \
+    static void name(void **state)                                                                                     \
     {                                                                                                                  \
         (void)state;                                                                                                   \
         item_run(&(item){__VA_ARGS__});                                                                                \

@@ -193,10 +193,12 @@ static void callee_goes(int rank)
     MUST_OK(item_open(rank, NULL, &agent, &error));
     if (rank == VICTIM) {
         item_await(&held_count, 2 * VICTIM);
-        forget_held();
-        if (item_sim())
+        if (item_sim()) {
+            forget_held();
             weft_sim_kill(item_sim(), VICTIM); /* does not return */
+        }
         weft_agent_stop(agent);
+        release_held(0); /* too late, and nobody is answered */
         return;
     }
     weft_future *waiting = start_for(agent, weft_to_rank(VICTIM), "hold", WEFT_NO_VALUES, WEFT_FOREVER);
