@@ -17,7 +17,7 @@
 
 static world *the_world;
 static weft_call *_Atomic held[SIZE];
-static atomic_int relays_done, inner_status, bystander_ok;
+static atomic_int relays_begun, relays_done, inner_status, bystander_ok;
 
 /* ---- Handlers ------------------------------------------------------------------------------------------------------ */
 
@@ -128,6 +128,7 @@ static weft_status run_too_late(weft_call *call, void *user)
     weft_future *unwanted = weft_call_cancellation(call), *inner = NULL;
     weft_rpc_options options = {.within = call, .retry = {.attempts = weft_call_i64(call, 0) == 2 ? 3 : 0}};
     weft_rref *rref = NULL;
+    atomic_fetch_add(&relays_begun, 1);
     weft_status why = weft_future_wait(unwanted, 20000);
     int to = weft_call_i64(call, 0) ? weft_agent_rank(agent) : 2;
     MUST(why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_CANCELLED);
@@ -219,7 +220,8 @@ static void time_travels(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_rpc_options limited = {.timeout_ms = 300};
+    weft_rpc_options limited = {.timeout_ms =
+                                    the_world->sim ? 300 : 900}; /* a busy machine gets to the inner call in time */
     for (int i = 0; i < 8; i++) {
         const int *way = ways[i / 2];
         weft_values *out;
@@ -235,7 +237,7 @@ static void time_travels(weft_agent *agent, void *arg)
         uint64_t begun = weft_agent_now_ns(agent);
         weft_status st = weft_rpc_sync(agent, weft_to_rank(way[0]), relays[i % 2], args, &limited, NULL);
         MUST(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_REMOTE); /* a relay that timed out may say so in time */
-        MUST(weft_agent_now_ns(agent) - begun >= 300 * 1000000ull);
+        MUST(weft_agent_now_ns(agent) - begun >= (uint64_t)limited.timeout_ms * 1000000u);
         wait_for_relays(1);
         /* The caller's word that it gives up and the callee's own clock come at the same time. */
         MUST(atomic_load(&inner_status) == WEFT_ERR_TIMEOUT || atomic_load(&inner_status) == WEFT_ERR_CANCELLED);
@@ -274,20 +276,19 @@ static void nothing_starts_too_late(weft_agent *agent, void *arg)
         bool cancel = i % 2;
         weft_rpc_options options = {.timeout_ms = cancel ? WEFT_FOREVER : 50};
         atomic_store(&relays_done, 0);
+        atomic_store(&relays_begun, 0);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "too late", WEFT_VALUES(weft_of_i64(i / 2)), &options, &future));
-        if (cancel) {
-            world_sleep_ms(the_world, 5);
+        while (cancel && !atomic_load(&relays_begun))
+            world_sleep_ms(the_world, 1);
+        if (cancel)
             MUST_OK(weft_future_cancel(future));
-        }
         weft_status st = weft_future_wait(future, WEFT_FOREVER);
         MUST(st == (cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT) ||
              (!cancel && !st)); /* an answer may be as quick */
         weft_future_unref(future);
-        if (cancel && !atomic_load(&relays_done))
-            continue; /* it may have been cancelled before it ran at all */
-        wait_for_relays(1);
+        if (atomic_load(&relays_begun)) /* it may have been given up before it ran at all */
+            wait_for_relays(1);
     }
-    ask(agent, 1, "is held");
 }
 
 static void what_is_answered_lets_go(weft_agent *agent, void *arg)
