@@ -22,7 +22,7 @@
 
 static world *the_world;
 static weft_call *held[2 * MANY];
-static atomic_int holding, begun, seen_cancelled, forwarded;
+static atomic_int holding, handlers_begun, seen_cancelled, forwarded;
 
 static weft_status run_hold(weft_call *call, void *user)
 {
@@ -43,7 +43,7 @@ static weft_status run_until_cancelled(weft_call *call, void *user)
 {
     (void)user;
     weft_future *unwanted = weft_call_cancellation(call);
-    atomic_fetch_add(&begun, 1);
+    atomic_fetch_add(&handlers_begun, 1);
     MUST_BE(weft_future_wait(unwanted, 20000), WEFT_ERR_CANCELLED);
     MUST(weft_call_cancelled(call));
     weft_future_unref(unwanted);
@@ -97,9 +97,9 @@ static void reaches_the_handler(weft_agent *agent, void *arg)
         weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
         weft_future *future;
         atomic_store(&seen_cancelled, 0);
-        atomic_store(&begun, 0);
+        atomic_store(&handlers_begun, 0);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "until cancelled", WEFT_NO_VALUES, &options, &future));
-        while (!atomic_load(&begun)) /* one that has not begun may never run */
+        while (!atomic_load(&handlers_begun)) /* one that has not begun may never run */
             MUST_BE(weft_future_wait(future, 1), WEFT_ERR_TIMEOUT);
         MUST_OK(weft_future_cancel(future));
         MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
