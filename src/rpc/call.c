@@ -118,6 +118,16 @@ static bool may_have_left(wfi_outcall *call)
     return call->message.net.sequence != 0; /* net numbers what leaves */
 }
 
+static void post_cancel(wfi_outcall *call, weft_status why)
+{
+    uint8_t room[9];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, call->id);
+    wfi_write_u8(&writer, why == WEFT_ERR_TIMEOUT);
+    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer);
+}
+
 void wfi_call_abort(wfi_outcall *call, weft_error *error)
 {
     if (call->completed || call->failure) {
@@ -127,7 +137,7 @@ void wfi_call_abort(wfi_outcall *call, weft_error *error)
     bool left = may_have_left(call);
     call->failure = error;
     if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
-        wfi_post_id(call->agent, call->peer, WFI_RPC_CANCEL, call->id);
+        post_cancel(call, weft_error_code(error));
     if (wfi_intake_busy(&call->results))
         wfi_intake_cancel(&call->results); /* it ends the call when no byte of ours is under way */
     else

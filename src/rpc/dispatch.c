@@ -22,7 +22,7 @@ static void on_known_message(weft_agent *agent, wfi_peer *from, uint8_t type, wf
         wfi_serve_on_done(agent, from, wfi_read_u64(reader));
         break;
     case WFI_RPC_CANCEL:
-        wfi_serve_on_cancel(agent, from, wfi_read_u64(reader));
+        wfi_serve_on_cancel(agent, from, reader);
         break;
     case WFI_RPC_PART:
         wfi_parts_in_on_part(agent, from, reader);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "rpc/parts.h"
 #include "rpc/values.h"
+#include "tensor/tensor.h"
 
 #include <stdlib.h>
 
@@ -107,13 +108,25 @@ static void cancel_local(void *owner, uint64_t id)
 
 static const wfi_canceller local_canceller = {.hold = hold_call, .cancel = cancel_local};
 
+/* Says what does not fit. */
+static bool fits_place(const weft_tensor *result, const weft_tensor *place, size_t index, char *problem, size_t room)
+{
+    char comes[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
+    weft_shape have = weft_tensor_shape(result), want = weft_tensor_shape(place);
+    snprintf(problem, room, "tensor %zu of the results is %s, its landing place is %s", index,
+             wfi_tensor_type_text(comes, weft_tensor_dtype(result), have),
+             wfi_tensor_type_text(waits, weft_tensor_dtype(place), want));
+    return weft_tensor_dtype(result) == weft_tensor_dtype(place) && wfi_shape_equal(&have, &want);
+}
+
 /*
  * Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. `landing` is set
  * meanwhile, so that no time-out completes the future under the copy.
  */
-static weft_status land_results(weft_args results, weft_tensors land, uint64_t *copied)
+static weft_status land_results(weft_args results, weft_tensors land, uint64_t *copied, char *problem, size_t room)
 {
     size_t count = wfi_values_tensors(results, NULL, 0);
+    snprintf(problem, room, "%zu tensors in the results for %zu landing places", count, land.count);
     if (count != land.count)
         return WEFT_ERR_SHAPE;
     weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
@@ -122,7 +135,7 @@ static weft_status land_results(weft_args results, weft_tensors land, uint64_t *
     wfi_values_tensors(results, tensors, count);
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < count && !st; i++) {
-        bool fits = weft_tensor_dtype(tensors[i]) == weft_tensor_dtype(land.items[i]);
+        bool fits = fits_place(tensors[i], land.items[i], i, problem, room);
         st = fits ? weft_tensor_assign(land.items[i], tensors[i]) : WEFT_ERR_SHAPE;
         *copied += wfi_copied(weft_tensor_nbytes(tensors[i]));
     }
@@ -142,9 +155,10 @@ static void land_if_wanted(weft_call *call)
     wfi_net_unlock(agent->net);
     if (!call->landing)
         return;
-    weft_status st = land_results(weft_values_args(call->results), land, &copied);
+    char problem[320];
+    weft_status st = land_results(weft_values_args(call->results), land, &copied, problem, sizeof problem);
     if (st)
-        call->error = wfi_call_error(call, st, "the results do not fit the landing places");
+        call->error = wfi_call_error(call, st, "%s", problem);
     else
         wfi_values_replace_tensors(call->results, land.items); /* as after a call to another worker */
     wfi_net_lock(agent->net);

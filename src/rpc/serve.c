@@ -406,12 +406,13 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
         wfi_serve_leave_if_over(call);
 }
 
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id)
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
-    weft_call *call = find(agent, from, id);
-    if (!call)
+    weft_call *call = find(agent, from, wfi_read_u64(reader));
+    bool late = wfi_read_u8(reader);
+    if (!call || reader->failed)
         return;
-    if (wfi_now(wfi_net_clock(agent->net)) >= call->deadline_ns)
+    if (late)
         cancel_call(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
     else
         cancel_call(call, WEFT_ERR_CANCELLED, "the caller cancelled the call");

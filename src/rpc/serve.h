@@ -84,7 +84,7 @@ struct weft_call {
 
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
 void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);                   /* [agent lock] */
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, uint64_t id);                 /* [agent lock] */
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader);          /* [agent lock] */
 void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
 void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text); /* [agent lock] */
 /* After the executor and net are gone: the tables let go of what users still hold. Not locked. */

@@ -172,11 +172,248 @@ static void test_counters(void **s)
     run_both(count_at_both);
 }
 
+/* ---- Places that are added to ------------------------------------------------------------------------------------ */
+
+enum { ADDERS = 4, TIMES = 6 };
+
+static struct sums {
+    world *w;
+    weft_tensor *large, *small; /* the places */
+    atomic_int added;           /* calls whose handlers ran */
+    atomic_int finished;
+    int64_t count;
+    bool misfit;
+} sums;
+
+/* The first tensor is added to `large`, the second to `small`, a third stays alone. */
+static weft_tensor *land_in_sums(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    (void)from_rank;
+    (void)dtype;
+    (void)shape;
+    MUST(user == &sums);
+    if (index == 1 && sums.misfit)
+        return weft_tensor_zeros(WEFT_SHAPE(7, 2), WEFT_FLOAT32);
+    return index > 1 ? NULL : weft_tensor_ref(index ? sums.small : sums.large);
+}
+
+static weft_status run_add(weft_call *call, void *user)
+{
+    (void)user;
+    MUST(weft_call_tensor(call, 0) == sums.large && weft_call_tensors(call, 1).items[0] == sums.small);
+    MUST(weft_tensor_get_f64(weft_call_tensors(call, 1).items[1], 0) == 5); /* as it came */
+    atomic_fetch_add(&sums.added, 1);
+    return WEFT_OK;
+}
+
+static weft_status run_wait(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    while (!atomic_load(&sums.finished))
+        world_sleep_ms(sums.w, 1);
+    return WEFT_OK;
+}
+
+static const weft_function adding[] = {
+    {.name = "add",
+     .takes = {WEFT_TENSOR, WEFT_TENSORS},
+     .run = run_add,
+     .land = land_in_sums,
+     .flags = WEFT_LAND_ADD,
+     .user = &sums},
+    {.name = "wait", .run = run_wait},
+};
+
+/* What one call brings: 1 for every element of the first, 2 and 5 for those of the others. */
+typedef struct load {
+    weft_tensor *ones, *two[2];
+} load;
+
+static load make_load(void)
+{
+    load l = {.ones = weft_tensor_full(WEFT_SHAPE(sums.count), WEFT_FLOAT32, 1)};
+    l.two[0] = weft_tensor_full(WEFT_SHAPE(3), WEFT_INT32, 2);
+    l.two[1] = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT64, 5);
+    return l;
+}
+
+static void drop_load(load *l)
+{
+    weft_tensor_unref(l->ones);
+    weft_tensor_unref(l->two[0]);
+    weft_tensor_unref(l->two[1]);
+}
+
+static weft_status send_load(weft_agent *agent, const load *l, char *text, size_t room)
+{
+    weft_error *error = NULL;
+    weft_args args = WEFT_VALUES(weft_of_tensor(l->ones), weft_of_tensors((weft_tensors){(weft_tensor **)l->two, 2}));
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "add", args, &(weft_rpc_options){.error = &error}, NULL);
+    if (text)
+        snprintf(text, room, "%s", weft_error_message(error));
+    weft_error_unref(error);
+    return st;
+}
+
+static void assert_sums(int calls)
+{
+    for (int64_t i = 0; i < sums.count; i++)
+        if (weft_tensor_get_f64(sums.large, i) != calls)
+            MUST(!"every element was added to once for every call");
+    for (int64_t i = 0; i < 3; i++)
+        MUST(weft_tensor_get_f64(sums.small, i) == 2 * calls);
+}
+
+/* All ranks add to rank 0's places at once, itself too. */
+static void add_at_once(weft_agent *agent, void *arg)
+{
+    load l = make_load();
+    (void)arg;
+    for (int i = 0; i < TIMES; i++)
+        MUST_OK(send_load(agent, &l, NULL, 0));
+    drop_load(&l);
+    atomic_fetch_add(&sums.finished, 1);
+    while (weft_agent_rank(agent) == 0 && atomic_load(&sums.finished) < ADDERS + 1)
+        world_sleep_ms(sums.w, 1);
+    if (weft_agent_rank(agent) == 0)
+        assert_sums(atomic_load(&sums.added));
+}
+
+/* The lanes break while the payload comes: what was missing comes again, and nothing is added twice. */
+static void add_over_breaks(weft_agent *agent, void *arg)
+{
+    load l = make_load();
+    (void)arg;
+    if (weft_agent_rank(agent) == 1)
+        for (int i = 0; i < TIMES; i++)
+            MUST_OK(send_load(agent, &l, NULL, 0));
+    drop_load(&l);
+    for (int i = 0; weft_agent_rank(agent) == 0 && atomic_load(&sums.added) < TIMES; i++) {
+        weft_sim_sleep(sums.w->sim, 700000 + sums.w->seed * 37000);
+        if (i < 12)
+            weft_sim_reset_link(sums.w->sim, 0, 1);
+    }
+}
+
+/* Nothing is added of what does not fit, nor of what nobody waited for when its turn came. */
+static void add_nothing(weft_agent *agent, void *arg)
+{
+    char text[512];
+    weft_future *blocker, *future;
+    load l = make_load();
+    (void)arg;
+    if (weft_agent_rank(agent) == 1) {
+        sums.misfit = true;
+        MUST_BE(send_load(agent, &l, text, sizeof text), WEFT_ERR_SHAPE);
+        MUST(strstr(text, "tensor 1 is int32 [3]") && strstr(text, "float32 [7, 2]"));
+        sums.misfit = false;
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "wait", WEFT_NO_VALUES, NULL, &blocker));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "add",
+                               WEFT_VALUES(weft_of_tensor(l.ones), weft_of_tensors((weft_tensors){l.two, 2})),
+                               &(weft_rpc_options){.timeout_ms = 200}, &future));
+        MUST_BE(weft_future_wait(future, 20000), WEFT_ERR_TIMEOUT);
+        weft_future_unref(future);
+        atomic_store(&sums.finished, 1);
+        MUST_OK(weft_future_wait(blocker, 20000));
+        weft_future_unref(blocker);
+        MUST_OK(send_load(agent, &l, NULL, 0)); /* and all goes on */
+        MUST(atomic_load(&sums.added) == 1);
+    }
+    drop_load(&l);
+}
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+static void run_adding(world_fabric fabric, uint64_t seed, int size, int64_t count,
+                       void (*program)(weft_agent *, void *), int calls)
+{
+    world w = {.fabric = fabric, .size = size, .seed = seed, WORLD_FUNCTIONS(adding), .program = program};
+    if (program == add_nothing)
+        w.adjust = one_worker;
+    sums = (struct sums){.w = &w, .count = count};
+    sums.large = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_FLOAT32);
+    sums.small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    world_run(&w);
+    assert_sums(calls);
+    MUST(atomic_load(&sums.added) == calls);
+    weft_tensor_unref(sums.large);
+    weft_tensor_unref(sums.small);
+}
+
+static void test_adding(void **s)
+{
+    static const int64_t counts[] = {1, 500, 300000}; /* in meta, in the frame, pulled */
+    (void)s;
+    for (int i = 0; i < 3; i++) {
+        for (uint64_t seed = 1; seed <= 10; seed++)
+            run_adding(WORLD_SIM, seed, ADDERS + 1, counts[i], add_at_once, (ADDERS + 1) * TIMES);
+        run_adding(WORLD_TCP, 0, ADDERS + 1, counts[i], add_at_once, (ADDERS + 1) * TIMES);
+    }
+    run_adding(WORLD_TCP, 0, ADDERS + 1, 3000000, add_at_once, (ADDERS + 1) * TIMES);
+}
+
+static void test_adding_over_breaks(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 10; seed++)
+        run_adding(WORLD_SIM, seed, 2, 1000000, add_over_breaks, TIMES);
+}
+
+static void test_adding_nothing(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 10; seed++)
+        run_adding(WORLD_SIM, seed, 2, 100000, add_nothing, 1);
+    run_adding(WORLD_TCP, 0, 2, 100000, add_nothing, 1);
+}
+
+/* ---- What an error says -------------------------------------------------------------------------------------------- */
+
+static void say_what_does_not_fit(weft_agent *agent, void *arg)
+{
+    weft_error *error = NULL;
+    (void)arg;
+    if (weft_agent_rank(agent) != 1)
+        return;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 300), WEFT_FLOAT32);
+    shared.no_place = false;
+    shared.place = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_INT64);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "take", WEFT_VALUES(weft_of_tensor(x)),
+                          &(weft_rpc_options){.error = &error}, NULL),
+            WEFT_ERR_SHAPE);
+    MUST(strstr(weft_error_message(error), "tensor 0 is float32 [2, 300], its landing place is int64 [5]"));
+    weft_error_unref(error);
+    for (int rank = 0; rank < 2; rank++) { /* the caller's place, for a result of another worker, of its own */
+        error = NULL;
+        weft_rpc_options options = {.error = &error, .land = {&shared.place, 1}};
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
+                WEFT_ERR_SHAPE);
+        MUST(strstr(weft_error_message(error),
+                    "tensor 0 of the results is float32 [2, 300], its landing place is int64 [5]"));
+        weft_error_unref(error);
+    }
+    weft_tensor_unref(shared.place);
+    weft_tensor_unref(x);
+}
+
+static void test_what_errors_say(void **s)
+{
+    (void)s;
+    world w = {.fabric = WORLD_SIM, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = say_what_does_not_fit};
+    world_run(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_land),
-        cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_adding),         cmocka_unit_test(test_adding_over_breaks),
+        cmocka_unit_test(test_adding_nothing), cmocka_unit_test(test_what_errors_say),
+        cmocka_unit_test(test_requests_land),  cmocka_unit_test(test_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
