@@ -397,6 +397,7 @@ static void destroyed(weft_agent *agent, void *arg)
     weft_future *future;
     (void)arg;
     weft_group *all = make(agent, "all", NULL, 0), *meet = make(agent, "meet", NULL, 0);
+    weft_group *last = make(agent, "last", NULL, 0);
     MUST_OK(weft_group_barrier(meet, 10000));
     if (me != 2) {
         MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
@@ -414,9 +415,11 @@ static void destroyed(weft_agent *agent, void *arg)
         MUST_OK(weft_group_barrier_async(meet, WEFT_FOREVER, &future));
         weft_group_destroy(meet);
         must_fail(future, WEFT_ERR_CLOSED, "rank 1");
-    } else {
-        weft_group_destroy(meet);
     }
+    MUST_OK(weft_group_barrier(last, 10000));
+    if (me != 1)
+        weft_group_destroy(meet);
+    weft_group_destroy(last);
     if (me != 0)
         weft_group_destroy(all);
 }
