@@ -233,6 +233,31 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
     return WEFT_OK;
 }
 
+/* Its references are whole now, or will never be. [agent lock] */
+static void run_or_refuse(weft_call *call)
+{
+    weft_error *error = wfi_rrefs_lost(weft_values_args(call->args));
+    if (error)
+        wfi_serve_refuse(call, error);
+    else
+        wfi_serve_run(call);
+}
+
+static void reference_made(weft_future *made, void *arg)
+{
+    weft_call *call = arg;
+    weft_agent *agent = call->agent;
+    (void)made;
+    if (!wfi_agent_enter(agent))
+        return; /* the tables let go of the call */
+    wfi_net_lock(agent->net);
+    if (--call->unconfirmed == 0)
+        run_or_refuse(call);
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+}
+
+/* As in a call to another worker, no handler sees a reference that its owner has not confirmed. */
 static void start(weft_call *call, const char *function)
 {
     char problem[128];
@@ -241,8 +266,8 @@ static void start(weft_call *call, const char *function)
                                               function, call->agent->options.name));
     else if (!wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
-    else
-        wfi_serve_run(call);
+    else if ((call->unconfirmed = wfi_rrefs_await(weft_values_args(call->args), reference_made, call)) == 0)
+        run_or_refuse(call);
 }
 
 /* Landing places, kept as one list. */

@@ -45,6 +45,12 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error);
 /* WEFT_OK, or why it cannot be passed on any more: its owner is gone, or we gave its making up. Any thread, not locked. */
 weft_status wfi_rref_passable(const weft_rref *rref);
 
+/* For calls to ourselves. Of the references in `values`, through lists: those that our own calls are making elsewhere; `then`
+ * runs once for each when that has ended, well or not; returns how many. [agent lock] */
+size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg);
+/* Why one of them is of no use, with a reference; NULL: none is lost. [agent lock] */
+weft_error *wfi_rrefs_lost(weft_args values);
+
 /* Owner's side. All [agent lock]. */
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
 wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a handle on its owner; borrowed */

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_rref_faults.c - references when messages come twice or late, and when workers die and come again; then random
+ * programs of forks, drops and reads with resets of links and a death, over many seeds. All on sim.
+ *
+ * usage: test_rpc_rref_faults [--seeds N [--first F]]: the random programs alone
+ */
+#include "rpc/must.h"
+#include "rpc/rref_counts.h"
+#include "rpc/rref_functions.h"
+
+#include "rpc/agent.h"
+#include "rpc/rref.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static weft_function functions[RREF_FUNCTIONS + 2];
+
+static void tell(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, NULL, NULL));
+}
+
+static void expect(weft_agent *agent, int rank, int64_t values, int64_t forks)
+{
+    await_number(shared.w, agent, rank, "value_count", values);
+    await_number(shared.w, agent, rank, "fork_count", forks);
+}
+
+/* ---- Twice, and late ----------------------------------------------------------------------------------------------- */
+
+/* As if rank 1 had sent it to us. */
+static void arrive(weft_agent *agent, uint8_t type, const wfi_rref_name *name, uint64_t fork, bool gave_up)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    wfi_reader reader;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_rref_name(&writer, name);
+    wfi_write_u64(&writer, fork);
+    if (type == WFI_RPC_DROP)
+        wfi_write_u8(&writer, gave_up);
+    wfi_reader_init(&reader, room, writer.size);
+    wfi_net_lock(agent->net);
+    wfi_on_rref_message(agent, wfi_net_peer(agent->net, 1), type, &reader);
+    wfi_net_unlock(agent->net);
+}
+
+static void twice_and_late(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+    wfi_rref_name name = *wfi_rref_name_of(rref);
+    for (int i = 0; i < 3; i++)
+        arrive(agent, WFI_RPC_FORK, &name, 100, false);
+    MUST(dump_number(agent, "fork_count") == 1);
+    arrive(agent, WFI_RPC_DROP, &name, 100, false);
+    arrive(agent, WFI_RPC_DROP, &name, 100, false);
+    arrive(agent, WFI_RPC_FORK, &name, 100, false); /* late: it has been dropped */
+    arrive(agent, WFI_RPC_FORK, &name, 99, false);  /* older still */
+    MUST(dump_number(agent, "fork_count") == 0);
+    arrive(agent, WFI_RPC_FORK, &name, 101, false);
+    MUST(dump_number(agent, "fork_count") == 1);
+    weft_rref_unref(rref);
+    MUST(dump_number(agent, "value_count") == 1);
+    arrive(agent, WFI_RPC_DROP, &name, 101, false);
+    MUST(dump_number(agent, "value_count") == 0);
+    arrive(agent, WFI_RPC_FORK, &name, 102, false); /* of a value that is gone */
+    arrive(agent, WFI_RPC_FORK, &name, UINT64_C(1) << 50, false);
+    name.owner_incarnation++;
+    arrive(agent, WFI_RPC_FORK, &name, 103, false); /* another incarnation's */
+    name.owner = 2;
+    arrive(agent, WFI_RPC_FORK, &name, 104, false); /* another worker's */
+    MUST(dump_number(agent, "value_count") == 0 && dump_number(agent, "fork_count") == 0);
+}
+
+/* A fork that comes before the value's call waits for it; one of a value whose creator gave it up does not. */
+static void before_the_value(weft_agent *agent, void *arg)
+{
+    weft_rref *mine;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &mine));
+    wfi_rref_name name = *wfi_rref_name_of(mine);
+    weft_rref_unref(mine);
+    weft_worker creator = weft_agent_worker(agent, 1);
+    name.creator = 1;
+    name.creator_incarnation = creator.incarnation;
+    name.number = 1000;
+    arrive(agent, WFI_RPC_FORK, &name, 10, false);
+    MUST(dump_number(agent, "value_count") == 1);
+    char *text = dump_text(agent);
+    MUST(strstr(text, "being made"));
+    free(text);
+    arrive(agent, WFI_RPC_DROP, &name, 9, true); /* its call never left */
+    text = dump_text(agent);
+    MUST(strstr(text, "\"error\": \"CANCELLED\""));
+    free(text);
+    arrive(agent, WFI_RPC_DROP, &name, 10, false);
+    MUST(dump_number(agent, "value_count") == 0);
+    arrive(agent, WFI_RPC_FORK, &name, 11, false); /* not waited for again */
+    name.number = 1001;
+    name.creator_incarnation--;
+    arrive(agent, WFI_RPC_FORK, &name, 12, false); /* its creator is long gone */
+    MUST(dump_number(agent, "value_count") == 0);
+}
+
+/* ---- Rank 2 dies, and its seat is taken again ------------------------------------------------------------------------ */
+
+static atomic_int lives;
+static atomic_bool over;
+
+static void wait_for_end(weft_agent *agent, void *arg)
+{
+    (void)agent;
+    (void)arg;
+    while (!atomic_load(&over))
+        world_sleep_ms(shared.w, 5);
+}
+
+static void second_life(weft_sim *sim, int rank, void *arg)
+{
+    weft_agent *agent;
+    (void)arg;
+    weft_agent_options options = {.functions = functions,
+                                  .function_count = RREF_FUNCTIONS + 2,
+                                  .has_rank = true,
+                                  .rank = rank,
+                                  .world_size = 3,
+                                  .master_port = 1,
+                                  .fabric = "sim",
+                                  .sim = sim};
+    MUST_OK(weft_agent_open(&options, &agent));
+    atomic_fetch_add(&lives, 1);
+    wait_for_end(agent, NULL);
+    MUST_OK(weft_agent_close(agent));
+}
+
+static void be_born_again(weft_agent *agent)
+{
+    uint32_t before = weft_agent_worker(agent, 2).incarnation;
+    MUST_OK(weft_sim_spawn(shared.w->sim, 2, second_life, NULL));
+    for (int rank = 0; rank < 2; rank++)
+        while (!atomic_load(&lives) || weft_agent_worker(agent, 2).incarnation == before || !weft_agent_alive(agent, 2))
+            world_sleep_ms(shared.w, 1);
+}
+
+/* The user's forks go with it; those of its next life are its own. */
+static void user_reborn(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0) {
+        wait_for_end(agent, NULL);
+        return;
+    }
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref));
+    tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
+    expect(agent, 0, 1, 1);
+    weft_sim_kill(shared.w->sim, 2);
+    expect(agent, 0, 1, 0);
+    be_born_again(agent);
+    shared.kept[2] = NULL; /* of the one that died */
+    tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
+    weft_rref_unref(rref);
+    expect(agent, 0, 1, 1);
+    tell(agent, 2, "let go", WEFT_NO_VALUES);
+    expect(agent, 0, 0, 0);
+    atomic_store(&over, true);
+}
+
+/* A reference to a value of the former owner means nothing of the next one's, even of the same number. */
+static void owner_reborn(weft_agent *agent, void *arg)
+{
+    weft_error *error = NULL;
+    weft_rref *old, *fresh, *unused;
+    weft_value local;
+    int64_t n;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0) {
+        wait_for_end(agent, NULL);
+        return;
+    }
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "double", WEFT_VALUES(weft_of_i64(4)), NULL, &old));
+    MUST_OK(read_i64(old, 1000, &n));
+    weft_sim_kill(shared.w->sim, 2);
+    while (weft_agent_alive(agent, 2))
+        world_sleep_ms(shared.w, 1);
+    for (int again = 0; again < 2; again++) {
+        MUST_BE(read_i64(old, 1000, &n), WEFT_ERR_PEER_DEAD);
+        MUST_BE(weft_rref_local_value(old, 0, &local), WEFT_ERR_STATE);
+        MUST_BE(weft_rref_rpc_sync(old, "read", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL),
+                WEFT_ERR_PEER_DEAD);
+        MUST(weft_error_worker(error) == 2 && strstr(weft_error_message(error), "rank 2"));
+        weft_error_unref(error);
+        MUST_BE(weft_rref_rpc_remote(old, "read", WEFT_NO_VALUES, NULL, &unused), WEFT_ERR_PEER_DEAD);
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "read", WEFT_VALUES(weft_of_rref(old)), NULL, NULL),
+                WEFT_ERR_PEER_DEAD);
+        weft_future *made = weft_rref_created(old);
+        MUST_BE(weft_future_wait(made, 0), WEFT_ERR_PEER_DEAD);
+        weft_future_unref(made);
+        if (!again)
+            be_born_again(agent);
+    }
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "double", WEFT_VALUES(weft_of_i64(5)), NULL, &fresh));
+    MUST_OK(read_i64(fresh, 1000, &n));
+    MUST(n == 10);
+    tell(agent, 1, "read", WEFT_VALUES(weft_of_rref(fresh)));
+    weft_rref_unref(old);
+    expect(agent, 2, 1, 1); /* what the old handle says does not touch it */
+    weft_rref_unref(fresh);
+    expect(agent, 2, 0, 0);
+    atomic_store(&over, true);
+}
+
+/* ---- Random programs ------------------------------------------------------------------------------------------------- */
+
+static uint64_t state;
+
+static uint64_t below(uint64_t limit)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (state >> 33) % limit;
+}
+
+static int mortal;      /* the rank that dies in this seed; -1: none */
+static atomic_int busy; /* ranks that still run their programs */
+
+static void some_steps(weft_agent *agent)
+{
+    enum { HELD = 6, STEPS = 25 };
+    weft_rref *held[HELD] = {NULL};
+    weft_rpc_options options = {.timeout_ms = 300};
+    for (int step = 0; step < STEPS; step++) {
+        weft_rref **at = &held[below(HELD)];
+        int to = (int)below(3);
+        int64_t n;
+        weft_future *future;
+        switch (below(7)) {
+        case 0:
+        case 1:
+            weft_rref_unref(*at);
+            *at = NULL;
+            if (weft_rpc_remote(agent, weft_to_rank(to), below(3) ? "double" : "slow_or_not",
+                                WEFT_VALUES(weft_of_i64(step)), &options, at))
+                *at = NULL;
+            break;
+        case 2:
+            weft_rref_unref(*at);
+            MUST_OK(weft_rref_create(agent, weft_of_i64(step), at));
+            break;
+        case 3:
+            if (*at &&
+                !weft_rpc_async(agent, weft_to_rank(to), "read", WEFT_VALUES(weft_of_rref(*at)), &options, &future))
+                weft_future_unref(future);
+            break;
+        case 4:
+            if (*at)
+                (void)!weft_rpc_sync(agent, weft_to_rank(to), "checked", WEFT_VALUES(weft_of_rref(*at)), &options,
+                                     NULL);
+            break;
+        case 5:
+            if (*at)
+                (void)!read_i64(*at, 200, &n);
+            break;
+        default:
+            weft_sim_reset_link(shared.w->sim, (int)below(3), (int)below(3));
+        }
+        if (mortal == 2 && step == STEPS / 2 && weft_agent_rank(agent) == 0)
+            weft_sim_kill(shared.w->sim, 2);
+    }
+    for (int i = 0; i < HELD; i++)
+        weft_rref_unref(held[i]);
+}
+
+static void random_program(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    some_steps(agent);
+    atomic_fetch_sub(&busy, 1);
+    if (rank == 2 && mortal == 2)
+        world_sleep_ms(shared.w, 3600 * 1000);
+    while (atomic_load(&busy) > (mortal == 2))
+        world_sleep_ms(shared.w, 5);
+    /* Everybody has let go of everything: so do the owners, soon. */
+    static const char *const keys[] = {"value_count", "fork_count", "reference_count", "awaiting_confirmation"};
+    for (int i = 0; i < 4; i++)
+        await_number(shared.w, agent, rank, keys[i], 0);
+}
+
+static void leaks_are_failures(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->leaks_fail = true;
+}
+
+static void run_one(void (*program)(weft_agent *, void *), uint64_t seed)
+{
+    world w = {.fabric = WORLD_SIM,
+               .seed = seed,
+               .size = 3,
+               .functions = functions,
+               .function_count = RREF_FUNCTIONS + 2,
+               .program = program,
+               .adjust = leaks_are_failures};
+    memset(&shared, 0, sizeof shared);
+    shared.w = &w;
+    atomic_store(&lives, 0);
+    atomic_store(&over, false);
+    world_run(&w);
+}
+
+static void run_random(uint64_t seed)
+{
+    state = seed;
+    mortal = below(2) ? 2 : -1;
+    atomic_store(&busy, 3);
+    run_one(random_program, seed);
+}
+
+static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++)
+        run_one(program, seed);
+}
+
+static void test_twice_and_late(void **s)
+{
+    (void)s;
+    on_sim(twice_and_late, 3);
+}
+
+static void test_before_the_value(void **s)
+{
+    (void)s;
+    on_sim(before_the_value, 3);
+}
+
+static void test_user_reborn(void **s)
+{
+    (void)s;
+    on_sim(user_reborn, 10);
+}
+
+static void test_owner_reborn(void **s)
+{
+    (void)s;
+    on_sim(owner_reborn, 10);
+}
+
+static void test_random(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 300; seed++)
+        run_random(seed);
+}
+
+static weft_status run_slow_or_not(weft_call *call, void *user)
+{
+    (void)user;
+    world_sleep_ms(shared.w, (int)(weft_call_i64(call, 0) % 3) * 200); /* some take longer than their creators wait */
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
+    return WEFT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    memcpy(functions, rref_functions, sizeof rref_functions);
+    functions[RREF_FUNCTIONS] = count_functions[0];
+    functions[RREF_FUNCTIONS + 1] = count_functions[1];
+    for (int i = 0; i < RREF_FUNCTIONS; i++)
+        if (strcmp(functions[i].name, "forward") == 0)
+            functions[i] = (weft_function){
+                .name = "slow_or_not", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_slow_or_not};
+    if (argc > 2 && strcmp(argv[1], "--seeds") == 0) {
+        uint64_t count = strtoull(argv[2], NULL, 10);
+        uint64_t first = argc > 4 && strcmp(argv[3], "--first") == 0 ? strtoull(argv[4], NULL, 10) : 1;
+        for (uint64_t seed = first; seed < first + count; seed++) {
+            fprintf(stderr, "seed %llu\r", (unsigned long long)seed);
+            run_random(seed);
+        }
+        printf("%llu seeds: all as it must be\n", (unsigned long long)count);
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_twice_and_late), cmocka_unit_test(test_before_the_value),
+        cmocka_unit_test(test_user_reborn),    cmocka_unit_test(test_owner_reborn),
+        cmocka_unit_test(test_random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
