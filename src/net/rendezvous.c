@@ -281,7 +281,6 @@ void wfi_rendezvous_closing(wfi_rendezvous *link)
     if (!link->closing) {
         link->closing = true;
         wfi_link_post_locked(link, &message);
-        link->shell->wake(link);
     }
     wfi_mutex_unlock(&link->lock);
 }
@@ -295,8 +294,6 @@ void wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, b
     bool is_news = link->incarnations[rank] == incarnation && flip_need(link, rank, needed);
     if (is_news)
         wfi_link_post_locked(link, &message);
-    if (is_news && link->need_count <= 1)
-        link->shell->wake(link); /* heartbeats begin or end */
     wfi_mutex_unlock(&link->lock);
 }
 

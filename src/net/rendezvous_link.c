@@ -58,6 +58,8 @@ void wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message
         link->mail_is_full = true;
     else if (link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
         send_frame(link, WFI_CURRENT, frame, size);
+    if (wfi_store_type_is_kept(message->type))
+        link->shell->wake(link); /* it is to be acknowledged */
 }
 
 void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message)
@@ -387,6 +389,8 @@ static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
         drop_next(link, WEFT_OK, NULL);
     if (next->stage == WFI_WIRE_NONE && now_ns >= link->dial_ns) {
         link->dial_ns = now_ns + pause_ns;
+        wfi_log(WEFT_LOG_DEBUG, "rank %d: the store is silent for %llu ms: dialling", link->rank,
+                (unsigned long long)((now_ns - link->heard_ns) / NS_PER_MS));
         set_stage(link, WFI_NEXT, WFI_WIRE_DIALLING);
         link->shell->dial(link);
     }
@@ -407,7 +411,8 @@ static bool check_silence(wfi_rendezvous *link, uint64_t now_ns)
 static bool must_beat(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
-    bool beats = link->told_to_beat || link->need_count > 0 || link->closing;
+    bool unheard = link->mail.sent > link->mail.acknowledged; /* a heartbeat is answered with how much was heard */
+    bool beats = link->told_to_beat || link->need_count > 0 || link->closing || unheard;
     wfi_mutex_unlock(&link->lock);
     return beats && link->world.death_timeout_ms >= 0;
 }

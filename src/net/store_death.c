@@ -94,6 +94,7 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
     seat->suspected_ns = soon > by_silence ? soon : by_silence;
     seat->suspected_by = from->rank;
     snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, message->text);
+    wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", from->rank, (int)message->rank, seat->words);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
     wfi_store_tell(store, message->rank, &speak);
     wfi_store_due_by(store, now_ns);
@@ -129,7 +130,7 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
 {
     uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
-    bool was_absent = now_ns - store->ticked_ns > bound_ns / 2;
+    bool was_absent = store->ticking && now_ns - store->ticked_ns > bound_ns / 2;
     store->ticked_ns = now_ns;
     for (int rank = 0; was_absent && rank < store->options.world_size; rank++) {
         wfi_seat *seat = &store->seats[rank];
@@ -157,7 +158,8 @@ void wfi_store_tick_running(wfi_store *store, uint64_t now_ns)
         if (seat->state == WFI_SEAT_ALIVE && dead_at_ns(store, seat) < next_ns)
             next_ns = dead_at_ns(store, seat);
     }
-    if (next_ns == WFI_NEVER)
+    store->ticking = next_ns != WFI_NEVER;
+    if (!store->ticking)
         return; /* nothing is expected of anybody */
     wfi_store_due_by(store, next_ns);
     /* Often enough to notice an absence of our own. */

@@ -99,6 +99,7 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
         else
             wfi_store_due_by(store, seat->patience_ns);
     }
+    store->ticking = beats;
     if (beats)
         wfi_store_due_by(store, now_ns + bound_ns / 4 + 1);
 }

@@ -66,6 +66,7 @@ struct wfi_store {
     uint32_t incarnations;
     uint64_t now_ns; /* of the input under way */
     uint64_t due_ns, ticked_ns;
+    bool ticking;      /* the last tick wanted another within a quarter of the bound */
     uint64_t drain_ns; /* WFI_NEVER: not draining */
     bool draining;
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */

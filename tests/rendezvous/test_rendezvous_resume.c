@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rendezvous_resume.c - connections that come and go, at the store: nothing lost, nothing doubled, the right ones dead;
+ * and heartbeats only from those on whom somebody depends.
+ */
+#include "store_bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void kill_line(bench *at, uint64_t line, wfi_store_loss how)
+{
+    wfi_store_closed(at->store, line, how, at->now_ns);
+}
+
+static void news_that_was_not_heard_comes_again(void **state)
+{
+    (void)state;
+    bench *at = bench_create_elastic(8, 2000);
+    bench_join(at, 1, 0, 8, "a", 1000);
+    bench_join(at, 2, 1, 8, "b", 1000);
+    bench_join(at, 3, 2, 8, "c", 1000); /* lines 1 and 2 hear of it; line 2 of this only */
+    bench_join(at, 4, 3, 8, "d", 1000);
+    bench_resume(at, 5, 2, 1); /* `d` did not reach it */
+    assert_true(at->lines[2].closed);
+    assert_int_equal(bench_heard(at, 5, WFI_STORE_JOINED), 1);
+    assert_string_equal(bench_last(at, 5, WFI_STORE_JOINED)->text, "d");
+    assert_int_equal(bench_last(at, 5, WFI_STORE_RESUMED)->round, 1);
+    bench_join(at, 6, 4, 8, "e", 1000);
+    assert_string_equal(bench_last(at, 5, WFI_STORE_JOINED)->text, "e");
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    bench_destroy(at);
+}
+
+static void the_store_says_how_much_it_has_heard(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join_all(at, 3);
+    bench_need(at, 1, 1, true);
+    bench_need(at, 1, 2, true);
+    bench_resume(at, 9, 1, 0);
+    assert_int_equal(bench_last(at, 9, WFI_STORE_RESUMED)->received, 2);
+    bench_destroy(at);
+}
+
+static void a_resume_without_the_token_is_refused(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    at->lines[2].world.token[0] ^= 1;
+    bench_resume(at, 9, 2, 0);
+    assert_int_equal(bench_last(at, 9, WFI_STORE_REFUSE)->status, WEFT_ERR_PROTOCOL);
+    assert_false(at->lines[2].closed);
+    at->lines[2].world.token[0] ^= 1;
+    bench_resume(at, 10, 2, 99); /* it claims to have heard what was never said */
+    assert_int_equal(bench_last(at, 10, WFI_STORE_REFUSE)->status, WEFT_ERR_PROTOCOL);
+    assert_int_equal(wfi_store_refused(at->store), 2);
+    bench_destroy(at);
+}
+
+static void one_that_was_declared_dead_is_told_when_it_resumes(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join_all(at, 3);
+    kill_line(at, 3, WFI_STORE_ENDED);
+    bench_resume(at, 9, 3, 0);
+    assert_non_null(strstr(bench_last(at, 9, WFI_STORE_EVICTED)->text, "its connection to the store broke"));
+    bench_join(at, 10, 2, 3, "worker2", 1000);
+    bench_resume(at, 11, 3, 0); /* its rank is another's by now */
+    assert_int_equal(bench_heard(at, 11, WFI_STORE_EVICTED), 1);
+    assert_false(at->lines[10].closed);
+    bench_destroy(at);
+}
+
+/* How long after the loss the others hear of a death; -1: not within 10 s. */
+static int64_t noticed_after(wfi_store_loss how, int64_t bound_ms)
+{
+    bench *at = bench_create(2, bound_ms);
+    bench_join_all(at, 2);
+    kill_line(at, 2, how);
+    for (int64_t ms = 0; ms < 10000; ms++) {
+        if (bench_heard(at, 1, WFI_STORE_DIED)) {
+            bench_destroy(at);
+            return ms;
+        }
+        bench_pass(at, 1);
+    }
+    bench_destroy(at);
+    return -1;
+}
+
+static void how_a_connection_ends_says_how_long_it_is_waited_for(void **state)
+{
+    (void)state;
+    assert_int_equal(noticed_after(WFI_STORE_ENDED, 2000), 0);
+    assert_in_range(noticed_after(WFI_STORE_RESET, 2000), 99, 101);
+    assert_in_range(noticed_after(WFI_STORE_RESET, 200), 49, 51);
+    assert_in_range(noticed_after(WFI_STORE_CUT, 2000), 1999, 2001);
+    assert_in_range(noticed_after(WFI_STORE_CUT, -1), 1999, 2001);
+    assert_int_equal(noticed_after(WFI_STORE_ENDED, -1), 0);
+}
+
+static void a_reset_or_cut_connection_that_resumes_in_time_is_no_death(void **state)
+{
+    (void)state;
+    for (wfi_store_loss how = WFI_STORE_RESET; how <= WFI_STORE_CUT; how++) {
+        bench *at = bench_create(2, 2000);
+        bench_join_all(at, 2);
+        kill_line(at, 2, how);
+        bench_pass(at, how == WFI_STORE_RESET ? 90 : 1990);
+        bench_resume(at, 9, 2, 0);
+        bench_pass(at, 10000);
+        assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+        assert_int_equal(wfi_store_alive(at->store), 2);
+        bench_destroy(at);
+    }
+}
+
+/* The answer to its resume was lost, and it tries once more: that the first attempt's connection ends is not its death. */
+static void an_attempt_that_is_given_up_is_no_death(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    bench_resume(at, 9, 2, 0);
+    kill_line(at, 9, WFI_STORE_ENDED);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    bench_resume(at, 10, 2, 0);
+    bench_say_type(at, 10, WFI_STORE_HEARTBEAT);
+    bench_pass(at, 5000);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    kill_line(at, 10, WFI_STORE_ENDED); /* but of one that was confirmed it is */
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    bench_destroy(at);
+}
+
+static void a_new_process_need_not_wait_for_a_lost_one(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    kill_line(at, 2, WFI_STORE_RESET);
+    bench_join(at, 9, 1, 2, "worker1", 1000);
+    assert_int_equal(at->lines[9].world.members[1].incarnation, 3);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_JOINED), 1);
+    bench_destroy(at);
+}
+
+static void what_nobody_acknowledges_is_bounded(void **state)
+{
+    (void)state;
+    bench *at = bench_create_elastic(4, -1);
+    bench_join(at, 1, 0, 4, "a", 1000);
+    bench_join(at, 2, 1, 4, "b", 1000);
+    for (int i = 0; i < 40000 && !at->lines[2].closed; i++) {
+        uint64_t line = 10 + (uint64_t)i % 2;
+        memset(&at->lines[line], 0, sizeof at->lines[line]);
+        bench_join(at, line, 2, 4, "coming-and-going", 1000);
+        bench_say_type(at, line, WFI_STORE_GOODBYE);
+        free(at->lines[line].world.members);
+        at->lines[line].world.members = NULL;
+        wfi_store_message ack = {.type = WFI_STORE_ACK, .received = 2 * (uint64_t)i + 3};
+        bench_say(at, 1, &ack); /* line 2 never does */
+        at->lines[2].count = 0;
+        bench_pass(at, 1);
+    }
+    assert_true(at->lines[2].closed);
+    assert_false(at->lines[1].closed);
+    assert_non_null(strstr(bench_last(at, 2, WFI_STORE_EVICTED)->text, "no room"));
+    bench_destroy(at);
+}
+
+/* ---- Needs ------------------------------------------------------------------------------------------------------ */
+
+static void nobody_beats_and_nobody_dies_of_silence_unless_needed(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join_all(at, 3);
+    assert_int_equal(wfi_store_due(at->store) <= at->now_ns, true); /* the first tick */
+    bench_pass(at, 1);
+    assert_true(wfi_store_due(at->store) == WFI_NEVER); /* nothing is awaited */
+    bench_pass(at, 3600 * 1000);
+    for (uint64_t line = 1; line <= 3; line++)
+        assert_int_equal(at->lines[line].frames, 1);
+    bench_need(at, 1, 1, true);
+    assert_true(bench_last(at, 2, WFI_STORE_BEAT)->on);
+    bench_need(at, 3, 1, true);
+    bench_need(at, 1, 1, false);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_BEAT), 1);
+    bench_pass(at, 1900);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    bench_pass(at, 110); /* counted from the first need */
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    bench_destroy(at);
+}
+
+static void a_need_ends_when_it_is_taken_back_or_its_worker_goes(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join_all(at, 3);
+    bench_need(at, 1, 1, true);
+    bench_need(at, 1, 1, true); /* again: one need */
+    bench_need(at, 1, 1, false);
+    assert_false(bench_last(at, 2, WFI_STORE_BEAT)->on);
+    bench_need(at, 3, 1, true);
+    assert_true(bench_last(at, 2, WFI_STORE_BEAT)->on);
+    kill_line(at, 3, WFI_STORE_ENDED);
+    assert_false(bench_last(at, 2, WFI_STORE_BEAT)->on);
+    bench_pass(at, 10000);
+    assert_int_equal(wfi_store_alive(at->store), 2);
+    bench_destroy(at);
+}
+
+static void a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join_all(at, 3);
+    static const wfi_store_message bad[] = {{.type = WFI_STORE_NEED, .rank = -1, .incarnation = 1, .on = true},
+                                            {.type = WFI_STORE_NEED, .rank = 3, .incarnation = 1, .on = true},
+                                            {.type = WFI_STORE_NEED, .rank = 0, .incarnation = 1, .on = true},
+                                            {.type = WFI_STORE_NEED, .rank = 1, .incarnation = 9, .on = true}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        bench_say(at, 1, &bad[i]);
+    bench_pass(at, 10000);
+    assert_int_equal(wfi_store_alive(at->store), 3);
+    bench_destroy(at);
+}
+
+static void who_closes_needs_all_the_others(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join_all(at, 3);
+    bench_say_type(at, 1, WFI_STORE_CLOSING);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_BEAT), 0);
+    for (uint64_t line = 2; line <= 3; line++)
+        assert_true(bench_last(at, line, WFI_STORE_BEAT)->on);
+    bench_say_type(at, 2, WFI_STORE_CLOSING);
+    assert_true(bench_last(at, 1, WFI_STORE_BEAT)->on);
+    bench_say_type(at, 1, WFI_STORE_GOODBYE);
+    assert_false(bench_last(at, 2, WFI_STORE_BEAT)->on);
+    assert_true(bench_last(at, 3, WFI_STORE_BEAT)->on);
+    bench_destroy(at);
+}
+
+static void one_that_does_not_beat_may_be_suspected(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    bench_pass(at, 60000);
+    wfi_store_message doubt = {.type = WFI_STORE_SUSPECT, .rank = 1, .incarnation = 2, .text = "it is so quiet"};
+    bench_say(at, 1, &doubt);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_SPEAK), 1);
+    bench_pass(at, 1990);
+    assert_int_equal(wfi_store_alive(at->store), 2);
+    bench_pass(at, 20);
+    assert_int_equal(wfi_store_alive(at->store), 1);
+    bench_destroy(at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(news_that_was_not_heard_comes_again),
+        cmocka_unit_test(the_store_says_how_much_it_has_heard),
+        cmocka_unit_test(a_resume_without_the_token_is_refused),
+        cmocka_unit_test(one_that_was_declared_dead_is_told_when_it_resumes),
+        cmocka_unit_test(how_a_connection_ends_says_how_long_it_is_waited_for),
+        cmocka_unit_test(a_reset_or_cut_connection_that_resumes_in_time_is_no_death),
+        cmocka_unit_test(an_attempt_that_is_given_up_is_no_death),
+        cmocka_unit_test(a_new_process_need_not_wait_for_a_lost_one),
+        cmocka_unit_test(what_nobody_acknowledges_is_bounded),
+        cmocka_unit_test(nobody_beats_and_nobody_dies_of_silence_unless_needed),
+        cmocka_unit_test(a_need_ends_when_it_is_taken_back_or_its_worker_goes),
+        cmocka_unit_test(a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing),
+        cmocka_unit_test(who_closes_needs_all_the_others),
+        cmocka_unit_test(one_that_does_not_beat_may_be_suspected),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
