@@ -118,8 +118,16 @@ static weft_status run_echo(weft_call *call, void *user)
     weft_args all = {NULL, 0};
     if (weft_call_count(call) && weft_call_type(call, 0) == WEFT_LIST)
         all = weft_call_list(call, 0);
+    weft_status sent = weft_call_send_part(call, all);
+    (void)sent; /* to callers that never take it, or asked for none */
     weft_call_give(call, all);
     return WEFT_OK;
+}
+
+static void take_part(const weft_values *part, void *arg)
+{
+    (void)arg;
+    MUST(part != NULL);
 }
 
 static weft_status run_hold(weft_call *call, void *user)
@@ -195,7 +203,8 @@ static void write_call(wfi_writer *w)
     static const char *const names[] = {"echo", "land", "hold", "nothing", "weft:fetch", "none"};
     const char *name = names[below(6)];
     bool remote = below(3) == 0;
-    wfi_write_u8(w, remote);
+    bool parts = below(2);
+    wfi_write_u8(w, (uint8_t)(remote | (parts ? WFI_CALL_PARTS : 0)));
     wfi_write_u64(w, below(2) ? UINT64_MAX : below(100000000));
     wfi_write_u8(w, (uint8_t)strlen(name));
     wfi_write_bytes(w, name, strlen(name));
@@ -207,7 +216,7 @@ static void write_call(wfi_writer *w)
     write_body(w);
 }
 
-/* A message of type 0..8 that is nearly, or quite, well formed. */
+/* A message of type 0..10 that is nearly, or quite, well formed. */
 static size_t compose(uint8_t type, uint8_t *bytes)
 {
     wfi_writer w;
@@ -220,8 +229,17 @@ static size_t compose(uint8_t type, uint8_t *bytes)
     wfi_write_u64(&w, below(80)); /* an id that may be in use */
     if (type == WFI_RPC_CALL)
         write_call(&w);
+    if (type == WFI_RPC_CANCEL)
+        wfi_write_u8(&w, (uint8_t)below(2));
+    if (type == WFI_RPC_PART || type == WFI_RPC_TOOK)
+        wfi_write_u32(&w, (uint32_t)below(below(2) ? 3 : 20));
+    if (type == WFI_RPC_PART) {
+        wfi_write_u8(&w, below(8) == 0);
+        write_body(&w);
+    }
     if (type == WFI_RPC_REPLY) {
         wfi_write_u8(&w, (uint8_t)below(4));
+        wfi_write_u32(&w, (uint32_t)below(4));
         write_body(&w);
     }
     return w.size;
@@ -231,7 +249,7 @@ static void send_nonsense(weft_agent *agent, int to)
 {
     letter *one = calloc(1, sizeof *one);
     MUST(one != NULL);
-    uint8_t type = (uint8_t)below(9);
+    uint8_t type = (uint8_t)below(11);
     size_t size = compose(type, one->bytes);
     if (below(3))
         size = mutate(one->bytes, size);
@@ -263,7 +281,8 @@ static void play(weft_agent *agent, void *arg)
         return;
     for (int i = 0; i < 60; i++) /* answered by whatever comes */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), i % 2 ? "hold" : "nothing", WEFT_NO_VALUES,
-                               &(weft_rpc_options){.timeout_ms = 500}, &futures[i]));
+                               &(weft_rpc_options){.timeout_ms = 500, .on_part = i % 3 ? take_part : NULL},
+                               &futures[i]));
     for (int i = 0; i < 20; i++)
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1 + i % 2), "hold", WEFT_NO_VALUES,
                                 &(weft_rpc_options){.timeout_ms = 200}, &rrefs[i]));

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_urgent.c - urgent and lazy functions: in which order the one worker of a callee starts them. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <cmocka.h>
+
+enum { EACH = 20, ALL = 3 * EACH, KINDS = 3 };
+
+static struct shared {
+    world *w;
+    atomic_int begun, open;
+    atomic_int order[ALL], count; /* which kind ran when */
+} shared;
+
+static weft_status run_block(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    atomic_store(&shared.begun, 1);
+    while (!atomic_load(&shared.open))
+        world_sleep_ms(shared.w, 1);
+    return WEFT_OK;
+}
+
+static weft_status run_note(weft_call *call, void *user)
+{
+    (void)call;
+    atomic_store(&shared.order[atomic_fetch_add(&shared.count, 1)], *(const int *)user);
+    return WEFT_OK;
+}
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
+static int lazy = 0, plain = 1, urgent = 2;
+static const weft_function functions[] = {
+    {.name = "block", .run = run_block},
+    {.name = "lazy", .run = run_note, .flags = WEFT_LAZY, .user = &lazy},
+    {.name = "plain", .run = run_note, .user = &plain},
+    {.name = "urgent", .run = run_note, .flags = WEFT_URGENT, .user = &urgent},
+    {.name = "arrived", .run = run_nothing, .flags = WEFT_INLINE}, /* answered ahead of the executor */
+};
+
+/* How many of `kind` started before the last one of `other`. */
+static int before_last(int kind, int other)
+{
+    int last = 0, count = 0;
+    for (int i = 0; i < ALL; i++)
+        if (atomic_load(&shared.order[i]) == other)
+            last = i;
+    for (int i = 0; i < last; i++)
+        count += atomic_load(&shared.order[i]) == kind;
+    return count;
+}
+
+static void fill_the_queue(weft_agent *agent, void *arg)
+{
+    static const char *const names[] = {"lazy", "plain", "urgent"};
+    weft_future *futures[ALL], *blocker;
+    (void)arg;
+    if (weft_agent_rank(agent) == 0)
+        return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "block", WEFT_NO_VALUES, NULL, &blocker));
+    while (!atomic_load(&shared.begun))
+        world_sleep_ms(shared.w, 1);
+    for (int i = 0; i < ALL; i++) /* those that may wait come first */
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), names[i / EACH], WEFT_NO_VALUES, NULL, &futures[i]));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "arrived", WEFT_NO_VALUES, NULL, NULL)); /* calls arrive in order */
+    atomic_store(&shared.open, 1);
+    for (int i = 0; i < ALL; i++) {
+        MUST_OK(weft_future_wait(futures[i], 20000));
+        weft_future_unref(futures[i]);
+    }
+    MUST_OK(weft_future_wait(blocker, 20000));
+    weft_future_unref(blocker);
+    /* Of 20 urgent ones, and of 40 before the lazy: one start in 16 is the oldest's, which is lazy. */
+    MUST(before_last(plain, urgent) == 0 && before_last(lazy, urgent) >= 1 && before_last(lazy, urgent) <= 2);
+    MUST(before_last(lazy, plain) >= 2 && before_last(lazy, plain) <= 4);
+}
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+static void run_world(world_fabric fabric, uint64_t seed)
+{
+    world w = {.fabric = fabric,
+               .size = 2,
+               .seed = seed,
+               WORLD_FUNCTIONS(functions),
+               .program = fill_the_queue,
+               .adjust = one_worker};
+    shared = (struct shared){.w = &w};
+    world_run(&w);
+}
+
+static void test_on_sim(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_world(WORLD_SIM, seed);
+}
+
+static void test_on_tcp(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        run_world(WORLD_TCP, 0);
+}
+
+static void expect_refused(weft_agent *agent, weft_function function)
+{
+    function.name = "refused";
+    function.run = run_nothing;
+    MUST_BE(weft_agent_register(agent, &function), WEFT_ERR_INVALID);
+}
+
+static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    (void)from_rank, (void)index, (void)dtype, (void)shape, (void)user;
+    return NULL;
+}
+
+static void register_bad(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    expect_refused(agent, (weft_function){.flags = WEFT_URGENT | WEFT_LAZY});
+    expect_refused(agent, (weft_function){.flags = 1u << 30});
+    expect_refused(agent, (weft_function){.flags = WEFT_LAND_ADD}); /* where? */
+    expect_refused(agent, (weft_function){.flags = WEFT_LAND_ADD | WEFT_INLINE, .land = land_nowhere});
+}
+
+static void test_flags_that_make_no_sense(void **state)
+{
+    (void)state;
+    world w = {.fabric = WORLD_SIM, .size = 1, .seed = 1, WORLD_FUNCTIONS(functions), .program = register_bad};
+    world_run(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_on_sim),
+        cmocka_unit_test(test_on_tcp),
+        cmocka_unit_test(test_flags_that_make_no_sense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
