@@ -466,8 +466,11 @@ void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 
 void wfi_groups_closing(weft_agent *agent)
 {
-    if (agent->options.values.elastic) /* a static job's workers serve each other until all close */
-        wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
+    if (!agent->options.values.elastic)
+        return; /* a static job's workers serve each other until all close */
+    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next)
+        wfi_gather_leaving(wfi_container_of(link, weft_group, link));
+    wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
 }
 
 void wfi_groups_end(weft_agent *agent)

@@ -122,6 +122,8 @@ void wfi_gather_adopt(weft_group *group, weft_group *record);
 void wfi_gather_fail_all(weft_group *group, const weft_error *error);
 /* Our own parts of what is under way. [agent lock] */
 void wfi_gather_fail_own(weft_group *group, const weft_error *error);
+/* This worker leaves an elastic job: operations without a part of ours fail. [agent lock] */
+void wfi_gather_leaving(weft_group *group);
 /* Early parts, of one worker or (-1) of all, wait no more. [agent lock] */
 void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why);
 
@@ -136,7 +138,7 @@ weft_status wfi_group_next_generation(weft_agent *agent, const wfi_group_key *ke
 /* ---- for the rest of src/rpc ---- */
 
 void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why); /* [agent lock] */
-/* This worker closes: what waits here for groups that were never made is told so. [agent lock] */
+/* This worker closes. In an elastic job: what waits here for it is told so. [agent lock] */
 void wfi_groups_closing(weft_agent *agent);
 /* The agent ends: nothing of groups waits any more. [agent lock] */
 void wfi_groups_end(weft_agent *agent);

@@ -40,6 +40,23 @@ static void take_place_of(wfi_share *share, wfi_share *before)
     wfi_share_discard(share);
 }
 
+/* What this worker has not come to before it leaves an elastic job, it will not come to. */
+static void fail_if_leaving(weft_group *group, wfi_round *round)
+{
+    const weft_agent *agent = group->agent;
+    if (!agent->closing || !agent->options.values.elastic || round->failure || round->shares[group->index])
+        return;
+    int me = wfi_agent_rank(agent);
+    wfi_round_fail(round, wfi_group_problem(group, WEFT_ERR_PEER_LEFT, me, "rank %d, a member of group \"%s\", leaves",
+                                            me, group->key.name));
+}
+
+void wfi_gather_leaving(weft_group *group)
+{
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next)
+        fail_if_leaving(group, wfi_container_of(link, wfi_round, link));
+}
+
 static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, int index)
 {
     const wfi_share *other = any_share(round);
@@ -57,6 +74,7 @@ static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, 
                                          "operation %llu of group \"%s\" is %s on rank %d and %s on rank %d",
                                          (unsigned long long)round->number, group->key.name, kind_name(other->kind),
                                          other->from, kind_name(share->kind), share->from));
+    fail_if_leaving(group, round);
     if (round->failure)
         wfi_share_fail(share, round->failure);
     if (round->come == round->size)

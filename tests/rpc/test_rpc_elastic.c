@@ -356,6 +356,39 @@ static void test_leave_busy(void **state)
     play(leave_busy, 3, 3, 2);
 }
 
+/* The member that gathers leaves without having come, its group still open. */
+static void leave_group(stage *s, int actor)
+{
+    static const int ranks[] = {1, 0, 2};
+    weft_agent *agent = open_as(s, actor, actor, NULL);
+    weft_group *group;
+    await_workers(s, agent, 3);
+    MUST_OK(weft_group_create(agent, "all", ranks, 3, &group));
+    MUST_OK(weft_group_barrier(group, 10000));
+    if (actor == 1) {
+        sleep_ms(s, 50);
+        MUST_OK(weft_agent_close(agent));
+        weft_group_destroy(group);
+        return;
+    }
+    MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
+    while (weft_agent_alive(agent, 1))
+        sleep_ms(s, 1);
+    MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
+    weft_group_destroy(group);
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group)); /* those alive */
+    MUST(weft_group_size(group) == 2);
+    MUST_OK(weft_group_barrier(group, 10000));
+    weft_group_destroy(group);
+    MUST_OK(weft_agent_close(agent));
+}
+
+static void test_leave_group(void **state)
+{
+    (void)state;
+    play(leave_group, 3, 5, 2);
+}
+
 /* ---- Rank 0 ----------------------------------------------------------------------------------------------------------- */
 
 /* Rank 0 stops: for all others the job is over, and says so. */
@@ -522,8 +555,9 @@ static void test_churn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_come_and_go), cmocka_unit_test(test_leave_busy), cmocka_unit_test(test_rank_0_stops),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_back_again), cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_come_and_go),  cmocka_unit_test(test_leave_busy), cmocka_unit_test(test_leave_group),
+        cmocka_unit_test(test_rank_0_stops), cmocka_unit_test(test_refused),    cmocka_unit_test(test_back_again),
+        cmocka_unit_test(test_churn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
