@@ -77,7 +77,8 @@ static inline weft_target weft_to_name(const char *name)
     weft_target t = {-1, name, 0};
     return t;
 }
-/* WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT once that incarnation is gone, whoever holds the rank then. */
+/* WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT once that incarnation is gone, whoever holds the rank then; WEFT_ERR_UNREACHABLE
+ * where this worker has not heard of it yet. */
 static inline weft_target weft_to_worker(weft_worker worker)
 {
     weft_target t = {worker.rank, NULL, worker.incarnation};
@@ -87,8 +88,11 @@ static inline weft_target weft_to_worker(weft_worker worker)
 /*
  * Trying again, for functions that may run more than once. Attempts that end with WEFT_ERR_BUSY, WEFT_ERR_AGAIN,
  * WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or that took longer than attempt_ms, are made again after a pause; so are, for
- * a target by name, those that end with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT: somebody may take the name. Pauses grow
- * by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all. Zeroed: one attempt.
+ * a target by name, those that end with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT: somebody may take the name, which is looked up
+ * each time. Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further
+ * attempt could begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
+ * With wait_for_room an attempt that finds none waits and is not counted; only the first one blocks the caller. Parts come from
+ * every attempt. weft_rpc_remote is tried again only where it did not even start: its result has one name from the beginning.
  */
 typedef struct weft_retry {
     int attempts;          /* at most, the first included */
@@ -108,7 +112,9 @@ typedef struct weft_rpc_options {
     bool wait_for_room; /* over the peer's queue limit: wait instead of WEFT_ERR_AGAIN */
     weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it */
     /* The call being served that this one is made for: what is left of its time bounds this one, its cancellation cancels
-     * this one, traces join, errors carry the chain. Borrowed until the call function returns. */
+     * this one, traces join, errors carry the chain. Borrowed until the call function returns. Of the same agent, else
+     * WEFT_ERR_INVALID. If it has run out or was cancelled the start fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED; once it
+     * has been answered, this one goes on alone. */
     const weft_call *within;
     weft_retry retry;
     weft_part_fn on_part; /* the callee's parts; NULL: they are not sent */

@@ -175,12 +175,14 @@ static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = canc
 /* ---- Again? ------------------------------------------------------------------------------------------------------ */
 
 /*
- * What may pass. An rpc_remote has one name for its result from the beginning, with the owner in it, and so must run once:
- * it is tried again only where it surely did not run.
+ * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how the
+ * making ended: it is tried again only where it did not even start.
  */
 static bool may_pass(const retry *r, weft_status why, bool started)
 {
     bool named = r->to.name != NULL;
+    if (r->remote && started)
+        return false;
     if (why == WEFT_ERR_BUSY || why == WEFT_ERR_AGAIN || why == WEFT_ERR_UNREACHABLE)
         return true;
     if (r->remote)

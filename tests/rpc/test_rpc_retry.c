@@ -244,6 +244,32 @@ static void multicast(weft_agent *agent, void *arg)
     weft_tensor_unref(base);
 }
 
+/* One name for the result from the beginning: what has started is not tried again. */
+static void remote(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(5), WEFT_INT32, 7);
+    weft_rpc_options options = {.retry = five};
+    for (int to = 0; to < 2; to++) {
+        weft_args args = WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x));
+        weft_values *out = NULL;
+        weft_rref *rref;
+        reset(0);
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
+        MUST_OK(weft_rref_to_here(rref, 20000, &out));
+        weft_values_unref(out);
+        weft_rref_unref(rref);
+        reset(3);
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
+        MUST(weft_rref_to_here(rref, 20000, &out) != WEFT_OK);
+        MUST(atomic_load(&runs[to]) == 1);
+        weft_rref_unref(rref);
+    }
+    weft_tensor_unref(x);
+}
+
 static void run(void (*program)(weft_agent *, void *), bool stop)
 {
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
@@ -283,12 +309,14 @@ ON_BOTH(what_does_not_pass)
 ON_BOTH(pauses)
 ON_BOTH(cancelled)
 ON_BOTH(multicast)
+ON_BOTH(remote)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_passes), cmocka_unit_test(test_what_does_not_pass), cmocka_unit_test(test_pauses),
         cmocka_unit_test(test_cancelled),   cmocka_unit_test(test_stopped_meanwhile),  cmocka_unit_test(test_multicast),
+        cmocka_unit_test(test_remote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
