@@ -174,7 +174,7 @@ inline on_fork(n)
 			fork2[n] = true;
 			post(O2, FORKED, n)
 		:: else ->
-			assert(dead1 || gave_up || cancelled);
+			assert(dead1 || dead2 || gave_up || cancelled);
 			post(O2, REFUSED, n)
 		fi
 	fi
