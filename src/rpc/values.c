@@ -111,7 +111,7 @@ static weft_status own_value(const weft_value *from, weft_value *to, int depth);
 
 static weft_status own_list(weft_args from, weft_value *to, int depth)
 {
-    if (depth >= WEFT_MAX_LIST_DEPTH || from.count > WEFT_MAX_VALUES)
+    if (depth > WEFT_MAX_LIST_DEPTH || from.count > WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
     weft_value *items = calloc(from.count + 1, sizeof *items);
     if (!items)
@@ -259,7 +259,7 @@ weft_status weft_values_add(weft_values *values, weft_value value)
         values->items = items;
         values->capacity = capacity;
     }
-    weft_status st = own_value(&value, &values->items[values->count], 0);
+    weft_status st = own_value(&value, &values->items[values->count], 1);
     if (!st)
         values->count++;
     return st;

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it comes from the wire. */
+#include "rpc/must.h"
+#include "rpc/unpack.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- From the wire ------------------------------------------------------------------------------------------------- */
+
+static weft_status unpack(wfi_writer *meta)
+{
+    wfi_reader reader, tail;
+    wfi_unpack out;
+    uint64_t bytes;
+    wfi_unpack_options options = {.landed_count = 0};
+    wfi_reader_init(&reader, meta->data, meta->size);
+    wfi_reader_init(&tail, NULL, 0);
+    weft_status st = wfi_unpack_values(&out, &reader, &tail, &options);
+    /* What is measured first, before memory is taken, lets nothing good fail. */
+    weft_status measured = wfi_unpack_measure(meta->data, meta->size, &bytes);
+    MUST(st || !measured);
+    if (!st)
+        wfi_unpack_fini(&out);
+    wfi_writer_fini(meta);
+    return st;
+}
+
+static wfi_writer begin(uint32_t count)
+{
+    wfi_writer w;
+    wfi_writer_init_growing(&w);
+    wfi_write_u32(&w, count);
+    return w;
+}
+
+/* Lists in a list: depth 0 is the list of arguments itself. */
+static weft_status wire_depth(int depth)
+{
+    wfi_writer w = begin(depth > 0);
+    for (int i = 1; i <= depth; i++) {
+        wfi_write_u8(&w, WEFT_LIST);
+        wfi_write_u32(&w, i < depth);
+    }
+    return unpack(&w);
+}
+
+static weft_status wire_values(uint32_t count)
+{
+    wfi_writer w = begin(count);
+    for (uint32_t i = 0; i < count; i++)
+        wfi_write_u8(&w, WEFT_NULL);
+    return unpack(&w);
+}
+
+static weft_status wire_tensors(uint32_t count)
+{
+    wfi_writer w = begin(2);
+    for (uint32_t list = 0; list < 2; list++) { /* all lists together */
+        uint32_t part = list ? count - count / 2 : count / 2;
+        wfi_write_u8(&w, WEFT_TENSORS);
+        wfi_write_u32(&w, part);
+        for (uint32_t i = 0; i < part; i++) {
+            wfi_write_tensor_type(&w, WEFT_UINT8, WEFT_SHAPE(0));
+            wfi_write_u8(&w, WFI_ROAD_META);
+        }
+    }
+    return unpack(&w);
+}
+
+static weft_status wire_dims(int dims, int64_t each)
+{
+    wfi_writer w = begin(1);
+    wfi_write_u8(&w, WEFT_TENSOR);
+    wfi_write_u8(&w, WEFT_UINT8);
+    wfi_write_u8(&w, (uint8_t)dims);
+    for (int i = 0; i < dims; i++)
+        wfi_write_i64(&w, each);
+    wfi_write_u8(&w, WFI_ROAD_META);
+    if (each == 1)
+        wfi_write_u8(&w, 7);
+    return unpack(&w);
+}
+
+static void test_from_the_wire(void **state)
+{
+    (void)state;
+    MUST_OK(wire_depth(WEFT_MAX_LIST_DEPTH));
+    MUST_BE(wire_depth(WEFT_MAX_LIST_DEPTH + 1), WEFT_ERR_PROTOCOL);
+    MUST_BE(wire_depth(100000), WEFT_ERR_PROTOCOL);
+    MUST_OK(wire_values(WEFT_MAX_VALUES));
+    MUST_BE(wire_values(WEFT_MAX_VALUES + 1), WEFT_ERR_PROTOCOL);
+    MUST_OK(wire_tensors(WEFT_MAX_CALL_TENSORS));
+    MUST_BE(wire_tensors(WEFT_MAX_CALL_TENSORS + 1), WEFT_ERR_TOO_LARGE);
+    MUST_OK(wire_dims(WEFT_MAX_DIMS, 1));
+    MUST_BE(wire_dims(WEFT_MAX_DIMS + 1, 1), WEFT_ERR_PROTOCOL);
+    MUST_BE(wire_dims(4, INT64_C(1) << 20), WEFT_ERR_PROTOCOL); /* the product overflows */
+    MUST_BE(wire_dims(1, -1), WEFT_ERR_PROTOCOL);
+}
+
+/* ---- As called ----------------------------------------------------------------------------------------------------- */
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
+static char longest[WFI_FUNCTION_NAME_MAX + 2]; /* and one byte over */
+
+static weft_status call_with(weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    return weft_rpc_sync(agent, weft_to_rank(rank), function, args, NULL, NULL);
+}
+
+static weft_status call_deep(weft_agent *agent, int rank, int depth)
+{
+    weft_value lists[64];
+    lists[0] = weft_of_list(WEFT_NO_VALUES);
+    for (int i = 1; i < depth; i++)
+        lists[i] = weft_of_list((weft_args){&lists[i - 1], 1});
+    return call_with(agent, rank, "nothing", (weft_args){&lists[depth - 1], 1});
+}
+
+static weft_status call_wide(weft_agent *agent, int rank, size_t count)
+{
+    weft_value *values = calloc(count, sizeof *values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = weft_of_null();
+    weft_status st = call_with(agent, rank, "nothing", (weft_args){values, count});
+    free(values);
+    return st;
+}
+
+static weft_status call_tensors(weft_agent *agent, int rank, size_t count)
+{
+    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_UINT8), **all = calloc(count, sizeof(*all));
+    for (size_t i = 0; i < count; i++)
+        all[i] = one;
+    weft_status st = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_tensors((weft_tensors){all, count})));
+    weft_tensor_unref(one);
+    free(all);
+    return st;
+}
+
+/* Bytes count as metadata. */
+static weft_status call_bytes(weft_agent *agent, int rank, size_t size)
+{
+    char *bytes = calloc(1, size);
+    weft_status st = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_bytes(bytes, size)));
+    free(bytes);
+    return st;
+}
+
+static void call_at_the_limits(weft_agent *agent, void *arg)
+{
+    char name[sizeof longest] = {0};
+    (void)arg;
+    if (weft_agent_rank(agent) == 0)
+        return;
+    memset(name, 'n', WFI_FUNCTION_NAME_MAX);
+    for (int rank = 0; rank < 2; rank++) {
+        MUST_OK(call_with(agent, rank, name, WEFT_NO_VALUES));
+        MUST_BE(call_with(agent, rank, longest, WEFT_NO_VALUES), WEFT_ERR_INVALID);
+        MUST_BE(call_with(agent, rank, "", WEFT_NO_VALUES), WEFT_ERR_INVALID);
+        MUST_OK(call_deep(agent, rank, WEFT_MAX_LIST_DEPTH));
+        MUST_BE(call_deep(agent, rank, WEFT_MAX_LIST_DEPTH + 1), WEFT_ERR_TOO_LARGE);
+        MUST_OK(call_wide(agent, rank, WEFT_MAX_VALUES));
+        MUST_BE(call_wide(agent, rank, WEFT_MAX_VALUES + 1), WEFT_ERR_TOO_LARGE);
+    }
+    /* To ourselves there is no wire, and so no such limit. */
+    MUST_OK(call_tensors(agent, 0, WEFT_MAX_CALL_TENSORS));
+    MUST_BE(call_tensors(agent, 0, WEFT_MAX_CALL_TENSORS + 1), WEFT_ERR_TOO_LARGE);
+    MUST_OK(call_bytes(agent, 0, WFI_META_MAX - 64));
+    MUST_BE(call_bytes(agent, 0, WFI_META_MAX), WEFT_ERR_TOO_LARGE); /* with what stands around it */
+    MUST_BE(weft_agent_register(agent, &(weft_function){.name = longest, .run = run_nothing}), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_register(agent, &(weft_function){.name = "nothing", .run = run_nothing}), WEFT_ERR_EXISTS);
+    MUST_OK(call_with(agent, 0, "nothing", WEFT_NO_VALUES)); /* and all goes on */
+}
+
+static void test_as_called(void **state)
+{
+    (void)state;
+    char name[sizeof longest] = {0};
+    memset(name, 'n', WFI_FUNCTION_NAME_MAX);
+    memset(longest, 'n', sizeof longest - 1);
+    const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_REST}, .run = run_nothing},
+                                       {.name = name, .run = run_nothing}};
+    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
+        world w = {.fabric = (world_fabric)fabric,
+                   .size = 2,
+                   .seed = 3,
+                   WORLD_FUNCTIONS(functions),
+                   .program = call_at_the_limits};
+        world_run(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_from_the_wire), cmocka_unit_test(test_as_called)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
