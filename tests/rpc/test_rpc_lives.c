@@ -229,10 +229,10 @@ static int child_meets(void)
     say('f');
     weft_future_unref(future);
     MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
-    weft_group_destroy(all);
-    MUST_OK(weft_group_create(agent, "all", left, 2, &two));
+    MUST_OK(weft_group_create(agent, "two", left, 2, &two));
     MUST_OK(weft_group_barrier(two, 20000));
     weft_group_destroy(two);
+    weft_group_destroy(all); /* now that the other one has heard of the death from it */
     MUST_OK(weft_agent_close(agent));
     return 0;
 }
@@ -311,6 +311,15 @@ static void order(const child *to, char what)
     assert_int_equal(write(to->order, &what, 1), 1);
 }
 
+/* Returns when it stands still: until then its other threads may go on. */
+static void send_signal(const child *to, int signal_number)
+{
+    int status;
+    MUST(kill(to->pid, signal_number) == 0);
+    if (signal_number == SIGSTOP)
+        MUST(waitpid(to->pid, &status, WUNTRACED) == to->pid && WIFSTOPPED(status));
+}
+
 static int end_of(child *one)
 {
     int status;
@@ -335,11 +344,11 @@ static void test_comes_again(void **state)
         for (int rank = 0; rank < 3; rank++)
             hear(&children[rank], 'r');
         double began = now_s();
-        kill(children[1].pid, SIGSTOP);
+        send_signal(&children[1], SIGSTOP);
         hear(&children[0], 'd');
         hear(&children[2], 'd');
         assert_true(now_s() - began < 6); /* the bound of 1 s, on a busy machine */
-        kill(children[1].pid, SIGCONT);
+        send_signal(&children[1], SIGCONT);
         hear(&children[1], 'a');
         hear(&children[0], 'j');
         hear(&children[2], 'j');
@@ -356,12 +365,12 @@ static void test_bound_switched_off(void **state)
     start_job(children, "is-patient", "serves", "is-patient", "-1");
     for (int rank = 0; rank < 3; rank++)
         hear(&children[rank], 'r');
-    kill(children[1].pid, SIGSTOP);
+    send_signal(&children[1], SIGSTOP);
     order(&children[0], 'n');
     order(&children[2], 'n');
     hear(&children[0], 'a');
     hear(&children[2], 'a');
-    kill(children[1].pid, SIGCONT);
+    send_signal(&children[1], SIGCONT);
     must_end_well(children);
 }
 
@@ -372,13 +381,13 @@ static void lose_a_member(int signal_number)
     for (int rank = 0; rank < 3; rank++)
         hear(&children[rank], 'r');
     double began = now_s();
-    kill(children[1].pid, signal_number);
+    send_signal(&children[1], signal_number);
     hear(&children[0], 'f');
     hear(&children[2], 'f');
     assert_true(now_s() - began < 6); /* the bound of 1 s, on a busy machine */
     assert_int_equal(end_of(&children[0]), 0);
     assert_int_equal(end_of(&children[2]), 0);
-    kill(children[1].pid, SIGKILL);
+    send_signal(&children[1], SIGKILL);
     assert_true(WIFSIGNALED(end_of(&children[1])));
 }
 
@@ -398,14 +407,14 @@ static void lose_the_store(const char *role, int signal_number, bool working)
         hear(&children[rank], 'r');
     usleep(working ? 0 : 200000); /* they are in weft_agent_close, or about to be: either must do */
     double began = now_s();
-    kill(children[0].pid, signal_number);
+    send_signal(&children[0], signal_number);
     for (int rank = 1; rank < 3; rank++) {
         if (working)
             hear(&children[rank], 'f');
         hear(&children[rank], 'c');
     }
     assert_true(now_s() - began < 10);
-    kill(children[0].pid, SIGKILL);
+    send_signal(&children[0], SIGKILL);
     assert_true(WIFSIGNALED(end_of(&children[0])));
     assert_int_equal(end_of(&children[1]), 0);
     assert_int_equal(end_of(&children[2]), 0);
