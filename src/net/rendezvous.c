@@ -262,6 +262,12 @@ const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link)
     return link->world.members;
 }
 
+void wfi_rendezvous_drop_members(wfi_rendezvous *link)
+{
+    free(link->world.members);
+    link->world.members = NULL;
+}
+
 const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link)
 {
     return link->world.job_key;

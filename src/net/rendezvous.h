@@ -78,6 +78,7 @@ typedef struct wfi_rendezvous wfi_rendezvous;
  */
 weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);
+void wfi_rendezvous_drop_members(wfi_rendezvous *link); /* frees the table, of which the caller has made a copy */
 const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link);
 int wfi_rendezvous_rank(const wfi_rendezvous *link); /* ours, as given or as found free */
 

@@ -99,7 +99,7 @@ static void present(wfi_rendezvous *link)
         send_on(link, WFI_NEXT, &link->join);
         return;
     }
-    resume.incarnation = link->world.members[link->rank].incarnation;
+    resume.incarnation = link->incarnation;
     memcpy(resume.token, link->world.token, sizeof resume.token);
     send_on(link, WFI_NEXT, &resume);
 }
@@ -201,6 +201,7 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
         drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");
     } else {
         link->rank = world.rank;
+        link->incarnation = world.members[world.rank].incarnation;
         become_member(link);
     }
 }

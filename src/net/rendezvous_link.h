@@ -76,6 +76,7 @@ struct wfi_rendezvous {
     wfi_wire wires[2];
     wfi_store_world world;
     int rank, world_size;
+    uint32_t incarnation; /* ours */
 
     /* Joining. */
     wfi_store_message join;

@@ -117,7 +117,12 @@ static void sim_adopt(wfi_rendezvous *base)
     hang_up(&wires[WFI_CURRENT]);
     wires[WFI_CURRENT].channel = wires[WFI_NEXT].channel;
     wires[WFI_NEXT].channel = NULL;
-    listen_to(&wires[WFI_CURRENT]);
+    if (!of(base)->opener) {
+        listen_to(&wires[WFI_CURRENT]);
+        return;
+    }
+    wfi_sim_channel_events none = {0}; /* what comes before open has returned waits in the channel */
+    wfi_sim_channel_on(wires[WFI_CURRENT].channel, &none);
 }
 
 static void sim_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame, size_t size)
@@ -294,6 +299,7 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
         goto hang_up;
     }
     link->opener = NULL;
+    listen_to(&link->wires[WFI_CURRENT]);
     *out = &link->base;
     return WEFT_OK;
 
