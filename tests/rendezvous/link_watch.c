@@ -20,6 +20,13 @@ static void note(link_watch *watch, int *count, int rank, const char *why)
     pthread_mutex_unlock(&watch->lock);
 }
 
+static void on_joined(void *arg, const wfi_member *member)
+{
+    link_watch *watch = arg;
+    assert_true(member->incarnation > 0);
+    note(watch, &watch->joined, member->rank, member->name);
+}
+
 static void on_died(void *arg, int rank, uint32_t incarnation, const char *why)
 {
     link_watch *watch = arg;
@@ -78,7 +85,8 @@ void link_watch_open(link_watch *watch, const link_place *place)
     char name[32];
     weft_error *error = NULL;
     snprintf(name, sizeof name, "worker%d", place->rank);
-    wfi_rendezvous_events events = {.died = on_died,
+    wfi_rendezvous_events events = {.joined = on_joined,
+                                    .died = on_died,
                                     .left = on_left,
                                     .evicted = on_evicted,
                                     .store_lost = on_store_lost,
@@ -87,7 +95,12 @@ void link_watch_open(link_watch *watch, const link_place *place)
                                     .arg = watch};
     wfi_rendezvous_options options = {.rank = place->rank,
                                       .world_size = place->world_size,
-                                      .name = place->name ? place->name : name,
+                                      .elastic = place->elastic,
+                                      .secret = (const uint8_t *)place->secret,
+                                      .secret_size = place->secret ? strlen(place->secret) : 0,
+                                      .name = place->name       ? place->name
+                                              : place->rank < 0 ? NULL
+                                                                : name,
                                       .address = (const uint8_t *)"there",
                                       .address_size = 5,
                                       .master_addr = "127.0.0.1",

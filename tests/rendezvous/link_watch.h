@@ -16,7 +16,7 @@
 typedef struct link_watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int died, left, evicted, store_lost, probes, terminated; /* how often */
+    int joined, died, left, evicted, store_lost, probes, terminated; /* how often */
     int last_rank;
     uint64_t last_round;
     char why[256];
@@ -30,7 +30,8 @@ typedef struct link_place { /* where to join */
     int rank, world_size, port, store_fd;
     int64_t join_timeout_ms, death_timeout_ms;
     const char *name; /* NULL: worker<rank> */
-    bool no_threads;
+    bool no_threads, elastic;
+    const char *secret; /* NULL: none */
 } link_place;
 
 void link_watch_init(link_watch *watch);

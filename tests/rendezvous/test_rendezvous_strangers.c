@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rendezvous_strangers.c - who is not of the job, over real sockets: without the secret, with another one, in place of
+ * the store, and in floods; and that those who are join all the same.
+ */
+#include "link_watch.h"
+
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SECRET "what only the workers of this job know"
+
+typedef struct pair { /* a job of two */
+    int port;
+    link_watch watches[2];
+    link_place places[2];
+    pthread_t first;
+} pair;
+
+static void *open_rank_0(void *arg)
+{
+    pair *at = arg;
+    link_watch_open(&at->watches[0], &at->places[0]);
+    return NULL;
+}
+
+static void begin(pair *at, const char *first, const char *second)
+{
+    memset(at, 0, sizeof *at);
+    int fd = link_watch_listen(&at->port);
+    for (int rank = 0; rank < 2; rank++) {
+        link_watch_init(&at->watches[rank]);
+        at->places[rank] = (link_place){.rank = rank,
+                                        .world_size = 2,
+                                        .port = at->port,
+                                        .store_fd = fd,
+                                        .join_timeout_ms = 10000,
+                                        .death_timeout_ms = 2000};
+    }
+    at->places[0].secret = first;
+    at->places[1].secret = second;
+    assert_int_equal(pthread_create(&at->first, NULL, open_rank_0, at), 0);
+}
+
+static void finish(pair *at)
+{
+    pthread_join(at->first, NULL);
+    link_watch_close(&at->watches[1]);
+    link_watch_close(&at->watches[0]);
+}
+
+static void with_the_same_secret_both_join(void **state)
+{
+    (void)state;
+    pair at;
+    begin(&at, SECRET, SECRET);
+    link_watch_open(&at.watches[1], &at.places[1]);
+    pthread_join(at.first, NULL);
+    assert_int_equal(at.watches[0].status, WEFT_OK);
+    assert_int_equal(at.watches[1].status, WEFT_OK);
+    assert_memory_equal(wfi_rendezvous_job_key(at.watches[0].link), wfi_rendezvous_job_key(at.watches[1].link),
+                        WFI_JOB_KEY_BYTES);
+    link_watch_close(&at.watches[1]);
+    link_watch_close(&at.watches[0]);
+}
+
+/* Rank 1 is refused, at once and in words; the true one then joins. */
+static void expect_refused(const char *first, const char *second, const char *words)
+{
+    pair at;
+    begin(&at, first, second);
+    double before = link_watch_ms();
+    link_watch_open(&at.watches[1], &at.places[1]);
+    assert_true(link_watch_ms() - before < 5000);
+    assert_int_equal(at.watches[1].status, WEFT_ERR_INVALID);
+    assert_non_null(strstr(at.watches[1].error, words));
+    at.places[1].secret = first;
+    link_watch_open(&at.watches[1], &at.places[1]);
+    assert_int_equal(at.watches[1].status, WEFT_OK);
+    finish(&at);
+}
+
+static void a_missing_secret_is_named(void **state)
+{
+    (void)state;
+    expect_refused(SECRET, NULL, "this worker has no secret, rank 0's job has one");
+    expect_refused(NULL, SECRET, "this worker has a secret, rank 0's job has none");
+}
+
+static void another_secret_is_refused_by_the_worker(void **state)
+{
+    (void)state;
+    expect_refused(SECRET, "what only the workers of that job know", "could not prove that it has this job's secret");
+}
+
+/* Rank 0 alone is a job; the other joins when it likes, goes, and comes again. */
+static void an_elastic_job_over_sockets(void **state)
+{
+    (void)state;
+    link_watch zero, other;
+    link_place place = {
+        .world_size = 4, .elastic = true, .secret = SECRET, .join_timeout_ms = 10000, .death_timeout_ms = 2000};
+    place.store_fd = link_watch_listen(&place.port);
+    link_watch_init(&zero);
+    link_watch_open(&zero, &place);
+    assert_int_equal(zero.status, WEFT_OK);
+    place.rank = -1;
+    for (int i = 1; i <= 2; i++) {
+        link_watch_init(&other);
+        link_watch_open(&other, &place);
+        assert_int_equal(other.status, WEFT_OK);
+        assert_int_equal(wfi_rendezvous_rank(other.link), 1);
+        assert_int_equal(wfi_rendezvous_members(other.link)[1].incarnation, i + 1);
+        assert_true(link_watch_await(&zero, &zero.joined, i, 5000));
+        link_watch_close(&other);
+        assert_true(link_watch_await(&zero, &zero.left, i, 5000));
+    }
+    link_watch_close(&zero);
+}
+
+/* ---- In place of the store --------------------------------------------------------------------------------------- */
+
+typedef struct imposter {
+    int fd;
+    const char *words; /* NULL: silent */
+    bool hangs_up;
+    atomic_bool over;
+} imposter;
+
+static void *pretend(void *arg)
+{
+    imposter *who = arg;
+    int held[64], count = 0;
+    while (!atomic_load(&who->over)) {
+        struct pollfd wait = {.fd = who->fd, .events = POLLIN};
+        int fd = poll(&wait, 1, 20) > 0 ? accept(who->fd, NULL, NULL) : -1;
+        if (fd < 0)
+            continue;
+        if (who->words)
+            (void)!send(fd, who->words, strlen(who->words), MSG_NOSIGNAL);
+        if (who->hangs_up || count == 64)
+            close(fd);
+        else
+            held[count++] = fd;
+    }
+    while (count > 0)
+        close(held[--count]);
+    return NULL;
+}
+
+static void meet_imposter(imposter *who, int64_t patience_ms, link_watch *watch)
+{
+    pthread_t thread;
+    link_place place = {.rank = 1, .world_size = 2, .join_timeout_ms = patience_ms, .death_timeout_ms = 2000};
+    who->fd = link_watch_listen(&place.port);
+    assert_int_equal(pthread_create(&thread, NULL, pretend, who), 0);
+    link_watch_init(watch);
+    link_watch_open(watch, &place);
+    atomic_store(&who->over, true);
+    pthread_join(thread, NULL);
+    close(who->fd);
+}
+
+static void what_is_certainly_no_store_is_named_at_once(void **state)
+{
+    (void)state;
+    link_watch watch;
+    imposter ssh = {.words = "SSH-2.0-OpenSSH_9.2\r\n"};
+    double before = link_watch_ms();
+    meet_imposter(&ssh, 30000, &watch);
+    assert_true(link_watch_ms() - before < 5000);
+    assert_int_equal(watch.status, WEFT_ERR_PROTOCOL);
+    assert_non_null(strstr(watch.error, "does not speak as a store"));
+    link_watch_close(&watch);
+}
+
+static void what_may_be_no_store_is_named_in_the_end(void **state)
+{
+    (void)state;
+    link_watch watch;
+    imposter silent = {0}, curt = {.hangs_up = true};
+    meet_imposter(&silent, 300, &watch);
+    assert_int_equal(watch.status, WEFT_ERR_RENDEZVOUS);
+    assert_non_null(strstr(watch.error, "is no store of weft's, or hangs"));
+    link_watch_close(&watch);
+    meet_imposter(&curt, 300, &watch);
+    assert_non_null(strstr(watch.error, "is no store of weft's, or hangs"));
+    link_watch_close(&watch);
+}
+
+/* ---- Floods ------------------------------------------------------------------------------------------------------ */
+
+typedef struct flood {
+    int port;
+    atomic_bool over;
+    atomic_long made;
+} flood;
+
+/* As fast as it can: connects, says a little, keeps the last few hundred open. */
+static void *pour(void *arg)
+{
+    flood *at = arg;
+    int held[300];
+    memset(held, -1, sizeof held);
+    struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons((uint16_t)at->port)};
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (unsigned n = 0; !atomic_load(&at->over); n = (n + 1) % 300) {
+        if (held[n] >= 0)
+            close(held[n]);
+        held[n] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        if (held[n] < 0)
+            continue;
+        struct linger at_once = {.l_onoff = 1}; /* no TIME_WAIT: thousands of ports would be used up */
+        (void)setsockopt(held[n], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        (void)connect(held[n], (const struct sockaddr *)&where, sizeof where);
+        (void)!send(held[n], "WS\2\20!\0\0\0", n % 9, MSG_NOSIGNAL);
+        atomic_fetch_add(&at->made, 1);
+    }
+    for (unsigned n = 0; n < 300; n++)
+        if (held[n] >= 0)
+            close(held[n]);
+    return NULL;
+}
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static void a_flood_leaves_joining_possible_and_nothing_grows(void **state)
+{
+    (void)state;
+    pair at;
+    pthread_t pourer;
+    begin(&at, SECRET, SECRET);
+    flood much = {.port = at.port};
+    assert_int_equal(pthread_create(&pourer, NULL, pour, &much), 0);
+    while (atomic_load(&much.made) < 2000)
+        usleep(1000);
+    double before = link_watch_ms();
+    link_watch_open(&at.watches[1], &at.places[1]);
+    double took = link_watch_ms() - before;
+    int descriptors = count_descriptors();
+    atomic_store(&much.over, true);
+    pthread_join(pourer, NULL);
+    print_message("joined in %.1f ms among %ld strangers; %d descriptors\n", took, atomic_load(&much.made),
+                  descriptors);
+    assert_int_equal(at.watches[1].status, WEFT_OK);
+    assert_true(took < 5000);
+    assert_true(descriptors < 300 + 258 + 2 + 64 + 40); /* theirs, the store's places, a round's arrivals, ours */
+    finish(&at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(with_the_same_secret_both_join),
+        cmocka_unit_test(a_missing_secret_is_named),
+        cmocka_unit_test(another_secret_is_refused_by_the_worker),
+        cmocka_unit_test(an_elastic_job_over_sockets),
+        cmocka_unit_test(what_is_certainly_no_store_is_named_at_once),
+        cmocka_unit_test(what_may_be_no_store_is_named_in_the_end),
+        cmocka_unit_test(a_flood_leaves_joining_possible_and_nothing_grows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
