@@ -213,6 +213,15 @@ int release_held(int64_t value)
     return released;
 }
 
+void answer_held_until(weft_future *done, int64_t value)
+{
+    for (int ms = 0; ms < ITEM_PATIENCE_MS && !weft_future_done(done); ms++) {
+        release_held(value);
+        item_sleep_ms(1);
+    }
+    MUST(weft_future_done(done));
+}
+
 void forget_held(void)
 {
     for (int i = 0; i < HELD_MAX; i++)

@@ -82,6 +82,7 @@ weft_status serve_hold(weft_call *call, void *user);    /* () -> i64, finished b
 /* How many calls of "hold" wait now, in all workers; release_held answers each with `value` and returns how many. */
 extern atomic_int held_count;
 int release_held(int64_t value);
+void answer_held_until(weft_future *done, int64_t value); /* whatever is held, until this one is complete */
 void forget_held(void); /* those of a worker that is dead or has left: nobody may touch them */
 
 /* ---- Calling --------------------------------------------------------------------------------------------------- */

@@ -247,8 +247,8 @@ static void time_limits(weft_agent *agent, void *arg)
                     *never = start_for(agent, weft_to_rank(to), "hold", WEFT_NO_VALUES, WEFT_FOREVER);
         MUST_BE(weft_future_wait(never, 60), WEFT_ERR_TIMEOUT); /* the waiting's, not the call's */
         MUST(!weft_future_done(never) && !weft_future_done(longer));
-        item_await(&held_count, 4);
-        release_held(5); /* those that timed out too: their answers come too late, and go nowhere */
+        answer_held_until(longer, 5); /* those that timed out too: their answers come too late, and go nowhere */
+        answer_held_until(never, 5);
         MUST(future_i64(longer) == 5 && future_i64(never) == 5);
         weft_agent_set_call_timeout(agent, ITEM_PATIENCE_MS);
         int64_t left = ask(agent, weft_to_rank(to), "time left", WEFT_NO_VALUES);
@@ -261,7 +261,12 @@ static void time_limits(weft_agent *agent, void *arg)
             WEFT_ERR_INVALID);
 }
 
-ITEM(item_21_rpc_timeouts, .program = time_limits, ITEM_FUNCTIONS(functions))
+static void release_late(void)
+{
+    release_held(0);
+}
+
+ITEM(item_21_rpc_timeouts, .program = time_limits, .after = release_late, ITEM_FUNCTIONS(functions))
 
 /* ---- 22: a new default is for calls to come ------------------------------------------------------------------------------------------- */
 
@@ -278,13 +283,13 @@ static void default_changes(weft_agent *agent, void *arg)
         must_end(after, WEFT_ERR_TIMEOUT);
         MUST_BE(weft_future_wait(before, 30), WEFT_ERR_TIMEOUT);
         MUST(!weft_future_done(before));
-        item_await(&held_count, 2);
-        release_held(6);
+        answer_held_until(before, 6);
         MUST(future_i64(before) == 6);
     }
 }
 
-ITEM(item_22_default_timeout_is_not_retroactive, .program = default_changes, ITEM_FUNCTIONS(functions))
+ITEM(item_22_default_timeout_is_not_retroactive, .program = default_changes, .after = release_late,
+     ITEM_FUNCTIONS(functions))
 
 /* ---- 23: after the end ------------------------------------------------------------------------------------------------------------------- */
 

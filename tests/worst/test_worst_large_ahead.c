@@ -87,7 +87,8 @@ static void compare(weft_agent *agent, const char *function, weft_args args)
            world_fabric_name(item_fabric()), function, (double)without / 1e3, (double)with / 1e3,
            (double)large_ns / 1e6, per_large);
     MUST(per_large >= 4);
-    MUST(with < 100 * without);
+    if (item_sim())
+        MUST(with < 3 * without); /* on a real machine it depends on who else wants the processors */
     MUST(with < large_ns / 3);
 }
 
