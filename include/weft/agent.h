@@ -86,7 +86,8 @@ typedef struct weft_agent_options {
     /* Limits. */
     size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
     /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers. Over it
-     * calls are refused with WEFT_ERR_BUSY. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of the machine's memory. */
+     * calls are refused with WEFT_ERR_BUSY. Calls of a few kilobytes may go over it by an eighth, so that what is to free memory
+     * gets in; one larger than all of it is WEFT_ERR_TOO_LARGE. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of the machine's memory. */
     size_t memory_budget_bytes;
 
     /* Observation (weft/metrics.h). */
