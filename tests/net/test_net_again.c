@@ -63,7 +63,7 @@ static void stay(net_host *host)
     uint64_t next = 0, others = 0;
     int life = 0, lives = LIVES - 1;
     know_all(host);
-    while (!is_last(host) || next < TALK || atomic_load(&host->gone) < lives) {
+    while (life < LIVES - 1 || next < TALK || atomic_load(&host->gone) < lives) {
         call_seat(host, &next, &life);
         assert_int_equal(host_send_free(host, 1 - host->rank, others++, 100), WEFT_OK);
         host_pause(host, 200000);
