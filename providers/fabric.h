@@ -105,6 +105,9 @@ typedef struct wfi_fabric_ops {
     /* Writes our address into out[WFI_ADDRESS_MAX]; returns its size. */
     size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
 
+    /* The network interface in use, for people; "" if it is not known. Lives as long as the fabric. */
+    const char *(*iface)(const wfi_fabric *fabric);
+
     /* Begins a connection; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC, _MEMORY. */
     weft_status (*connect)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
                            size_t data_size, void *lane_user, wfi_lane **out);

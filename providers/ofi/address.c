@@ -180,6 +180,26 @@ static weft_status from_interface(const char *iface, wfofi_sockaddr *out, weft_e
     return WEFT_ERR_INVALID;
 }
 
+void wfofi_address_iface(const wfofi_sockaddr *address, char out[IF_NAMESIZE])
+{
+    struct ifaddrs *all;
+    out[0] = 0;
+    if (getifaddrs(&all) != 0)
+        return;
+    for (const struct ifaddrs *entry = all; entry && !out[0]; entry = entry->ifa_next) {
+        int family = entry->ifa_addr ? entry->ifa_addr->sa_family : AF_UNSPEC;
+        wfofi_sockaddr here;
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        address_set(&here, entry->ifa_addr,
+                    family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        wfofi_address_set_port(&here, wfofi_address_port(address));
+        if (wfofi_address_equal(&here, address))
+            snprintf(out, IF_NAMESIZE, "%s", entry->ifa_name);
+    }
+    freeifaddrs(all);
+}
+
 /* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent. */
 static weft_status route_from(const struct addrinfo *to, wfofi_sockaddr *out)
 {

@@ -148,6 +148,7 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
         return status;
     }
     set_limits(fabric);
+    wfofi_address_iface(&fabric->local, fabric->iface);
     *out = &fabric->base;
     return WEFT_OK;
 }
@@ -171,6 +172,11 @@ void wfofi_close(wfi_fabric *base)
 const wfi_fabric_limits *wfofi_limits(const wfi_fabric *fabric)
 {
     return &wfofi_of(fabric)->limits;
+}
+
+const char *wfofi_iface(const wfi_fabric *fabric)
+{
+    return wfofi_of(fabric)->iface;
 }
 
 size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out)

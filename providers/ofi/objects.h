@@ -32,6 +32,7 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <net/if.h>
 #include <sys/socket.h>
 
 #define WFOFI_API FI_VERSION(1, 17)
@@ -56,6 +57,7 @@ typedef struct wfofi_fabric {
     int eq_fd, cq_fd;
     int listen_fd;        /* libfabric's, found; -1: not */
     wfofi_sockaddr local; /* where we listen */
+    char iface[IF_NAMESIZE];
     wfi_fabric_limits limits;
 
     wfi_mutex cq_lock;
@@ -136,6 +138,8 @@ size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out);
 weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out);
 #define WFOFI_ADDRESS_TEXT 80
 void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TEXT]);
+
+void wfofi_address_iface(const wfofi_sockaddr *address, char out[IF_NAMESIZE]); /* "": none has it */
 
 /* listen.c */
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);

@@ -112,6 +112,12 @@ static size_t fabric_address(const wfi_fabric *base, uint8_t *out)
     return WFI_SIM_ADDRESS_BYTES;
 }
 
+static const char *fabric_iface(const wfi_fabric *fabric)
+{
+    (void)fabric;
+    return "sim";
+}
+
 /* ---- Polling --------------------------------------------------------------------------------------------------- */
 
 static size_t fabric_poll(wfi_fabric *base, wfi_completion *out, size_t room)
@@ -180,6 +186,7 @@ const wfi_fabric_ops wfi_fabric_sim = {
     .close = fabric_close,
     .limits = fabric_limits,
     .address = fabric_address,
+    .iface = fabric_iface,
     .connect = wfi_sim_connect,
     .accept = wfi_sim_accept,
     .reject = wfi_sim_reject,

@@ -23,6 +23,7 @@ const wfi_fabric_ops wfi_fabric_tcp = {
     .close = wfofi_close,
     .limits = wfofi_limits,
     .address = wfofi_address,
+    .iface = wfofi_iface,
     .connect = wfofi_connect,
     .accept = wfofi_accept,
     .reject = wfofi_reject,

@@ -221,6 +221,5 @@ void wfi_peer_lean(wfi_peer *peer, int change)
 
 const char *wfi_net_interface(const wfi_net *net)
 {
-    (void)net;
-    return "";
+    return net->ops->iface(net->fabric);
 }

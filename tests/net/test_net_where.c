@@ -95,11 +95,30 @@ static void one_port_serves_one_agent(void **state)
     host_close(&first.hosts[0]);
 }
 
+static void named(net_host *host)
+{
+    const char *name = wfi_net_interface(host->net);
+    assert_string_equal(name, host->world->sim ? "sim" : "lo");
+    host_meet(host, &host->world->finished);
+}
+
+static void the_interface_has_a_name(void **state)
+{
+    (void)state;
+    net_world world = {0};
+    world_sim(&world, 1, 2, named, NULL);
+    net_world tcp = {0};
+    world_tcp(&tcp, 2, named);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interfaces_go_by_name_or_address), cmocka_unit_test(an_interface_that_is_not_there_is_named),
-        cmocka_unit_test(ports_are_taken_from_the_range),   cmocka_unit_test(malformed_ranges_are_refused),
+        cmocka_unit_test(the_interface_has_a_name),
+        cmocka_unit_test(interfaces_go_by_name_or_address),
+        cmocka_unit_test(an_interface_that_is_not_there_is_named),
+        cmocka_unit_test(ports_are_taken_from_the_range),
+        cmocka_unit_test(malformed_ranges_are_refused),
         cmocka_unit_test(one_port_serves_one_agent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
