@@ -398,6 +398,8 @@ static void rank_0_stops(stage *s, int actor)
     if (actor == 0) {
         await_workers(s, agent, 3);
         weft_agent_stop(agent);
+        for (int i = 0; i < atomic_load(&s->held_count); i++)
+            weft_call_finish(s->held[i], WEFT_OK);
         return;
     }
     weft_future *future;

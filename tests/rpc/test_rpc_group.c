@@ -484,6 +484,7 @@ static void with_death(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, 10000));
     if (me == d->victim) {
         weft_sim_sleep(d->w.sim, 5000000000);
+        weft_group_destroy(meet);
         return; /* not reached, unless it was but paused */
     }
     all = make(agent, "all", NULL, 0);
