@@ -54,6 +54,9 @@ chan ordinary12 = [4] of { mtype, byte };
 
 /* What the world has in store. */
 byte copies = DUPLICATES;
+bool late; /* a second copy is under way */
+mtype late_type;
+byte late_wire, late_number;
 bool dies1, dies2, gives_up, cancels;
 bool dead1, dead2, gave_up, cancelled; /* it happened */
 
@@ -79,11 +82,11 @@ inline post(w, m, n)
 	wire[w]!m, n
 }
 
-/* A message was taken: perhaps there is a second copy of it. */
+/* A message was taken: perhaps there is a second copy of it, which comes whenever it likes. */
 inline again(w, m, n)
 {
 	if
-	:: copies > 0 && nfull(wire[w]) -> copies--; wire[w]!m, n
+	:: copies > 0 && !late -> copies--; late = true; late_wire = w; late_type = m; late_number = n
 	:: true
 	fi
 }
@@ -389,6 +392,15 @@ end:
 }
 
 /* ---- The world ------------------------------------------------------------------------------------------------------ */
+
+active proctype Resender()
+{
+end:
+	do
+	:: atomic { late && nfull(wire[late_wire]) ->
+		late = false; wire[late_wire]!late_type, late_number; late_type = 0; late_wire = 0; late_number = 0 }
+	od
+}
 
 init
 {
