@@ -178,6 +178,27 @@ static void one_that_goes_while_waiting_frees_its_rank_and_name(void **state)
     bench_destroy(at);
 }
 
+static void one_that_stops_while_waiting_loses_its_seat_after_the_bound(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    bench_join(at, 1, 0, 3, "a", 60000);
+    bench_join(at, 2, 1, 3, "b", 60000);
+    for (int i = 0; i < 4; i++) {
+        bench_pass(at, 490);
+        bench_say_type(at, 1, WFI_STORE_HEARTBEAT);
+    }
+    assert_int_equal(wfi_store_alive(at->store), 2);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_HEARTBEAT), 4);
+    bench_pass(at, 600);
+    assert_true(at->lines[2].closed);
+    assert_int_equal(wfi_store_alive(at->store), 1);
+    bench_join(at, 3, 1, 3, "b", 60000); /* it goes on, or another takes its place */
+    bench_join(at, 4, 2, 3, "c", 60000);
+    assert_int_equal(at->lines[1].world.world_size, 3);
+    bench_destroy(at);
+}
+
 static void a_join_after_completion_is_refused(void **state)
 {
     (void)state;
@@ -422,6 +443,7 @@ int main(void)
         cmocka_unit_test(one_missing_rank_is_named),
         cmocka_unit_test(many_missing_ranks_are_counted),
         cmocka_unit_test(one_that_goes_while_waiting_frees_its_rank_and_name),
+        cmocka_unit_test(one_that_stops_while_waiting_loses_its_seat_after_the_bound),
         cmocka_unit_test(a_join_after_completion_is_refused),
         cmocka_unit_test(a_strangers_nonsense_closes_only_his_connection),
         cmocka_unit_test(a_link_that_breaks_is_a_death_told_to_the_others),
