@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* random_calls.c - the steps of a program that call others, and what must come back. */
+#include "rpc/random.h"
+
+/* ---- Choices --------------------------------------------------------------------------------------------------------- */
+
+static int ranks_of(const job *j)
+{
+    return j->actors;
+}
+
+const char *name_of_actor(int actor)
+{
+    static const char *const of_elastic[] = {"guest0", "guest1", "guest2", "guest3", "guest4", "guest5"};
+    static const char *const of_static[] = {"worker0", "worker1", "worker2", "worker3", "worker4", "worker5"};
+    return now_playing->elastic ? of_elastic[actor] : of_static[actor];
+}
+
+weft_target choose_target(life *l, whom *to)
+{
+    int rank = below(&l->state, ranks_of(now_playing));
+    *to = (whom){.rank = rank, .actor = -1};
+    switch (below(&l->state, 5)) {
+    case 0:
+        *to = (whom){.rank = now_playing->elastic ? -1 : rank, .actor = rank};
+        return weft_to_name(name_of_actor(rank));
+    case 1: {
+        weft_worker worker = weft_agent_worker(l->agent, rank);
+        if (worker.incarnation) {
+            to->incarnation = worker.incarnation;
+            return weft_to_worker(worker);
+        }
+    } /* fallthrough */
+    default:
+        return weft_to_rank(rank);
+    }
+}
+
+int64_t choose_limit(life *l)
+{
+    static const int64_t limits[] = {2, 20, 100, 1000, PATIENT_MS, PATIENT_MS, 2 * PATIENT_MS, 2 * PATIENT_MS};
+    return limits[below(&l->state, 8)];
+}
+
+static weft_retry choose_retry(life *l, entry *e)
+{
+    if (!once_in(&l->state, 8))
+        return (weft_retry){0};
+    e->attempts = 1 + below(&l->state, 4);
+    e->attempt_ms = once_in(&l->state, 2) ? 1 + below(&l->state, 200) : 0;
+    return (weft_retry){.attempts = e->attempts, .pause_ms = 1 + below(&l->state, 30), .attempt_ms = e->attempt_ms};
+}
+
+/* ---- Beginning and ending ---------------------------------------------------------------------------------------------- */
+
+static void check_tensor(const entry *e, const weft_values *values)
+{
+    weft_tensor *got;
+    MUST_OK(weft_values_get_tensor(values, 0, &got));
+    MUST_IN_JOB(!e->land || e->land == got);
+    MUST_IN_JOB(weft_tensor_nbytes(got) == weft_tensor_nbytes(e->sent));
+    MUST_IN_JOB(memcmp(weft_tensor_data(e->sent), weft_tensor_data(got), weft_tensor_nbytes(got)) == 0);
+}
+
+static void check_result(const entry *e, const weft_values *values)
+{
+    int64_t number = 0;
+    if (strcmp(e->function, "echo") == 0) {
+        check_tensor(e, values);
+        return;
+    }
+    MUST_OK(weft_values_get_i64(values, 0, &number));
+    if (strcmp(e->function, "parts") == 0)
+        MUST_IN_JOB(e->attempts > 1 || e->parts_seen == number);
+    else if (strcmp(e->function, "place") == 0)
+        MUST_IN_JOB(number == weft_tensor_numel(e->sent) * *(const int32_t *)weft_tensor_data(e->sent));
+    else if (strcmp(e->function, "hop") == 0)
+        MUST_IN_JOB(number >= 1 && number <= 6);
+    else if (strcmp(e->function, "read") == 0 || strcmp(e->function, "use") == 0)
+        MUST_IN_JOB(number == e->about->number);
+    else if (strcmp(e->function, "all") != 0)
+        MUST_IN_JOB(number == e->id + 1);
+}
+
+static void start_another(life *l)
+{
+    whom to;
+    if (!l->agent || l->leaving || l->killed)
+        return;
+    weft_target target = choose_target(l, &to);
+    entry *e = entry_begin(l, "plain", to, choose_limit(l));
+    start(e, target, WEFT_VALUES(weft_of_i64(e->id)), (weft_rpc_options){0});
+}
+
+static void on_done(weft_future *future, void *arg)
+{
+    entry *e = arg;
+    const weft_error *error = weft_future_error(future);
+    MUST_IN_JOB(weft_future_done(future) && e->done_calls++ == 0);
+    entry_end(e, weft_error_code(error), weft_error_remote_code(error));
+    if (!error)
+        check_result(e, weft_future_values(future));
+    if (e->chains)
+        start_another(e->by);
+}
+
+static void on_part(const weft_values *part, void *arg)
+{
+    entry *e = arg;
+    int64_t number;
+    MUST_OK(weft_values_get_i64(part, 0, &number));
+    MUST_IN_JOB(!e->ended);
+    if (e->attempts > 1 && number == 0)
+        e->parts_seen = 0;                /* the next attempt's */
+    MUST_IN_JOB(number == e->parts_seen); /* in order, each once */
+    e->parts_seen++;
+}
+
+void watch_entry(entry *e, weft_status st)
+{
+    if (st) {
+        MUST_IN_JOB(!e->future);
+        entry_end(e, st, WEFT_OK);
+    } else {
+        MUST_OK(weft_future_add_done_callback(e->future, on_done, e, NULL));
+    }
+}
+
+void start(entry *e, weft_target to, weft_args args, weft_rpc_options how)
+{
+    weft_error *error = NULL;
+    how.timeout_ms = e->limit_ms;
+    how.error = &error;
+    e->may_be_refused = !how.wait_for_room;
+    e->begun_ns = now_ns();
+    weft_status st = weft_rpc_async(e->by->agent, to, e->function, args, &how, &e->future);
+    watch_entry(e, st);
+    weft_error_unref(error);
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------------- */
+
+void step_call(life *l)
+{
+    static const char *const functions[] = {"plain",   "inline", "urgent", "lazy", "plain", "hold",
+                                            "release", "linger", "parts",  "hop",  "fail",  "nothing"};
+    static const weft_status failures[] = {WEFT_ERR_INVALID, WEFT_ERR_FORMAT, WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DEAD};
+    whom to;
+    weft_target target = choose_target(l, &to);
+    const char *function = functions[below(&l->state, 12)];
+    entry *e = entry_begin(l, function, to, choose_limit(l));
+    weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
+    int64_t more = below(&l->state, 5);
+    e->chains = once_in(&l->state, 10);
+    e->strange = strcmp(function, "nothing") == 0;
+    e->waits = strcmp(function, "hold") == 0;
+    if (strcmp(function, "linger") == 0) {
+        more = below(&l->state, 60);
+    } else if (strcmp(function, "parts") == 0) {
+        more = below(&l->state, 40);
+        how.on_part = once_in(&l->state, 8) ? NULL : on_part;
+        how.part_arg = e;
+    } else if (strcmp(function, "fail") == 0) {
+        more = failures[more % 4];
+    } else if (strcmp(function, "hop") != 0) {
+        start(e, target, WEFT_VALUES(weft_of_i64(e->id)), how);
+        return;
+    }
+    start(e, target, WEFT_VALUES(weft_of_i64(e->id), weft_of_i64(more)), how);
+}
+
+void step_tensor(life *l)
+{
+    static const int64_t counts[] = {1, 100, 600, PLACE_COUNT, 40000, 200000};
+    static const char *const functions[] = {"echo", "echo", "place", "sum"};
+    whom to;
+    weft_target target = choose_target(l, &to);
+    const char *function = functions[below(&l->state, 4)];
+    bool sums = strcmp(function, "sum") == 0, echoes = strcmp(function, "echo") == 0;
+    int64_t count = echoes ? counts[below(&l->state, 6)] : PLACE_COUNT, value = below(&l->state, 1000);
+    entry *e = entry_begin(l, function, to, choose_limit(l));
+    weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
+    e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_INT32, (double)value);
+    MUST_IN_JOB(e->sent);
+    weft_value number = weft_of_i64(e->id), tensor = weft_of_tensor(e->sent);
+    if (echoes && once_in(&l->state, 2)) {
+        e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_INT32);
+        how.land = (weft_tensors){&e->land, 1};
+    }
+    if (echoes)
+        start(e, target, WEFT_VALUES(number, weft_of_i64(below(&l->state, 3000)), tensor), how);
+    else if (sums)
+        start(e, target, WEFT_VALUES(number, tensor, weft_of_i64(value)), how);
+    else
+        start(e, target, WEFT_VALUES(number, tensor), how);
+}
+
+/* ---- Many at once -------------------------------------------------------------------------------------------------------- */
+
+static void on_all_done(weft_future *future, void *arg)
+{
+    entry *first = arg;
+    weft_future **each = weft_future_payload(future);
+    MUST_IN_JOB(weft_future_done(future) && !weft_future_error(future));
+    for (int i = 0; i < first->many; i++) {
+        entry *e = now_playing->entries[first->id + i];
+        const weft_error *error = weft_future_error(each[i]);
+        int64_t number;
+        MUST_IN_JOB(weft_future_done(each[i]));
+        entry_end(e, weft_error_code(error), weft_error_remote_code(error));
+        if (error)
+            continue;
+        MUST_OK(weft_values_get_i64(weft_future_values(each[i]), 0, &number));
+        MUST_IN_JOB(number == first->id + 1);
+    }
+    first->done_calls++;
+}
+
+void step_multicast(life *l)
+{
+    int count = 1 + below(&l->state, now_playing->actors), skip = below(&l->state, now_playing->actors);
+    int64_t limit = choose_limit(l), size = once_in(&l->state, 2) ? 20000 : 10;
+    weft_target targets[ACTORS_MAX];
+    entry *first = NULL;
+    for (int i = 0; i < count; i++) {
+        int rank = (skip + i) % now_playing->actors;
+        entry *e = entry_begin(l, "all", (whom){.rank = rank, .actor = -1}, limit);
+        first = first ? first : e;
+        targets[i] = weft_to_rank(rank);
+    }
+    first->many = count;
+    first->sent = weft_tensor_full(WEFT_SHAPE(size), WEFT_INT32, 1.0);
+    weft_status st = weft_rpc_multicast(
+        l->agent, targets, (size_t)count, "all", WEFT_VALUES(weft_of_i64(first->id), weft_of_tensor(first->sent)),
+        &(weft_rpc_options){.timeout_ms = limit, .wait_for_room = true}, &first->future);
+    if (!st) {
+        MUST_OK(weft_future_add_done_callback(first->future, on_all_done, first, NULL));
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        entry_end(now_playing->entries[first->id + i], st, WEFT_OK);
+}
+
+/* ---- Cancelling, waiting --------------------------------------------------------------------------------------------------- */
+
+/* Some of its calls that have not ended. */
+static size_t outstanding(life *l, entry **out, size_t room)
+{
+    size_t count = 0;
+    for (entry *e = l->entries; e && count < room; e = e->next)
+        if (e->future && !e->ended)
+            out[count++] = e;
+    return count;
+}
+
+void step_cancel(life *l)
+{
+    entry *some[8];
+    size_t count = outstanding(l, some, 8);
+    if (!count)
+        return;
+    entry *e = some[below(&l->state, (int)count)];
+    for (int i = 0; i < (e->many ? e->many : 1); i++)
+        now_playing->entries[e->id + i]->cancelled = true;
+    weft_status st = weft_future_cancel(e->future);
+    MUST_IN_JOB(st == WEFT_OK || st == WEFT_ERR_COMPLETED);
+}
+
+void step_wait_any(life *l)
+{
+    entry *some[5];
+    weft_future *futures[5];
+    size_t count = outstanding(l, some, 5), index = 99;
+    for (size_t i = 0; i < count; i++)
+        futures[i] = some[i]->future;
+    if (!count)
+        return;
+    if (once_in(&l->state, 2)) {
+        weft_status st = weft_future_wait_any(futures, count, 1 + below(&l->state, 50), &index);
+        MUST_IN_JOB(st == WEFT_ERR_TIMEOUT || (!st && index < count && weft_future_done(futures[index])));
+        return;
+    }
+    weft_future *all = weft_future_collect_all(futures, count);
+    MUST_IN_JOB(all);
+    weft_status st = weft_future_wait(all, 1 + below(&l->state, 100));
+    MUST_IN_JOB(st == WEFT_OK || st == WEFT_ERR_TIMEOUT);
+    for (size_t i = 0; i < count && !st; i++)
+        MUST_IN_JOB(weft_future_done(futures[i]));
+    weft_future_unref(all);
+}
+
+/* Callbacks may start more: until none is left. */
+void await_entries(life *l)
+{
+    for (entry *e = l->entries; e; e = l->entries) {
+        for (; e && (!e->future || e->done_calls); e = e->next)
+            continue;
+        if (!e)
+            return;
+        weft_status st = weft_future_wait(e->future, WEFT_FOREVER);
+        MUST_IN_JOB(weft_future_done(e->future) && st == weft_error_code(weft_future_error(e->future)));
+        while (!e->done_calls)
+            sleep_us(200);
+    }
+}
+
+void forget_entries(life *l)
+{
+    for (entry *e = l->entries; e; e = e->next) {
+        weft_future_unref(e->future);
+        weft_tensor_unref(e->sent);
+        weft_tensor_unref(e->land);
+        e->future = NULL;
+        e->sent = e->land = NULL;
+    }
+}

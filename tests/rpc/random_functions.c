@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * random_functions.c - what the workers of random programs can be called for. Every function but those that are called by
+ * mistake takes the number of its entry first (after the reference, if it is called on one), and notes that it ran.
+ */
+#include "rpc/random.h"
+
+static life *self_of(void *user)
+{
+    return user;
+}
+
+static weft_status give_number(weft_call *call, entry *e, int64_t number)
+{
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(number)));
+    return entry_answers(e, WEFT_OK);
+}
+
+/* ---- At once --------------------------------------------------------------------------------------------------------- */
+
+static weft_status run_plain(weft_call *call, void *user)
+{
+    (void)user;
+    entry *e = entry_runs(call);
+    return give_number(call, e, e->id + 1);
+}
+
+static weft_status run_all(weft_call *call, void *user)
+{
+    (void)user;
+    return give_number(call, entry_runs(call), weft_call_i64(call, 0) + 1);
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    (void)user;
+    weft_status status = (weft_status)weft_call_i64(call, 1);
+    if (status == WEFT_ERR_FORMAT)
+        weft_call_fail(call, status, "as asked for");
+    return entry_answers(entry_runs(call), status);
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------------------------------- */
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    entry *e = entry_runs(call);
+    sleep_us((uint64_t)weft_call_i64(call, 1));
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 2))));
+    return entry_answers(e, WEFT_OK);
+}
+
+/* A place serves one call; those of calls that fail on their way are not given again. */
+static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    life *l = self_of(user);
+    (void)from_rank;
+    if (index || dtype != WEFT_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_COUNT)
+        return NULL;
+    for (int i = 0; i < PLACES_MAX; i++) {
+        if (l->place_given[i])
+            continue;
+        l->place_given[i] = true;
+        return weft_tensor_ref(l->places[i]);
+    }
+    return NULL;
+}
+
+static weft_status run_place(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    weft_tensor *x = weft_call_tensor(call, 1);
+    const int32_t *data = weft_tensor_data(x);
+    int64_t sum = 0;
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        sum += data[i];
+    for (int i = 0; i < PLACES_MAX; i++)
+        if (x == l->places[i])
+            l->place_given[i] = false;
+    return give_number(call, e, sum);
+}
+
+static weft_tensor *land_in_total(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    (void)from_rank;
+    MUST_IN_JOB(index == 0 && dtype == WEFT_INT32 && shape.ndim == 1 && shape.dims[0] == PLACE_COUNT);
+    return weft_tensor_ref(self_of(user)->total);
+}
+
+static weft_status run_sum(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    MUST_IN_JOB(weft_call_tensor(call, 1) == l->total);
+    l->added += weft_call_i64(call, 2);
+    return give_number(call, e, e->id + 1);
+}
+
+/* ---- Later ----------------------------------------------------------------------------------------------------------- */
+
+void release_one(life *l)
+{
+    held_call *held = l->held;
+    if (!held)
+        return;
+    l->held = held->next;
+    if (!l->held)
+        l->held_end = &l->held;
+    entry_answers(held->of, WEFT_OK);
+    weft_call_finish(held->call, WEFT_OK);
+    free(held);
+}
+
+void release_all(life *l)
+{
+    while (l->held)
+        release_one(l);
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    if (l->finishing)
+        return give_number(call, e, e->id + 1);
+    held_call *held = malloc(sizeof *held);
+    MUST_IN_JOB(held);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1)));
+    *held = (held_call){.call = once_in(&l->state, 2) ? weft_call_defer(call) : weft_call_defer_keeping(call), .of = e};
+    *l->held_end = held;
+    l->held_end = &held->next;
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_release(weft_call *call, void *user)
+{
+    release_one(self_of(user));
+    return run_plain(call, user);
+}
+
+/* Goes on until it is not wanted any more, or for so long. */
+static weft_status run_linger(weft_call *call, void *user)
+{
+    (void)user;
+    entry *e = entry_runs(call);
+    weft_future *unwanted = weft_call_cancellation(call);
+    MUST_IN_JOB(unwanted);
+    weft_status st = weft_future_wait(unwanted, weft_call_i64(call, 1));
+    MUST_IN_JOB(st && (!weft_future_done(unwanted) || weft_call_cancelled(call) || is_excused(user)));
+    bool stopped = weft_future_done(unwanted);
+    weft_future_unref(unwanted);
+    return stopped ? entry_answers(e, WEFT_ERR_CANCELLED) : give_number(call, e, e->id + 1);
+}
+
+static weft_status run_parts(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    int64_t sent = 0, wanted = weft_call_i64(call, 1);
+    weft_future *unwanted = weft_call_cancellation(call);
+    MUST_IN_JOB(unwanted);
+    for (int tries = 0; sent < wanted && tries < 200; tries++) {
+        weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(sent)));
+        sent += !st;
+        if (st == WEFT_ERR_AGAIN)
+            st = weft_future_wait(unwanted, 1) == WEFT_ERR_TIMEOUT ? WEFT_OK : WEFT_ERR_CANCELLED;
+        if (!st)
+            continue;
+        if (st != WEFT_ERR_CANCELLED && st != WEFT_ERR_STATE)
+            MUST_IN_JOB(is_excused(l));
+        break;
+    }
+    weft_future_unref(unwanted);
+    return give_number(call, e, sent);
+}
+
+/* ---- Nested ---------------------------------------------------------------------------------------------------------- */
+
+/* Passes the call on: `left` more workers. What is left of the time is for all of them. */
+static weft_status run_hop(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    int64_t passed = 1, left = weft_call_i64(call, 1), time_left = weft_call_time_left(call);
+    weft_values *got;
+    if (left > 0) {
+        l->agent = weft_call_agent(call); /* we may be called before our own opening is told */
+        whom to;
+        weft_target target = choose_target(l, &to);
+        int64_t limit = choose_limit(l);
+        entry *inner = entry_begin(l, "hop", to, limit);
+        inner->parent = e;
+        inner->waits = e->waits;
+        if (time_left >= 0 && time_left < limit)
+            inner->limit_ms = time_left > 0 ? time_left - 1 : 0;
+        weft_rpc_options options = {.timeout_ms = limit, .within = call, .wait_for_room = true};
+        weft_error *error = NULL;
+        options.error = &error;
+        weft_status st = weft_rpc_sync(weft_call_agent(call), target, "hop",
+                                       WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(left - 1)), &options, &got);
+        entry_end(inner, st, weft_error_remote_code(error));
+        weft_error_unref(error);
+        if (st)
+            return entry_answers(e, st);
+        MUST_OK(weft_values_get_i64(got, 0, &passed));
+        weft_values_unref(got);
+        passed++;
+    }
+    return give_number(call, e, passed);
+}
+
+/* ---- References ------------------------------------------------------------------------------------------------------ */
+
+/* Takes a handle among its own. */
+static weft_status run_keep(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    weft_rref *rref = weft_call_rref(call, 2);
+    if (!l->finishing) {
+        hold(l, e->about);
+        keep_handle(l, weft_rref_ref(rref), e->about, (int)(weft_call_i64(call, 1) % HANDLES_MAX));
+    }
+    return give_number(call, e, e->id + 1);
+}
+
+/* Reads the value behind a reference that it was given. */
+static weft_status run_read(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    weft_values *got;
+    int64_t value;
+    hold(l, e->about); /* the call's handle is as good as ours */
+    weft_status st = weft_rref_to_here(weft_call_rref(call, 1), weft_call_i64(call, 2), &got);
+    let_go(l, e->about, NULL);
+    if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_TYPE) /* a confirmed handle is always counted */
+        MUST_IN_JOB(may_not_be(e->about) || (st == WEFT_ERR_TYPE && e->about->object));
+    if (st)
+        return entry_answers(e, st);
+    MUST_OK(weft_values_get_i64(got, 0, &value));
+    weft_values_unref(got);
+    MUST_IN_JOB(value == e->about->number);
+    return give_number(call, e, value);
+}
+
+/* On the owner of an object: its number. */
+static weft_status run_use(weft_call *call, void *user)
+{
+    (void)user;
+    entry *e = entry_runs(call);
+    void *object;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &thing_type, 100, &object);
+    if (st)
+        return entry_answers(e, st);
+    thing *t = object;
+    MUST_IN_JOB(t == e->about && t->drops == 0 && t->made == 1);
+    return give_number(call, e, t->number);
+}
+
+/* For rpc_remote: makes what its entry is about, an object or a value. */
+static weft_status run_make(weft_call *call, void *user)
+{
+    entry *e = entry_runs(call);
+    thing *t = e->about;
+    sleep_us((uint64_t)weft_call_i64(call, 1));
+    thing_made(t, self_of(user));
+    entry_answers(e, WEFT_OK);
+    if (t->object)
+        weft_call_give_object(call, &thing_type, t);
+    else
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(t->number)));
+    return WEFT_OK;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------------------------------- */
+
+static const weft_function table[] = {
+    {.name = "plain", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain},
+    {.name = "inline", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain, .flags = WEFT_INLINE},
+    {.name = "urgent", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain, .flags = WEFT_URGENT},
+    {.name = "lazy", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain, .flags = WEFT_LAZY},
+    {.name = "all", .takes = {WEFT_I64, WEFT_REST}, .gives = {WEFT_I64}, .run = run_all},
+    {.name = "fail", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_fail},
+    {.name = "echo", .takes = {WEFT_I64, WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "place", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_place, .land = land_in_place},
+    {.name = "sum",
+     .takes = {WEFT_I64, WEFT_TENSOR, WEFT_I64},
+     .gives = {WEFT_I64},
+     .run = run_sum,
+     .land = land_in_total,
+     .flags = WEFT_LAND_ADD},
+    {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
+    {.name = "release", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_release},
+    {.name = "linger", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_linger},
+    {.name = "parts", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_parts},
+    {.name = "hop", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_hop},
+    {.name = "keep", .takes = {WEFT_I64, WEFT_I64, WEFT_RREF}, .gives = {WEFT_I64}, .run = run_keep},
+    {.name = "read", .takes = {WEFT_I64, WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_read},
+    {.name = "use", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_use},
+    {.name = "make", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},
+};
+
+size_t give_functions(life *l)
+{
+    size_t count = sizeof table / sizeof *table;
+    MUST(count <= FUNCTIONS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        l->functions[i] = table[i];
+        l->functions[i].user = l;
+    }
+    return count;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * random_members.c - what a worker is told of the others, its group, its watches, what can be read of it at any moment, and
+ * what must be left when all is done: nothing.
+ */
+#include "rpc/random.h"
+
+#include <cjson/cJSON.h>
+
+/* ---- Membership ---------------------------------------------------------------------------------------------------------- */
+
+/* Lives of that rank that may have come to such an end. */
+static int ends_of(int rank, weft_member_event event)
+{
+    int count = 0;
+    for (int i = 0; i < now_playing->life_count; i++) {
+        const life *l = now_playing->lives[i];
+        bool here = l->rank == rank || l->rank < 0;
+        count += here && (event == WEFT_MEMBER_DEAD ? l->suspect || now_playing->store_at_risk : l->leaving);
+    }
+    return count;
+}
+
+static void show_event(const life *l, weft_member_event event, int rank, const char *why)
+{
+    tell_where();
+    fprintf(stderr, "life %d (actor %d, rank %d) is told event %d of rank %d: %s\n", l->number, l->actor, l->rank,
+            (int)event, rank, why);
+}
+
+#define MUST_OF_EVENT(condition)                                                                                       \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            show_event(l, event, rank, why);                                                                           \
+            MUST(condition);                                                                                           \
+        }                                                                                                              \
+    } while (0)
+
+void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    life *l = arg;
+    const job *j = now_playing;
+    (void)agent;
+    MUST_OF_EVENT(!l->over && !l->killed);
+    if (event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST) {
+        MUST_OF_EVENT(l->told_self == 0); /* once */
+        MUST_OF_EVENT(event == WEFT_STORE_LOST ? j->store_at_risk || l->suspect : l->suspect || j->store_at_risk);
+        l->told_self = event;
+        return;
+    }
+    MUST_OF_EVENT(rank >= 0 && rank < j->actors && (l->rank < 0 || rank != l->rank));
+    if (event == WEFT_MEMBER_JOINED) {
+        MUST_OF_EVENT(l->there[rank] != THERE);
+        l->there[rank] = THERE;
+        return;
+    }
+    MUST_OF_EVENT(l->there[rank] != GONE);
+    l->there[rank] = GONE;
+    l->ends_told[rank]++;
+    MUST_OF_EVENT(ends_of(rank, event) > 0);
+    MUST_OF_EVENT(l->ends_told[rank] <= ends_of(rank, WEFT_MEMBER_DEAD) + ends_of(rank, WEFT_MEMBER_LEFT));
+}
+
+void step_watch(life *l)
+{
+    int rank = below(&l->state, now_playing->actors);
+    if (rank == l->rank)
+        return;
+    uint32_t incarnation = weft_agent_worker(l->agent, rank).incarnation;
+    if (l->watches[rank] && once_in(&l->state, 2)) {
+        weft_status st = weft_unwatch(l->agent, rank);
+        MUST_IN_JOB(st == WEFT_OK || l->watched[rank] != incarnation || is_excused(l) ||
+                    !weft_agent_alive(l->agent, rank));
+        l->watches[rank]--;
+        return;
+    }
+    weft_status st = weft_watch(l->agent, rank);
+    if (st)
+        MUST_IN_JOB(is_excused(l) || !weft_agent_alive(l->agent, rank));
+    if (st)
+        return;
+    l->watches[rank] = l->watched[rank] == incarnation ? l->watches[rank] + 1 : 1;
+    l->watched[rank] = incarnation;
+}
+
+/* ---- The group ------------------------------------------------------------------------------------------------------------- */
+
+/* Of the first life of each actor of a static job. */
+void begin_meetings(life *l)
+{
+    if (now_playing->elastic || now_playing->cast[l->actor].programs > 1)
+        return;
+    weft_status st = weft_group_create(l->agent, "all", NULL, 0, &l->group);
+    if (!st && weft_group_size(l->group) != (size_t)now_playing->actors) {
+        weft_group_destroy(l->group); /* somebody died so early that it is another group for us */
+        l->group = NULL;
+    }
+    MUST_IN_JOB(!st || now_playing->shaken);
+}
+
+void step_meeting(life *l)
+{
+    int number = l->meeting_count;
+    if (!l->group || number >= now_playing->meetings)
+        return;
+    meeting *m = &l->meetings[l->meeting_count++];
+    int64_t limit = 2 * PATIENT_MS;
+    m->number = number;
+    now_playing->came[number]++;
+    weft_status st = number % 2
+                         ? weft_group_barrier_async(l->group, limit, &m->future)
+                         : weft_group_all_gather_async(l->group, WEFT_VALUES(weft_of_i64(number), weft_of_i64(l->rank)),
+                                                       limit, &m->future);
+    if (st)
+        MUST_IN_JOB(now_playing->mood >= BROKEN);
+}
+
+static void check_gathered(const life *l, const meeting *m)
+{
+    const weft_values *values = weft_future_values(m->future);
+    MUST_IN_JOB(weft_values_count(values) == (size_t)now_playing->actors);
+    for (int i = 0; i < now_playing->actors; i++) {
+        weft_args list;
+        MUST_OK(weft_values_get_list(values, (size_t)i, &list));
+        MUST_IN_JOB(list.count == 2 && list.items[0].as.i64 == m->number);
+        MUST_IN_JOB(list.items[1].as.i64 == weft_group_member(l->group, (size_t)i));
+    }
+}
+
+static void await_meeting(const life *l, meeting *m)
+{
+    if (!m->future)
+        return;
+    weft_status st = weft_future_wait(m->future, WEFT_FOREVER);
+    if (!st)
+        MUST_IN_JOB(now_playing->came[m->number] == now_playing->actors); /* nobody goes before all came */
+    else if (st == WEFT_ERR_TIMEOUT)
+        MUST_IN_JOB(now_playing->shaken);
+    else
+        MUST_IN_JOB(now_playing->mood >= BROKEN);
+    if (!st && m->number % 2 == 0)
+        check_gathered(l, m);
+    weft_future_unref(m->future);
+    m->future = NULL;
+}
+
+void await_meetings(life *l)
+{
+    for (int i = 0; i < l->meeting_count; i++)
+        await_meeting(l, &l->meetings[i]);
+    weft_group_destroy(l->group);
+    l->group = NULL;
+}
+
+/* ---- Looking ----------------------------------------------------------------------------------------------------------------- */
+
+static cJSON *read_dump(const life *l)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    MUST_OK(weft_debug_dump(l->agent, to));
+    fclose(to);
+    cJSON *dump = cJSON_Parse(text);
+    MUST_IN_JOB(dump);
+    free(text);
+    return dump;
+}
+
+static int number_in(const cJSON *dump, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(dump, key);
+    MUST_IN_JOB(cJSON_IsNumber(item));
+    return item->valueint;
+}
+
+static void look_at_metrics(const life *l)
+{
+    weft_call_metrics all, one;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    MUST_OK(weft_metrics_write(l->agent, to));
+    fclose(to);
+    MUST_IN_JOB(size > 100 && text[size - 1] == '\n');
+    free(text);
+    weft_metrics_read(l->agent, WEFT_METRIC_CALLS, -1, NULL, &all);
+    weft_metrics_read(l->agent, WEFT_METRIC_CALLS, 0, "plain", &one);
+    MUST_IN_JOB(all.failed <= all.count && one.count <= all.count && one.failed <= one.count);
+    MUST_IN_JOB(all.min_ns <= all.p50_ns && all.p50_ns <= all.p99_ns && all.p99_ns <= all.max_ns);
+}
+
+void step_look(life *l)
+{
+    weft_stats stats;
+    weft_agent_stats(l->agent, &stats);
+    MUST_IN_JOB(stats.calls_finished <= stats.calls_started && stats.calls_failed <= stats.calls_finished);
+    if (once_in(&l->state, 4)) {
+        cJSON *dump = read_dump(l);
+        MUST_IN_JOB(number_in(dump, "call_count") == cJSON_GetArraySize(cJSON_GetObjectItem(dump, "calls")));
+        cJSON_Delete(dump);
+    } else if (once_in(&l->state, 4)) {
+        look_at_metrics(l);
+    }
+}
+
+/* ---- The end ------------------------------------------------------------------------------------------------------------------- */
+
+void check_quiet(life *l)
+{
+    static const char *const nothing[] = {
+        "value_count",           "handle_count", "fork_count",    "reference_count", "unconfirmed_count",
+        "awaiting_confirmation", "call_count",   "serving_count", "held_bytes",      "letters"};
+    cJSON *dump = read_dump(l);
+    weft_stats stats;
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        if (number_in(dump, nothing[i]) == 0)
+            continue;
+        char *text = cJSON_Print(dump);
+        tell_where();
+        fprintf(stderr, "life %d (actor %d) still has %s:\n%s\n", l->number, l->actor, nothing[i], text);
+        abort();
+    }
+    cJSON_Delete(dump);
+    weft_agent_stats(l->agent, &stats);
+    MUST_IN_JOB(stats.bytes_held == 0 && stats.calls_finished == stats.calls_started);
+    MUST_IN_JOB(l->total);
+    const int32_t *total = weft_tensor_data(l->total);
+    for (int64_t i = 0; i < PLACE_COUNT; i++)
+        MUST_IN_JOB(total[i] == l->added); /* each call's, once, and whole */
+}

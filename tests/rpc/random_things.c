@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * random_things.c - values and objects behind references: made here or there, passed along, read, used, let go. An object's
+ * destructor runs once, and not while somebody holds a handle who was not disturbed.
+ */
+#include "rpc/random.h"
+
+static void drop_thing(void *object);
+
+const weft_object_type thing_type = {"thing", drop_thing};
+
+/* ---- The book of things ------------------------------------------------------------------------------------------------ */
+
+thing *thing_begin(life *l, bool object)
+{
+    (void)l;
+    job *j = now_playing;
+    thing *t = calloc(1, sizeof *t);
+    MUST_IN_JOB(t);
+    t->object = object;
+    t->number = 1000000 + j->thing_count++;
+    t->next = j->things;
+    j->things = t;
+    return t;
+}
+
+void thing_made(thing *t, life *owner)
+{
+    MUST_IN_JOB(t->made++ == 0);
+    t->owner = owner;
+}
+
+static void drop_thing(void *object)
+{
+    thing *t = object;
+    job *j = now_playing;
+    MUST_IN_JOB(t->made == 1 && t->drops++ == 0);
+    for (int i = 0; i < j->life_count; i++) {
+        if (!t->held[i] || is_excused(j->lives[i]) || may_not_be(t))
+            continue;
+        tell_where();
+        fprintf(stderr, "thing %lld of life %d is dropped while life %d (actor %d) holds %d handles\n",
+                (long long)t->number, t->owner->number, i, j->lives[i]->actor, t->held[i]);
+        abort();
+    }
+}
+
+void hold(life *l, thing *t)
+{
+    t->held[l->number]++;
+}
+
+void let_go(life *l, thing *t, weft_rref *rref)
+{
+    MUST_IN_JOB(t->held[l->number]-- > 0);
+    weft_rref_unref(rref);
+}
+
+void keep_handle(life *l, weft_rref *rref, thing *of, int at)
+{
+    handle before = l->handles[at];
+    l->handles[at] = (handle){rref, of};
+    if (before.rref)
+        let_go(l, before.of, before.rref);
+}
+
+void drop_handles(life *l)
+{
+    for (int i = 0; i < HANDLES_MAX; i++)
+        if (l->handles[i].rref) {
+            handle h = l->handles[i];
+            l->handles[i] = (handle){NULL, NULL};
+            let_go(l, h.of, h.rref);
+        }
+}
+
+/* ---- Steps --------------------------------------------------------------------------------------------------------------- */
+
+static bool make_here(life *l, handle *out)
+{
+    thing *t = thing_begin(l, once_in(&l->state, 2));
+    weft_status st;
+    thing_made(t, l);
+    if (t->object)
+        st = weft_rref_create_typed(l->agent, &thing_type, t, &out->rref);
+    else
+        st = weft_rref_create(l->agent, weft_of_i64(t->number), &out->rref);
+    if (st)
+        MUST_IN_JOB(is_excused(l));
+    out->of = t;
+    return !st;
+}
+
+static void on_made(weft_future *future, void *arg)
+{
+    entry *e = arg;
+    const weft_error *error = weft_future_error(future);
+    MUST_IN_JOB(e->done_calls++ == 0);
+    entry_end(e, weft_error_code(error), weft_error_remote_code(error));
+    MUST_IN_JOB(error || e->about->made == 1);
+}
+
+static bool make_there(life *l, handle *out)
+{
+    whom to;
+    weft_target target = choose_target(l, &to);
+    thing *t = thing_begin(l, once_in(&l->state, 2));
+    entry *e = entry_begin(l, "make", to, choose_limit(l));
+    weft_error *error = NULL;
+    e->about = t;
+    t->maker = e;
+    e->may_be_refused = true;
+    weft_status st =
+        weft_rpc_remote(l->agent, target, "make", WEFT_VALUES(weft_of_i64(e->id), weft_of_i64(below(&l->state, 3000))),
+                        &(weft_rpc_options){.timeout_ms = e->limit_ms, .error = &error}, &out->rref);
+    out->of = t;
+    if (st)
+        entry_end(e, st, WEFT_OK);
+    weft_error_unref(error);
+    if (st)
+        return false;
+    e->future = weft_rref_created(out->rref);
+    MUST_IN_JOB(e->future);
+    e->told_ms = DEFAULT_MS;
+    e->started = true;
+    MUST_OK(weft_future_add_done_callback(e->future, on_made, e, NULL));
+    return true;
+}
+
+/* A call that takes the handle along: it holds its own until it ends, so we may let ours go at once. */
+static void pass(life *l, handle h, const char *function, int64_t more)
+{
+    whom to;
+    weft_target target = choose_target(l, &to);
+    entry *e = entry_begin(l, function, to, choose_limit(l));
+    e->about = h.of;
+    e->waits = true; /* until it is made, and confirmed */
+    weft_value number = weft_of_i64(e->id), last = weft_of_i64(more), rref = weft_of_rref(h.rref);
+    if (strcmp(function, "keep") == 0)
+        start(e, target, WEFT_VALUES(number, last, rref), (weft_rpc_options){.wait_for_room = true});
+    else
+        start(e, target, WEFT_VALUES(number, rref, last), (weft_rpc_options){.wait_for_room = true});
+}
+
+static void use(life *l, handle h)
+{
+    entry *e = entry_begin(l, "use", (whom){.rank = weft_rref_owner(h.rref), .actor = -1}, choose_limit(l));
+    weft_error *error = NULL;
+    e->about = h.of;
+    e->waits = e->may_be_refused = true;
+    weft_status st = weft_rref_rpc_async(h.rref, "use", WEFT_VALUES(weft_of_i64(e->id)),
+                                         &(weft_rpc_options){.timeout_ms = e->limit_ms, .error = &error}, &e->future);
+    watch_entry(e, st);
+    weft_error_unref(error);
+}
+
+static void read_it(life *l, handle h)
+{
+    weft_values *got;
+    int64_t value, limit = 1 + below(&l->state, 300);
+    weft_status st = weft_rref_to_here(h.rref, limit, &got);
+    if (st == WEFT_ERR_TYPE)
+        MUST_IN_JOB(h.of->object);
+    if (st == WEFT_ERR_NOT_FOUND)
+        MUST_IN_JOB(may_not_be(h.of));
+    if (st)
+        return;
+    MUST_OK(weft_values_get_i64(got, 0, &value));
+    weft_values_unref(got);
+    MUST_IN_JOB(!h.of->object && value == h.of->number);
+}
+
+/* Makes one, and passes it on before anybody knows of it; keeps it or lets it go. */
+static void step_make(life *l)
+{
+    handle h;
+    if (!(once_in(&l->state, 2) ? make_here(l, &h) : make_there(l, &h)))
+        return;
+    hold(l, h.of);
+    if (once_in(&l->state, 2))
+        pass(l, h, "keep", below(&l->state, 100));
+    if (!h.of->object && once_in(&l->state, 2))
+        pass(l, h, "read", 1 + below(&l->state, 500));
+    if (once_in(&l->state, 2))
+        keep_handle(l, h.rref, h.of, below(&l->state, HANDLES_MAX));
+    else
+        let_go(l, h.of, h.rref);
+}
+
+void step_thing(life *l)
+{
+    int at = below(&l->state, HANDLES_MAX);
+    handle h = l->handles[at];
+    if (!h.rref) {
+        step_make(l);
+        return;
+    }
+    hold(l, h.of);
+    h.rref = weft_rref_ref(h.rref); /* a call may come and put another one there while we wait */
+    switch (below(&l->state, 7)) {
+    case 0:
+    case 1:
+        pass(l, h, "keep", below(&l->state, 100));
+        break;
+    case 2:
+        pass(l, h, "read", 1 + below(&l->state, 500));
+        break;
+    case 3:
+        use(l, h);
+        break;
+    case 4:
+        read_it(l, h);
+        break;
+    case 5:
+        step_make(l);
+        break;
+    default:
+        keep_handle(l, NULL, NULL, at);
+    }
+    let_go(l, h.of, h.rref);
+}
