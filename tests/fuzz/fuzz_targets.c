@@ -72,4 +72,7 @@ static void run_store(const uint8_t *bytes, size_t size)
         must(memchr(message.text, 0, sizeof message.text) && message.address_size <= sizeof message.address);
 }
 
-const fuzz_target fuzz_targets[] = {{"values", run_values}, {"frame", run_frame}, {"store", run_store}, {NULL, NULL}};
+const fuzz_target fuzz_targets[] = {
+    {"values", run_values}, {"frame", run_frame},      {"store", run_store},
+    {"agent", fuzz_agent},  {"machine", fuzz_machine}, {NULL, NULL},
+};

@@ -14,6 +14,9 @@ typedef struct fuzz_target {
     void (*run)(const uint8_t *bytes, size_t size);
 } fuzz_target;
 
+void fuzz_agent(const uint8_t *bytes, size_t size);   /* fuzz_agent.c */
+void fuzz_machine(const uint8_t *bytes, size_t size); /* fuzz_machine.c */
+
 extern const fuzz_target fuzz_targets[]; /* the last one has no name */
 
 #endif

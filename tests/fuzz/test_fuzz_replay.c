@@ -6,6 +6,8 @@
  */
 #include "fuzz/fuzz_targets.h"
 
+#include <weft/log.h>
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +55,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_fuzz_replay CORPUS\n");
         return 2;
     }
+    weft_log_set_level(WEFT_LOG_ERROR);
     for (const fuzz_target *target = fuzz_targets; target->name; target++) {
         int count = replay_folder(target, argv[1]);
         printf("%s: %d files\n", target->name, count);

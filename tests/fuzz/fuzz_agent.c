@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_agent.c - a whole agent as a decoder: in a small simulated job, rank 1 sends rank 0 the messages that the input
+ * says, while rank 0 has calls under way that their replies may hit. Whatever comes, both end in bounded virtual time.
+ *
+ * Input: records of type u8, size u16 (its top bit: urgent), bytes.
+ */
+#include "fuzz/fuzz_targets.h"
+
+#include "rpc/agent.h"
+
+#include <weft/weft.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LETTERS_MAX 24
+#define CALLS 6
+#define HELD_MAX 64
+
+typedef struct letter {
+    wfi_message message;
+    uint8_t bytes[];
+} letter;
+
+static struct run {
+    const uint8_t *bytes;
+    size_t size;
+    weft_sim *sim;
+    weft_call *held[HELD_MAX];
+    int held_count;
+} run;
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_NO_VALUES);
+    return WEFT_OK;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    if (run.held_count == HELD_MAX)
+        return WEFT_ERR_BUSY;
+    run.held[run.held_count++] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static const weft_function functions[] = {
+    {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
+    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold, .flags = WEFT_INLINE},
+};
+
+static void letter_done(wfi_message *message, weft_status status)
+{
+    (void)status;
+    free(wfi_container_of(message, letter, message));
+}
+
+static void send_letter(weft_agent *agent, uint8_t type, bool urgent, const uint8_t *bytes, size_t size)
+{
+    letter *one = calloc(1, sizeof *one + size);
+    must(one != NULL);
+    memcpy(one->bytes, bytes, size);
+    one->message = (wfi_message){
+        .type = type % 0xF0, .urgent = urgent, .head = one->bytes, .head_size = size, .done = letter_done};
+    wfi_net_lock(agent->net);
+    if (wfi_net_send(agent->net, wfi_net_peer(agent->net, 0), &one->message))
+        free(one);
+    wfi_net_unlock(agent->net);
+}
+
+static void send_all(weft_agent *agent)
+{
+    size_t at = 0;
+    for (int i = 0; i < LETTERS_MAX && run.size - at >= 3; i++) {
+        uint8_t type = run.bytes[at];
+        size_t said = (size_t)run.bytes[at + 1] | (size_t)run.bytes[at + 2] << 8;
+        size_t size = said & 0x7fff, left = run.size - at - 3;
+        size = size > WFI_MESSAGE_MAX ? WFI_MESSAGE_MAX : size;
+        size = size > left ? left : size;
+        send_letter(agent, type, said & 0x8000, run.bytes + at + 3, size);
+        at += 3 + size;
+        weft_sim_sleep(run.sim, 20000);
+    }
+}
+
+static void on_part(const weft_values *part, void *arg)
+{
+    (void)arg;
+    must(part != NULL);
+}
+
+/* The victim's own calls, for replies and parts to hit: plain ones, one with parts, references. */
+static void await_answers(weft_agent *agent)
+{
+    weft_future *futures[CALLS] = {NULL};
+    weft_rref *rref = NULL;
+    weft_tensor *place = weft_tensor_arange(1000, WEFT_FLOAT64);
+    for (int i = 0; i < CALLS; i++) {
+        weft_rpc_options how = {.timeout_ms = 40, .on_part = i == 1 ? on_part : NULL};
+        if (i == 2)
+            how.land = (weft_tensors){&place, 1};
+        if (weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &how, &futures[i]))
+            futures[i] = NULL;
+    }
+    weft_status st =
+        weft_rpc_remote(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 40}, &rref);
+    weft_sim_sleep(run.sim, 2000000);
+    for (int i = 0; i < CALLS; i++) {
+        if (futures[i])
+            st = weft_future_wait(futures[i], 10000);
+        must(!futures[i] || weft_future_done(futures[i]));
+        weft_future_unref(futures[i]);
+    }
+    (void)st; /* any end is fine */
+    weft_rref_unref(rref);
+    weft_tensor_unref(place);
+}
+
+static void play(weft_sim *sim, int rank, void *arg)
+{
+    (void)arg;
+    weft_agent *agent;
+    weft_agent_options options = {.has_rank = true,
+                                  .rank = rank,
+                                  .world_size = 2,
+                                  .fabric = "sim",
+                                  .sim = sim,
+                                  .functions = functions,
+                                  .function_count = 2,
+                                  .call_timeout_ms = 200,
+                                  .memory_budget_bytes = 1 << 20};
+    weft_status st = weft_agent_open(&options, &agent);
+    must(st == WEFT_OK);
+    if (rank == 1)
+        send_all(agent);
+    else
+        await_answers(agent);
+    weft_sim_sleep(sim, 60000000);
+    weft_agent_stop(agent);
+}
+
+void fuzz_agent(const uint8_t *bytes, size_t size)
+{
+    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_create(&(weft_sim_options){.seed = 1})};
+    must(run.sim != NULL);
+    for (int rank = 0; rank < 2; rank++)
+        must(weft_sim_spawn(run.sim, rank, play, NULL) == WEFT_OK);
+    must(weft_sim_run(run.sim, 60000) == WEFT_OK);
+    for (int i = 0; i < run.held_count; i++)
+        weft_call_finish(run.held[i], WEFT_OK);
+    weft_sim_destroy(run.sim);
+}
