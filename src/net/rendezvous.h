@@ -4,8 +4,10 @@
  *
  * The store (src/net/store.c) is a state machine fed with messages and a clock; rank 0 runs it, in a thread over sockets or
  * inside the simulation. It alone numbers incarnations and declares deaths. Evidence: a worker's link that closes without a
- * goodbye, a link silent for death_timeout_ms, or `suspect` reports by peers that are confirmed by silence.
- * A worker that is declared dead is told so when it speaks.
+ * goodbye, silence for death_timeout_ms of one that somebody needs, or `suspect` reports by peers that are confirmed by
+ * silence. A link survives its connections (rendezvous_link.h): a cut shorter than the bound goes unnoticed. A worker that is
+ * declared dead is told so when it speaks: `evicted`; `store_lost` comes when the store is surely gone, or was silent for
+ * three bounds.
  *
  * THREADS. The functions may be called from any thread. Upcalls come from the link's own thread (simulation: from the
  * loop), one at a time, with no lock of the link held; not before wfi_rendezvous_open returned, except none at all.
@@ -54,7 +56,7 @@ typedef struct wfi_rendezvous_options {
     bool elastic;
     const uint8_t *secret; /* NULL: none; the store and all workers have the same, or nobody has one */
     size_t secret_size;
-    const char *name;
+    const char *name;       /* rank -1: may be NULL, then it is worker<rank> */
     const uint8_t *address; /* the fabric's */
     size_t address_size;
     const char *master_addr;
