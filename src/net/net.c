@@ -247,6 +247,8 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     if (status)
         goto close_net;
     *out = net;
+    if (options->upcalls->joined)
+        options->upcalls->joined(options->arg);
     if (!net->fibers && !net->no_threads)
         wfi_executor_set_idle(net->executor, wfi_idle_lead, net, wfi_idle_nudge);
     wfi_net_lock(net);

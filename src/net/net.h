@@ -48,6 +48,8 @@ typedef struct wfi_upcalls { /* all [locked]; arg is the one given to open */
     void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
     void (*probe)(void *arg, uint64_t round);
     void (*terminated)(void *arg);
+    /* Optional. Our rank is known; before any other upcall, and before any task of theirs. Not locked. */
+    void (*joined)(void *arg);
 } wfi_upcalls;
 
 typedef struct wfi_net_options {

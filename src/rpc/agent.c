@@ -119,7 +119,16 @@ static weft_status make_executor(weft_agent *agent)
     return wfi_executor_create(&how, &agent->executor);
 }
 
-static const wfi_upcalls upcalls = {.message = wfi_on_message,
+/* Handlers may run from here on, before opening has returned. */
+static void on_joined(void *arg)
+{
+    weft_agent *agent = arg;
+    int rank = wfi_net_rank(agent->net);
+    wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
+}
+
+static const wfi_upcalls upcalls = {.joined = on_joined,
+                                    .message = wfi_on_message,
                                     .peer_gone = wfi_on_peer_gone,
                                     .peer_joined = wfi_on_peer_joined,
                                     .self_gone = wfi_on_self_gone,
@@ -138,10 +147,6 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
     agent->options.store_fd = -1; /* net's now */
     weft_status st = wfi_net_open(&how, &agent->net, error);
     wfi_options_wipe(&agent->options);
-    if (!st) {
-        int rank = wfi_net_rank(agent->net);
-        wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
-    }
     return st;
 }
 
