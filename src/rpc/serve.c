@@ -18,6 +18,7 @@ weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *
 {
     wfi_error_detail detail = {.code = code, .worker = wfi_agent_rank(call->agent)};
     detail.function = call->function ? call->function->name : NULL;
+    detail.remote_code = call->ran ? WEFT_ERR_UNKNOWN : WEFT_OK; /* so the caller knows whether it may be made again */
     va_list args;
     va_start(args, format);
     weft_error *error = wfi_error_create_v(&detail, format, args);
@@ -151,6 +152,7 @@ static void leave_deferred(weft_call *call)
 static void run_wanted(weft_call *call)
 {
     wfi_observe_running(call);
+    call->ran = true;
     weft_status st = call->function->run(call, call->function->user);
     if (st != WEFT_DEFERRED && !call->deferred) {
         weft_call_finish(call, st);

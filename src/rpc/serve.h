@@ -39,6 +39,7 @@ struct weft_call {
     atomic_int holds;     /* the table; the message in net's hands; the user. Atomic for those who come after the end */
     wfi_serve_stage stage;
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
+    bool ran;   /* its handler has begun */
     bool leans; /* on the peer: it is deferred, or its results are kept */
 
     wfi_intake arguments; /* of a remote call */

@@ -25,6 +25,7 @@
 #define FUNCTIONS_MAX 32
 #define HANDLES_MAX 8
 #define MEETINGS_MAX 4
+#define TENSORS_MAX 4
 #define PLACES_MAX 3
 #define PLACE_COUNT 5000 /* elements of a place where arguments land */
 #define NS_PER_MS 1000000u
@@ -62,11 +63,11 @@ struct entry {
     int many;           /* of a multicast's first entry: how many there are */
     bool waits;         /* for others, or long: its time limit may pass though all is well */
     bool strange, started, cancelled, may_be_refused, chains;
-    thing *about; /* what its reference names */
+    thing *about, *from; /* what its reference names; what it was made from */
 
-    weft_future *future;
+    weft_future *future, *then;
     weft_tensor *sent, *land;
-    int parts_seen;
+    int parts_seen, then_runs, then_drops;
     int done_calls;
     weft_status status, inner; /* once it ended */
     bool ended;
@@ -99,6 +100,7 @@ typedef struct held_call {
 
 typedef struct meeting { /* an operation of a group */
     weft_future *future;
+    weft_group *group;
     int number;
 } meeting;
 
@@ -113,8 +115,8 @@ struct life {
     handle handles[HANDLES_MAX];
     weft_tensor *places[PLACES_MAX], *total;
     bool place_given[PLACES_MAX];
-    int64_t added; /* what `total` must hold */
-    weft_group *group;
+    int64_t added;         /* what `total` must hold */
+    weft_group *groups[2]; /* of all, and of the first few */
     meeting meetings[MEETINGS_MAX];
     int meeting_count;
     int watches[ACTORS_MAX];
@@ -166,10 +168,10 @@ typedef struct job {
     thing *things;
     int64_t thing_count;
     int came[MEETINGS_MAX]; /* members that began an operation of the group */
-    int meetings;
-    bool directed;  /* the director is done */
-    int beginnings; /* how often an actor became busy */
-    bool shaken;    /* something was disturbed, if only for a moment */
+    int meetings, few;      /* operations of groups; members of the smaller group */
+    bool directed;          /* the director is done */
+    int beginnings;         /* how often an actor became busy */
+    bool shaken;            /* something was disturbed, if only for a moment */
     bool store_at_risk;
     int kills;
 } job;
@@ -203,6 +205,8 @@ bool is_excused(const life *l); /* it may be dead, or out, or gone for the other
 
 /* ---- random_functions.c --------------------------------------------------------------------------------------------- */
 
+/* What "mixed" is called with, by the call's number. */
+void fill_bytes(uint8_t *out, size_t size, int64_t number);
 /* Fills l->functions; returns how many. */
 size_t give_functions(life *l);
 void release_one(life *l);
@@ -219,6 +223,7 @@ void start(entry *e, weft_target to, weft_args args, weft_rpc_options how);
 void watch_entry(entry *e, weft_status st);
 void step_call(life *l);
 void step_tensor(life *l);
+void step_values(life *l);
 void step_multicast(life *l);
 void step_cancel(life *l);
 void step_wait_any(life *l);
@@ -227,7 +232,7 @@ void forget_entries(life *l);
 
 /* ---- random_things.c ------------------------------------------------------------------------------------------------ */
 
-thing *thing_begin(life *l, bool object);
+thing *thing_begin(bool object);
 void thing_made(thing *t, life *owner);
 void hold(life *l, thing *t);
 void let_go(life *l, thing *t, weft_rref *rref);
@@ -236,7 +241,8 @@ void step_thing(life *l);
 /* Puts a handle among those that a life keeps, in the place of another; takes the reference. */
 void keep_handle(life *l, weft_rref *rref, thing *of, int at);
 void drop_handles(life *l);
-thing *thing_of(const weft_call *call, size_t index);
+/* A call's result is a reference: takes it among the handles of who called. */
+void take_lent(entry *e, const weft_values *values);
 
 /* ---- random_members.c: membership, groups, and what is left at the end ----------------------------------------------- */
 
@@ -245,6 +251,8 @@ void begin_meetings(life *l);
 void step_meeting(life *l);
 void await_meetings(life *l);
 void step_watch(life *l);
+/* That actor has just been killed: whoever counted on it and is well must be told within the bound. */
+void expect_news_of(int actor);
 /* Dump, metrics and counters, read at any moment. */
 void step_look(life *l);
 /* Nothing is held, or under way. */

@@ -116,6 +116,8 @@ static bool concerns(const entry *e, const life *l)
 {
     if (e->about && (e->about->owner == l || (e->about->maker && e->about->maker != e && concerns(e->about->maker, l))))
         return true; /* the owner confirms every handle */
+    if (e->from && (e->from->owner == l || (e->from->maker && concerns(e->from->maker, l))))
+        return true;
     if (e->to.rank >= 0)
         return l->rank == e->to.rank || l->rank < 0;
     return l->actor == e->to.actor;
@@ -147,13 +149,20 @@ static bool parent_is_over(const entry *e)
     return false;
 }
 
+/* A handle is not seen, and cannot be used, before the owner knows it: as long as its making takes. */
+static bool waits_for(const thing *t)
+{
+    return t && t->maker && !(t->maker->ended && t->maker->status == WEFT_OK);
+}
+
 static bool timeout_fits(const entry *e)
 {
     if (e->attempt_ms && now_ns() - e->begun_ns >= (uint64_t)e->attempt_ms * NS_PER_MS)
         return true;
     if (e->limit_ms < 0 || now_ns() - e->begun_ns < (uint64_t)e->limit_ms * NS_PER_MS)
         return parent_is_over(e); /* it has the parent's limit, too */
-    return e->waits || e->limit_ms < PATIENT_MS || now_playing->shaken;
+    return e->waits || waits_for(e->about) || waits_for(e->from) || e->limit_ms < PATIENT_MS || some_suspect(e) ||
+           e->by->suspect;
 }
 
 /* What the failing handler returned, or the reason why the result could not be made. */
@@ -174,11 +183,12 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_CANCELLED:
         return e->cancelled || parent_is_over(e);
     case WEFT_ERR_PEER_DEAD:
-        return some_suspect(e);
+        return some_suspect(e) ||
+               (e->to.incarnation && some_leaving(e)); /* of an incarnation: either, once it is gone */
     case WEFT_ERR_PEER_LEFT:
         return some_leaving(e);
     case WEFT_ERR_NOT_FOUND:
-        return e->strange || j->elastic || (e->about && may_not_be(e->about)) ||
+        return e->strange || j->elastic || (e->about && may_not_be(e->about)) || (e->from && may_not_be(e->from)) ||
                (may_miss && (some_suspect(e) || some_leaving(e)));
     case WEFT_ERR_BUSY:
     case WEFT_ERR_UNKNOWN:
@@ -196,6 +206,12 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     default:
         return false;
     }
+}
+
+/* It may have failed as the making of what its reference names did. */
+static bool fits_making(const entry *e, const thing *t, weft_status status, weft_status inner)
+{
+    return t && t->maker && t->maker != e && fits(t->maker, status, inner);
 }
 
 /* Whether a failure says that it surely did not run. */
@@ -252,8 +268,8 @@ void entry_end(entry *e, weft_status status, weft_status inner)
     e->status = status;
     e->inner = inner;
     e->ended_ns = now_ns();
-    MUST_OF(e, fits(e, status, inner) ||
-                   (e->about && e->about->maker && e->about->maker != e && fits(e->about->maker, status, inner)));
+    MUST_OF(e, fits(e, status, inner) || fits_making(e, e->about, status, inner) ||
+                   fits_making(e, e->from, status, inner));
     MUST_OF(e, in_time(e));
     MUST_OF(e, status != WEFT_OK || e->runs > 0 || e->strange);
     MUST_OF(e, !says_not_run(e) || e->runs == 0);

@@ -62,13 +62,41 @@ static void check_tensor(const entry *e, const weft_values *values)
     MUST_IN_JOB(memcmp(weft_tensor_data(e->sent), weft_tensor_data(got), weft_tensor_nbytes(got)) == 0);
 }
 
-static void check_result(const entry *e, const weft_values *values)
+static void check_reversed(const entry *e, const weft_values *values)
+{
+    weft_tensors got;
+    MUST_OK(weft_values_get_tensors(values, 0, &got));
+    MUST_IN_JOB(got.count > 0 && got.count <= TENSORS_MAX);
+    for (size_t i = 0; i < got.count; i++) {
+        const int32_t *data = weft_tensor_data(got.items[i]);
+        int64_t count = weft_tensor_numel(got.items[i]), value = e->id + (int64_t)(got.count - 1 - i);
+        MUST_IN_JOB(count > 0 && data[0] == (int32_t)value && data[count - 1] == (int32_t)value);
+    }
+}
+
+static void check_mixed(const entry *e, const weft_values *values)
+{
+    const void *data;
+    size_t size;
+    MUST_OK(weft_values_get_bytes(values, 1, &data, &size));
+    uint8_t *wanted = malloc(size + 1);
+    MUST_IN_JOB(wanted);
+    fill_bytes(wanted, size, e->id);
+    MUST_IN_JOB(memcmp(wanted, data, size) == 0);
+    free(wanted);
+}
+
+static void check_result(entry *e, const weft_values *values)
 {
     int64_t number = 0;
-    if (strcmp(e->function, "echo") == 0) {
+    if (strcmp(e->function, "echo") == 0)
         check_tensor(e, values);
+    else if (strcmp(e->function, "reverse") == 0)
+        check_reversed(e, values);
+    else if (strcmp(e->function, "lend") == 0)
+        take_lent(e, values);
+    if (weft_values_type(values, 0) != WEFT_I64)
         return;
-    }
     MUST_OK(weft_values_get_i64(values, 0, &number));
     if (strcmp(e->function, "parts") == 0)
         MUST_IN_JOB(e->attempts > 1 || e->parts_seen == number);
@@ -78,8 +106,12 @@ static void check_result(const entry *e, const weft_values *values)
         MUST_IN_JOB(number >= 1 && number <= 6);
     else if (strcmp(e->function, "read") == 0 || strcmp(e->function, "use") == 0)
         MUST_IN_JOB(number == e->about->number);
-    else if (strcmp(e->function, "all") != 0)
+    else if (strcmp(e->function, "lend") == 0)
+        MUST_IN_JOB(number == 0);
+    else
         MUST_IN_JOB(number == e->id + 1);
+    if (strcmp(e->function, "mixed") == 0)
+        check_mixed(e, values);
 }
 
 static void start_another(life *l)
@@ -116,14 +148,30 @@ static void on_part(const weft_values *part, void *arg)
     e->parts_seen++;
 }
 
+static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
+{
+    entry *e = arg;
+    MUST_IN_JOB(weft_future_done(parent) && e->then_runs++ == 0);
+    return weft_future_error(parent) ? WEFT_ERR_FORMAT : weft_future_complete(child, e, NULL);
+}
+
+static void drop_then(void *arg)
+{
+    ((entry *)arg)->then_drops++;
+}
+
 void watch_entry(entry *e, weft_status st)
 {
     if (st) {
         MUST_IN_JOB(!e->future);
         entry_end(e, st, WEFT_OK);
-    } else {
-        MUST_OK(weft_future_add_done_callback(e->future, on_done, e, NULL));
+        return;
     }
+    MUST_OK(weft_future_add_done_callback(e->future, on_done, e, NULL));
+    if (!once_in(&e->by->state, 12))
+        return;
+    e->then = weft_future_then(e->future, pass_on, e, drop_then);
+    MUST_IN_JOB(e->then);
 }
 
 void start(entry *e, weft_target to, weft_args args, weft_rpc_options how)
@@ -216,6 +264,42 @@ static void on_all_done(weft_future *future, void *arg)
     first->done_calls++;
 }
 
+/* Several tensors in one call, or values of every other type; some outgrow a frame. */
+void step_values(life *l)
+{
+    static const int64_t counts[] = {1, 50, 3000, 60000};
+    static const int sizes[] = {0, 30, 3000, 100000};
+    whom to;
+    weft_target target = choose_target(l, &to);
+    bool tensors = once_in(&l->state, 2);
+    entry *e = entry_begin(l, tensors ? "reverse" : "mixed", to, choose_limit(l));
+    weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
+    weft_value number = weft_of_i64(e->id);
+    if (tensors) {
+        weft_tensor *items[TENSORS_MAX];
+        size_t count = 1 + (size_t)below(&l->state, TENSORS_MAX);
+        for (size_t i = 0; i < count; i++) {
+            items[i] =
+                weft_tensor_full(WEFT_SHAPE(counts[below(&l->state, 4)]), WEFT_INT32, (double)(e->id + (int64_t)i));
+            MUST_IN_JOB(items[i]);
+        }
+        start(e, target, WEFT_VALUES(number, weft_of_tensors((weft_tensors){items, count})), how);
+        for (size_t i = 0; i < count; i++)
+            weft_tensor_unref(items[i]); /* the call has its own references */
+        return;
+    }
+    size_t size = (size_t)sizes[below(&l->state, 4)];
+    uint8_t *bytes = malloc(size + 1);
+    MUST_IN_JOB(bytes);
+    fill_bytes(bytes, size, e->id);
+    weft_args list = WEFT_VALUES(number, weft_of_null());
+    start(
+        e, target,
+        WEFT_VALUES(number, weft_of_string("mixed"), weft_of_bytes(bytes, size), weft_of_list(list), weft_of_f64(0.5)),
+        how);
+    free(bytes);
+}
+
 void step_multicast(life *l)
 {
     int count = 1 + below(&l->state, now_playing->actors), skip = below(&l->state, now_playing->actors);
@@ -304,9 +388,24 @@ void await_entries(life *l)
     }
 }
 
+/* What was hung on the futures has run, once; nobody but us has them any more. */
+static void check_then(entry *e)
+{
+    if (!e->then)
+        return;
+    weft_status st = weft_future_wait(e->then, WEFT_FOREVER);
+    MUST_IN_JOB(st == (e->status ? WEFT_ERR_FORMAT : WEFT_OK) && e->then_runs == 1);
+    while (!e->then_drops)
+        sleep_us(200);
+    MUST_IN_JOB(e->then_drops == 1);
+    weft_future_unref(e->then);
+    e->then = NULL;
+}
+
 void forget_entries(life *l)
 {
     for (entry *e = l->entries; e; e = e->next) {
+        check_then(e);
         weft_future_unref(e->future);
         weft_tensor_unref(e->sent);
         weft_tensor_unref(e->land);

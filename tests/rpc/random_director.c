@@ -67,6 +67,7 @@ static void kill_actor(int actor)
             j->lives[i]->killed = true;
     j->kills++;
     a->state = ACTOR_NONE;
+    expect_news_of(actor);
     weft_sim_kill(j->sim, actor);
 }
 
@@ -82,12 +83,10 @@ static void give_life(int actor)
 
 static void lose_store(uint64_t *state)
 {
-    job *j = now_playing;
     if (once_in(state, 2))
         kill_actor(0);
     else
         pause_for(0, (uint64_t)(DEATH_MS + below(state, 2000)) * 1000);
-    (void)j;
 }
 
 static void break_something(uint64_t *state, int a, int b)

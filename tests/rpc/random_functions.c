@@ -98,6 +98,45 @@ static weft_status run_sum(weft_call *call, void *user)
     return give_number(call, e, e->id + 1);
 }
 
+/* Gives the tensors back in the opposite order. */
+static weft_status run_reverse(weft_call *call, void *user)
+{
+    (void)user;
+    entry *e = entry_runs(call);
+    weft_tensors in = weft_call_tensors(call, 1);
+    weft_tensor *out[TENSORS_MAX];
+    MUST_IN_JOB(in.count <= TENSORS_MAX);
+    for (size_t i = 0; i < in.count; i++)
+        out[i] = in.items[in.count - 1 - i];
+    weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){out, in.count})));
+    return entry_answers(e, WEFT_OK);
+}
+
+/* ---- Values ---------------------------------------------------------------------------------------------------------- */
+
+void fill_bytes(uint8_t *out, size_t size, int64_t number)
+{
+    for (size_t i = 0; i < size; i++)
+        out[i] = (uint8_t)((uint64_t)number * 31 + i * 7 + i / 256);
+}
+
+static weft_status run_mixed(weft_call *call, void *user)
+{
+    (void)user;
+    entry *e = entry_runs(call);
+    size_t size;
+    const uint8_t *bytes = weft_call_bytes(call, 2, &size);
+    weft_args list = weft_call_list(call, 3);
+    uint8_t *wanted = malloc(size + 1);
+    MUST_IN_JOB(wanted && strcmp(weft_call_string(call, 1), e->function) == 0 && weft_call_f64(call, 4) == 0.5);
+    fill_bytes(wanted, size, e->id);
+    MUST_IN_JOB(memcmp(wanted, bytes, size) == 0);
+    free(wanted);
+    MUST_IN_JOB(list.count == 2 && list.items[0].as.i64 == e->id && list.items[1].type == WEFT_NULL);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1), weft_of_bytes(bytes, size)));
+    return entry_answers(e, WEFT_OK);
+}
+
 /* ---- Later ----------------------------------------------------------------------------------------------------------- */
 
 void release_one(life *l)
@@ -201,6 +240,8 @@ static weft_status run_hop(weft_call *call, void *user)
         weft_status st = weft_rpc_sync(weft_call_agent(call), target, "hop",
                                        WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(left - 1)), &options, &got);
         entry_end(inner, st, weft_error_remote_code(error));
+        if (st && once_in(&l->state, 2))
+            weft_call_fail_with(call, error);
         weft_error_unref(error);
         if (st)
             return entry_answers(e, st);
@@ -260,12 +301,25 @@ static weft_status run_use(weft_call *call, void *user)
     return give_number(call, e, t->number);
 }
 
-/* For rpc_remote: makes what its entry is about, an object or a value. */
+/* Gives one of its handles, or none. */
+static weft_status run_lend(weft_call *call, void *user)
+{
+    life *l = self_of(user);
+    entry *e = entry_runs(call);
+    handle h = l->handles[weft_call_i64(call, 1) % HANDLES_MAX];
+    if (!h.rref)
+        return give_number(call, e, 0);
+    e->about = h.of;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(h.rref)));
+    return entry_answers(e, WEFT_OK);
+}
+
+/* For rpc_remote, also on a reference: makes what its entry is about, an object or a value. */
 static weft_status run_make(weft_call *call, void *user)
 {
     entry *e = entry_runs(call);
     thing *t = e->about;
-    sleep_us((uint64_t)weft_call_i64(call, 1));
+    sleep_us((uint64_t)weft_call_i64(call, weft_call_count(call) - 1));
     thing_made(t, self_of(user));
     entry_answers(e, WEFT_OK);
     if (t->object)
@@ -300,6 +354,13 @@ static const weft_function table[] = {
     {.name = "keep", .takes = {WEFT_I64, WEFT_I64, WEFT_RREF}, .gives = {WEFT_I64}, .run = run_keep},
     {.name = "read", .takes = {WEFT_I64, WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_read},
     {.name = "use", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_use},
+    {.name = "reverse", .takes = {WEFT_I64, WEFT_TENSORS}, .gives = {WEFT_TENSORS}, .run = run_reverse},
+    {.name = "mixed",
+     .takes = {WEFT_I64, WEFT_STRING, WEFT_BYTES, WEFT_LIST, WEFT_F64},
+     .gives = {WEFT_I64, WEFT_BYTES},
+     .run = run_mixed},
+    {.name = "lend", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_ANY}, .run = run_lend},
+    {.name = "derive", .takes = {WEFT_RREF, WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},
     {.name = "make", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},
 };
 

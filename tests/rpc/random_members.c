@@ -83,63 +83,109 @@ void step_watch(life *l)
     l->watched[rank] = incarnation;
 }
 
+/* ---- News that must come ---------------------------------------------------------------------------------------------------- */
+
+#define NEWS_LATE_MS (2 * DEATH_MS)
+
+typedef struct expected { /* of one death */
+    int rank;
+    int told[LIVES_MAX]; /* ends that each had been told, or -1: it need not be told of this one */
+} expected;
+
+static void check_news(weft_sim *sim, int rank, void *arg)
+{
+    expected *wanted = arg;
+    (void)sim, (void)rank;
+    sleep_us(NEWS_LATE_MS * 1000);
+    for (int i = 0; i < now_playing->life_count; i++) {
+        life *l = now_playing->lives[i];
+        if (wanted->told[i] < 0 || is_excused(l) || l->ends_told[wanted->rank] > wanted->told[i])
+            continue;
+        tell_where();
+        fprintf(stderr, "life %d (actor %d) was not told of the death of rank %d\n", i, l->actor, wanted->rank);
+        abort();
+    }
+    free(wanted);
+}
+
+void expect_news_of(int actor)
+{
+    job *j = now_playing;
+    const life *dead = j->cast[actor].now;
+    if (!dead || !dead->killed || !dead->agent || j->store_at_risk)
+        return;
+    expected *wanted = malloc(sizeof *wanted);
+    MUST_IN_JOB(wanted);
+    wanted->rank = dead->rank;
+    for (int i = 0; i < LIVES_MAX; i++) {
+        const life *l = i < j->life_count ? j->lives[i] : NULL;
+        bool knew =
+            l && l->agent && (l->there[dead->rank] == THERE || (!j->elastic && l->there[dead->rank] == NOT_TOLD));
+        wanted->told[i] = knew && l != dead && !is_excused(l) ? l->ends_told[dead->rank] : -1;
+    }
+    MUST_OK(weft_sim_spawn(j->sim, DIRECTOR, check_news, wanted));
+}
+
 /* ---- The group ------------------------------------------------------------------------------------------------------------- */
 
 /* Of the first life of each actor of a static job. */
 void begin_meetings(life *l)
 {
-    if (now_playing->elastic || now_playing->cast[l->actor].programs > 1)
+    static const int ranks[ACTORS_MAX] = {0, 1, 2, 3, 4, 5};
+    const job *j = now_playing;
+    if (j->elastic || j->cast[l->actor].programs > 1)
         return;
-    weft_status st = weft_group_create(l->agent, "all", NULL, 0, &l->group);
-    if (!st && weft_group_size(l->group) != (size_t)now_playing->actors) {
-        weft_group_destroy(l->group); /* somebody died so early that it is another group for us */
-        l->group = NULL;
-    }
-    MUST_IN_JOB(!st || now_playing->shaken);
+    weft_status st = weft_group_create(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0]);
+    MUST_IN_JOB(!st || j->mood >= BROKEN);
+    if (l->rank < j->few)
+        st = weft_group_create(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
+    MUST_IN_JOB(!st || j->mood >= BROKEN);
 }
 
 void step_meeting(life *l)
 {
     int number = l->meeting_count;
-    if (!l->group || number >= now_playing->meetings)
+    if (number >= now_playing->meetings)
         return;
     meeting *m = &l->meetings[l->meeting_count++];
-    int64_t limit = 2 * PATIENT_MS;
-    m->number = number;
+    weft_args mine = WEFT_VALUES(weft_of_i64(number), weft_of_i64(l->rank));
+    weft_status st;
+    *m = (meeting){.number = number, .group = l->groups[number / 2 % 2]};
+    if (!m->group)
+        return;
     now_playing->came[number]++;
-    weft_status st = number % 2
-                         ? weft_group_barrier_async(l->group, limit, &m->future)
-                         : weft_group_all_gather_async(l->group, WEFT_VALUES(weft_of_i64(number), weft_of_i64(l->rank)),
-                                                       limit, &m->future);
+    if (number % 2)
+        st = weft_group_barrier_async(m->group, 2 * PATIENT_MS, &m->future);
+    else
+        st = weft_group_all_gather_async(m->group, mine, 2 * PATIENT_MS, &m->future);
     if (st)
         MUST_IN_JOB(now_playing->mood >= BROKEN);
 }
 
-static void check_gathered(const life *l, const meeting *m)
+static void check_gathered(const meeting *m)
 {
     const weft_values *values = weft_future_values(m->future);
-    MUST_IN_JOB(weft_values_count(values) == (size_t)now_playing->actors);
-    for (int i = 0; i < now_playing->actors; i++) {
+    size_t members = weft_group_size(m->group);
+    MUST_IN_JOB(weft_values_count(values) == members);
+    for (size_t i = 0; i < members; i++) {
         weft_args list;
-        MUST_OK(weft_values_get_list(values, (size_t)i, &list));
+        MUST_OK(weft_values_get_list(values, i, &list));
         MUST_IN_JOB(list.count == 2 && list.items[0].as.i64 == m->number);
-        MUST_IN_JOB(list.items[1].as.i64 == weft_group_member(l->group, (size_t)i));
+        MUST_IN_JOB(list.items[1].as.i64 == weft_group_member(m->group, i));
     }
 }
 
-static void await_meeting(const life *l, meeting *m)
+static void await_meeting(meeting *m)
 {
     if (!m->future)
         return;
     weft_status st = weft_future_wait(m->future, WEFT_FOREVER);
     if (!st)
-        MUST_IN_JOB(now_playing->came[m->number] == now_playing->actors); /* nobody goes before all came */
-    else if (st == WEFT_ERR_TIMEOUT)
-        MUST_IN_JOB(now_playing->shaken);
+        MUST_IN_JOB(now_playing->came[m->number] == (int)weft_group_size(m->group)); /* nobody goes before all came */
     else
         MUST_IN_JOB(now_playing->mood >= BROKEN);
     if (!st && m->number % 2 == 0)
-        check_gathered(l, m);
+        check_gathered(m);
     weft_future_unref(m->future);
     m->future = NULL;
 }
@@ -147,9 +193,11 @@ static void await_meeting(const life *l, meeting *m)
 void await_meetings(life *l)
 {
     for (int i = 0; i < l->meeting_count; i++)
-        await_meeting(l, &l->meetings[i]);
-    weft_group_destroy(l->group);
-    l->group = NULL;
+        await_meeting(&l->meetings[i]);
+    for (int i = 0; i < 2; i++) {
+        weft_group_destroy(l->groups[i]);
+        l->groups[i] = NULL;
+    }
 }
 
 /* ---- Looking ----------------------------------------------------------------------------------------------------------------- */

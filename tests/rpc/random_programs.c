@@ -115,10 +115,10 @@ static life *open_life(int actor)
 
 static void step(life *l)
 {
-    static void (*const steps[])(life *) = {step_call,   step_call,    step_call,      step_call,   step_call,
-                                            step_tensor, step_tensor,  step_multicast, step_cancel, step_cancel,
-                                            step_thing,  step_thing,   step_thing,     step_thing,  step_watch,
-                                            step_look,   step_wait_any};
+    static void (*const steps[])(life *) = {step_call,   step_call,   step_call,    step_call,      step_call,
+                                            step_values, step_tensor, step_tensor,  step_multicast, step_cancel,
+                                            step_cancel, step_thing,  step_thing,   step_thing,     step_thing,
+                                            step_watch,  step_look,   step_wait_any};
     steps[below(&l->state, sizeof steps / sizeof *steps)](l);
 }
 
@@ -172,7 +172,8 @@ static void stop_life(life *l)
         weft_future_unref(l->meetings[i].future);
         l->meetings[i].future = NULL;
     }
-    weft_group_destroy(l->group);
+    weft_group_destroy(l->groups[0]);
+    weft_group_destroy(l->groups[1]);
     weft_agent_stop(l->agent);
     release_all(l);
     drop_handles(l);
@@ -183,10 +184,11 @@ static void close_life(life *l)
 {
     l->finishing = true;
     release_all(l);
-    while (l->group && l->meeting_count < now_playing->meetings)
+    while (l->groups[0] && l->meeting_count < now_playing->meetings)
         step_meeting(l);
     await_meetings(l);
     await_entries(l);
+    forget_entries(l); /* results may hold references */
     drop_handles(l);
     if (!l->leaves_early)
         rest(l);

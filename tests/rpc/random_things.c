@@ -11,9 +11,8 @@ const weft_object_type thing_type = {"thing", drop_thing};
 
 /* ---- The book of things ------------------------------------------------------------------------------------------------ */
 
-thing *thing_begin(life *l, bool object)
+thing *thing_begin(bool object)
 {
-    (void)l;
     job *j = now_playing;
     thing *t = calloc(1, sizeof *t);
     MUST_IN_JOB(t);
@@ -78,7 +77,7 @@ void drop_handles(life *l)
 
 static bool make_here(life *l, handle *out)
 {
-    thing *t = thing_begin(l, once_in(&l->state, 2));
+    thing *t = thing_begin(once_in(&l->state, 2));
     weft_status st;
     thing_made(t, l);
     if (t->object)
@@ -100,19 +99,27 @@ static void on_made(weft_future *future, void *arg)
     MUST_IN_JOB(error || e->about->made == 1);
 }
 
-static bool make_there(life *l, handle *out)
+/* By a call, or by one on what a reference names: at its owner. */
+static bool make_there(life *l, const handle *on, handle *out)
 {
     whom to;
     weft_target target = choose_target(l, &to);
-    thing *t = thing_begin(l, once_in(&l->state, 2));
-    entry *e = entry_begin(l, "make", to, choose_limit(l));
+    if (on)
+        to = (whom){.rank = weft_rref_owner(on->rref), .actor = -1};
+    thing *t = thing_begin(once_in(&l->state, 2));
+    entry *e = entry_begin(l, on ? "derive" : "make", to, choose_limit(l));
     weft_error *error = NULL;
+    weft_rpc_options how = {.timeout_ms = e->limit_ms, .error = &error, .retry.attempts = below(&l->state, 3)};
+    weft_args args = WEFT_VALUES(weft_of_i64(e->id), weft_of_i64(below(&l->state, 3000)));
+    weft_status st;
     e->about = t;
+    e->from = on ? on->of : NULL;
     t->maker = e;
     e->may_be_refused = true;
-    weft_status st =
-        weft_rpc_remote(l->agent, target, "make", WEFT_VALUES(weft_of_i64(e->id), weft_of_i64(below(&l->state, 3000))),
-                        &(weft_rpc_options){.timeout_ms = e->limit_ms, .error = &error}, &out->rref);
+    if (on)
+        st = weft_rref_rpc_remote(on->rref, "derive", args, &how, &out->rref);
+    else
+        st = weft_rpc_remote(l->agent, target, "make", args, &how, &out->rref);
     out->of = t;
     if (st)
         entry_end(e, st, WEFT_OK);
@@ -134,7 +141,6 @@ static void pass(life *l, handle h, const char *function, int64_t more)
     weft_target target = choose_target(l, &to);
     entry *e = entry_begin(l, function, to, choose_limit(l));
     e->about = h.of;
-    e->waits = true; /* until it is made, and confirmed */
     weft_value number = weft_of_i64(e->id), last = weft_of_i64(more), rref = weft_of_rref(h.rref);
     if (strcmp(function, "keep") == 0)
         start(e, target, WEFT_VALUES(number, last, rref), (weft_rpc_options){.wait_for_room = true});
@@ -147,7 +153,7 @@ static void use(life *l, handle h)
     entry *e = entry_begin(l, "use", (whom){.rank = weft_rref_owner(h.rref), .actor = -1}, choose_limit(l));
     weft_error *error = NULL;
     e->about = h.of;
-    e->waits = e->may_be_refused = true;
+    e->may_be_refused = true;
     weft_status st = weft_rref_rpc_async(h.rref, "use", WEFT_VALUES(weft_of_i64(e->id)),
                                          &(weft_rpc_options){.timeout_ms = e->limit_ms, .error = &error}, &e->future);
     watch_entry(e, st);
@@ -171,10 +177,10 @@ static void read_it(life *l, handle h)
 }
 
 /* Makes one, and passes it on before anybody knows of it; keeps it or lets it go. */
-static void step_make(life *l)
+static void step_make(life *l, handle *on)
 {
     handle h;
-    if (!(once_in(&l->state, 2) ? make_here(l, &h) : make_there(l, &h)))
+    if (!(!on && once_in(&l->state, 2) ? make_here(l, &h) : make_there(l, on, &h)))
         return;
     hold(l, h.of);
     if (once_in(&l->state, 2))
@@ -187,12 +193,36 @@ static void step_make(life *l)
         let_go(l, h.of, h.rref);
 }
 
+/* Asks another for one of its handles. */
+static void borrow(life *l)
+{
+    whom to;
+    weft_target target = choose_target(l, &to);
+    entry *e = entry_begin(l, "lend", to, choose_limit(l));
+    start(e, target, WEFT_VALUES(weft_of_i64(e->id), weft_of_i64(below(&l->state, 100))),
+          (weft_rpc_options){.wait_for_room = true});
+}
+
+void take_lent(entry *e, const weft_values *values)
+{
+    weft_rref *rref;
+    life *l = e->by;
+    if (weft_values_type(values, 0) != WEFT_RREF || l->finishing)
+        return;
+    MUST_OK(weft_values_get_rref(values, 0, &rref));
+    hold(l, e->about);
+    keep_handle(l, weft_rref_ref(rref), e->about, below(&l->state, HANDLES_MAX));
+}
+
 void step_thing(life *l)
 {
     int at = below(&l->state, HANDLES_MAX);
     handle h = l->handles[at];
     if (!h.rref) {
-        step_make(l);
+        if (once_in(&l->state, 3))
+            borrow(l);
+        else
+            step_make(l, NULL);
         return;
     }
     hold(l, h.of);
@@ -212,7 +242,7 @@ void step_thing(life *l)
         read_it(l, h);
         break;
     case 5:
-        step_make(l);
+        step_make(l, once_in(&l->state, 2) ? &h : NULL);
         break;
     default:
         keep_handle(l, NULL, NULL, at);

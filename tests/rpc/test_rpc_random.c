@@ -45,6 +45,7 @@ static job *make_job(uint64_t seed)
     j->actors = 2 + below(&state, 4);
     j->steps = 15 + below(&state, 25);
     j->meetings = j->elastic ? 0 : below(&state, MEETINGS_MAX + 1);
+    j->few = 1 + below(&state, j->actors);
     j->budget = once_in(&state, 4) ? (size_t)2 << 20 : 0;
     j->queue_limit = once_in(&state, 4) ? 8192 : 0;
     j->sim = make_world(seed, &state);
@@ -135,6 +136,7 @@ static void on_abort(int signal_number)
     (void)signal_number;
     int size =
         snprintf(text, sizeof text, "to replay: test_rpc_random --first %llu --seeds 1\n", (unsigned long long)current);
+    show_lives(now_playing); /* no other thread can be in the middle of anything */
     (void)!write(2, text, (size_t)size);
 }
 
