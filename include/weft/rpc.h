@@ -92,7 +92,8 @@ static inline weft_target weft_to_worker(weft_worker worker)
  * each time. Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further
  * attempt could begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
  * With wait_for_room an attempt that finds none waits and is not counted; only the first one blocks the caller. Parts come from
- * every attempt. weft_rpc_remote is tried again only where it did not even start: its result has one name from the beginning.
+ * every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried again only where it did not run for
+ * sure: where it did not start, and after WEFT_ERR_BUSY.
  */
 typedef struct weft_retry {
     int attempts;          /* at most, the first included */

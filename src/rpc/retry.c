@@ -176,13 +176,14 @@ static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = canc
 
 /*
  * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how the
- * making ended: it is tried again only where it did not even start.
+ * making ended: it is tried again only where it did not run for sure, which is where it did not even start, or was refused
+ * with WEFT_ERR_BUSY (that leaves the name to the next attempt).
  */
 static bool may_pass(const retry *r, weft_status why, bool started)
 {
     bool named = r->to.name != NULL;
     if (r->remote && started)
-        return false;
+        return why == WEFT_ERR_BUSY;
     if (why == WEFT_ERR_BUSY || why == WEFT_ERR_AGAIN || why == WEFT_ERR_UNREACHABLE)
         return true;
     if (r->remote)

@@ -244,6 +244,8 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
     rref->making = false;
     if (error && !rref->error)
         rref->error = weft_error_ref(error);
+    if (error && rref->home)
+        wfi_owned_give_up(rref->home, error);
     if (!rref->home && owner_has_it(code)) {
         rref->confirmed = true;
     } else if (!rref->home) {

@@ -54,14 +54,16 @@ weft_error *wfi_rrefs_lost(weft_args values);
 /* Owner's side. All [agent lock]. */
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
 wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a handle on its owner; borrowed */
-/* What a peer's call will complete, with the fork that came with it; begun. NULL: not a name that it may give, a call seen
- * before, or no memory. */
-wfi_owned *wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
-                                uint64_t fork);
+/* What a peer's call will complete, with the fork that came with it; begun. WEFT_ERR_PROTOCOL (not a name that it may give, or a
+ * call seen before), WEFT_ERR_MEMORY. */
+weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
+                                 uint64_t fork, wfi_owned **out);
 /* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. finish takes the call's
- * results, object or error. */
+ * results, object or error; a call that was refused before it ran (WEFT_ERR_BUSY) leaves the value to its creator's next attempt,
+ * until give_up says that there will be none. */
 void wfi_owned_begin(wfi_owned *owned);
 void wfi_owned_finish(wfi_owned *owned, weft_call *call);
+void wfi_owned_give_up(wfi_owned *owned, const weft_error *why);
 void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text); /* those not made yet */
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);

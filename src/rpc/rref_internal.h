@@ -15,6 +15,8 @@ struct wfi_owned {
     weft_agent *agent;
     wfi_rref_name name;
     weft_future *value;
+    weft_error *refused; /* why the last attempt to make it did not run: it may be tried again */
+    bool given_up;       /* its creator will not try again */
     size_t handles, makers;
     wfi_list forks;
     wfi_owned *next; /* others with the same hash */

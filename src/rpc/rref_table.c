@@ -94,6 +94,7 @@ static void free_owned_task(wfi_task *task)
 {
     wfi_owned *owned = wfi_container_of(task, wfi_owned, release);
     weft_future_unref(owned->value);
+    weft_error_unref(owned->refused);
     free(owned);
 }
 
@@ -219,6 +220,14 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
     return st;
 }
 
+static void give_up(wfi_owned *owned)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .worker = wfi_agent_rank(owned->agent)};
+    weft_error *error = wfi_error_create(&detail, "the worker that was to have the value made gave it up");
+    wfi_owned_give_up(owned, error);
+    weft_error_unref(error);
+}
+
 void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
 {
     wfi_owned *owned = wfi_owned_find(agent, name);
@@ -227,8 +236,8 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
         wfi_fork_book *book = book_of(agent, from);
         if (name->number > book->creations_seen)
             book->creations_seen = name->number;
-        if (owned && !owned->makers)
-            fail_value(owned, WEFT_ERR_CANCELLED, "the worker that was to have the value made gave it up");
+        if (owned)
+            give_up(owned);
     }
     wfi_fork *fork = find_fork(agent, from, name, number);
     if (!fork)
@@ -252,44 +261,35 @@ void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
     }
     for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
         for (; owned; owned = owned->next)
-            if (is_of(&owned->name, peer) && !owned->makers)
-                fail_value(owned, why, "the worker that was to have the value made is gone");
+            if (is_of(&owned->name, peer)) {
+                owned->given_up = true;
+                if (!owned->makers)
+                    fail_value(owned, why, "the worker that was to have the value made is gone");
+            }
 }
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
-/* An attempt failed before, and the creator tries again under the same name. */
-static void renew(wfi_owned *owned)
-{
-    if (owned->makers > 1 || !weft_future_error(owned->value))
-        return;
-    weft_future *fresh = wfi_agent_future(owned->agent);
-    if (!fresh)
-        return;                      /* it stays failed, as it was */
-    weft_future_unref(owned->value); /* with an error in it: no user's object */
-    owned->value = fresh;
-}
-
-wfi_owned *wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
-                                uint64_t fork)
+weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
+                                 uint64_t fork, wfi_owned **out)
 {
     wfi_fork_book *book = book_of(agent, creator);
     if (!is_ours(agent, name) || !is_of(name, creator) || call_id <= book->calls_seen)
-        return NULL;
+        return WEFT_ERR_PROTOCOL;
     book->calls_seen = call_id;
     if (name->number > book->creations_seen)
         book->creations_seen = name->number;
     wfi_owned *owned = wfi_owned_make(agent, name);
     if (!owned)
-        return NULL;
-    wfi_owned_begin(owned);
-    if (add_fork(owned, creator, fork) == WEFT_OK) {
-        renew(owned);
-        return owned;
+        return WEFT_ERR_MEMORY;
+    weft_status st = add_fork(owned, creator, fork); /* a further attempt's is here already */
+    if (st) {
+        wfi_owned_release_if_unused(owned);
+        return st == WEFT_ERR_MEMORY ? st : WEFT_ERR_PROTOCOL;
     }
-    owned->makers--;
-    wfi_owned_release_if_unused(owned);
-    return NULL;
+    wfi_owned_begin(owned);
+    *out = owned;
+    return WEFT_OK;
 }
 
 void wfi_owned_begin(wfi_owned *owned)
@@ -297,11 +297,33 @@ void wfi_owned_begin(wfi_owned *owned)
     owned->makers++;
 }
 
+/* Refused before it ran, which its creator may try again under the same name: nobody is told of an end until it says so (DROP,
+ * or the end of its own handle's making). */
+static bool may_be_tried_again(const wfi_owned *owned, const weft_call *call)
+{
+    return !owned->given_up && call->error &&
+           weft_error_code(call->error) == WEFT_ERR_BUSY; /* a handler's own would be WEFT_ERR_REMOTE */
+}
+
+void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
+{
+    owned->given_up = true;
+    if (owned->makers || weft_future_done(owned->value))
+        return;
+    weft_status st = weft_future_fail(owned->value, owned->refused ? owned->refused : why);
+    (void)st; /* looked at above */
+}
+
 static void settle_value(wfi_owned *owned, weft_call *call)
 {
     weft_status st;
     if (weft_future_done(owned->value))
         return; /* this worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock */
+    if (may_be_tried_again(owned, call)) {
+        weft_error_unref(owned->refused);
+        owned->refused = weft_error_ref(call->error);
+        return;
+    }
     if (call->error) {
         st = weft_future_fail(owned->value, call->error);
     } else if (call->object) {
@@ -334,6 +356,7 @@ void wfi_rrefs_fini(weft_agent *agent)
         for (; owned; owned = next) {
             next = owned->next;
             weft_future_unref(owned->value);
+            weft_error_unref(owned->refused);
             free(owned);
         }
     wfi_map_fini(&agent->rrefs);

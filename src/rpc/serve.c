@@ -287,14 +287,13 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
 }
 
 /* The part of the header that says under which name the result stays here. */
-static bool read_remote(weft_call *call, wfi_reader *reader)
+static weft_status read_remote(weft_call *call, wfi_reader *reader)
 {
     wfi_rref_name name = wfi_read_rref_name(reader);
     uint64_t fork = wfi_read_u64(reader);
     if (reader->failed || name.owner != (uint32_t)wfi_agent_rank(call->agent) || name.creator != (uint32_t)call->from)
-        return false;
-    call->owned = wfi_owned_create_for(call->agent, call->peer, call->id, &name, fork);
-    return call->owned != NULL;
+        return WEFT_ERR_PROTOCOL;
+    return wfi_owned_create_for(call->agent, call->peer, call->id, &name, fork, &call->owned);
 }
 
 /* Nothing depends on what the peer says here: it is only shown. */
@@ -330,12 +329,14 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t now = call->span.begun_ns;
     call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
     call->function = wfi_function_find(agent, name);
-    bool remote_ok = !(flags & WFI_CALL_REMOTE) || read_remote(call, reader);
+    weft_status remote = flags & WFI_CALL_REMOTE ? read_remote(call, reader) : WEFT_OK;
     weft_status parts = flags & WFI_CALL_PARTS ? wfi_parts_out_create(&call->parts) : WEFT_OK;
     if (parts)
         wfi_serve_refuse(call, wfi_call_error(call, parts, "no memory for its parts"));
-    else if (!remote_ok)
-        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PROTOCOL, "malformed name of a remote reference"));
+    else if (remote)
+        wfi_serve_refuse(call, wfi_call_error(call, remote,
+                                              remote == WEFT_ERR_MEMORY ? "no memory for the reference to its result"
+                                                                        : "malformed name of a remote reference"));
     else if (agent->refuses_calls)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PEER_LEFT, "%s is leaving the job", agent->options.name));
     else if (!call->function)

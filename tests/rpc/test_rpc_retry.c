@@ -244,7 +244,7 @@ static void multicast(weft_agent *agent, void *arg)
     weft_tensor_unref(base);
 }
 
-/* One name for the result from the beginning: what has started is not tried again. */
+/* One name for the result from the beginning: what was refused before it ran is tried again under it, what ran is not. */
 static void remote(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -262,6 +262,19 @@ static void remote(weft_agent *agent, void *arg)
         weft_values_unref(out);
         weft_rref_unref(rref);
         reset(3);
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
+        MUST_OK(
+            weft_rref_to_here(rref, 20000, &out)); /* asked for before it was there: it waits for the last attempt */
+        MUST(atomic_load(&runs[to]) == 3 && weft_values_count(out) == 1);
+        weft_values_unref(out);
+        weft_rref_unref(rref);
+        reset(100);
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
+        MUST_BE(weft_rref_to_here(rref, 20000, &out), WEFT_ERR_BUSY); /* used up */
+        MUST(atomic_load(&runs[to]) == 5);
+        weft_rref_unref(rref);
+        reset(3);
+        args = WEFT_VALUES(weft_of_i64(WEFT_ERR_UNKNOWN), weft_of_tensor(x));
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
         MUST(weft_rref_to_here(rref, 20000, &out) != WEFT_OK);
         MUST(atomic_load(&runs[to]) == 1);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_remote_again.c - results that stay with their owner, made by calls that its memory budget refuses again and again:
+ * each name is made exactly once, whoever waits for it meanwhile gets that, and one that is given up says why.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <weft/sim.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { OWNER = 0, READER = 1, SIZE = 4, EACH = 5, FLOATS = 100000 };
+
+static struct shared {
+    world *w;
+    atomic_int made[SIZE][EACH], done;
+    atomic_int read;
+    _Atomic(weft_call *) held;
+} shared;
+
+static weft_status run_make(weft_call *call, void *user)
+{
+    (void)user;
+    int from = weft_call_from(call);
+    int64_t which = weft_call_i64(call, 0);
+    atomic_fetch_add(&shared.made[from][which], 1);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(from * 100 + which)));
+    return WEFT_OK;
+}
+
+static weft_status run_read(weft_call *call, void *user)
+{
+    (void)user;
+    weft_values *out;
+    weft_status st = weft_rref_to_here(weft_call_rref(call, 0), 30000, &out);
+    if (st)
+        return st;
+    MUST(weft_values_args(out).items[0].as.i64 == weft_call_i64(call, 1));
+    atomic_fetch_add(&shared.read, 1);
+    weft_values_unref(out);
+    return WEFT_OK;
+}
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&shared.held, weft_call_defer_keeping(call));
+    return WEFT_DEFERRED;
+}
+
+static const weft_function functions[] = {
+    {.name = "make", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_make},
+    {.name = "read", .takes = {WEFT_RREF, WEFT_I64}, .run = run_read},
+    {.name = "hold", .takes = {WEFT_TENSOR}, .run = run_hold},
+};
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->leaks_fail = true;
+    options->memory_budget_bytes = options->rank == OWNER ? FLOATS * 4 * 3 / 2 : 0; /* room for one at a time */
+}
+
+static void wait_for_all(weft_agent *agent)
+{
+    atomic_fetch_add(&shared.done, 1);
+    while (atomic_load(&shared.done) < SIZE)
+        world_sleep_ms(shared.w, 1);
+    weft_stats stats;
+    for (int i = 0; i < 10000; i++, world_sleep_ms(shared.w, 1)) {
+        weft_agent_stats(agent, &stats);
+        if (!stats.bytes_held)
+            break;
+    }
+    MUST(stats.bytes_held == 0);
+}
+
+/* Two workers make five values each at once; every name is shown to a third one while it is being made. */
+static void made_once(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int rank = weft_agent_rank(agent);
+    weft_rref *made[EACH];
+    weft_future *reads[EACH];
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_FLOAT32);
+    weft_rpc_options options = {.retry = {.attempts = 100000, .pause_ms = 1, .pause_most_ms = 5}, .timeout_ms = 30000};
+    for (int i = 0; i < EACH && rank > READER; i++) {
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(OWNER), "make", WEFT_VALUES(weft_of_i64(i), weft_of_tensor(x)),
+                                &options, &made[i]));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(READER), "read",
+                               WEFT_VALUES(weft_of_rref(made[i]), weft_of_i64(rank * 100 + i)),
+                               &(weft_rpc_options){.timeout_ms = 30000}, &reads[i]));
+    }
+    for (int i = 0; i < EACH && rank > READER; i++) {
+        weft_values *out;
+        MUST_OK(weft_rref_to_here(made[i], 30000, &out));
+        MUST(weft_values_args(out).items[0].as.i64 == rank * 100 + i);
+        MUST_OK(weft_future_wait(reads[i], WEFT_FOREVER));
+        MUST(atomic_load(&shared.made[rank][i]) == 1);
+        weft_values_unref(out);
+        weft_future_unref(reads[i]);
+        weft_rref_unref(made[i]);
+    }
+    weft_tensor_unref(x);
+    wait_for_all(agent);
+}
+
+/* The owner has no room until the attempts are used up: whoever waited for the value hears why there is none. */
+static void given_up(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_FLOAT32);
+    weft_rpc_options options = {.retry = {.attempts = 4, .pause_ms = 1, .pause_most_ms = 2}, .timeout_ms = 30000};
+    if (weft_agent_rank(agent) == 2) {
+        weft_future *holds, *read;
+        weft_rref *made;
+        weft_values *out;
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(OWNER), "hold", WEFT_VALUES(weft_of_tensor(x)), NULL, &holds));
+        while (!atomic_load(&shared.held))
+            world_sleep_ms(shared.w, 1);
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(OWNER), "make", WEFT_VALUES(weft_of_i64(0), weft_of_tensor(x)),
+                                &options, &made));
+        weft_status st = weft_rpc_async(agent, weft_to_rank(READER), "read",
+                                        WEFT_VALUES(weft_of_rref(made), weft_of_i64(0)), NULL, &read);
+        MUST_OK(st);
+        MUST_BE(weft_rref_to_here(made, 30000, &out), WEFT_ERR_BUSY);
+        MUST(weft_future_wait(read, 30000) && atomic_load(&shared.read) == 0);
+        MUST(atomic_load(&shared.made[2][0]) == 0);
+        weft_call_finish(atomic_exchange(&shared.held, NULL), WEFT_OK);
+        MUST_OK(weft_future_wait(holds, WEFT_FOREVER));
+        weft_future_unref(holds);
+        weft_future_unref(read);
+        weft_rref_unref(made);
+    }
+    weft_tensor_unref(x);
+    wait_for_all(agent);
+}
+
+static void run(void (*program)(weft_agent *, void *), uint64_t seeds)
+{
+    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
+        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? seeds : 2); seed++) {
+            world w = {.fabric = (world_fabric)fabric,
+                       .size = SIZE,
+                       .seed = seed,
+                       WORLD_FUNCTIONS(functions),
+                       .program = program,
+                       .adjust = adjust};
+            shared = (struct shared){.w = &w};
+            world_run(&w);
+        }
+}
+
+static void test_made_once(void **s)
+{
+    (void)s;
+    run(made_once, 100);
+}
+
+static void test_given_up(void **s)
+{
+    (void)s;
+    run(given_up, 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_made_once), cmocka_unit_test(test_given_up)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
