@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kills.c - workers die, one after the other, in the middle of everything that can be under way with them.
+ *
+ * usage: kills [--count N] [--seed S] [--elastic]
+ *
+ * Each round begins calls with arguments and results under way, calls that are held, parts that stream, references lent and
+ * borrowed; then the worker is killed (every 20th: stopped for longer than the bound). All of it must end, well or with
+ * WEFT_ERR_PEER_DEAD; what the dead one held, and was held for it, is let go; the survivors' calls are right; and another one
+ * takes the seat. From a tenth of the rounds on nothing may grow, at either survivor.
+ */
+#include "lives/kills.h"
+#include "net/net_measure.h"
+#include "rpc/world.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * Bytes of malloc that a survivor may have more at the end: a record of 0.7 KiB for each worker that ever was, as net.h says,
+ * and what histograms and the caches of threads take once.
+ */
+#define GROWTH_A_DEATH 768
+#define GROWTH_ONCE (256 << 10)
+#define GROWTH_DIRTY_KB 4096                 /* heaps of several threads */
+#define GROWTH_DESCRIPTORS (2 * (SEATS - 1)) /* lanes for large transfers come and go */
+
+extern char **environ;
+
+typedef struct job {
+    weft_agent *agent;
+    int port, count, stops;
+    bool elastic;
+    uint64_t chance;
+    pid_t pids[SEATS];
+    double worst_ms[2]; /* until all had ended: killed, stopped */
+    kill_footprint before[2];
+    int64_t right; /* the bystander's calls so far */
+} job;
+
+static uint64_t chance_below(job *j, uint64_t below)
+{
+    j->chance = j->chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (j->chance >> 33) % below;
+}
+
+static void start_worker(job *j, int rank)
+{
+    char rank_text[16], port_text[16];
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    snprintf(port_text, sizeof port_text, "%d", j->port);
+    char *argv[] = {"kills", "--serve", rank_text, port_text, j->elastic ? "1" : "0", NULL};
+    MUST(posix_spawn(&j->pids[rank], "/proc/self/exe", NULL, NULL, argv, environ) == 0);
+}
+
+static void await_member(job *j, int rank, uint32_t not_this)
+{
+    double until = kill_now_ms() + 20000;
+    while (!weft_agent_alive(j->agent, rank) || weft_agent_worker(j->agent, rank).incarnation == not_this) {
+        MUST(kill_now_ms() < until);
+        usleep(500);
+    }
+}
+
+void kill_footprint_at(weft_agent *agent, int rank, kill_footprint *out, int64_t *right, int64_t *objects,
+                       int64_t *held)
+{
+    weft_values *values = NULL;
+    const void *bytes;
+    size_t size;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "report", WEFT_NO_VALUES, NULL, &values));
+    MUST(weft_values_get_bytes(values, 0, &bytes, &size) == WEFT_OK && size == sizeof *out);
+    memcpy(out, bytes, size);
+    MUST_OK(weft_values_get_i64(values, 1, right));
+    MUST_OK(weft_values_get_i64(values, 2, objects));
+    MUST_OK(weft_values_get_i64(values, 3, held));
+    weft_values_unref(values);
+}
+
+/* Both survivors have let go of what the dead one held, and go on. `alive`: victims whose calls are held. */
+static void must_be_clean(job *j, int alive)
+{
+    double until = kill_now_ms() + 20000;
+    int64_t right, objects, held;
+    kill_footprint f;
+    for (;; usleep(1000)) {
+        kill_footprint_at(j->agent, 1, &f, &right, &objects, &held);
+        if (!atomic_load(&counters.objects) && !objects && right > j->right && held <= 2 * alive &&
+            atomic_load(&counters.held) <= 2 * alive)
+            break;
+        if (kill_now_ms() > until) {
+            fprintf(stderr, "objects left: %d and %d; calls held: %d and %d; right: %lld after %lld\n",
+                    atomic_load(&counters.objects), (int)objects, atomic_load(&counters.held), (int)held,
+                    (long long)right, (long long)j->right);
+            (void)!weft_debug_dump(j->agent, stderr);
+            abort();
+        }
+    }
+    j->right = right;
+}
+
+static void stop_until_dead(job *j, int victim)
+{
+    int status;
+    MUST(kill(j->pids[victim], SIGSTOP) == 0);
+    MUST(waitpid(j->pids[victim], &status, WUNTRACED) == j->pids[victim] && WIFSTOPPED(status));
+}
+
+static void one_round(job *j, int round)
+{
+    int victim = FIRST_VICTIM + (int)chance_below(j, SEATS - FIRST_VICTIM), status;
+    bool stops = round % 20 == 7;
+    if (stops) /* not while it opens its agent, which then fails */
+        MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM), 20000));
+    uint32_t incarnation = weft_agent_worker(j->agent, victim).incarnation;
+    int dead = atomic_load(&counters.dead);
+    kill_mess *mess = kill_mess_begin(j->agent, victim, (unsigned)chance_below(j, 32));
+    usleep((useconds_t)chance_below(j, 3) * (useconds_t)chance_below(j, 5000));
+    if (stops)
+        stop_until_dead(j, victim);
+    else
+        MUST(kill(j->pids[victim], SIGKILL) == 0);
+    double took = kill_mess_end(mess);
+    if (took > j->worst_ms[stops])
+        j->worst_ms[stops] = took;
+    MUST(kill_await(&counters.dead, dead + 1, 5000));
+    if (stops) {
+        j->stops++;
+        MUST(kill(j->pids[victim], SIGCONT) == 0);
+    } else {
+        MUST(waitpid(j->pids[victim], &status, 0) == j->pids[victim] && WIFSIGNALED(status));
+        start_worker(j, victim);
+    }
+    must_be_clean(j, SEATS - FIRST_VICTIM);
+    await_member(j, victim, incarnation);
+}
+
+static void weigh(job *j, kill_footprint out[2])
+{
+    int64_t right, objects, held;
+    out[0] = kill_footprint_of(j->agent);
+    kill_footprint_at(j->agent, 1, &out[1], &right, &objects, &held);
+    for (int i = 0; i < 2; i++)
+        printf("  rank %d: %zu KiB of malloc, %zu KiB private dirty, %zu descriptors, %zu threads, dump of %zu bytes\n",
+               i, out[i].in_use >> 10, out[i].private_dirty_kb, out[i].descriptors, out[i].threads, out[i].dump_bytes);
+    fflush(stdout);
+}
+
+static void must_not_have_grown(job *j, int deaths)
+{
+    kill_footprint now[2];
+    weigh(j, now);
+    for (int i = 0; i < 2; i++) {
+        const kill_footprint *was = &j->before[i];
+        MUST(now[i].dump_bytes <= was->dump_bytes + 600); /* its numbers have more digits; a call of the bystander */
+        MUST(now[i].descriptors <= was->descriptors + GROWTH_DESCRIPTORS);
+        MUST(now[i].threads <= was->threads);
+        MUST(MEASURE_INSTRUMENTED || now[i].in_use <= was->in_use + GROWTH_ONCE + (size_t)deaths * GROWTH_A_DEATH);
+        MUST(MEASURE_INSTRUMENTED || now[i].private_dirty_kb <= was->private_dirty_kb + GROWTH_DIRTY_KB);
+    }
+}
+
+static void end_job(job *j)
+{
+    int status;
+    for (int rank = SEATS - 1; rank > 0; rank--)
+        MUST_OK(weft_rpc_sync(j->agent, weft_to_rank(rank), "quit", WEFT_NO_VALUES, NULL, NULL));
+    for (int rank = SEATS - 1; rank >= FIRST_VICTIM; rank--)
+        MUST(waitpid(j->pids[rank], &status, 0) == j->pids[rank] && status == 0);
+    MUST(kill_await(&counters.held, 0, 20000));
+    MUST_OK(weft_agent_close(j->agent));
+    MUST(waitpid(j->pids[1], &status, 0) == j->pids[1] && status == 0);
+}
+
+static void run_job(job *j)
+{
+    double began = kill_now_ms();
+    j->port = world_free_port();
+    for (int rank = 1; rank < SEATS; rank++)
+        start_worker(j, rank);
+    j->agent = kill_open(0, j->port, j->elastic);
+    for (int rank = 1; rank < SEATS; rank++)
+        await_member(j, rank, 0);
+    int first = j->count / 10 > 10 ? j->count / 10 : 10;
+    for (int round = 0; round < j->count; round++) {
+        if (round == first)
+            weigh(j, j->before);
+        one_round(j, round);
+    }
+    if (j->count > first)
+        must_not_have_grown(j, j->count - first);
+    end_job(j);
+    printf("%d deaths (%d by a stop) in %.1f s; all that was under way had ended after %.0f ms at most, after a stop "
+           "%.0f ms\n",
+           j->count, j->stops, (kill_now_ms() - began) / 1e3, j->worst_ms[0], j->worst_ms[1]);
+}
+
+int main(int argc, char **argv)
+{
+    job j = {.count = 30, .chance = 1};
+    if (argc == 5 && strcmp(argv[1], "--serve") == 0)
+        return kill_serve(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]) != 0);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--elastic") == 0)
+            j.elastic = true;
+        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
+            j.count = atoi(argv[++i]);
+        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
+            j.chance = strtoull(argv[++i], NULL, 10);
+        else {
+            fprintf(stderr, "usage: kills [--count N] [--seed S] [--elastic]\n");
+            return 2;
+        }
+    }
+    run_job(&j);
+    return 0;
+}

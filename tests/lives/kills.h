@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kills.h - a job whose workers are killed in the middle of everything, one after the other (kills.c says how).
+ *
+ * Rank 0 drives and survives. Rank 1 survives as well: it calls everybody without pause and checks what it gets. Ranks 2 and 3
+ * are killed, or stopped for longer than the bound, and come again.
+ */
+#ifndef TESTS_LIVES_KILLS_H
+#define TESTS_LIVES_KILLS_H
+
+#include "rpc/must.h"
+
+#include <weft/weft.h>
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SEATS 4
+#define FIRST_VICTIM 2
+#define BOUND_MS 1000 /* of deaths by silence */
+#define LARGE 1048576 /* elements of a tensor that is under way when a worker dies: 4 MiB */
+
+/* What every worker serves, and what has become of it. */
+extern const weft_function kill_functions[];
+extern const size_t kill_function_count;
+
+typedef struct kill_counters {
+    atomic_int held;    /* calls taken, whose callers are alive */
+    atomic_int objects; /* made for others, and not dropped */
+    atomic_int dead, joined, evicted;
+    atomic_llong right; /* calls of the bystander that were answered well */
+    atomic_bool quit;
+} kill_counters;
+extern kill_counters counters;
+
+void kill_count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
+weft_agent *kill_open(int rank, int port, bool elastic);
+
+/* What a worker costs, as it says itself when it has nothing to do. */
+typedef struct kill_footprint {
+    size_t in_use; /* bytes of malloc, in all arenas */
+    size_t private_dirty_kb, descriptors, threads;
+    size_t dump_bytes; /* of weft_debug_dump: what stands in its tables */
+    uint64_t bytes_held;
+} kill_footprint;
+kill_footprint kill_footprint_of(weft_agent *agent);
+void kill_footprint_at(weft_agent *agent, int rank, kill_footprint *out, int64_t *right, int64_t *objects,
+                       int64_t *held);
+
+/* The other ranks' programs. */
+int kill_serve(int rank, int port, bool elastic);
+
+/* Everything that can be under way with a worker when it dies. */
+typedef struct kill_mess kill_mess;
+kill_mess *kill_mess_begin(weft_agent *agent, int victim, unsigned shape);
+/* After the death: waits for the end of all, each of a kind that fits; returns the milliseconds that it took. */
+double kill_mess_end(kill_mess *mess);
+
+double kill_now_ms(void);
+/* Waits until it has the value; false after so many milliseconds. */
+bool kill_await(atomic_int *counter, int value, int ms);
+
+#endif
