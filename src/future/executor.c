@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COMPENSATION_DEFAULT 64
+#define COMPENSATION_DEFAULT 256
 #define PROCESS_WORKERS_MAX 8
 
 /* The worker that this thread is; a fiber's is in the fiber's slot. */
@@ -113,6 +113,38 @@ bool wfi_executor_idle(wfi_executor *executor)
     bool idle = !atomic_load(&executor->queued) && executor->active == 0 && executor->blocked == 0;
     wfi_mutex_unlock(&executor->lock);
     return idle;
+}
+
+bool wfi_executor_is_stuck(wfi_executor *executor, uint64_t *taken)
+{
+    wfi_mutex_lock(&executor->lock);
+    *taken = executor->taken;
+    bool stuck = atomic_load(&executor->queued) && executor->active == 0 && executor->blocked > 0;
+    wfi_mutex_unlock(&executor->lock);
+    return stuck;
+}
+
+static wfi_task *find_queued(wfi_executor *executor, void (*run)(wfi_task *task))
+{
+    for (int i = 0; i < WFI_URGENCIES; i++) {
+        wfi_list *queue = &executor->queues[i];
+        for (wfi_list *link = queue->next; link != queue; link = link->next)
+            if (wfi_container_of(link, wfi_task, link)->run == run)
+                return wfi_container_of(link, wfi_task, link);
+    }
+    return NULL;
+}
+
+wfi_task *wfi_executor_withdraw(wfi_executor *executor, void (*run)(wfi_task *task))
+{
+    wfi_mutex_lock(&executor->lock);
+    wfi_task *task = find_queued(executor, run);
+    if (task != NULL) {
+        wfi_list_remove(&task->link);
+        atomic_fetch_sub(&executor->queued, 1);
+    }
+    wfi_mutex_unlock(&executor->lock);
+    return task;
 }
 
 void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg))

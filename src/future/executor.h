@@ -34,7 +34,7 @@ typedef struct wfi_task {
 
 typedef struct wfi_executor_options {
     int workers;                       /* threads that may run user code at once; >= 1 */
-    int compensation;                  /* further ones while others block; default 64 */
+    int compensation;                  /* further ones while others block; default 256 */
     wfi_fibers *fibers;                /* not NULL: the fiber form */
     int group;                         /* fibers' group */
     bool manual;                       /* the manual form */
@@ -83,6 +83,13 @@ typedef wfi_task *(*wfi_idle_hook)(void *arg);
 void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg));
 /* Whether a worker inside the hook should return to look at the queue, or to end. No lock; any thread. */
 bool wfi_executor_has_work(const wfi_executor *executor);
+/*
+ * Whether tasks are queued while every worker waits in one, so that none will be taken before a wait ends. *taken: how many tasks
+ * were taken, ever: unchanged after a while, with the same answer, nothing moves.
+ */
+bool wfi_executor_is_stuck(wfi_executor *executor, uint64_t *taken);
+/* Takes a queued task that would run this function out of the queue; NULL if there is none. */
+wfi_task *wfi_executor_withdraw(wfi_executor *executor, void (*run)(wfi_task *task));
 bool wfi_executor_idle(wfi_executor *executor); /* nothing queued, running, or blocked in a wait */
 
 size_t wfi_executor_run_some(wfi_executor *executor); /* manual form: runs what is queued now */

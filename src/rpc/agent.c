@@ -231,6 +231,7 @@ static void stop_from_outside(weft_agent *agent)
     }
     wfi_rrefs_end(agent);
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
+    wfi_net_timer_clear(agent->net, &agent->stall_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
     wfi_executor_destroy(agent->executor);

@@ -91,6 +91,9 @@ struct weft_agent {
     bool probed;
     uint64_t probe_round;
     wfi_timer probe_timer;
+    wfi_timer stall_timer; /* src/rpc/stall.c */
+    uint64_t stall_taken;  /* tasks, when it last looked */
+    bool stall_seen;       /* and all workers waited */
     uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
     bool refuses_calls;
     weft_future *terminated;

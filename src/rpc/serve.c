@@ -181,7 +181,7 @@ static weft_status look_for_callers(weft_call *call)
     return WEFT_ERR_TIMEOUT;
 }
 
-static void run_handler(wfi_task *task)
+void wfi_serve_handler_task(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, task);
     weft_status why = look_for_callers(call);
@@ -208,13 +208,22 @@ void wfi_serve_run(weft_call *call)
     call->stage = WFI_SERVE_SERVING;
     wfi_observe_ready(call);
     call->holds += 2; /* the user's, until finished, and run_handler's */
-    call->task.run = run_handler;
+    call->task.run = wfi_serve_handler_task;
     call->task.urgency = urgency_of(call->function);
     bool is_inline = call->function->flags & WEFT_INLINE;
     wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
     if (call->function->flags & WFI_AT_ONCE)
         kind = WFI_DEFER_RELEASE;
     wfi_net_defer(call->agent->net, &call->task, kind);
+    wfi_stall_watch(call->agent);
+}
+
+void wfi_serve_turn_away(weft_call *call)
+{
+    call->error =
+        wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name);
+    call->task.run = refuse_task;
+    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
 }
 
 void wfi_serve_refuse(weft_call *call, weft_error *error)

@@ -74,7 +74,7 @@ struct weft_call {
     /* A call to ourselves. */
     weft_future *local_future;
     weft_rref *local_rref;
-    size_t unconfirmed; /* references among its arguments that are being made */
+    size_t unconfirmed;      /* references among its arguments that are being made */
     weft_values *local_land; /* the places for its results, as one list of tensors */
     bool landing;            /* they are being filled */
     bool is_attempt;         /* as in wfi_outcall */
@@ -103,6 +103,10 @@ void wfi_serve_watch_deadline(weft_call *call);
 void wfi_serve_end_watch(weft_call *call);
 /* Hands a call whose arguments are whole to its handler. [agent lock] */
 void wfi_serve_run(weft_call *call);
+void wfi_serve_handler_task(wfi_task *task); /* what wfi_serve_run queues */
+/* Refuses a call that was withdrawn from the queue before its handler began. [agent lock] */
+void wfi_serve_turn_away(weft_call *call);
+void wfi_stall_watch(weft_agent *agent); /* src/rpc/stall.c; [agent lock] */
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
 /* The answer of a call of another worker; its results or error are set. Not locked. */
