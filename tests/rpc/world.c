@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+enum { RESERVED = 16 }; /* ports */
 
 static const char *const fabric_names[WORLD_FABRICS] = {[WORLD_SIM] = "sim", [WORLD_TCP] = "tcp"};
 
@@ -77,29 +80,45 @@ static void run_fiber(weft_sim *sim, int rank, void *arg)
     run_seat(arg, rank);
 }
 
-int world_free_port(void)
+/*
+ * Binds a socket to a free port, and does not listen: then the system gives the port to nobody who asks for any, while the store,
+ * which binds with SO_REUSEADDR too, still can.
+ */
+static int reserve_port(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(fd >= 0 && !bind(fd, (struct sockaddr *)&address, size) &&
-             !getsockname(fd, (struct sockaddr *)&address, &size),
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    must(fd > 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+             !bind(fd, (struct sockaddr *)&address, size) && !getsockname(fd, (struct sockaddr *)&address, &size),
          "no free port", 0, NULL);
-    close(fd);
-    return ntohs(address.sin_port);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+int world_free_port(void)
+{
+    static atomic_int reserved[RESERVED];
+    static atomic_uint count;
+    int port;
+    int oldest = atomic_exchange(&reserved[atomic_fetch_add(&count, 1) % RESERVED], reserve_port(&port));
+    if (oldest)
+        close(oldest);
+    return port;
 }
 
 static void run_tcp(world *w)
 {
     pthread_t threads[256];
     seat seats[256];
-    w->port = world_free_port();
+    int reserved = reserve_port(&w->port);
     for (int rank = 0; rank < w->size; rank++) {
         seats[rank] = (seat){w, rank};
         must(!pthread_create(&threads[rank], NULL, run_thread, &seats[rank]), "no thread", rank, NULL);
     }
     for (int rank = 0; rank < w->size; rank++)
         pthread_join(threads[rank], NULL);
+    close(reserved);
 }
 
 static void run_sim(world *w)

@@ -25,7 +25,7 @@ typedef struct world {
 
 /* Runs it to the end; asserts that opening, closing and the whole simulation succeeded. */
 void world_run(world *w);
-int world_free_port(void);
+int world_free_port(void); /* nobody gets it by chance while this process asks for fewer than 16 others */
 const char *world_fabric_name(world_fabric fabric);
 /* Sleeps in the fabric's time. */
 void world_sleep_ms(world *w, int ms);
