@@ -34,7 +34,7 @@ static const weft_function functions[] = {
 static void table_is_complete(weft_agent *agent, void *arg)
 {
     weft_worker workers[WORKERS];
-    char name[16];
+    char name[32];
     (void)arg;
     MUST(weft_agent_world_size(agent) == WORKERS);
     MUST(weft_agent_workers(agent, workers, WORKERS) == WORKERS);

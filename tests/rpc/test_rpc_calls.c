@@ -354,8 +354,14 @@ static weft_status run_join(weft_call *call, void *user)
 static void join_rounds(weft_agent *agent, void *arg)
 {
     (void)arg;
-    for (int round = 0; round < 5 && weft_agent_rank(agent) > 0; round++)
-        MUST(weft_rpc_sync(agent, weft_to_rank(0), "join", WEFT_NO_VALUES, NULL, NULL) == WEFT_OK);
+    for (int round = 0; round < 5 && weft_agent_rank(agent) > 0; round++) {
+        weft_error *error = NULL;
+        weft_rpc_options options = {.error = &error};
+        weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "join", WEFT_NO_VALUES, &options, NULL);
+        if (st != WEFT_OK)
+            weft_error_print(error, stderr);
+        MUST(st == WEFT_OK);
+    }
 }
 
 static void one_worker(weft_agent_options *options, void *arg)
