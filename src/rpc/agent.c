@@ -32,7 +32,8 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_functions_fini(agent);
     pthread_mutex_destroy(&agent->function_lock);
     wfi_map_fini(&agent->calls);
-    wfi_map_fini(&agent->group_generations);
+    wfi_group_pasts_fini(agent);
+    wfi_map_fini(&agent->found_names);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
     free(agent);
@@ -65,7 +66,8 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->calls);
     wfi_map_init(&agent->rrefs);
     wfi_map_init(&agent->forks);
-    wfi_map_init(&agent->group_generations);
+    wfi_map_init(&agent->group_pasts);
+    wfi_map_init(&agent->found_names);
     wfi_map_init(&agent->fork_index);
     wfi_list_init(&agent->references);
     wfi_list_init(&agent->local_calls);
@@ -312,15 +314,39 @@ static bool is_alive(const weft_agent *agent, int rank)
     return peer && wfi_peer_status(peer) == WEFT_OK;
 }
 
+/* [agent lock] */
+static bool holds_name(const weft_agent *agent, int rank, const char *name)
+{
+    const wfi_member *member = member_of(agent, rank);
+    return member && strcmp(member->name, name) == 0 && is_alive(agent, rank);
+}
+
+/* Where a name was found the last time is looked at first: calls by name need not look at every seat. Nothing keeps what is
+ * remembered true, so it is looked at again. [agent lock] */
+static int find_name(weft_agent *agent, const char *name)
+{
+    int world_size = agent->options.values.world_size;
+    uint64_t hash = wfi_hash_bytes(name, strlen(name));
+    int found = (int)(uintptr_t)wfi_map_get(&agent->found_names, hash) - 1;
+    if (found >= 0 && holds_name(agent, found, name))
+        return found;
+    for (found = 0; found < world_size && !holds_name(agent, found, name);)
+        found++;
+    if (found == world_size)
+        return -1;
+    if (agent->found_names.count > 2 * (size_t)world_size) /* names of those who went, by now */
+        wfi_map_fini(&agent->found_names);
+    wfi_map_take(&agent->found_names, hash);
+    weft_status st = wfi_map_put(&agent->found_names, hash, (void *)(uintptr_t)(found + 1));
+    (void)st; /* else it is looked for again */
+    return found;
+}
+
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
-    int found = -1;
     wfi_net_lock(agent->net);
-    for (int rank = 0; name && found < 0 && rank < agent->options.values.world_size; rank++) {
-        const wfi_member *member = member_of(agent, rank);
-        if (member && strcmp(member->name, name) == 0 && is_alive(agent, rank))
-            found = rank;
-    }
+    int found =
+        name ? find_name((weft_agent *)agent, name) : -1; /* what it remembers is no part of what the user sees */
     wfi_net_unlock(agent->net);
     return found;
 }

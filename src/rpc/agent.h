@@ -46,6 +46,8 @@ typedef struct wfi_rpc_peer {
     size_t early_parts; /* of operations of groups that are not open here: src/rpc/group_gather.c */
     wfi_peer *watched;  /* the incarnation that `watches` counts for: src/rpc/watch.c */
     size_t watches;
+    weft_member_event untold[2]; /* events of this rank for which memory was out, in order: src/rpc/membership.c */
+    int untold_count;
     size_t kept_count; /* replies and results on their way to it, or kept for it: src/rpc/budget.c */
     uint64_t kept_bytes;
     wfi_fork_book book;
@@ -63,6 +65,7 @@ typedef struct wfi_membership {
     wfi_list events;
     wfi_task task;
     bool running;
+    size_t untold; /* of wfi_rpc_peer: events for which memory was out */
 } wfi_membership;
 
 struct weft_agent {
@@ -91,19 +94,20 @@ struct weft_agent {
     bool probed;
     uint64_t probe_round;
     wfi_timer probe_timer;
-    wfi_timer stall_timer; /* src/rpc/stall.c */
-    uint64_t stall_taken;  /* tasks, when it last looked */
-    bool stall_seen;       /* and all workers waited */
+    wfi_timer stall_timer;    /* src/rpc/stall.c */
+    uint64_t stall_taken;     /* tasks, when it last looked */
+    bool stall_seen;          /* and all workers waited */
     uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
     bool refuses_calls;
     weft_future *terminated;
-    wfi_list groups;           /* src/rpc/group.h */
-    wfi_map group_generations; /* how many groups were made, by name and list */
-    size_t early_parts;        /* of all workers */
+    wfi_list groups;     /* src/rpc/group.h */
+    wfi_map group_pasts; /* what was of each name and list: wfi_group_past */
+    size_t early_parts;  /* of all workers */
+    wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash */
     wfi_call_observer *observer;
     size_t held_bytes; /* against options.memory_budget_bytes: src/rpc/budget.c */
     wfi_membership membership;
-    wfi_map rrefs; /* owned by us, by hash of the name: src/rpc/rref_table.c */
+    wfi_map rrefs;       /* owned by us, by hash of the name: src/rpc/rref_table.c */
     wfi_map fork_index;  /* forks that others have of our values, by rank and number */
     wfi_map forks;       /* references of ours to others' values, awaiting confirmation, by fork */
     wfi_list references; /* all of ours to others' values */

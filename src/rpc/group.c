@@ -111,6 +111,7 @@ static void set_broken(weft_group *group, int rank, weft_status why)
                                          why == WEFT_ERR_PEER_DEAD   ? "is dead"
                                          : why == WEFT_ERR_PEER_LEFT ? "has left"
                                                                      : weft_status_text(why));
+    wfi_group_remember_broken(group);
 }
 
 static void look_for_the_dead(weft_group *group)

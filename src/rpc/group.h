@@ -131,6 +131,16 @@ void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why);
 weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened);
 weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key);
 void wfi_group_free(weft_group *group);
+/* What is remembered of a name and list of members, until the agent is freed. A member that was lost never comes back as the same
+ * incarnation: once broken, all groups of that list are. */
+typedef struct wfi_group_past {
+    uint64_t generations; /* how many groups were made here */
+    weft_error *broken;   /* why one of them broke */
+} wfi_group_past;
+
+wfi_group_past *wfi_group_past_of(weft_agent *agent, const wfi_group_key *key); /* NULL: none. [agent lock] */
+void wfi_group_remember_broken(const weft_group *group);                        /* it has just broken. [agent lock] */
+void wfi_group_pasts_fini(weft_agent *agent);
 /* How many groups of this name and list were made here. [agent lock] */
 uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key);
 weft_status wfi_group_next_generation(weft_agent *agent, const wfi_group_key *key);

@@ -310,6 +310,17 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
 
 /* ---- The parts of others ------------------------------------------------------------------------------------------------ */
 
+/* For a part of a group that was destroyed here. Whoever brings it may not know yet that the group was broken before that. */
+static weft_error *why_it_is_over(weft_group *nobody)
+{
+    const wfi_group_past *past = wfi_group_past_of(nobody->agent, &nobody->key);
+    int me = wfi_agent_rank(nobody->agent);
+    if (past && past->broken)
+        return weft_error_ref(past->broken);
+    return wfi_group_problem(nobody, WEFT_ERR_CANCELLED, me, "rank %d has destroyed group \"%s\"", me,
+                             nobody->key.name);
+}
+
 static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_share *share, int64_t timeout_ms)
 {
     const wfi_rpc_peer *peer = &agent->peers[share->from];
@@ -323,8 +334,7 @@ static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_share *shar
     else if (group)
         admit(group, share);
     else if (key->generation < wfi_group_generation(agent, key))
-        wfi_share_refuse(share, wfi_group_problem(&nobody, WEFT_ERR_CANCELLED, me, "rank %d has destroyed group \"%s\"",
-                                                  me, key->name));
+        wfi_share_refuse(share, why_it_is_over(&nobody));
     else if (agent->stopped || (agent->closing && agent->options.values.elastic))
         wfi_share_refuse(share, wfi_group_problem(&nobody, WEFT_ERR_PEER_LEFT, me,
                                                   "rank %d closes, and has not made group \"%s\"", me, key->name));

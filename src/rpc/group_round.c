@@ -149,16 +149,48 @@ static uint64_t generation_key(const wfi_group_key *key)
     return wfi_hash_bytes(key->name, strlen(key->name)) ^ key->members_hash;
 }
 
+wfi_group_past *wfi_group_past_of(weft_agent *agent, const wfi_group_key *key)
+{
+    return wfi_map_get(&agent->group_pasts, generation_key(key));
+}
+
 uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key)
 {
-    return (uint64_t)(uintptr_t)wfi_map_get(&agent->group_generations, generation_key(key));
+    const wfi_group_past *past = wfi_group_past_of(agent, key);
+    return past ? past->generations : 0;
 }
 
 weft_status wfi_group_next_generation(weft_agent *agent, const wfi_group_key *key)
 {
-    uint64_t generation = wfi_group_generation(agent, key);
-    wfi_map_take(&agent->group_generations, generation_key(key));
-    return wfi_map_put(&agent->group_generations, generation_key(key), (void *)(uintptr_t)(generation + 1));
+    wfi_group_past *past = wfi_group_past_of(agent, key);
+    if (!past) {
+        past = calloc(1, sizeof *past);
+        weft_status st = past ? wfi_map_put(&agent->group_pasts, generation_key(key), past) : WEFT_ERR_MEMORY;
+        if (st) {
+            free(past);
+            return st;
+        }
+    }
+    past->generations++;
+    return WEFT_OK;
+}
+
+void wfi_group_remember_broken(const weft_group *group)
+{
+    wfi_group_past *past = group->opened ? wfi_group_past_of(group->agent, &group->key) : NULL;
+    if (past && !past->broken)
+        past->broken = weft_error_ref(group->broken);
+}
+
+void wfi_group_pasts_fini(weft_agent *agent)
+{
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));) {
+        weft_error_unref(past->broken);
+        free(past);
+    }
+    wfi_map_fini(&agent->group_pasts);
 }
 
 /* ---- Operations ---------------------------------------------------------------------------------------------------- */

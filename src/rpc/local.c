@@ -236,7 +236,8 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
 /* Its references are whole now, or will never be. [agent lock] */
 static void run_or_refuse(weft_call *call)
 {
-    weft_error *error = wfi_rrefs_lost(weft_values_args(call->args));
+    weft_error *error = call->starved ? wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to wait for its references")
+                                      : wfi_rrefs_lost(weft_values_args(call->args));
     if (error)
         wfi_serve_refuse(call, error);
     else
@@ -266,7 +267,8 @@ static void start(weft_call *call, const char *function)
                                               function, call->agent->options.name));
     else if (!wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
-    else if ((call->unconfirmed = wfi_rrefs_await(weft_values_args(call->args), reference_made, call)) == 0)
+    else if ((call->unconfirmed =
+                  wfi_rrefs_await(weft_values_args(call->args), reference_made, call, &call->starved)) == 0)
         run_or_refuse(call);
 }
 

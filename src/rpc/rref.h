@@ -46,8 +46,8 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error);
 weft_status wfi_rref_passable(const weft_rref *rref);
 
 /* For calls to ourselves. Of the references in `values`, through lists: those that our own calls are making elsewhere; `then`
- * runs once for each when that has ended, well or not; returns how many. [agent lock] */
-size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg);
+ * runs once for each when that has ended, well or not; returns how many. *memory_out: not for all. [agent lock] */
+size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out);
 /* Why one of them is of no use, with a reference; NULL: none is lost. [agent lock] */
 weft_error *wfi_rrefs_lost(weft_args values);
 

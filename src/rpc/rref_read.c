@@ -163,20 +163,22 @@ static weft_future *await_making(weft_rref *rref, bool *memory_out)
     return made;
 }
 
-size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg)
+size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out)
 {
     size_t count = 0;
     for (size_t i = 0; i < values.count; i++) {
         const weft_value *value = &values.items[i];
         if (value->type == WEFT_LIST)
-            count += wfi_rrefs_await(value->as.list, then, arg);
+            count += wfi_rrefs_await(value->as.list, then, arg, memory_out);
         weft_rref *rref = value->type == WEFT_RREF ? value->as.rref : NULL;
         if (!rref || rref->home || !rref->making)
             continue;
         if (!rref->made)
             rref->made = wfi_agent_future(rref->agent);
-        /* Without memory the handler sees it too early: it can ask whether it is confirmed. */
-        count += rref->made && weft_future_add_done_callback(rref->made, then, arg, NULL) == WEFT_OK;
+        if (rref->made && weft_future_add_done_callback(rref->made, then, arg, NULL) == WEFT_OK)
+            count++;
+        else
+            *memory_out = true;
     }
     return count;
 }

@@ -75,6 +75,7 @@ struct weft_call {
     weft_future *local_future;
     weft_rref *local_rref;
     size_t unconfirmed;      /* references among its arguments that are being made */
+    bool starved;            /* memory was out for waiting for one of them */
     weft_values *local_land; /* the places for its results, as one list of tensors */
     bool landing;            /* they are being filled */
     bool is_attempt;         /* as in wfi_outcall */

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_no_memory.c - where memory is out for a moment: membership events are told all the same, no handler sees a reference
+ * before its owner has confirmed it, and an owner without memory for a name says so. The linker puts calloc below in the place
+ * of the library's.
+ */
+#include "net/net.h"
+#include "rpc/agent.h"
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <weft/sim.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+enum { SIZE = 4 };
+
+static int until_failure = -1; /* allocations that still succeed; -1: all */
+static bool goes_on;           /* all that follow fail too */
+static bool failed;
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    if (until_failure < 0 || (until_failure > 0 && until_failure--))
+        return __real_calloc(count, size);
+    if (!goes_on)
+        until_failure = -1;
+    failed = true;
+    return NULL;
+}
+
+/* ---- Membership -------------------------------------------------------------------------------------------------- */
+
+static struct heard {
+    weft_member_event event;
+    int rank;
+} heard[16];
+static int heard_count;
+
+static void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)arg;
+    MUST(why && *why);
+    if (weft_agent_rank(agent) == 0)
+        heard[heard_count++] = (struct heard){event, rank};
+}
+
+static void listen_to_members(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->on_membership = on_membership;
+}
+
+static world *now_in;
+
+static void news(weft_agent *agent, void *arg)
+{
+    static const struct heard wanted[] = {
+        {WEFT_MEMBER_DEAD, 3}, {WEFT_MEMBER_DEAD, 1}, {WEFT_MEMBER_DEAD, 2}, {WEFT_MEMBER_JOINED, 2}};
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    wfi_net_lock(agent->net);
+    until_failure = 0, goes_on = true;
+    wfi_membership_tell(agent, WEFT_MEMBER_DEAD, 1, "by the test");
+    wfi_membership_tell(agent, WEFT_MEMBER_JOINED, 1, "by the test");
+    wfi_membership_tell(agent, WEFT_MEMBER_DEAD, 2, "by the test");
+    until_failure = -1, goes_on = false;
+    wfi_membership_tell(agent, WEFT_MEMBER_LEFT, 1, "by the test"); /* nobody knew that it had joined */
+    wfi_membership_tell(agent, WEFT_MEMBER_JOINED, 2, "by the test");
+    wfi_membership_tell(agent, WEFT_MEMBER_DEAD, 3, "by the test");
+    wfi_net_unlock(agent->net);
+    while (heard_count < 4)
+        world_sleep_ms(now_in, 1);
+    world_sleep_ms(now_in, 100);
+    MUST(heard_count == 4 && failed);
+    for (int i = 0; i < 4; i++)
+        MUST(heard[i].event == wanted[i].event && heard[i].rank == wanted[i].rank);
+}
+
+static void test_membership(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        world w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = news, .adjust = listen_to_members};
+        now_in = &w;
+        heard_count = 0;
+        failed = false;
+        world_run(&w);
+    }
+}
+
+/* ---- References -------------------------------------------------------------------------------------------------- */
+
+static int seen, made;
+
+static weft_status run_see(weft_call *call, void *user)
+{
+    (void)user;
+    MUST(weft_rref_confirmed(weft_call_rref(call, 0)));
+    seen++;
+    return WEFT_OK;
+}
+
+static weft_status run_make(weft_call *call, void *user)
+{
+    (void)user;
+    made++;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(7)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {{.name = "see", .takes = {WEFT_RREF}, .run = run_see},
+                                          {.name = "make", .gives = {WEFT_I64}, .run = run_make}};
+
+static weft_status await_made(weft_rref *rref)
+{
+    weft_future *created = weft_rref_created(rref);
+    weft_status st = created ? weft_future_wait(created, 10000) : WEFT_ERR_MEMORY;
+    weft_future_unref(created);
+    return st;
+}
+
+/* A reference that is being made elsewhere, as an argument to ourselves, with each allocation in turn failing. */
+static void to_ourselves(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    int refused = 0, good = 0;
+    for (int step = 0; step < 40; step++) {
+        weft_rref *rref;
+        weft_future *future = NULL;
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &rref));
+        failed = false;
+        until_failure = step;
+        weft_status st = weft_rpc_async(agent, weft_to_rank(0), "see", WEFT_VALUES(weft_of_rref(rref)), NULL, &future);
+        until_failure = -1;
+        if (!st)
+            st = weft_future_wait(future, WEFT_FOREVER);
+        MUST(st == WEFT_OK || (failed && st == WEFT_ERR_MEMORY));
+        refused += st && future;
+        good += !st;
+        weft_future_unref(future);
+        MUST_OK(await_made(rref));
+        weft_rref_unref(rref);
+    }
+    MUST(refused && good && seen == good && made == 40);
+}
+
+/* The owner's allocations fail one after the other, while the call is on its way: its error is the plain one. */
+static void at_the_owner(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    int without = 0;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, NULL)); /* then it has been opened */
+    for (int step = 0; step < 60; step++) {
+        weft_rref *rref;
+        weft_values *out = NULL;
+        weft_rpc_options options = {.timeout_ms = 200};
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, &options, &rref));
+        until_failure = step;
+        weft_status st = await_made(rref);
+        until_failure = -1;
+        without += st == WEFT_ERR_MEMORY;
+        MUST(st != WEFT_ERR_PROTOCOL);
+        if (!st)
+            MUST(weft_rref_to_here(rref, 2000, &out) != WEFT_ERR_PROTOCOL);
+        weft_values_unref(out);
+        weft_rref_unref(rref);
+    }
+    MUST(without);
+}
+
+static void run(void (*program)(weft_agent *, void *))
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        world w = {.fabric = WORLD_SIM, .size = 2, .seed = seed, WORLD_FUNCTIONS(functions), .program = program};
+        seen = made = 0;
+        world_run(&w);
+    }
+}
+
+static void test_to_ourselves(void **state)
+{
+    (void)state;
+    run(to_ourselves);
+}
+
+static void test_at_the_owner(void **state)
+{
+    (void)state;
+    run(at_the_owner);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_membership), cmocka_unit_test(test_to_ourselves),
+                                       cmocka_unit_test(test_at_the_owner)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
