@@ -20,6 +20,15 @@ static bool line_needed(const wfi_line *line)
     return line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
 }
 
+/*
+ * How long an attempt may take: twice as long after each that failed. Many workers that connect at once on few processors
+ * would else tear down what is about to be answered, again and again.
+ */
+static uint64_t attempt_limit(const wfi_line *line)
+{
+    return WFI_CONNECT_LIMIT_NS << (line->failures < WFI_CONNECT_DOUBLINGS ? line->failures : WFI_CONNECT_DOUBLINGS);
+}
+
 static void line_retry(wfi_line *line)
 {
     wfi_net *net = line->peer->net;
@@ -75,15 +84,69 @@ static void line_hello(const wfi_line *line, const wfi_conn *conn, wfi_hello *ou
                        .position = line->kind == WFI_CONTROL ? line->peer->received : line->peer->ended};
 }
 
+/* ---- Turns ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Few attempts are under way at a time, of those that failed before fewer still: peers that do not answer keep nobody from
+ * those that do, and hundreds of workers that connect to each other at once do not wear each other out.
+ */
+static bool has_turn(const wfi_line *line)
+{
+    return line->peer->net->attempts < (line->failures ? WFI_ATTEMPTS_AGAIN : WFI_ATTEMPTS_MAX);
+}
+
+static void await_turn(wfi_line *line)
+{
+    wfi_net *net = line->peer->net;
+    if (wfi_list_empty(&line->turn))
+        wfi_list_push_back(line->failures ? &net->turns_again : &net->turns, &line->turn);
+}
+
+void wfi_attempt_over(wfi_conn *conn)
+{
+    wfi_net *net = conn->net;
+    if (!conn->attempt)
+        return;
+    conn->attempt = false;
+    net->attempts--;
+    bool waiting = !wfi_list_empty(&net->turns) || !wfi_list_empty(&net->turns_again);
+    if (waiting && !net->turn_timer.heap_index && !net->closing)
+        (void)wfi_net_timer_set(net, &net->turn_timer, wfi_now(net->clock)); /* not from in here: lanes are changing */
+}
+
+static void give_turns(wfi_net *net, wfi_list *turns, unsigned limit)
+{
+    while (net->attempts < limit && !wfi_list_empty(turns)) {
+        wfi_line *line = wfi_container_of(turns->next, wfi_line, turn);
+        wfi_list_remove(&line->turn);
+        wfi_line_want(line);
+    }
+}
+
+void wfi_turns_due(wfi_timer *timer)
+{
+    wfi_net *net = wfi_container_of(timer, wfi_net, turn_timer);
+    give_turns(net, &net->turns, WFI_ATTEMPTS_MAX);
+    give_turns(net, &net->turns_again, WFI_ATTEMPTS_AGAIN);
+}
+
+/* ---- Attempts ---------------------------------------------------------------------------------------------------- */
+
 static void line_connect(wfi_line *line)
 {
     wfi_peer *peer = line->peer;
     wfi_net *net = peer->net;
+    if (!has_turn(line)) {
+        await_turn(line);
+        return;
+    }
     wfi_conn *conn = wfi_conn_create(line, true, ++line->generation);
     if (!conn) {
         line_failed(line, WEFT_ERR_MEMORY, "out of memory");
         return;
     }
+    conn->attempt = true;
+    net->attempts++;
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_hello hello;
     line_hello(line, conn, &hello);
@@ -94,7 +157,7 @@ static void line_connect(wfi_line *line)
     if (!status)
         status = wfi_conn_post_receives(conn);
     if (!status)
-        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + WFI_CONNECT_LIMIT_NS);
+        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + attempt_limit(line));
     if (status) {
         wfi_conn_close(conn);
         line_failed(line, status, weft_status_text(status));
@@ -171,6 +234,7 @@ static void line_is_up(wfi_line *line)
     wfi_net *net = peer->net;
     uint64_t now = wfi_now(net->clock);
     line->conn->up = true;
+    wfi_attempt_over(line->conn);
     wfi_net_timer_clear(net, &line->timer);
     bool excused = line->kind == WFI_BULK && peer->excused;
     if (excused)
@@ -221,7 +285,7 @@ static weft_status take_request(wfi_line *line, wfi_connect_request *request, co
     if (!status)
         status = wfi_conn_post_receives(conn);
     if (!status)
-        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + WFI_CONNECT_LIMIT_NS);
+        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + attempt_limit(line));
     if (status)
         wfi_conn_close(conn);
     return status;

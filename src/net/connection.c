@@ -89,6 +89,7 @@ void wfi_conn_close(wfi_conn *conn)
     wfi_line *line = conn->line;
     conn->closed = true;
     conn->up = false;
+    wfi_attempt_over(conn);
     (void)wfi_map_take(&net->conns, conn->id);
     if (line->conn == conn) {
         line->conn = NULL;

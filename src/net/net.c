@@ -114,6 +114,9 @@ static wfi_net *net_create(const wfi_net_options *options)
     wfi_list_init(&net->known);
     wfi_list_init(&net->leaners);
     net->lean_timer = (wfi_timer){.fire = wfi_lean_due, .reserved = true};
+    net->turn_timer = (wfi_timer){.fire = wfi_turns_due, .reserved = true};
+    wfi_list_init(&net->turns);
+    wfi_list_init(&net->turns_again);
     net->starved_timer = (wfi_timer){.fire = wfi_starved_due, .reserved = true};
     for (int kind = 0; kind < 3; kind++)
         wfi_list_init(&net->deferred[kind]);
@@ -191,7 +194,7 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     weft_status status = WEFT_OK;
     net->self = table[net->rank];
     wfi_net_lock(net);
-    status = wfi_timers_reserve(net, 2);
+    status = wfi_timers_reserve(net, 3);
     atomic_store(&net->members[net->rank], &net->self);
     for (int rank = 0; rank < net->world_size && !status; rank++) {
         if (rank != net->rank && table[rank].incarnation)
@@ -281,6 +284,7 @@ static void fail_everything(wfi_net *net)
     }
     wfi_net_timer_clear(net, &net->lean_timer);
     wfi_net_timer_clear(net, &net->starved_timer);
+    wfi_net_timer_clear(net, &net->turn_timer);
     wfi_net_unlock(net);
 }
 

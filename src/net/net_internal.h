@@ -31,7 +31,10 @@
 #define WFI_ACK_DELAY_NS 1000000         /* else this long after the first frame that nothing answered */
 #define WFI_BULK_WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
 #define WFI_BULK_WINDOW_CHUNKS 64
-#define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000)
+#define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* the first; later ones are longer */
+#define WFI_CONNECT_DOUBLINGS 3
+#define WFI_ATTEMPTS_MAX 8   /* of ours under way at a time */
+#define WFI_ATTEMPTS_AGAIN 4 /* where one that failed before may begin */
 #define WFI_BACKOFF_FIRST_NS UINT64_C(2000000)
 #define WFI_BACKOFF_LAST_NS UINT64_C(500000000)
 #define WFI_BULK_IDLE_NS UINT64_C(5000000000)
@@ -104,6 +107,7 @@ typedef struct wfi_line {
     unsigned failures;   /* connections in a row that carried nothing */
     bool lost;           /* broke, and was not up again since */
     uint64_t used_ns;    /* bulk: when something last moved */
+    wfi_list turn;       /* in wfi_net.turns or turns_again */
     wfi_timer timer;     /* connecting: its limit; down: the next attempt; bulk and up: the idle check */
 } wfi_line;
 
@@ -113,7 +117,8 @@ struct wfi_conn {
     wfi_line *line;
     wfi_lane *lane; /* NULL once closed */
     uint32_t generation;
-    bool ours; /* we asked for it */
+    bool ours;    /* we asked for it */
+    bool attempt; /* counted in wfi_net.attempts */
     bool up, useful, closed;
     bool keyed; /* both nonces are known, and so the keys of its frames */
     uint64_t nonce, peer_nonce;
@@ -240,10 +245,13 @@ struct wfi_net {
     wfi_list known;      /* every peer there was: they live as long as the net */
     wfi_list leaners;    /* peers about which the store may have to be told, when lean_timer fires */
     wfi_timer lean_timer;
-    wfi_timer starved_timer; /* something waits for memory */
-    unsigned starved;        /* how often in a row it found none */
-    bool starving;           /* in the present attempt */
-    wfi_map conns;           /* by id */
+    wfi_timer starved_timer;     /* something waits for memory */
+    unsigned attempts;           /* connections that we have asked for, and that are not up */
+    wfi_list turns, turns_again; /* lines that wait until there are fewer, first and further attempts */
+    wfi_timer turn_timer;
+    unsigned starved; /* how often in a row it found none */
+    bool starving;    /* in the present attempt */
+    wfi_map conns;    /* by id */
     uint64_t next_id;
     size_t zombies;         /* closed connections with operations still to be reported */
     uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
@@ -308,6 +316,8 @@ void wfi_conn_reported(wfi_conn *conn);
 weft_status wfi_conn_post_receives(wfi_conn *conn);
 
 /* connect.c; all [locked] */
+void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */
+void wfi_turns_due(wfi_timer *timer);
 void wfi_line_want(wfi_line *line);   /* there is something to do: connect if nothing is under way */
 void wfi_line_broken(wfi_conn *conn); /* close it, and try again if there is need */
 void wfi_line_end(wfi_line *line);    /* close it on purpose; the peer will know that it was */

@@ -11,6 +11,7 @@ static void line_init(wfi_peer *peer, wfi_lane_kind kind)
     wfi_line *line = &peer->lines[kind];
     line->peer = peer;
     line->kind = kind;
+    wfi_list_init(&line->turn);
     line->timer.fire = wfi_line_timer;
     line->timer.reserved = true;
 }

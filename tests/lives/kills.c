@@ -58,48 +58,47 @@ static void start_worker(job *j, int rank)
 
 static void await_member(job *j, int rank, uint32_t not_this)
 {
-    double until = kill_now_ms() + 20000;
+    double until = kill_now_ms() + 60000;
     while (!weft_agent_alive(j->agent, rank) || weft_agent_worker(j->agent, rank).incarnation == not_this) {
         MUST(kill_now_ms() < until);
         usleep(500);
     }
 }
 
-void kill_footprint_at(weft_agent *agent, int rank, kill_footprint *out, int64_t *right, int64_t *objects,
-                       int64_t *held)
+typedef struct report { /* the bystander's kill_counters */
+    int64_t right, objects, held;
+} report;
+
+static report ask_bystander(const job *j)
 {
     weft_values *values = NULL;
-    const void *bytes;
-    size_t size;
-    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "report", WEFT_NO_VALUES, NULL, &values));
-    MUST(weft_values_get_bytes(values, 0, &bytes, &size) == WEFT_OK && size == sizeof *out);
-    memcpy(out, bytes, size);
-    MUST_OK(weft_values_get_i64(values, 1, right));
-    MUST_OK(weft_values_get_i64(values, 2, objects));
-    MUST_OK(weft_values_get_i64(values, 3, held));
+    report r;
+    MUST_OK(weft_rpc_sync(j->agent, weft_to_rank(1), "report", WEFT_NO_VALUES, NULL, &values));
+    MUST_OK(weft_values_get_i64(values, 0, &r.right));
+    MUST_OK(weft_values_get_i64(values, 1, &r.objects));
+    MUST_OK(weft_values_get_i64(values, 2, &r.held));
     weft_values_unref(values);
+    return r;
 }
 
 /* Both survivors have let go of what the dead one held, and go on. `alive`: victims whose calls are held. */
 static void must_be_clean(job *j, int alive)
 {
-    double until = kill_now_ms() + 20000;
-    int64_t right, objects, held;
-    kill_footprint f;
+    double until = kill_now_ms() + 60000;
     for (;; usleep(1000)) {
-        kill_footprint_at(j->agent, 1, &f, &right, &objects, &held);
-        if (!atomic_load(&counters.objects) && !objects && right > j->right && held <= 2 * alive &&
-            atomic_load(&counters.held) <= 2 * alive)
-            break;
+        report r = ask_bystander(j);
+        int objects = atomic_load(&counters.objects), held = atomic_load(&counters.held);
+        if (!objects && !r.objects && r.right > j->right && r.held <= 2 * alive && held <= 2 * alive) {
+            j->right = r.right;
+            return;
+        }
         if (kill_now_ms() > until) {
-            fprintf(stderr, "objects left: %d and %d; calls held: %d and %d; right: %lld after %lld\n",
-                    atomic_load(&counters.objects), (int)objects, atomic_load(&counters.held), (int)held,
-                    (long long)right, (long long)j->right);
+            fprintf(stderr, "objects left: %d and %d; calls held: %d and %d; right: %lld after %lld\n", objects,
+                    (int)r.objects, held, (int)r.held, (long long)r.right, (long long)j->right);
             (void)!weft_debug_dump(j->agent, stderr);
             abort();
         }
     }
-    j->right = right;
 }
 
 static void stop_until_dead(job *j, int victim)
@@ -114,7 +113,7 @@ static void one_round(job *j, int round)
     int victim = FIRST_VICTIM + (int)chance_below(j, SEATS - FIRST_VICTIM), status;
     bool stops = round % 20 == 7;
     if (stops) /* not while it opens its agent, which then fails */
-        MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM), 20000));
+        MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM), 60000));
     uint32_t incarnation = weft_agent_worker(j->agent, victim).incarnation;
     int dead = atomic_load(&counters.dead);
     kill_mess *mess = kill_mess_begin(j->agent, victim, (unsigned)chance_below(j, 32));
@@ -140,9 +139,14 @@ static void one_round(job *j, int round)
 
 static void weigh(job *j, kill_footprint out[2])
 {
-    int64_t right, objects, held;
+    weft_values *values = NULL;
+    const void *bytes;
+    size_t size;
     out[0] = kill_footprint_of(j->agent);
-    kill_footprint_at(j->agent, 1, &out[1], &right, &objects, &held);
+    MUST_OK(weft_rpc_sync(j->agent, weft_to_rank(1), "weigh", WEFT_NO_VALUES, NULL, &values));
+    MUST(weft_values_get_bytes(values, 0, &bytes, &size) == WEFT_OK && size == sizeof out[1]);
+    memcpy(&out[1], bytes, size);
+    weft_values_unref(values);
     for (int i = 0; i < 2; i++)
         printf("  rank %d: %zu KiB of malloc, %zu KiB private dirty, %zu descriptors, %zu threads, dump of %zu bytes\n",
                i, out[i].in_use >> 10, out[i].private_dirty_kb, out[i].descriptors, out[i].threads, out[i].dump_bytes);
@@ -172,7 +176,7 @@ static void end_job(job *j)
     }
     for (int rank = SEATS - 1; rank >= FIRST_VICTIM; rank--)
         MUST(waitpid(j->pids[rank], &status, 0) == j->pids[rank] && status == 0);
-    MUST(kill_await(&counters.held, 0, 20000));
+    MUST(kill_await(&counters.held, 0, 60000));
     MUST_OK(weft_agent_close(j->agent));
     MUST(waitpid(j->pids[1], &status, 0) == j->pids[1] && status == 0);
 }

@@ -19,7 +19,7 @@
 #define SEATS 4
 #define FIRST_VICTIM 2
 #define BOUND_MS 1000 /* of deaths by silence */
-#define LARGE 1048576 /* elements of a tensor that is under way when a worker dies: 4 MiB */
+#define LARGE 262144  /* elements of a tensor that is under way when a worker dies: 1 MiB */
 
 /* What every worker serves, and what has become of it. */
 extern const weft_function kill_functions[];
@@ -45,9 +45,6 @@ typedef struct kill_footprint {
     uint64_t bytes_held;
 } kill_footprint;
 kill_footprint kill_footprint_of(weft_agent *agent);
-void kill_footprint_at(weft_agent *agent, int rank, kill_footprint *out, int64_t *right, int64_t *objects,
-                       int64_t *held);
-
 /* The other ranks' programs. */
 int kill_serve(int rank, int port, bool elastic);
 

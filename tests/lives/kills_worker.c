@@ -135,10 +135,17 @@ static void give_up_kept(void)
 static weft_status run_report(weft_call *call, void *user)
 {
     (void)user;
-    kill_footprint f = kill_footprint_of(weft_call_agent(call));
     weft_call_give(call,
-                   WEFT_VALUES(weft_of_bytes(&f, sizeof f), weft_of_i64(atomic_load(&counters.right)),
-                               weft_of_i64(atomic_load(&counters.objects)), weft_of_i64(atomic_load(&counters.held))));
+                   WEFT_VALUES(weft_of_i64(atomic_load(&counters.right)), weft_of_i64(atomic_load(&counters.objects)),
+                               weft_of_i64(atomic_load(&counters.held))));
+    return WEFT_OK;
+}
+
+static weft_status run_weigh(weft_call *call, void *user)
+{
+    (void)user;
+    kill_footprint f = kill_footprint_of(weft_call_agent(call));
+    weft_call_give(call, WEFT_VALUES(weft_of_bytes(&f, sizeof f)));
     return WEFT_OK;
 }
 
@@ -157,7 +164,8 @@ const weft_function kill_functions[] = {
     {.name = "stream", .run = run_stream},
     {.name = "create", .gives = {WEFT_ANY}, .run = run_create},
     {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
-    {.name = "report", .gives = {WEFT_BYTES, WEFT_I64, WEFT_I64, WEFT_I64}, .run = run_report},
+    {.name = "report", .gives = {WEFT_I64, WEFT_I64, WEFT_I64}, .run = run_report},
+    {.name = "weigh", .gives = {WEFT_BYTES}, .run = run_weigh},
     {.name = "quit", .run = run_quit},
 };
 const size_t kill_function_count = sizeof kill_functions / sizeof *kill_functions;
@@ -204,7 +212,7 @@ weft_agent *kill_open(int rank, int port, bool elastic)
                                   .master_port = port,
                                   .no_binding = true,
                                   .death_timeout_ms = BOUND_MS,
-                                  .rendezvous_timeout_ms = 20000,
+                                  .rendezvous_timeout_ms = 60000,
                                   .on_membership = kill_count_member,
                                   .error = &error};
     weft_status st = weft_agent_open(&options, &agent);
@@ -317,7 +325,7 @@ int kill_serve(int rank, int port, bool elastic)
     }
     weft_agent *agent = kill_open(rank, port, elastic);
     stand_by(agent);
-    MUST(kill_await(&counters.held, 0, 20000));
+    MUST(kill_await(&counters.held, 0, 60000));
     MUST_OK(weft_agent_close(agent));
     MUST(!atomic_load(&counters.objects));
     return 0;
