@@ -232,9 +232,9 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
         return status;
     net->rank = wfi_rendezvous_rank(net->rendezvous);
     memcpy(net->job_key, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->job_key));
-    if (take_table(net, wfi_rendezvous_members(net->rendezvous)))
-        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
-    return WEFT_OK;
+    status = take_table(net, wfi_rendezvous_members(net->rendezvous));
+    wfi_rendezvous_drop_members(net->rendezvous);
+    return status ? refuse(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
 }
 
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error)

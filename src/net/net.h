@@ -116,6 +116,9 @@ const char *wfi_net_interface(
     const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
 /* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them. [locked] */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
+/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went before this worker
+ * came. [locked] */
+weft_status wfi_net_former_status(const wfi_net *net, int rank, uint32_t incarnation);
 weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT; [locked] */
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */

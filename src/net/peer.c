@@ -77,6 +77,17 @@ wfi_peer *wfi_net_peer(wfi_net *net, int rank)
     return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : net->peers[rank];
 }
 
+weft_status wfi_net_former_status(const wfi_net *net, int rank, uint32_t incarnation)
+{
+    wfi_assert_held(&net->lock);
+    for (const wfi_list *link = net->known.next; link != &net->known; link = link->next) {
+        const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
+        if (peer->rank == rank && peer->member.incarnation == incarnation && peer->status)
+            return peer->status;
+    }
+    return WEFT_ERR_PEER_DEAD;
+}
+
 bool wfi_net_is_flushed(const wfi_net *net)
 {
     for (const wfi_list *link = net->known.next; link != &net->known; link = link->next) {

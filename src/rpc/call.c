@@ -319,7 +319,9 @@ static weft_status find_peer(wfi_outcall *call, int rank, uint32_t incarnation)
     if (!call->peer)
         return WEFT_ERR_NOT_FOUND; /* nobody ever had that rank */
     if (incarnation && incarnation != wfi_peer_incarnation(call->peer))
-        return incarnation > wfi_peer_incarnation(call->peer) ? WEFT_ERR_UNREACHABLE : WEFT_ERR_PEER_DEAD;
+        return incarnation > wfi_peer_incarnation(call->peer)
+                   ? WEFT_ERR_UNREACHABLE
+                   : wfi_net_former_status(call->agent->net, rank, incarnation);
     return wfi_peer_status(call->peer);
 }
 

@@ -338,7 +338,7 @@ static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *nam
     wfi_peer *owner = wfi_net_peer(agent->net, (int)name->owner);
     uint32_t known = owner ? wfi_peer_incarnation(owner) : 0;
     if (known > name->owner_incarnation)
-        return WEFT_ERR_PEER_DEAD;
+        return wfi_net_former_status(agent->net, (int)name->owner, name->owner_incarnation);
     weft_status st = known == name->owner_incarnation ? wfi_peer_status(owner) : WEFT_OK;
     if (st)
         return st;

@@ -11,7 +11,7 @@
  * CANCEL  id u64, late u8        the caller gave up; late 1: its time ran out
  * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
  * FORKED  rref name, fork u64, status u32    confirmed (0), or why not: NOT_FOUND, MEMORY
- * DROP    rref name, fork u64    that reference is gone
+ * DROP    rref name, fork u64, gave_up u8    that reference is gone; 1: its creator's, whose call failed or will never come
  * FETCH is a call of the reserved function "weft:fetch".
  *
  * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked PART) or elsewhere (u8 1, address u64,

@@ -258,8 +258,7 @@ static void come_and_go(stage *s, int actor)
         MUST(second.incarnation > first.incarnation && strcmp(weft_agent_name(agent, 1), "guest") == 0);
         MUST(strcmp(name, "guest") == 0); /* the old pointer is as good as ever */
         MUST_OK(add_at(agent, weft_to_worker(second)));
-        weft_status st = add_at(agent, weft_to_worker(first));
-        MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+        MUST_BE(add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_LEFT);
         MUST_BE(weft_unwatch(agent, 1), WEFT_ERR_STATE); /* that watch was for another */
         MUST_OK(weft_watch(agent, 1));
         MUST_OK(weft_unwatch(agent, 1));
