@@ -19,7 +19,10 @@ static int resolve(weft_agent *agent, weft_target to, weft_error **error)
     int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
     if (rank >= 0 && rank < wfi_net_world_size(agent->net))
         return rank;
-    if (to.name)
+    weft_status gone = weft_agent_status(agent); /* then nobody has a name any more */
+    if (to.name && gone)
+        *error = weft_error_create(gone, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));
+    else if (to.name)
         *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker is named \"%s\"", to.name);
     else
         *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker has rank %d: the world size is %d", to.rank,
@@ -37,7 +40,7 @@ weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future *
 {
     int rank = resolve(agent, plan->to, error);
     if (rank < 0)
-        return WEFT_ERR_NOT_FOUND;
+        return weft_error_code(*error);
     bool home = rank == wfi_agent_rank(agent);
     weft_status st = home ? wfi_call_start_local(agent, plan, out) : wfi_call_start(agent, rank, plan, out);
     if (st)
@@ -127,8 +130,9 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     options = options ? options : &defaults;
     int rank = resolve(agent, to, &error);
     if (rank < 0) {
+        weft_status st = weft_error_code(error);
         wfi_error_give(options->error, error);
-        return WEFT_ERR_NOT_FOUND;
+        return st;
     }
     weft_status st = wfi_rref_create_pending(agent, rank, &rref);
     if (st)

@@ -120,7 +120,7 @@ bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const wef
                        bool stop_now)
 {
     if (parts->waiting && parts->stopped)
-        return true; /* it ends already, and not well */
+        return true;                /* it ends already, and not well */
     weft_error_unref(parts->error); /* an end that waited, and is overtaken by this one */
     parts->error = NULL;
     parts->waiting = false;
@@ -211,7 +211,10 @@ static void part_ready(wfi_intake *intake, weft_status status)
     if (parts->stopped) {
         end_if_settled(parts);
     } else if (status) {
-        wfi_error_detail detail = {.code = status, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+        wfi_error_detail detail = {.code = status,
+                                   .remote_code = WEFT_ERR_UNKNOWN, /* it has run, so far */
+                                   .function = call->function,
+                                   .worker = wfi_peer_rank(call->peer)};
         wfi_call_abort(call, wfi_error_create(&detail, "a part of the results: %s", intake->problem));
     } else {
         begin(parts);

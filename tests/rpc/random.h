@@ -17,11 +17,13 @@
 
 #define ACTORS_MAX 6
 #define LIVES_MAX 64
-#define DIRECTOR 1000   /* its rank in the simulation */
-#define DEATH_MS 500    /* the bound */
-#define BRIEF_MS 150    /* nobody is declared dead for a silence of that */
-#define DEFAULT_MS 8000 /* limit of calls that name none */
-#define PATIENT_MS 5000 /* a limit that nothing reaches where nothing was disturbed */
+#define DIRECTOR 1000    /* its rank in the simulation */
+#define DEATH_MS 500     /* the bound */
+#define BRIEF_MS 150     /* nobody is declared dead for a silence of that */
+#define DEFAULT_MS 8000  /* limit of calls that name none */
+#define PATIENT_MS 5000  /* a limit that nothing reaches where nothing was disturbed */
+#define TOLD_SOON_MS 100 /* that somebody gave up, where connections do no more than break */
+#define LANE_PATIENCE 3  /* a transfer is given up when its lane broke so often, and nothing of it had come through */
 #define FUNCTIONS_MAX 32
 #define HANDLES_MAX 8
 #define MEETINGS_MAX 4
@@ -119,6 +121,7 @@ struct life {
     weft_group *groups[2]; /* of all, and of the first few */
     meeting meetings[MEETINGS_MAX];
     int meeting_count;
+    weft_worker known[ACTORS_MAX]; /* whom it once saw at a rank: perhaps gone since */
     int watches[ACTORS_MAX];
     uint32_t watched[ACTORS_MAX];                     /* which incarnation */
     enum { NOT_TOLD, THERE, GONE } there[ACTORS_MAX]; /* by what it was told */
@@ -174,6 +177,8 @@ typedef struct job {
     bool shaken;            /* something was disturbed, if only for a moment */
     bool store_at_risk;
     int kills;
+    uint64_t breaks_ns[ACTORS_MAX][ACTORS_MAX]
+                      [LANE_PATIENCE]; /* when the link of two broke last, and before that ... */
 } job;
 
 extern job *now_playing;
@@ -236,6 +241,8 @@ thing *thing_begin(bool object);
 void thing_made(thing *t, life *owner);
 void hold(life *l, thing *t);
 void let_go(life *l, thing *t, weft_rref *rref);
+/* Nobody sees a handle before its owner has counted it; but in calls to oneself, which are by reference. */
+void check_confirmed(const weft_rref *rref, const entry *e, bool to_itself);
 extern const weft_object_type thing_type;
 void step_thing(life *l);
 /* Puts a handle among those that a life keeps, in the place of another; takes the reference. */
@@ -251,8 +258,8 @@ void begin_meetings(life *l);
 void step_meeting(life *l);
 void await_meetings(life *l);
 void step_watch(life *l);
-/* That actor has just been killed: whoever counted on it and is well must be told within the bound. */
-void expect_news_of(int actor);
+/* That one is being killed: whoever counted on it and is well must be told within the bound. */
+void expect_news_of(const life *dead);
 /* Dump, metrics and counters, read at any moment. */
 void step_look(life *l);
 /* Nothing is held, or under way. */

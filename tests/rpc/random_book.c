@@ -143,8 +143,8 @@ static bool some_leaving(const entry *e)
 static bool parent_is_over(const entry *e)
 {
     for (const entry *p = e->parent; p; p = p->parent)
-        if (p->cancelled || p->ended || p->by->over || p->by->killed || p->by->leaving || some_suspect(p) ||
-            p->by->suspect)
+        if (p->cancelled || p->ended || p->attempts > 1 || p->by->over || p->by->killed || p->by->leaving ||
+            some_suspect(p) || p->by->suspect)
             return true;
     return false;
 }
@@ -171,6 +171,16 @@ static bool remote_fits(const entry *e, weft_status inner)
     return e->runs > 0 && e->answered && (inner == e->answered || e->answered == WEFT_ERR_REMOTE || e->attempts > 1);
 }
 
+/* Its lane broke so often that the transfer was held to be at fault. */
+static bool lane_broke_often(const entry *e)
+{
+    for (int i = 0; i < now_playing->life_count; i++)
+        if (concerns(e, now_playing->lives[i]) &&
+            now_playing->breaks_ns[e->by->actor][now_playing->lives[i]->actor][LANE_PATIENCE - 1] >= e->begun_ns)
+            return true;
+    return false;
+}
+
 static bool fits(const entry *e, weft_status status, weft_status inner)
 {
     const job *j = now_playing;
@@ -193,6 +203,10 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_BUSY:
     case WEFT_ERR_UNKNOWN:
         return j->budget > 0;
+    case WEFT_ERR_PROTOCOL:
+        return lane_broke_often(e);
+    case WEFT_ERR_TOO_LARGE: /* it would never fit */
+        return j->budget && e->sent && weft_tensor_nbytes(e->sent) > j->budget;
     case WEFT_ERR_AGAIN:
         return j->queue_limit > 0 && e->may_be_refused;
     case WEFT_ERR_EVICTED:
@@ -228,6 +242,7 @@ static bool says_not_run(const entry *e)
         return false;
     case WEFT_ERR_BUSY:
     case WEFT_ERR_NOT_FOUND:
+    case WEFT_ERR_TOO_LARGE:
     case WEFT_ERR_AGAIN:
         return true;
     default:

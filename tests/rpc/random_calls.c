@@ -24,13 +24,14 @@ weft_target choose_target(life *l, whom *to)
     case 0:
         *to = (whom){.rank = now_playing->elastic ? -1 : rank, .actor = rank};
         return weft_to_name(name_of_actor(rank));
-    case 1: {
-        weft_worker worker = weft_agent_worker(l->agent, rank);
-        if (worker.incarnation) {
-            to->incarnation = worker.incarnation;
-            return weft_to_worker(worker);
+    case 1:
+        if (!l->known[rank].incarnation || once_in(&l->state, 6))
+            l->known[rank] = weft_agent_worker(l->agent, rank);
+        if (l->known[rank].incarnation) {
+            to->incarnation = l->known[rank].incarnation;
+            return weft_to_worker(l->known[rank]);
         }
-    } /* fallthrough */
+        return weft_to_rank(rank);
     default:
         return weft_to_rank(rank);
     }
@@ -203,7 +204,7 @@ void step_call(life *l)
     e->strange = strcmp(function, "nothing") == 0;
     e->waits = strcmp(function, "hold") == 0;
     if (strcmp(function, "linger") == 0) {
-        more = below(&l->state, 60);
+        more = below(&l->state, once_in(&l->state, 4) ? 3000 : 60);
     } else if (strcmp(function, "parts") == 0) {
         more = below(&l->state, 40);
         how.on_part = once_in(&l->state, 8) ? NULL : on_part;
@@ -219,13 +220,13 @@ void step_call(life *l)
 
 void step_tensor(life *l)
 {
-    static const int64_t counts[] = {1, 100, 600, PLACE_COUNT, 40000, 200000};
+    static const int64_t counts[] = {1, 100, 600, PLACE_COUNT, 40000, 200000, 800000};
     static const char *const functions[] = {"echo", "echo", "place", "sum"};
     whom to;
     weft_target target = choose_target(l, &to);
     const char *function = functions[below(&l->state, 4)];
     bool sums = strcmp(function, "sum") == 0, echoes = strcmp(function, "echo") == 0;
-    int64_t count = echoes ? counts[below(&l->state, 6)] : PLACE_COUNT, value = below(&l->state, 1000);
+    int64_t count = echoes ? counts[below(&l->state, 7)] : PLACE_COUNT, value = below(&l->state, 1000);
     entry *e = entry_begin(l, function, to, choose_limit(l));
     weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
     e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_INT32, (double)value);

@@ -60,6 +60,8 @@ static void kill_actor(int actor)
 {
     job *j = now_playing;
     role *a = &j->cast[actor];
+    const life *victim =
+        a->now && a->now->agent && !is_excused(a->now) ? a->now : NULL; /* nobody takes it for dead yet */
     j->shaken = true;
     make_suspect(actor);
     for (int i = 0; i < j->life_count; i++)
@@ -67,7 +69,8 @@ static void kill_actor(int actor)
             j->lives[i]->killed = true;
     j->kills++;
     a->state = ACTOR_NONE;
-    expect_news_of(actor);
+    if (victim)
+        expect_news_of(victim);
     weft_sim_kill(j->sim, actor);
 }
 
@@ -87,6 +90,27 @@ static void lose_store(uint64_t *state)
         kill_actor(0);
     else
         pause_for(0, (uint64_t)(DEATH_MS + below(state, 2000)) * 1000);
+}
+
+static void break_connection(int a, int b)
+{
+    job *j = now_playing;
+    uint64_t *times[2] = {j->breaks_ns[a][b], j->breaks_ns[b][a]};
+    for (int i = 0; i < 2; i++) {
+        memmove(times[i] + 1, times[i], (LANE_PATIENCE - 1) * sizeof *times[i]);
+        times[i][0] = now_ns();
+    }
+    weft_sim_reset_link(j->sim, a, b);
+}
+
+/* One after the other, in the middle of what they carry. */
+static void break_connections(uint64_t *state)
+{
+    for (int i = below(state, 12); i >= 0; i--) {
+        int a = below(state, now_playing->actors), b = below(state, now_playing->actors - 1);
+        break_connection(a, b < a ? b : b + 1);
+        sleep_us((uint64_t)below(state, 4000));
+    }
 }
 
 static void break_something(uint64_t *state, int a, int b)
@@ -122,6 +146,7 @@ static void shake_something(uint64_t *state, int a, int b)
 void run_director(weft_sim *sim, int rank, void *arg)
 {
     job *j = now_playing;
+    (void)sim;
     uint64_t state = j->seed ^ UINT64_C(0xfa7e);
     (void)rank;
     (void)arg;
@@ -129,7 +154,7 @@ void run_director(weft_sim *sim, int rank, void *arg)
         int a = below(&state, j->actors), b = (a + 1 + below(&state, j->actors - 1)) % j->actors;
         sleep_us((uint64_t)below(&state, 60000) + 500);
         if (j->mood == CALM || once_in(&state, 3)) {
-            weft_sim_reset_link(sim, a, b);
+            break_connections(&state);
         } else if (j->mood == SHAKEN || once_in(&state, 3)) {
             shake_something(&state, a, b);
             if (j->mood == SHAKEN)

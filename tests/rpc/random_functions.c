@@ -179,16 +179,25 @@ static weft_status run_release(weft_call *call, void *user)
     return run_plain(call, user);
 }
 
+/* Who gave up tells it at once; only silences keep the news. */
+static void check_told_soon(const entry *e, const life *here)
+{
+    const job *j = now_playing;
+    bool disturbed = j->shaken || is_excused(here) || is_excused(e->by) || e->attempts > 1;
+    if (e->ended && e->status && !disturbed)
+        MUST_IN_JOB(now_ns() - e->ended_ns <= (uint64_t)TOLD_SOON_MS * NS_PER_MS);
+}
+
 /* Goes on until it is not wanted any more, or for so long. */
 static weft_status run_linger(weft_call *call, void *user)
 {
-    (void)user;
     entry *e = entry_runs(call);
     weft_future *unwanted = weft_call_cancellation(call);
     MUST_IN_JOB(unwanted);
     weft_status st = weft_future_wait(unwanted, weft_call_i64(call, 1));
-    MUST_IN_JOB(st && (!weft_future_done(unwanted) || weft_call_cancelled(call) || is_excused(user)));
     bool stopped = weft_future_done(unwanted);
+    MUST_IN_JOB(st && (!stopped || weft_call_cancelled(call) || is_excused(user)));
+    check_told_soon(e, user);
     weft_future_unref(unwanted);
     return stopped ? entry_answers(e, WEFT_ERR_CANCELLED) : give_number(call, e, e->id + 1);
 }
@@ -201,7 +210,9 @@ static weft_status run_parts(weft_call *call, void *user)
     weft_future *unwanted = weft_call_cancellation(call);
     MUST_IN_JOB(unwanted);
     for (int tries = 0; sent < wanted && tries < 200; tries++) {
-        weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(sent)));
+        weft_status st =
+            weft_call_send_part(call, sent % 4 == 3 ? WEFT_VALUES(weft_of_i64(sent), weft_of_tensor(l->total))
+                                                    : WEFT_VALUES(weft_of_i64(sent)));
         sent += !st;
         if (st == WEFT_ERR_AGAIN)
             st = weft_future_wait(unwanted, 1) == WEFT_ERR_TIMEOUT ? WEFT_OK : WEFT_ERR_CANCELLED;
@@ -229,7 +240,9 @@ static weft_status run_hop(weft_call *call, void *user)
         whom to;
         weft_target target = choose_target(l, &to);
         int64_t limit = choose_limit(l);
-        entry *inner = entry_begin(l, "hop", to, limit);
+        const char *function = once_in(&l->state, 4) ? "linger" : "hop";
+        entry *inner = entry_begin(l, function, to, limit);
+        int64_t more = strcmp(function, "hop") == 0 ? left - 1 : below(&l->state, 3000);
         inner->parent = e;
         inner->waits = e->waits;
         if (time_left >= 0 && time_left < limit)
@@ -237,15 +250,17 @@ static weft_status run_hop(weft_call *call, void *user)
         weft_rpc_options options = {.timeout_ms = limit, .within = call, .wait_for_room = true};
         weft_error *error = NULL;
         options.error = &error;
-        weft_status st = weft_rpc_sync(weft_call_agent(call), target, "hop",
-                                       WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(left - 1)), &options, &got);
+        weft_status st = weft_rpc_sync(weft_call_agent(call), target, function,
+                                       WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(more)), &options, &got);
         entry_end(inner, st, weft_error_remote_code(error));
+        check_told_soon(e, l); /* what is called for a call ends with it */
         if (st && once_in(&l->state, 2))
             weft_call_fail_with(call, error);
         weft_error_unref(error);
         if (st)
             return entry_answers(e, st);
-        MUST_OK(weft_values_get_i64(got, 0, &passed));
+        if (strcmp(function, "hop") == 0)
+            MUST_OK(weft_values_get_i64(got, 0, &passed));
         weft_values_unref(got);
         passed++;
     }
@@ -260,6 +275,7 @@ static weft_status run_keep(weft_call *call, void *user)
     life *l = self_of(user);
     entry *e = entry_runs(call);
     weft_rref *rref = weft_call_rref(call, 2);
+    check_confirmed(rref, e, e->by == l);
     if (!l->finishing) {
         hold(l, e->about);
         keep_handle(l, weft_rref_ref(rref), e->about, (int)(weft_call_i64(call, 1) % HANDLES_MAX));
@@ -274,6 +290,7 @@ static weft_status run_read(weft_call *call, void *user)
     entry *e = entry_runs(call);
     weft_values *got;
     int64_t value;
+    check_confirmed(weft_call_rref(call, 1), e, e->by == l);
     hold(l, e->about); /* the call's handle is as good as ours */
     weft_status st = weft_rref_to_here(weft_call_rref(call, 1), weft_call_i64(call, 2), &got);
     let_go(l, e->about, NULL);

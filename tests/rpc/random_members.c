@@ -108,11 +108,10 @@ static void check_news(weft_sim *sim, int rank, void *arg)
     free(wanted);
 }
 
-void expect_news_of(int actor)
+void expect_news_of(const life *dead)
 {
     job *j = now_playing;
-    const life *dead = j->cast[actor].now;
-    if (!dead || !dead->killed || !dead->agent || j->store_at_risk)
+    if (j->store_at_risk)
         return;
     expected *wanted = malloc(sizeof *wanted);
     MUST_IN_JOB(wanted);

@@ -55,6 +55,11 @@ void let_go(life *l, thing *t, weft_rref *rref)
     weft_rref_unref(rref);
 }
 
+void check_confirmed(const weft_rref *rref, const entry *e, bool to_itself)
+{
+    MUST_IN_JOB(weft_rref_confirmed(rref) || to_itself || may_not_be(e->about));
+}
+
 void keep_handle(life *l, weft_rref *rref, thing *of, int at)
 {
     handle before = l->handles[at];
@@ -210,6 +215,7 @@ void take_lent(entry *e, const weft_values *values)
     if (weft_values_type(values, 0) != WEFT_RREF || l->finishing)
         return;
     MUST_OK(weft_values_get_rref(values, 0, &rref));
+    check_confirmed(rref, e, e->to.rank == l->rank || e->to.actor == l->actor);
     hold(l, e->about);
     keep_handle(l, weft_rref_ref(rref), e->about, below(&l->state, HANDLES_MAX));
 }

@@ -133,7 +133,7 @@ static uint64_t current;
 static void on_abort(int signal_number)
 {
     char text[96];
-    (void)signal_number;
+    signal(signal_number, SIG_DFL);
     int size =
         snprintf(text, sizeof text, "to replay: test_rpc_random --first %llu --seeds 1\n", (unsigned long long)current);
     show_lives(now_playing); /* no other thread can be in the middle of anything */
@@ -156,6 +156,7 @@ int main(int argc, char **argv)
     if (!verbose)
         weft_log_set_sink(say_nothing, NULL);
     signal(SIGABRT, on_abort);
+    signal(SIGSEGV, on_abort);
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (current = first; current < first + seeds; current++) {
         uint64_t hash = run_seed(current, verbose);
