@@ -4,6 +4,3 @@
 #include "rpc/serve.h"
 
 #include <weft/weft.h>
-
-
-

@@ -59,7 +59,8 @@ static weft_status run_look_up(weft_call *call, void *user)
     (void)user;
     weft_agent *agent = weft_call_agent(call);
     for (int i = 0; i < 20; i++) {
-        MUST(strcmp(weft_agent_name(agent, 1), "worker1") == 0 && weft_agent_find(agent, "worker0") <= 0); /* -1: it left */
+        MUST(strcmp(weft_agent_name(agent, 1), "worker1") == 0 &&
+             weft_agent_find(agent, "worker0") <= 0); /* -1: it left */
         usleep(200);
     }
     return WEFT_OK;
