@@ -189,7 +189,7 @@ typedef struct weft_stats {
     uint64_t frames_sent;  /* messages on control lanes */
     uint64_t frames_received;
     uint64_t lanes_lost;        /* connections that broke and were opened again */
-    uint64_t strangers_refused; /* connections or messages refused for want of proof or sense */
+    uint64_t strangers_refused; /* connections or messages refused for want of proof or sense; rank 0: by the store, too */
     uint64_t calls_cancelled;   /* served here, whose callers gave up before the answer */
     uint64_t calls_refused;     /* of others, with WEFT_ERR_BUSY, over the memory budget */
     uint64_t calls_retried;     /* attempts of ours after the first */

@@ -52,7 +52,9 @@ void wfi_net_stats(wfi_net *net, weft_stats *out)
     out->frames_sent = net->stats.frames_sent;
     out->frames_received = net->stats.frames_received;
     out->lanes_lost = net->stats.lanes_lost;
-    out->strangers_refused = net->stats.strangers_refused;
+    if (net->open && !net->closing)
+        net->store_refused = wfi_rendezvous_refused(net->rendezvous);
+    out->strangers_refused = net->stats.strangers_refused + net->store_refused;
 }
 
 void wfi_net_begin_closing(wfi_net *net)

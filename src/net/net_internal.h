@@ -264,6 +264,7 @@ struct wfi_net {
     wfi_list finished;      /* wfi_work: done is due */
     wfi_list deferred[3];   /* wfi_task, by wfi_defer_kind */
     weft_stats stats;
+    uint64_t store_refused; /* strangers, by the store, if it is ours: as last asked */
 
     wfi_timer **heap; /* from 1 */
     size_t heap_count, heap_capacity;

@@ -320,6 +320,11 @@ int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns)
     return link->shell->pump(link, due_ns);
 }
 
+uint64_t wfi_rendezvous_refused(const wfi_rendezvous *link)
+{
+    return link->shell->refused(link);
+}
+
 int wfi_rendezvous_rank(const wfi_rendezvous *link)
 {
     return link->rank;

@@ -104,4 +104,7 @@ void wfi_rendezvous_close(wfi_rendezvous *link);
  * the next heartbeat. */
 int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns);
 
+/* Strangers that the store refused, if it is ours: rank 0's. Any thread, until it closes. */
+uint64_t wfi_rendezvous_refused(const wfi_rendezvous *link);
+
 #endif

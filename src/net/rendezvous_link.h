@@ -62,6 +62,7 @@ typedef struct wfi_link_shell {
     void (*random)(wfi_rendezvous *link, void *out, size_t size);
     void (*close)(wfi_rendezvous *link); /* says goodbye, ends and frees */
     int (*pump)(wfi_rendezvous *link, uint64_t *due_ns);
+    uint64_t (*refused)(const wfi_rendezvous *link);
     bool dialled_is_reached; /* a connection that stands proves that the other host can be reached */
 } wfi_link_shell;
 

@@ -205,6 +205,11 @@ static void sim_close(wfi_rendezvous *base)
     free_link(link);
 }
 
+static uint64_t sim_refused(const wfi_rendezvous *base)
+{
+    return wfi_store_sim_refused(wfi_container_of(base, const sim_link, base)->store);
+}
+
 static const wfi_link_shell sim_shell = {.send = sim_send,
                                          .dial = sim_dial,
                                          .hang_up = sim_hang_up,
@@ -212,7 +217,8 @@ static const wfi_link_shell sim_shell = {.send = sim_send,
                                          .wake = sim_wake,
                                          .random = sim_random,
                                          .close = sim_close,
-                                         .pump = sim_pump};
+                                         .pump = sim_pump,
+                                         .refused = sim_refused};
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 

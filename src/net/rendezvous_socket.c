@@ -276,6 +276,11 @@ static void socket_close(wfi_rendezvous *base)
     free_link(link);
 }
 
+static uint64_t socket_refused(const wfi_rendezvous *base)
+{
+    return wfi_store_server_refused(wfi_container_of(base, const socket_link, base)->server);
+}
+
 static const wfi_link_shell socket_shell = {.send = socket_send,
                                             .dial = socket_dial,
                                             .hang_up = socket_hang_up,
@@ -284,6 +289,7 @@ static const wfi_link_shell socket_shell = {.send = socket_send,
                                             .random = socket_random,
                                             .close = socket_close,
                                             .pump = socket_pump,
+                                            .refused = socket_refused,
                                             .dialled_is_reached = true};
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */

@@ -300,7 +300,7 @@ bool wfi_store_has_joined(const wfi_store *store, uint64_t connection)
 
 uint64_t wfi_store_refused(const wfi_store *store)
 {
-    return store->refused;
+    return atomic_load(&store->refused);
 }
 
 int wfi_store_alive(const wfi_store *store)

@@ -94,7 +94,7 @@ void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status
 /* Logged at 1, 2, 4, 8, ...: a flood does not fill the log. */
 void wfi_store_count_refusal(wfi_store *store, const char *why)
 {
-    uint64_t count = ++store->refused;
+    uint64_t count = atomic_fetch_add(&store->refused, 1) + 1;
     if ((count & (count - 1)) == 0)
         wfi_log(WEFT_LOG_WARN, "store: refused a stranger: %s (%llu so far)", why, (unsigned long long)count);
 }

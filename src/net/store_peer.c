@@ -162,6 +162,8 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
     while (peer->state == WFI_STORE_PEER_OPEN && !peer->is_broken && at < peer->input_size) {
         size_t have = peer->input_size - at;
         if (wfi_store_frame_size(peer->input + at, have, sizeof peer->input, &size)) {
+            if (peer->is_stranger)
+                wfi_store_count_refusal(peer->server->store, "it spoke nonsense");
             peer->is_broken = true; /* what resumes, if anything, is a member that speaks the protocol */
             return;
         }

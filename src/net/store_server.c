@@ -245,6 +245,11 @@ give_error:;
     return status;
 }
 
+uint64_t wfi_store_server_refused(const wfi_store_server *server)
+{
+    return server ? wfi_store_refused(server->store) : 0;
+}
+
 void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms)
 {
     if (!server)

@@ -252,6 +252,11 @@ free_store:
     return status;
 }
 
+uint64_t wfi_store_sim_refused(const wfi_store_sim *store)
+{
+    return store ? wfi_store_refused(store->store) : 0;
+}
+
 void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)
 {
     if (!store)

@@ -70,7 +70,8 @@ struct wfi_store {
     uint64_t drain_ns; /* WFI_NEVER: not draining */
     bool draining;
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
-    uint64_t challenges, refused;
+    uint64_t challenges;
+    _Atomic uint64_t refused; /* others may read it */
     int closers; /* members that close */
 
     /* The end: waves of probes. */
@@ -99,7 +100,6 @@ int64_t wfi_store_bound_ms(const wfi_store *store); /* a time to wait, even wher
 void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms); /* the last word: forgets the link */
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
     WEFT_PRINTF(4, 5);
-void wfi_store_count_refusal(wfi_store *store, const char *why);
 
 /* store.c */
 void wfi_store_due_by(wfi_store *store, uint64_t when_ns);
