@@ -50,6 +50,7 @@ typedef struct wfi_rpc_peer {
     int untold_count;
     size_t kept_count; /* replies and results on their way to it, or kept for it: src/rpc/budget.c */
     uint64_t kept_bytes;
+    size_t answers; /* letters that answer what it said, and that it has not acknowledged: src/rpc/post.c */
     wfi_fork_book book;
 } wfi_rpc_peer;
 

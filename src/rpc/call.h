@@ -121,5 +121,8 @@ weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_wr
 /* The same, behind the calls that wait for that peer; WEFT_ERR_AGAIN over its queue limit. [agent lock] */
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id);
+/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none. [agent lock] */
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
+bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
 
 #endif

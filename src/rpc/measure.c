@@ -3,6 +3,7 @@
 #include "rpc/unpack.h"
 
 #define TENSOR_OVERHEAD 256 /* a tensor and its storage, about */
+#define RREF_OVERHEAD 512   /* a handle, its place in the tables, and the message that announces it */
 
 typedef struct measuring {
     wfi_reader meta;
@@ -54,6 +55,7 @@ static void measure_value(measuring *m, int depth)
             measure_tensor(m);
     } else if (type == WEFT_RREF) {
         (void)wfi_read_rref_name(&m->meta);
+        add(m, RREF_OVERHEAD);
     } else if (type == WEFT_LIST) {
         measure_list(m, depth + 1);
     } else if (type != WEFT_NULL) {

@@ -59,6 +59,16 @@ static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
     weft_error_unref(error);
 }
 
+/* Of a call that is not ours any more: as often as the callee likes. */
+static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id)
+{
+    uint8_t room[8];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, id);
+    wfi_post_answer(agent, to, WFI_RPC_DONE, &writer);
+}
+
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t id = wfi_read_u64(reader);
@@ -70,7 +80,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (!call || call->peer != from || call->results.state != WFI_INTAKE_NEW || call->failure) {
         /* Late: the call has ended. Whatever the callee keeps for it may go. */
         if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_intake_busy(&call->results)))
-            wfi_post_id(agent, from, WFI_RPC_DONE, id);
+            say_done(agent, from, id);
         return;
     }
     if (call->parts && !wfi_parts_in_expect(call->parts, parts))

@@ -421,12 +421,14 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
 {
     uint8_t room[64];
     wfi_writer writer;
+    if (!wfi_may_answer(agent, from)) /* nor is it counted */
+        return;
     weft_status st = wfi_owned_fork_said(agent, from, name, fork);
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_rref_name(&writer, name);
     wfi_write_u64(&writer, fork);
     wfi_write_u32(&writer, (uint32_t)st);
-    wfi_post(agent, from, WFI_RPC_FORKED, &writer);
+    wfi_post_answer(agent, from, WFI_RPC_FORKED, &writer);
 }
 
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
