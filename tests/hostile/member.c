@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * member.c - somebody who has the secret and a seat in the job, and says what it likes to its peers: wild keys and lengths,
+ * deep lists, words about the calls and references of others, nonsense for weft's own functions, half a header on its lanes.
+ */
+#include "arena.h"
+
+#include "net/net_internal.h"
+#include "ofi/objects.h"
+#include "rpc/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct insider {
+    weft_agent *agent;
+};
+
+static void nap_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+}
+
+static weft_agent *open_agent(const arena *a, bool no_threads)
+{
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    weft_agent_options options = {.has_rank = true,
+                                  .rank = WEFT_ANY_RANK,
+                                  .world_size = SEATS,
+                                  .elastic = true,
+                                  .master_port = a->at->port,
+                                  .secret = a->at->secret.bytes,
+                                  .secret_size = a->at->secret.size,
+                                  .death_timeout_ms = 30000,
+                                  .no_threads = no_threads,
+                                  .no_binding = true,
+                                  .workers = 1,
+                                  .error = &error};
+    if (weft_agent_open(&options, &agent))
+        fail_msg("a member could not join: %s", weft_error_message(error));
+    return agent;
+}
+
+void member_enter(arena *a)
+{
+    a->member = calloc(1, sizeof *a->member);
+    assert_non_null(a->member);
+    a->member->agent = open_agent(a, false);
+}
+
+void member_leave(arena *a)
+{
+    weft_agent_stop(a->member->agent);
+    free(a->member);
+    a->member = NULL;
+}
+
+/* ---- Saying anything ------------------------------------------------------------------------------------------------- */
+
+typedef struct letter {
+    wfi_message message;
+    wfi_writer w;
+    uint8_t bytes[WFI_MESSAGE_MAX];
+} letter;
+
+static void letter_done(wfi_message *message, weft_status status)
+{
+    (void)status;
+    free(wfi_container_of(message, letter, message));
+}
+
+static letter *write_letter(uint8_t type)
+{
+    letter *one = calloc(1, sizeof *one);
+    assert_non_null(one);
+    wfi_writer_init(&one->w, one->bytes, sizeof one->bytes);
+    one->message.type = type;
+    return one;
+}
+
+/* False: nothing was said. */
+static bool post(weft_agent *agent, int to, letter *one)
+{
+    one->message.head = one->bytes;
+    one->message.head_size = one->w.size;
+    one->message.done = letter_done;
+    wfi_net_lock(agent->net);
+    wfi_peer *peer = wfi_net_peer(agent->net, to);
+    bool sent = peer && wfi_net_send(agent->net, peer, &one->message) == WEFT_OK;
+    wfi_net_unlock(agent->net);
+    if (!sent)
+        free(one);
+    return sent;
+}
+
+static letter *begin_call(unsigned n, const char *function)
+{
+    letter *one = write_letter(WFI_RPC_CALL);
+    wfi_write_u64(&one->w, UINT64_C(0x123456) << 40 | n);
+    wfi_write_u8(&one->w, 0);
+    wfi_write_u64(&one->w, n % 2 ? WFI_TIMEOUT_NEVER : 1000000000);
+    wfi_write_u8(&one->w, (uint8_t)strlen(function));
+    wfi_write_bytes(&one->w, function, strlen(function));
+    wfi_write_blob(&one->w, "", 0);
+    return one;
+}
+
+static uint64_t any_number(void)
+{
+    uint64_t number;
+    randombytes_buf(&number, sizeof number);
+    return number;
+}
+
+/* A body that is here: a list of one value, and `places` landing places. */
+static void begin_meta(wfi_writer *meta, uint32_t count)
+{
+    wfi_writer_init_growing(meta);
+    wfi_write_u32(meta, count);
+}
+
+static void end_meta(letter *one, wfi_writer *meta, bool place)
+{
+    wfi_write_u32(meta, place);
+    if (place) { /* where nothing of ours is */
+        wfi_write_tensor_type(meta, WEFT_FLOAT32, WEFT_SHAPE(1000));
+        wfi_write_u64(meta, any_number());
+        wfi_write_u64(meta, any_number());
+    }
+    wfi_write_u8(&one->w, 0);
+    wfi_write_blob(&one->w, meta->data, meta->size);
+    wfi_writer_fini(meta);
+}
+
+/* ---- Attacks --------------------------------------------------------------------------------------------------------- */
+
+static void wild_keys(arena *a, unsigned n)
+{
+    wfi_writer meta;
+    letter *one = begin_call(n, n % 2 ? "echo" : "any");
+    if (n % 3 == 0) {
+        wfi_write_u8(&one->w, 1);
+        wfi_write_u64(&one->w, any_number());
+        wfi_write_u64(&one->w, any_number());
+        wfi_write_u64(&one->w, 5000);
+    } else {
+        begin_meta(&meta, 1);
+        wfi_write_u8(&meta, WEFT_TENSOR);
+        wfi_write_tensor_type(&meta, WEFT_FLOAT32, WEFT_SHAPE(100, 100));
+        wfi_write_u8(&meta, WFI_ROAD_REMOTE);
+        wfi_write_u64(&meta, any_number());
+        wfi_write_u64(&meta, any_number());
+        end_meta(one, &meta, n % 3 == 1);
+    }
+    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+}
+
+static void wild_lengths(arena *a, unsigned n)
+{
+    static const uint64_t lengths[] = {UINT64_MAX, (uint64_t)INT64_MAX, UINT32_MAX, 0x80000000u, WFI_META_MAX, 65537};
+    wfi_writer meta;
+    letter *one = begin_call(n, "any");
+    uint64_t length = lengths[n % 6];
+    switch (n / 6 % 4) {
+    case 0: /* metadata elsewhere */
+        wfi_write_u8(&one->w, 1);
+        wfi_write_u64(&one->w, any_number());
+        wfi_write_u64(&one->w, any_number());
+        wfi_write_u64(&one->w, length);
+        break;
+    case 1: /* metadata here */
+        wfi_write_u8(&one->w, 0);
+        wfi_write_u32(&one->w, (uint32_t)length);
+        break;
+    case 2: /* a string, or many tensors */
+        begin_meta(&meta, 1);
+        wfi_write_u8(&meta, n % 2 ? WEFT_STRING : WEFT_TENSORS);
+        wfi_write_u32(&meta, (uint32_t)length);
+        end_meta(one, &meta, false);
+        break;
+    default: /* a tensor, elsewhere */
+        begin_meta(&meta, 1);
+        wfi_write_u8(&meta, WEFT_TENSOR);
+        wfi_write_u8(&meta, WEFT_FLOAT64);
+        wfi_write_u8(&meta, 2);
+        wfi_write_u64(&meta, length);
+        wfi_write_u64(&meta, n % 2 ? 8 : 1);
+        wfi_write_u8(&meta, WFI_ROAD_REMOTE);
+        wfi_write_u64(&meta, any_number());
+        wfi_write_u64(&meta, any_number());
+        end_meta(one, &meta, false);
+    }
+    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+}
+
+static void deep_lists(arena *a, unsigned n)
+{
+    wfi_writer meta;
+    letter *one = begin_call(n, "any");
+    begin_meta(&meta, 1);
+    for (unsigned depth = n % 700; depth > 0; depth--) {
+        wfi_write_u8(&meta, WEFT_LIST);
+        wfi_write_u32(&meta, 1);
+    }
+    wfi_write_u8(&meta, WEFT_NULL);
+    end_meta(one, &meta, false);
+    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+}
+
+/* About calls that others made, or nobody. Ids of theirs are their incarnation and a count. */
+static void calls_of_others(arena *a, unsigned n)
+{
+    static const uint8_t types[] = {WFI_RPC_REPLY, WFI_RPC_PART, WFI_RPC_TOOK, WFI_RPC_DONE, WFI_RPC_CANCEL};
+    int to = (int)(n % VICTIMS), of = (to + (int)(n / 3 % 3)) % VICTIMS;
+    uint64_t count = atomic_load(&a->at->victims[of].calls);
+    for (uint64_t i = 0; i < 8; i++) {
+        letter *one = write_letter(types[(n + i) % 5]);
+        wfi_write_u64(&one->w, (uint64_t)a->at->victims[of].member.incarnation << 40 | (count + i));
+        wfi_write_u8(&one->w, (n + i) % 2 ? 2 : 0); /* a reply that wants DONE */
+        wfi_write_u32(&one->w, 0);
+        wfi_write_u8(&one->w, 0);
+        wfi_write_blob(&one->w, "\0\0\0\0\0\0\0\0", 8);
+        (void)post(a->member->agent, to, one);
+    }
+}
+
+/* Forks of values that are not there, and the end of references that others hold. */
+static void references_of_others(arena *a, unsigned n)
+{
+    int to = (int)(n % VICTIMS), creator = (to + 2) % VICTIMS;
+    for (uint64_t i = 0; i < 32; i++) {
+        wfi_rref_name name = {.owner = (uint32_t)to,
+                              .owner_incarnation = a->at->victims[to].member.incarnation,
+                              .creator = (uint32_t)creator,
+                              .creator_incarnation = a->at->victims[creator].member.incarnation,
+                              .number = i % 8};
+        letter *one = write_letter(i % 3 ? WFI_RPC_DROP : WFI_RPC_FORK);
+        wfi_write_rref_name(&one->w, &name);
+        wfi_write_u64(&one->w, i % 3 ? i / 8 : any_number() >> (n % 64));
+        wfi_write_u8(&one->w, i % 2);
+        (void)post(a->member->agent, to, one);
+    }
+}
+
+static void weft_functions(arena *a, unsigned n)
+{
+    static const char *const names[] = {"weft:gather", "weft:fetch", "weft:made", "weft:", "", "weft:gather\0x"};
+    static const char *const text[] = {"", "group", "%s%n", "\xff\xfe"};
+    wfi_writer meta;
+    letter *one = begin_call(n, names[n % 6]);
+    begin_meta(&meta, n % 9);
+    for (unsigned i = 0; i < n % 9; i++) {
+        if ((n + i) % 3 == 0) {
+            wfi_write_u8(&meta, WEFT_STRING);
+            wfi_write_string(&meta, text[(n / 9 + i) % 4]);
+        } else if ((n + i) % 3 == 1) {
+            wfi_write_u8(&meta, WEFT_I64);
+            wfi_write_u64(&meta, any_number());
+        } else {
+            uint8_t bytes[40];
+            randombytes_buf(bytes, sizeof bytes);
+            wfi_write_u8(&meta, WEFT_BYTES);
+            wfi_write_blob(&meta, bytes, n % 41);
+        }
+    }
+    end_meta(one, &meta, n % 5 == 0);
+    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+}
+
+/* One of the part of weft:gather that it takes: for groups that nobody makes. They wait, but not many. */
+static void early_gathers(arena *a, unsigned n)
+{
+    wfi_writer meta;
+    char name[32];
+    snprintf(name, sizeof name, "group-%u", n);
+    letter *one = begin_call(n, "weft:gather");
+    begin_meta(&meta, 8);
+    wfi_write_u8(&meta, WEFT_STRING);
+    wfi_write_string(&meta, name);
+    for (int i = 0; i < 6; i++) {
+        wfi_write_u8(&meta, WEFT_I64);
+        wfi_write_u64(&meta, i == 4 ? 1 : i == 5 ? UINT64_MAX : n);
+    }
+    wfi_write_u8(&meta, WEFT_LIST);
+    wfi_write_u32(&meta, 0);
+    end_meta(one, &meta, false);
+    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+}
+
+/* ---- Below the messages -------------------------------------------------------------------------------------------------- */
+
+static bool leads_to(int fd, const wfofi_sockaddr *to)
+{
+    wfofi_sockaddr peer = {.size = sizeof peer.storage};
+    return getpeername(fd, (struct sockaddr *)&peer.storage, &peer.size) == 0 && wfofi_address_equal(&peer, to);
+}
+
+/*
+ * Into the sockets of our own lanes, behind libfabric's back: a message's header that stops, or one whose message does not
+ * come whole. Then nothing, until the lane is given up for the next stroke. (Headers that make no sense are not tried:
+ * libfabric's tcp trusts those that connected; docs/security.md.)
+ */
+static void half_headers_on_lanes(arena *a, unsigned n)
+{
+    int to = (int)(n % VICTIMS);
+    wfi_net *net = a->member->agent->net;
+    wfofi_sockaddr address = {0};
+    uint8_t words[200] = {3, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 15, 160}; /* a message of 4,000 bytes */
+    const wfi_member *member = &a->at->victims[to].member;
+    assert_int_equal(wfofi_address_decode(member->address, member->address_size, &address), WEFT_OK);
+    (void)post(a->member->agent, to, begin_call(n, "any")); /* so that there is a lane */
+    nap_ms(5);
+    for (int fd = 3; fd < 256; fd++)
+        if (leads_to(fd, &address))
+            (void)!send(fd, words, 1 + n * 7 % sizeof words, MSG_NOSIGNAL | MSG_DONTWAIT);
+    nap_ms(20);
+    wfi_net_lock(net);
+    wfi_peer *peer = wfi_net_peer(net, to);
+    wfi_conn *conn = peer ? peer->lines[WFI_CONTROL].conn : NULL;
+    if (conn && conn->up)
+        wfi_conn_close(conn);
+    wfi_net_unlock(net);
+}
+
+const attack members[] = {
+    {"member: wild keys", wild_keys, 10, false, true},
+    {"member: wild lengths", wild_lengths, 5, false, true},
+    {"member: deep lists", deep_lists, 5, false, true},
+    {"member: calls of others", calls_of_others, 5, false, true},
+    {"member: references of others", references_of_others, 5, false, true},
+    {"member: weft's own functions", weft_functions, 5, false, true},
+    {"member: groups nobody makes", early_gathers, 5, false, true},
+    {"member: half headers on its lanes", half_headers_on_lanes, 5, false, true},
+};
+const size_t member_count = sizeof members / sizeof *members;
+
+/* ---- One that takes no answers ---------------------------------------------------------------------------------------------- */
+
+/* Frames leave as if the victim had returned their credits, and what comes is thrown away unread. */
+static void push_out(wfi_net *net, wfi_peer *peer)
+{
+    wfi_completion thrown[64];
+    wfi_net_lock(net);
+    wfi_conn *conn = peer->lines[WFI_CONTROL].conn;
+    if (conn && conn->up) {
+        conn->frames_returned = conn->frames_sent;
+        wfi_peer_flush(peer);
+    }
+    wfi_net_unlock(net);
+    if (conn)
+        (void)net->ops->poll(net->fabric, thrown, 64);
+}
+
+static void flood_one(weft_agent *agent, int to, const wfi_member *member, unsigned forks)
+{
+    wfi_net *net = agent->net;
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, 10000);
+    wfi_rref_name name = {.owner = (uint32_t)to,
+                          .owner_incarnation = member->incarnation,
+                          .creator = (uint32_t)weft_agent_rank(agent),
+                          .creator_incarnation = net->self.incarnation};
+    (void)post(agent, to, begin_call(1, "any"));
+    wfi_net_lock(net);
+    wfi_peer *peer = wfi_net_peer(net, to);
+    wfi_net_unlock(net);
+    while (wfi_now(&wfi_clock_real) < deadline && !wfi_line_up(&peer->lines[WFI_CONTROL]))
+        (void)weft_agent_progress(agent, 10);
+    for (unsigned i = 1; i <= forks; i++) {
+        letter *one = write_letter(WFI_RPC_FORK);
+        name.number = i % 4;
+        wfi_write_rref_name(&one->w, &name);
+        wfi_write_u64(&one->w, i);
+        if (!post(agent, to, one))
+            fail_msg("the flood ebbs at %u", i);
+        if (i % 64 == 0)
+            push_out(net, peer);
+    }
+    for (int i = 0; i < 200; i++) {
+        push_out(net, peer);
+        nap_ms(1);
+    }
+}
+
+long member_flood(arena *a, unsigned forks)
+{
+    long before[VICTIMS], most = 0;
+    weft_agent *agent = open_agent(a, true);
+    for (int rank = 0; rank < VICTIMS; rank++) {
+        before[rank] = arena_footprint(a, rank).anonymous_kb;
+        flood_one(agent, rank, &a->at->victims[rank].member, forks);
+    }
+    for (int rank = 0; rank < VICTIMS; rank++) {
+        long grown = arena_footprint(a, rank).anonymous_kb - before[rank];
+        most = grown > most ? grown : most;
+    }
+    weft_agent_stop(agent);
+    return most;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hostile.c - a hostile program beside a job of three processes on tcp, with a secret, that call each other without end and
+ * check every answer: strangers at the store's and the workers' ports, recordings, floods, and a member that says what it
+ * likes. docs/security.md says what is promised.
+ *
+ * --long: more rounds, longer windows, real floods (tools/long.d/hostile). A second argument names the tests to run (a pattern), a third attacks. With "victim" this program is a worker of the job.
+ */
+#include "arena.h"
+
+#include <signal.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static bool is_long;
+static const char *only; /* attacks whose names have this in them */
+static arena *current;
+
+static arena *begin(void)
+{
+    current = calloc(1, sizeof *current);
+    assert_non_null(current);
+    arena_begin(current, "warn", NULL);
+    return current;
+}
+
+static void end(arena *a)
+{
+    arena_end(a);
+    current = NULL;
+    free(a);
+}
+
+/* A test that failed leaves its job behind. */
+static int clean_up(void **state)
+{
+    (void)state;
+    if (current && current->job > 0) {
+        kill(current->job, SIGKILL); /* its children go with it */
+        waitpid(current->job, NULL, 0);
+    }
+    free(current);
+    current = NULL;
+    return 0;
+}
+
+static void suffer_all(arena *a, const attack *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!only || strstr(list[i].name, only))
+            arena_suffer(a, &list[i], is_long ? 15 : 3, is_long ? 400 : 70);
+}
+
+/* What has never been done costs something the first time: every stroke once, then a little time. */
+static void warm_up(arena *a, const attack *list, size_t count)
+{
+    for (unsigned n = 0; n < 6; n++)
+        for (size_t i = 0; i < count; i++)
+            if (!only || strstr(list[i].name, only))
+                list[i].stroke(a, n);
+    (void)arena_join_ms(a);
+    arena_drop_connections(a);
+}
+
+static void no_stranger_delays_others_or_leaves_a_trace(void **state)
+{
+    (void)state;
+    arena *a = begin();
+    warm_up(a, strangers, stranger_count);
+    suffer_all(a, strangers, stranger_count);
+    end(a);
+}
+
+static void a_hostile_member_harms_nobody_else(void **state)
+{
+    (void)state;
+    arena *a = begin();
+    member_enter(a);
+    warm_up(a, members, member_count);
+    suffer_all(a, members, member_count);
+    member_leave(a);
+    end(a);
+}
+
+/* What a flood costs is printed, not bounded; but every call ends well, and what was taken for it is given back. */
+static void a_flood_of_strangers_is_survived(void **state)
+{
+    (void)state;
+    arena *a = begin();
+    footprint before[VICTIMS], now;
+    for (int round = 0; round < (is_long ? 4 : 2); round++) {
+        stranger_flood(a, is_long ? 1000 : 200, is_long ? 8000 : 1000);
+        print_message("join among %d strangers: %.1f ms\n", a->fd_count, arena_join_ms(a));
+        arena_drop_connections(a);
+        for (int rank = 0; rank < VICTIMS; rank++) {
+            now = arena_footprint(a, rank);
+            for (int i = 0; round && i < 1500 && now.descriptors > before[rank].descriptors + 2; i++) {
+                nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+                now = arena_footprint(a, rank);
+            }
+            print_message("rank %d: %ld kB, %d descriptors, %d threads\n", rank, now.anonymous_kb, now.descriptors,
+                          now.threads);
+            if (round) {
+                assert_true(now.descriptors <= before[rank].descriptors + 2);
+                assert_true(now.threads <= before[rank].threads);
+                assert_true(now.anonymous_kb <= before[rank].anonymous_kb + 6144);
+            } else {
+                nanosleep(&(struct timespec){.tv_sec = 3}, NULL); /* the silent ones have their time */
+                before[rank] = arena_footprint(a, rank);
+            }
+        }
+    }
+    arena_check_calls(a);
+    end(a);
+}
+
+#define UNTAKEN_KB 49152 /* what one may make a worker keep that takes no answers */
+
+static void answers_that_nobody_takes_are_bounded(void **state)
+{
+    (void)state;
+    arena *a = begin();
+    for (int i = 0; i < (is_long ? 3 : 1); i++) {
+        long kb = member_flood(a, is_long ? 1000000 : 400000);
+        print_message("kept for one that takes nothing: %ld kB\n", kb);
+        assert_true(kb < UNTAKEN_KB);
+    }
+    arena_check_calls(a);
+    end(a);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "victim") == 0)
+        return be_victim();
+    is_long = argc > 1 && strcmp(argv[1], "--long") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(no_stranger_delays_others_or_leaves_a_trace, clean_up),
+        cmocka_unit_test_teardown(a_hostile_member_harms_nobody_else, clean_up),
+        cmocka_unit_test_teardown(a_flood_of_strangers_is_survived, clean_up),
+        cmocka_unit_test_teardown(answers_that_nobody_takes_are_bounded, clean_up),
+    };
+    if (sodium_init() < 0)
+        return 1;
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]);
+    only = argc > 3 ? argv[3] : NULL;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
