@@ -5,7 +5,7 @@
  * usage: kills [--count N] [--seed S] [--elastic]
  *
  * Each round begins calls with arguments and results under way, calls that are held, parts that stream, references lent and
- * borrowed; then the worker is killed (every 20th: stopped for longer than the bound). All of it must end, well or with
+ * borrowed; then the worker is killed (every 40th: stopped for longer than the bound). All of it must end, well or with
  * WEFT_ERR_PEER_DEAD; what the dead one held, and was held for it, is let go; the survivors' calls are right; and another one
  * takes the seat. From a tenth of the rounds on nothing may grow, at either survivor.
  */
@@ -111,7 +111,7 @@ static void stop_until_dead(job *j, int victim)
 static void one_round(job *j, int round)
 {
     int victim = FIRST_VICTIM + (int)chance_below(j, SEATS - FIRST_VICTIM), status;
-    bool stops = round % 20 == 7;
+    bool stops = round % 40 == 7;
     if (stops) /* not while it opens its agent, which then fails */
         MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM), 60000));
     uint32_t incarnation = weft_agent_worker(j->agent, victim).incarnation;

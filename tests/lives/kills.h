@@ -18,7 +18,7 @@
 
 #define SEATS 4
 #define FIRST_VICTIM 2
-#define BOUND_MS 1000 /* of deaths by silence */
+#define BOUND_MS 3000 /* of deaths by silence: the survivors share a busy machine */
 #define LARGE 262144  /* elements of a tensor that is under way when a worker dies: 1 MiB */
 
 /* What every worker serves, and what has become of it. */
