@@ -4,6 +4,7 @@
  *
  * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob,
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
+ *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
  * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
  * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
  * TOOK    id u64, number u32     the caller has that part whole, and its on_part has seen it
