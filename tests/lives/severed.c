@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link does): an agent, and calls.
+ *
+ * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out]
+ * For SECONDS everybody calls everybody, with and without a tensor. stays: every call must succeed, and nobody die. sees: one
+ * worker is cut off for longer than the bound; it must be declared dead and come again, calls to it fail in between, all
+ * others succeed. out: this is that worker; it must be told so, joins again, and its calls succeed again.
+ */
+#include "rpc/must.h"
+
+#include <weft/weft.h>
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ELEMENTS 262144 /* 1 MiB */
+#define BOUND_MS 2000
+
+static atomic_int dead, joined, evicted;
+
+static void count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)why, (void)arg;
+    if (event == WEFT_MEMBER_DEAD)
+        atomic_fetch_add(&dead, 1);
+    if (event == WEFT_MEMBER_JOINED)
+        atomic_fetch_add(&joined, 1);
+    if (event == WEFT_SELF_EVICTED)
+        atomic_fetch_add(&evicted, 1);
+}
+
+/* The number plus one, and the tensor as it came. */
+static weft_status run_echo(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call,
+                   WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1), weft_of_tensor(weft_call_tensor(call, 1))));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "echo", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64, WEFT_TENSOR}, .run = run_echo},
+};
+
+static weft_agent *open_as(char **argv)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                           .function_count = 1,
+                                                           .has_rank = true,
+                                                           .rank = atoi(argv[1]),
+                                                           .world_size = atoi(argv[2]),
+                                                           .master_addr = argv[3],
+                                                           .master_port = atoi(argv[4]),
+                                                           .death_timeout_ms = BOUND_MS,
+                                                           .on_membership = count_member,
+                                                           .error = &error},
+                                     &agent);
+    weft_error_print(error, stderr);
+    MUST_OK(st);
+    return agent;
+}
+
+static weft_status call_one(weft_agent *agent, int rank, int64_t number, weft_tensor *tensor)
+{
+    weft_values *values = NULL;
+    weft_tensor *back;
+    int64_t sum;
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(rank), "echo",
+                                   WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)), NULL, &values);
+    if (st)
+        return st;
+    MUST_OK(weft_values_get_i64(values, 0, &sum));
+    MUST_OK(weft_values_get_tensor(values, 1, &back));
+    MUST(sum == number + 1);
+    size_t bytes = (size_t)weft_tensor_shape(tensor).dims[0] * sizeof(float);
+    MUST(memcmp(weft_tensor_data(tensor), weft_tensor_data(back), bytes) == 0);
+    weft_values_unref(values);
+    return WEFT_OK;
+}
+
+typedef struct tally {
+    int well, badly, well_after; /* after the last one that ended badly */
+} tally;
+
+/* Until the time is over, or this worker is out. */
+static tally call_on(weft_agent *agent, double seconds, const char *expected)
+{
+    tally t = {0};
+    weft_tensor *small = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 2);
+    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, 3);
+    uint64_t until = weft_agent_now_ns(agent) + (uint64_t)(seconds * 1e9);
+    for (int64_t number = 0; weft_agent_now_ns(agent) < until && !atomic_load(&evicted); number++) {
+        for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
+            weft_status st = call_one(agent, rank, number, number % 4 ? small : large);
+            if (st == WEFT_OK) {
+                t.well++;
+                t.well_after++;
+                continue;
+            }
+            bool fits = (strcmp(expected, "sees") == 0 && st == WEFT_ERR_PEER_DEAD) ||
+                        (strcmp(expected, "out") == 0 && st == WEFT_ERR_EVICTED);
+            if (!fits) {
+                fprintf(stderr, "rank %d: a call to %d: %s\n", weft_agent_rank(agent), rank, weft_status_name(st));
+                abort();
+            }
+            t.badly++;
+            t.well_after = 0;
+        }
+        usleep(5000);
+    }
+    weft_tensor_unref(small);
+    weft_tensor_unref(large);
+    return t;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 6) {
+        fprintf(stderr, "usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out]\n");
+        return 2;
+    }
+    const char *expected = argc > 6 ? argv[6] : "stays";
+    double seconds = atof(argv[5]);
+    alarm(120);
+    weft_agent *agent = open_as(argv);
+    uint64_t began = weft_agent_now_ns(agent);
+    tally t = call_on(agent, seconds, expected);
+    if (strcmp(expected, "out") == 0) {
+        MUST(atomic_load(&evicted) == 1);
+        MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
+        double out_after = (double)(weft_agent_now_ns(agent) - began) / 1e9;
+        MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
+        atomic_store(&evicted, 0);
+        agent = open_as(argv); /* a new incarnation */
+        printf("rank %s: out after %.1f s with %d calls well, %d not; in again\n", argv[1], out_after, t.well, t.badly);
+        t = call_on(agent, seconds - out_after, "stays");
+    } else if (strcmp(expected, "sees") == 0) {
+        MUST(atomic_load(&dead) == 1 && atomic_load(&joined) == 1 && t.badly > 0 && t.well_after > 0);
+    } else {
+        MUST(!atomic_load(&dead) && !t.badly);
+    }
+    MUST(t.well > 0);
+    printf("rank %s: %d calls well, %d not; the last %d well\n", argv[1], t.well, t.badly, t.well_after);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
