@@ -176,6 +176,7 @@ typedef struct job {
     int beginnings;         /* how often an actor became busy */
     bool shaken;            /* something was disturbed, if only for a moment */
     bool store_at_risk;
+    bool ending; /* the job's graceful end has begun: nobody begins anew */
     int kills;
     uint64_t breaks_ns[ACTORS_MAX][ACTORS_MAX]
                       [LANE_PATIENCE]; /* when the link of two broke last, and before that ... */

@@ -139,12 +139,20 @@ static bool some_leaving(const entry *e)
     return false;
 }
 
+/* Its time, or its attempt's, has passed: its own callback may be a little later. */
+static bool time_is_over(const entry *e)
+{
+    uint64_t took_ns = now_ns() - e->begun_ns;
+    return (e->limit_ms >= 0 && took_ns >= (uint64_t)e->limit_ms * NS_PER_MS) ||
+           (e->attempt_ms && took_ns >= (uint64_t)e->attempt_ms * NS_PER_MS);
+}
+
 /* The call that it was made within has ended, or nobody wants it. */
 static bool parent_is_over(const entry *e)
 {
     for (const entry *p = e->parent; p; p = p->parent)
-        if (p->cancelled || p->ended || p->attempts > 1 || p->by->over || p->by->killed || p->by->leaving ||
-            some_suspect(p) || p->by->suspect)
+        if (p->cancelled || p->ended || time_is_over(p) || p->attempts > 1 || p->by->over || p->by->killed ||
+            p->by->leaving || some_suspect(p) || p->by->suspect)
             return true;
     return false;
 }
@@ -264,7 +272,9 @@ static void show(const entry *e)
             (long long)e->id, e->function, e->by->number, e->by->actor, e->to.rank, e->to.actor, e->to.incarnation,
             weft_status_name(e->status), weft_status_name(e->inner), (long long)e->limit_ms,
             (double)(now_ns() - e->begun_ns) / 1e6, e->runs, weft_status_name(e->answered),
-            e->cancelled ? ", cancelled" : "", e->parent ? ", within another" : "");
+            e->cancelled ? ", cancelled" : "", e->parent ? ", within:" : "");
+    if (e->parent)
+        show(e->parent);
 }
 
 #define MUST_OF(e, condition)                                                                                          \

@@ -193,6 +193,7 @@ static void close_life(life *l)
     if (!l->leaves_early)
         rest(l);
     l->leaving = true;
+    now_playing->ending |= !l->leaves_early;
     weft_status st = weft_agent_close(l->agent);
     if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         MUST_IN_JOB(l->suspect || now_playing->store_at_risk);
@@ -225,7 +226,7 @@ void run_actor(weft_sim *sim, int rank, void *arg)
             stop_life(l);
             again = rank > 0;
         }
-        again &= !j->store_at_risk && once_in(&l->state, 2);
+        again &= !j->store_at_risk && !j->ending && once_in(&l->state, 2);
     }
     self->state = ACTOR_NONE;
 }
