@@ -187,7 +187,7 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
     for (bool woken = false;;) {
         size_t count = read_events(fabric, out, room);
         if (fabric->provider->sockets)
-            wfofi_strangers_look(fabric, false);
+            wfofi_strangers_look(fabric);
         int wait_ms = left_ms(deadline);
         if (count > 0 || woken || wait_ms == 0 || room == 0)
             return count;

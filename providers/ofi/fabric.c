@@ -160,12 +160,9 @@ void wfofi_close(wfi_fabric *base)
         wfi_log(WEFT_LOG_ERROR, "fabric '%s' closed with a lane open", fabric->provider->name);
         wfofi_lane_close(wfi_container_of(fabric->lanes.next, wfi_lane, link));
     }
-    /* libfabric 1.17 forgets the sockets of callers that it has accepted and not announced: have it close them. */
     wfofi_requests_drop(fabric);
-    if (fabric->provider->sockets) {
-        wfofi_strangers_look(fabric, true);
-        wfofi_requests_drop(fabric);
-    }
+    if (fabric->provider->sockets)
+        wfofi_strangers_end(fabric);
     take_apart(fabric);
 }
 

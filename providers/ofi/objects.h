@@ -159,7 +159,8 @@ void wfofi_door_after(wfofi_fabric *fabric, int next);
 /* strangers.c */
 void wfofi_strangers_suspect(wfofi_fabric *fabric);
 int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
-void wfofi_strangers_look(wfofi_fabric *fabric, bool all);
+void wfofi_strangers_look(wfofi_fabric *fabric);
+void wfofi_strangers_end(wfofi_fabric *fabric);
 
 /* eq.c */
 void wfofi_requests_drop(wfofi_fabric *fabric);

@@ -40,7 +40,7 @@ typedef struct look {
     wfofi_fabric *fabric;
     bool all; /* shut down also those that were not there before */
     uint64_t seen[WFOFI_STRANGERS_MAX];
-    size_t count;
+    size_t count, ended;
 } look;
 
 /* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
@@ -79,17 +79,17 @@ static bool look_at(int fd, const wfofi_sockaddr *peer, void *arg)
     if (is_known(now->fabric, peer))
         return false;
     uint64_t hash = wfofi_address_hash(peer);
-    if (now->all || was_there(now->fabric, hash))
+    if (now->all || was_there(now->fabric, hash)) {
         shutdown(fd, SHUT_RDWR);
-    else
+        now->ended++;
+    } else {
         now->seen[now->count++] = hash;
+    }
     return now->count == WFOFI_STRANGERS_MAX;
 }
 
-void wfofi_strangers_look(wfofi_fabric *fabric, bool all)
+static size_t look_now(wfofi_fabric *fabric, bool all)
 {
-    if (!all && (!fabric->strangers_suspected || wfi_now(&wfi_clock_real) < fabric->strangers_due_ns))
-        return;
     look now = {.fabric = fabric, .all = all};
     wfi_mutex_lock(&fabric->events_lock);
     wfofi_each_caller(&fabric->local, look_at, &now);
@@ -98,4 +98,24 @@ void wfofi_strangers_look(wfofi_fabric *fabric, bool all)
     fabric->stranger_count = now.count;
     fabric->strangers_suspected = now.count > 0;
     fabric->strangers_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
+    return now.ended;
+}
+
+void wfofi_strangers_look(wfofi_fabric *fabric)
+{
+    if (fabric->strangers_suspected && wfi_now(&wfi_clock_real) >= fabric->strangers_due_ns)
+        (void)look_now(fabric, false);
+}
+
+/*
+ * For closing: libfabric 1.17 forgets sockets that it has accepted and not announced, and what it keeps about them. So nobody
+ * is accepted any more, and it gets to read the end of those who were: of several in one round, but not of any number.
+ */
+void wfofi_strangers_end(wfofi_fabric *fabric)
+{
+    if (fabric->listen_fd >= 0)
+        (void)shutdown(fabric->listen_fd, SHUT_RDWR);
+    wfofi_requests_drop(fabric);
+    for (size_t rounds = look_now(fabric, true) + 1; rounds; rounds--)
+        wfofi_requests_drop(fabric);
 }
