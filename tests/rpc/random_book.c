@@ -201,8 +201,8 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_CANCELLED:
         return e->cancelled || parent_is_over(e);
     case WEFT_ERR_PEER_DEAD:
-        return some_suspect(e) ||
-               (e->to.incarnation && some_leaving(e)); /* of an incarnation: either, once it is gone */
+        return some_suspect(e) || ((e->to.incarnation || e->about || e->from) &&
+                                   some_leaving(e)); /* of an incarnation: either, once it is gone */
     case WEFT_ERR_PEER_LEFT:
         return some_leaving(e);
     case WEFT_ERR_NOT_FOUND:
