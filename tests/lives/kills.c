@@ -206,6 +206,8 @@ static void run_job(job *j)
         if (round == first)
             weigh(j, j->before);
         one_round(j, round);
+        if ((round + 1) % 100 == 0)
+            fprintf(stderr, "%d deaths in %.0f s\n", round + 1, (kill_now_ms() - began) / 1e3);
     }
     if (j->count > first)
         must_not_have_grown(j, j->count - first);

@@ -189,8 +189,11 @@ bool kill_await(atomic_int *counter, int value, int ms)
 
 void kill_count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)rank, (void)why, (void)arg;
-    MUST(event != WEFT_STORE_LOST);
+    (void)agent, (void)arg;
+    if (event == WEFT_STORE_LOST || (event == WEFT_MEMBER_DEAD && rank < FIRST_VICTIM)) {
+        fprintf(stderr, "a survivor is lost (event %d of rank %d): %s\n", (int)event, rank, why);
+        abort();
+    }
     if (event == WEFT_MEMBER_DEAD)
         atomic_fetch_add(&counters.dead, 1);
     if (event == WEFT_MEMBER_JOINED)
