@@ -96,6 +96,8 @@ static void present(wfi_rendezvous *link)
     set_stage(link, WFI_NEXT, WFI_WIRE_PRESENTED);
     if (!link->joined) {
         link->join.timeout_ms = wfi_link_patience_ms(link);
+        if (sodium_is_zero(link->join.token, sizeof link->join.token))
+            link->shell->random(link, link->join.token, sizeof link->join.token);
         send_on(link, WFI_NEXT, &link->join);
         return;
     }

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 
+#include <sodium.h>
 #include <string.h>
 
 #define NS_PER_MS 1000000ull
@@ -268,6 +269,7 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_member *member = &store->members[join->rank];
     *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
     seat->patience_ns = seat->suspected_ns = seat->lost_ns = WFI_NEVER;
+    memcpy(seat->asked_with, join->token, sizeof seat->asked_with);
     wfi_mail_init(&seat->mail);
     if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
         seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
@@ -279,10 +281,53 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
 }
 
+/* Whose answer got lost with its connection, perhaps before we knew: the seat of the very joining that asks; -1: a new one. */
+static int seat_of_joining(const wfi_store *store, const wfi_store_message *join)
+{
+    if (sodium_is_zero(join->token, sizeof join->token))
+        return -1;
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        if (!is_free(&store->seats[rank]) &&
+            sodium_memcmp(store->seats[rank].asked_with, join->token, sizeof join->token) == 0)
+            return rank;
+    return -1;
+}
+
+/* The same answer on another connection, and behind it what the worker was told meanwhile. */
+static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
+    wfi_writer writer;
+    if (seat->link)
+        wfi_store_hang_up(store, seat->link, 0);
+    seat->link = link;
+    link->rank = rank;
+    seat->heard_ns = now_ns;
+    seat->lost_ns = seat->suspected_ns = WFI_NEVER;
+    if (seat->state == WFI_SEAT_WAITING)
+        return;
+    wfi_log(WEFT_LOG_INFO, "store: rank %d joins again, its answer was lost", rank);
+    link->unconfirmed = true;
+    encode_table(store, &writer);
+    if (writer.failed)
+        seat->hopeless = true;
+    else
+        send_table(store, rank, &writer);
+    for (const wfi_letter *letter = NULL; !seat->hopeless && (letter = wfi_mail_next(&seat->mail, letter));)
+        wfi_store_send_frame(store, link, letter->frame, letter->size);
+    wfi_writer_fini(&writer);
+    wfi_store_due_by(store, now_ns);
+}
+
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
     if (join_is_malformed(store, link, join) || job_is_over(store, link))
         return;
+    int before = seat_of_joining(store, join);
+    if (before >= 0 && store->seats[before].received == 0) {
+        answer_again(store, link, before, now_ns);
+        return;
+    }
     if (join->rank >= 0)
         wfi_store_give_up_lost(store, join->rank);
     wfi_store_message seated = *join;

@@ -35,12 +35,13 @@ typedef struct wfi_seat { /* a rank's place */
     wfi_store_link *link; /* while waiting or alive; NULL: alive, but its connection is lost */
     uint64_t lost_ns;     /* when that becomes its death; WFI_NEVER: it is connected */
     uint8_t token[WFI_STORE_TOKEN_BYTES];
-    wfi_mail mail;        /* what it was told and has not acknowledged */
-    uint64_t received;    /* kept messages from it; */
-    uint64_t acked;       /* of those, acknowledged */
-    bool hopeless;        /* its mail overflowed: the next tick declares it dead */
-    int64_t patience_ms;  /* waiting: how long it said it would */
-    uint64_t patience_ns; /* waiting: when that ends */
+    uint8_t asked_with[WFI_STORE_TOKEN_BYTES]; /* its JOIN's token */
+    wfi_mail mail;                             /* what it was told and has not acknowledged */
+    uint64_t received;                         /* kept messages from it; */
+    uint64_t acked;                            /* of those, acknowledged */
+    bool hopeless;                             /* its mail overflowed: the next tick declares it dead */
+    int64_t patience_ms;                       /* waiting: how long it said it would */
+    uint64_t patience_ns;                      /* waiting: when that ends */
     uint64_t heard_ns;
     uint64_t suspected_ns; /* when the answer to a suspicion is due; WFI_NEVER: it is not suspected */
     int suspected_by;

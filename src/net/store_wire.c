@@ -43,6 +43,7 @@ static void write_join(wfi_writer *writer, const wfi_store_message *message)
     wfi_write_i64(writer, message->timeout_ms);
     write_text(writer, message->text);
     wfi_write_blob(writer, message->address, message->address_size);
+    wfi_write_bytes(writer, message->token, sizeof message->token);
 }
 
 static void write_report(wfi_writer *writer, const wfi_store_message *message)
@@ -273,6 +274,7 @@ static void read_join(wfi_reader *reader, wfi_store_message *out)
     out->timeout_ms = wfi_read_i64(reader);
     read_text(reader, out->text);
     read_address(reader, out->address, &out->address_size);
+    read_array(reader, out->token, sizeof out->token);
 }
 
 static void read_member(wfi_reader *reader, wfi_store_message *out)

@@ -29,18 +29,19 @@
  * challenge) travels as it is, and so does a refusal before the proof; all else is sealed.
  */
 typedef enum wfi_store_type {
-    WFI_STORE_JOIN = 1,        /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address */
-    WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
-    WFI_STORE_REFUSE = 3,      /* store: status, text */
-    WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer). received */
-    WFI_STORE_SPEAK = 5,       /* store: send a heartbeat now */
-    WFI_STORE_SUSPECT = 6,     /* worker (k): rank, incarnation, text */
-    WFI_STORE_DIED = 7,        /* store (k): rank, incarnation, text */
-    WFI_STORE_LEFT = 8,        /* store (k): rank, incarnation */
-    WFI_STORE_EVICTED = 9,     /* store: text */
-    WFI_STORE_CLOSING = 10,    /* worker (k) */
-    WFI_STORE_PROBE = 11,      /* store (k): round */
-    WFI_STORE_REPORT = 12,     /* worker (k): round, report */
+    WFI_STORE_JOIN = 1,      /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, token
+                                  (of this joining: one that asks again, since the answer was lost, gets it again) */
+    WFI_STORE_WORLD = 2,     /* store: the table; see wfi_store_encode_world */
+    WFI_STORE_REFUSE = 3,    /* store: status, text */
+    WFI_STORE_HEARTBEAT = 4, /* worker: I live; store: so do I (the answer). received */
+    WFI_STORE_SPEAK = 5,     /* store: send a heartbeat now */
+    WFI_STORE_SUSPECT = 6,   /* worker (k): rank, incarnation, text */
+    WFI_STORE_DIED = 7,      /* store (k): rank, incarnation, text */
+    WFI_STORE_LEFT = 8,      /* store (k): rank, incarnation */
+    WFI_STORE_EVICTED = 9,   /* store: text */
+    WFI_STORE_CLOSING = 10,  /* worker (k) */
+    WFI_STORE_PROBE = 11,    /* store (k): round */
+    WFI_STORE_REPORT = 12,   /* worker (k): round, report */
     WFI_STORE_TERMINATED = 13, /* store (k) */
     WFI_STORE_GOODBYE = 14,    /* worker */
     WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), address */

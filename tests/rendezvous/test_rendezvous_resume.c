@@ -151,6 +151,61 @@ static void a_new_process_need_not_wait_for_a_lost_one(void **state)
     bench_destroy(at);
 }
 
+static void join_with(bench *at, uint64_t line, int rank, const char *name, uint8_t token)
+{
+    wfi_store_message join = {.type = WFI_STORE_JOIN, .rank = rank, .world_size = 3, .timeout_ms = 60000};
+    join.elastic = at->elastic;
+    snprintf(join.text, sizeof join.text, "%s", name);
+    memset(join.token, token, sizeof join.token);
+    bench_greet(at, line);
+    bench_say(at, line, &join);
+}
+
+/* The answer to its join was lost, and it asks once more, on another connection: it gets that answer, and what came after it. */
+static void a_joining_that_asks_again_gets_its_answer_again(void **state)
+{
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        for (int lost = 0; lost < 2; lost++) { /* whether the store knows */
+            bench *at = bench_create_elastic(3, 2000);
+            const char *name = named ? "guest" : "";
+            join_with(at, 1, 0, "worker0", 1);
+            join_with(at, 2, -1, name, 2);
+            join_with(at, 3, -1, "", 3);
+            bench_say_type(at, 3, WFI_STORE_GOODBYE);
+            if (lost)
+                kill_line(at, 2, WFI_STORE_RESET);
+            join_with(at, 9, -1, name, 2);
+            assert_int_equal(at->lines[9].world.rank, 1);
+            assert_int_equal(at->lines[9].world.members[1].incarnation, at->lines[2].world.members[1].incarnation);
+            assert_memory_equal(at->lines[9].world.token, at->lines[2].world.token, WFI_STORE_TOKEN_BYTES);
+            assert_int_equal(bench_heard(at, 9, WFI_STORE_LEFT), 1);
+            assert_int_equal(bench_heard(at, 1, WFI_STORE_JOINED), 2);
+            bench_say_type(at, 9, WFI_STORE_HEARTBEAT);
+            bench_pass(at, 10000);
+            assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+            assert_int_equal(wfi_store_alive(at->store), 2);
+            join_with(at, 10, 1, "another", 4); /* not the same joining */
+            assert_int_equal(bench_last(at, 10, WFI_STORE_REFUSE)->status, WEFT_ERR_EXISTS);
+            bench_destroy(at);
+        }
+    }
+}
+
+static void one_that_waits_may_ask_again(void **state)
+{
+    (void)state;
+    bench *at = bench_create(3, 2000);
+    join_with(at, 1, 0, "worker0", 1);
+    join_with(at, 2, 1, "worker1", 2);
+    join_with(at, 9, 1, "worker1", 2);
+    assert_true(at->lines[2].closed && !at->lines[9].closed);
+    join_with(at, 3, 2, "worker2", 3);
+    assert_int_equal(at->lines[9].world.rank, 1);
+    assert_int_equal(wfi_store_alive(at->store), 3);
+    bench_destroy(at);
+}
+
 static void what_nobody_acknowledges_is_bounded(void **state)
 {
     (void)state;
@@ -278,6 +333,8 @@ int main(void)
         cmocka_unit_test(a_reset_or_cut_connection_that_resumes_in_time_is_no_death),
         cmocka_unit_test(an_attempt_that_is_given_up_is_no_death),
         cmocka_unit_test(a_new_process_need_not_wait_for_a_lost_one),
+        cmocka_unit_test(a_joining_that_asks_again_gets_its_answer_again),
+        cmocka_unit_test(one_that_waits_may_ask_again),
         cmocka_unit_test(what_nobody_acknowledges_is_bounded),
         cmocka_unit_test(nobody_beats_and_nobody_dies_of_silence_unless_needed),
         cmocka_unit_test(a_need_ends_when_it_is_taken_back_or_its_worker_goes),
