@@ -225,6 +225,16 @@ void wfi_error_write(wfi_writer *writer, const weft_error *error)
     wfi_write_string(writer, error->message);
 }
 
+void wfi_error_write_bare(wfi_writer *writer, weft_status code, weft_status remote_code, int worker)
+{
+    wfi_write_u32(writer, (uint32_t)code);
+    wfi_write_u32(writer, (uint32_t)remote_code);
+    wfi_write_u32(writer, (uint32_t)worker);
+    wfi_write_u8(writer, 0);
+    wfi_write_string(writer, "");
+    wfi_write_string(writer, "");
+}
+
 weft_error *wfi_error_read(wfi_reader *reader)
 {
     char function[WFI_ERROR_FUNCTION_MAX], message[WFI_ERROR_MESSAGE_MAX];

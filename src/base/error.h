@@ -32,6 +32,8 @@ weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_st
 void wfi_error_give(weft_error **out, weft_error *error);
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error);
+/* One without texts and hops: 21 bytes. */
+void wfi_error_write_bare(wfi_writer *writer, weft_status code, weft_status remote_code, int worker);
 /* NULL if malformed. Unknown codes become WEFT_ERR_PROTOCOL; the remote code is the handler's own and stays as it is. */
 weft_error *wfi_error_read(wfi_reader *reader);
 

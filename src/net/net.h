@@ -132,6 +132,7 @@ typedef struct wfi_message {
     wfi_list link;
     uint8_t type; /* the upper layer's, < 0xF0 */
     bool urgent;
+    bool lasts; /* where memory or descriptors are out it waits for some, however long: others depend on it */
     const void *head;
     size_t head_size;
     struct {
@@ -150,6 +151,9 @@ typedef struct wfi_message {
  * urgent ones: whoever sends these bounds them, and may ask wfi_peer_kept_bytes), or the peer's status; then done is
  * not called. [locked] */
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message);
+/* From within the message upcall: there is no memory to take this message. It comes again, later, with all that follow it.
+ * [locked] */
+void wfi_net_untake(wfi_net *net);
 /* Whether every message to a living peer has arrived there, and no transfer is under way. [locked] */
 bool wfi_net_is_flushed(const wfi_net *net);
 /* Takes back one that has not left; true: done will not be called. [locked] */

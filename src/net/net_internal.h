@@ -256,6 +256,7 @@ struct wfi_net {
     size_t zombies;         /* closed connections with operations still to be reported */
     uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
     unsigned refused_aloud; /* in it so far */
+    bool untaken;           /* the message that was just handed up */
     bool in_round;          /* now_ns is of this moment */
     uint64_t now_ns;        /* of the present round: for what need not be exact */
     wfi_list spare_frames, spare_chunks;
@@ -301,7 +302,7 @@ weft_status wfi_peers_create(wfi_net *net);
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out);
 void wfi_peers_destroy(wfi_net *net);
 void wfi_peer_fail(wfi_peer *peer, weft_status why);        /* closes lanes, fails what is outstanding */
-void wfi_peer_fail_queued(wfi_peer *peer, weft_status why); /* ordinary messages that have not left */
+void wfi_peer_fail_queued(wfi_peer *peer, weft_status why); /* what has not left, but for what lasts */
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position);
 void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);

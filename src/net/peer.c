@@ -159,7 +159,12 @@ static void fail_all(wfi_peer *peer, wfi_list *messages, weft_status why)
 
 void wfi_peer_fail_queued(wfi_peer *peer, weft_status why)
 {
-    fail_all(peer, &peer->queued, why);
+    for (wfi_list *link = peer->queued.next, *next; link != &peer->queued; link = next) {
+        wfi_message *message = wfi_container_of(link, wfi_message, link);
+        next = link->next;
+        if (!message->lasts)
+            finish_message(peer, message, why);
+    }
 }
 
 void wfi_peer_fail(wfi_peer *peer, weft_status why)

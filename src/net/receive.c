@@ -49,8 +49,19 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
             return;
         peer->received++;
         net->stats.bytes_received += length;
+        net->untaken = false;
         net->upcalls.message(net->arg, peer, type, bytes, length);
+        if (net->untaken) { /* a new connection begins behind what we have received */
+            peer->received--;
+            wfi_line_broken(conn);
+        }
     }
+}
+
+void wfi_net_untake(wfi_net *net)
+{
+    wfi_assert_held(&net->lock);
+    net->untaken = true;
 }
 
 static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)

@@ -30,6 +30,7 @@ void wfi_agent_unref(weft_agent *agent)
     if (atomic_fetch_sub_explicit(&agent->refs, 1, memory_order_acq_rel) != 1)
         return;
     wfi_functions_fini(agent);
+    wfi_letters_fini(agent);
     pthread_mutex_destroy(&agent->function_lock);
     wfi_map_fini(&agent->calls);
     wfi_group_pasts_fini(agent);
@@ -74,6 +75,8 @@ static weft_agent *make_agent(void)
     wfi_list_init(&agent->retries);
     wfi_list_init(&agent->groups);
     wfi_list_init(&agent->membership.events);
+    wfi_list_init(&agent->spare_letters);
+    agent->probe_timer.reserved = true;
     return agent;
 }
 

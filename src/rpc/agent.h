@@ -113,6 +113,8 @@ struct weft_agent {
     wfi_map forks;       /* references of ours to others' values, awaiting confirmation, by fork */
     wfi_list references; /* all of ours to others' values */
     size_t letters;      /* small messages (src/rpc/post.c) that their receivers have not acknowledged */
+    wfi_list spare_letters;
+    size_t spare_letter_count, promised_letters;
     size_t leaked_forks; /* of workers that left without dropping them */
     weft_stats stats;
 };

@@ -31,12 +31,40 @@ static void give_up(weft_call *call)
     wfi_serve_leave_table(call);
 }
 
+void wfi_answer_bare(weft_agent *agent, wfi_peer *to, uint64_t id, uint32_t parts, const weft_error *error,
+                     unsigned *share)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, id);
+    wfi_write_u8(&writer, WFI_REPLY_ERROR);
+    wfi_write_u32(&writer, parts);
+    wfi_error_write_bare(&writer, weft_error_code(error), weft_error_remote_code(error), wfi_agent_rank(agent));
+    wfi_post_answer(agent, to, WFI_RPC_REPLY, &writer, share);
+}
+
+/* There is no memory to write the error down: its codes go. */
+static void send_bare_reply(weft_call *call)
+{
+    wfi_answer_bare(call->agent, call->peer, call->id, wfi_parts_out_count(call), call->error, &call->letters);
+    wfi_observe_replied(call);
+    call->replied = true;
+    wfi_serve_lean(call, wfi_parts_out_busy(call));
+    wfi_serve_leave_if_over(call);
+}
+
 static void send_reply(weft_call *call)
 {
     weft_agent *agent = call->agent;
+    if (call->header.failed && !call->cancelled) {
+        send_bare_reply(call);
+        return;
+    }
     /* A reply that names references stays behind the calls that make them; any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
                                   .urgent = !call->pack.rref_count,
+                                  .lasts = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
                                   .done = message_done};
@@ -193,10 +221,14 @@ static void answer_locked(weft_call *call, leftovers *left)
         st = write_reply(call);
     if (st)
         call->error = wfi_call_error(call, st, "the results could not be sent");
+    if (!call->error && call->push_count) {
+        st = start_push(call);
+        if (!st)
+            return; /* the reply follows */
+        call->error = wfi_call_error(call, st, "the results could not be pushed to their landing places");
+    }
     if (call->error)
         write_error_reply(call);
-    else if (call->push_count && start_push(call) == WEFT_OK)
-        return; /* the reply follows */
     send_reply(call);
 }
 

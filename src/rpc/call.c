@@ -96,6 +96,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_net_timer_clear(agent->net, &call->timer);
     wfi_observe_completed(call, weft_error_code(error));
     wfi_peer_lean(call->peer, -1);
+    wfi_letters_release(agent, &call->letters);
     leave_parent(call, error);
     if (!error)
         agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
@@ -125,7 +126,7 @@ static void post_cancel(wfi_outcall *call, weft_status why)
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, call->id);
     wfi_write_u8(&writer, why == WEFT_ERR_TIMEOUT);
-    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer);
+    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->letters);
 }
 
 void wfi_call_abort(wfi_outcall *call, weft_error *error)
@@ -220,8 +221,10 @@ void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, cons
 static void message_done(wfi_message *message, weft_status status)
 {
     wfi_outcall *call = wfi_container_of(message, wfi_outcall, message);
-    (void)status; /* failures come by the peer's death, which fails the call */
     call->message_out = false;
+    if (status == WEFT_ERR_MEMORY ||
+        status == WEFT_ERR_SYSTEM) /* other failures come by the peer's end, which fails the call */
+        wfi_call_fail(call, status, "it could not be sent");
     wfi_call_drop_hold(call);
 }
 
@@ -396,7 +399,9 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
     call->id = next_id(agent);
     call->within = (weft_call *)*plan->within;
     wfi_observe_started(call, now);
-    st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
+    st = wfi_letters_promise(agent, 2, &call->letters);
+    if (!st)
+        st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
     if (!st)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
@@ -411,6 +416,7 @@ forget:
     wfi_map_take(&agent->calls, call->id);
 withdraw:
     withdraw(call, true); /* nobody was told of the exposures */
+    wfi_letters_release(agent, &call->letters);
     return st;
 }
 

@@ -59,6 +59,7 @@ struct wfi_outcall {
     weft_error *failure;        /* why it ends, while the intake of its results is being cancelled */
     weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* which leaves that to src/rpc/retry.c */
+    unsigned letters;           /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
     weft_call *within;          /* the served call that this one is made for, while it is being served; else NULL */
     wfi_child child;            /* in its children */
     struct wfi_parts_in *parts; /* streamed results: src/rpc/parts_in.c */
@@ -115,14 +116,20 @@ void wfi_calls_forget_within(weft_call *call);
 /* Cancels what was started within a call that nobody wants any more, and forgets it all. */
 void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
 
-/* A message that is its own owner: type and a few bytes, urgent, freed when through. It needs looking after only where
- * memory may be out: else the peer is gone, and nothing is owed to it. [agent lock] */
-weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
-/* The same, behind the calls that wait for that peer; WEFT_ERR_AGAIN over its queue limit. [agent lock] */
-weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id);
-/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none. [agent lock] */
-void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
+/* A message that is its own owner: type and a few bytes, urgent. One that was promised, or that answers a message which was taken
+ * in after wfi_letters_ready, fails only where the peer is gone, and nothing is owed to it. share: out of what was promised; NULL:
+ * nothing was. All [agent lock]. */
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+/* The same, behind the calls that wait for that peer; WEFT_ERR_AGAIN over its queue limit. */
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
+/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none. */
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
+/* Adds `count` to *share: so many letters can be posted later, whatever memory there is then. WEFT_ERR_MEMORY. */
+weft_status wfi_letters_promise(weft_agent *agent, unsigned count, unsigned *share);
+void wfi_letters_release(weft_agent *agent, unsigned *share); /* what is left of it will not be needed */
+bool wfi_letters_ready(weft_agent *agent);                    /* one can be posted that nobody promised */
+void wfi_letters_fini(weft_agent *agent);                     /* not locked */
 
 #endif

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * post.c - small messages that own themselves: DONE, CANCEL, and those of references.
+ * post.c - small messages that own themselves: DONE, CANCEL, TOOK, refusals, and those of references.
  *
- * Letters that we send of ourselves are as many as we have calls and references. Those that answer what a peer said are as
- * many as it likes, and one that takes none of them would make us keep them all: so these are counted, and beyond ANSWERS_MAX
+ * BOUNDS. Letters that we send of ourselves are as many as we have calls and references. Those that answer what a peer said are
+ * as many as it likes, and one that takes none of them would make us keep them all: so these are counted, and beyond ANSWERS_MAX
  * what the peer said goes unanswered. One that takes what is sent to it never has so many.
+ *
+ * MEMORY. A lost one of these would leave something with a peer for ever, so they must not fail for want of memory. Whoever
+ * will have to send some has them promised first, while it can still fail (a call, a reference, a part that comes in), and
+ * a message from a peer is taken in only if there is a letter for its answer (wfi_letters_ready). Letters that came back are
+ * kept for that, FLOOR of them beyond what is promised.
  */
 #include "rpc/call.h"
 
@@ -14,13 +19,87 @@
 #include <string.h>
 
 #define ANSWERS_MAX WFI_KEPT_REPLIES_MAX /* to one peer */
+#define FLOOR 32
+#define KEEP_MOST (8 * FLOOR) /* beyond what is promised */
 
 typedef struct wfi_letter {
-    wfi_message message;
+    wfi_message message; /* its link is also that of the spare ones */
     weft_agent *agent;
     size_t *counted; /* among the answers to somebody; NULL: it is none */
     uint8_t room[64];
 } wfi_letter;
+
+/* ---- Spare letters ------------------------------------------------------------------------------------------------- */
+
+static wfi_letter *pop(weft_agent *agent)
+{
+    agent->spare_letter_count--;
+    return wfi_container_of(wfi_list_pop_front(&agent->spare_letters), wfi_letter, message.link);
+}
+
+static void keep(weft_agent *agent, wfi_letter *letter)
+{
+    if (agent->spare_letter_count >= agent->promised_letters + KEEP_MOST) {
+        free(letter);
+        return;
+    }
+    wfi_list_push_front(&agent->spare_letters, &letter->message.link);
+    agent->spare_letter_count++;
+}
+
+static bool have(weft_agent *agent, size_t count)
+{
+    while (agent->spare_letter_count < count) {
+        wfi_letter *letter = calloc(1, sizeof *letter);
+        if (!letter)
+            return false;
+        keep(agent, letter);
+    }
+    return true;
+}
+
+weft_status wfi_letters_promise(weft_agent *agent, unsigned count, unsigned *share)
+{
+    if (!have(agent, agent->promised_letters + count + FLOOR))
+        return WEFT_ERR_MEMORY;
+    agent->promised_letters += count;
+    *share += count;
+    return WEFT_OK;
+}
+
+void wfi_letters_release(weft_agent *agent, unsigned *share)
+{
+    agent->promised_letters -= *share;
+    *share = 0;
+    while (agent->spare_letter_count > agent->promised_letters + KEEP_MOST)
+        free(pop(agent));
+}
+
+bool wfi_letters_ready(weft_agent *agent)
+{
+    return agent->spare_letter_count > agent->promised_letters || have(agent, agent->promised_letters + 1);
+}
+
+void wfi_letters_fini(weft_agent *agent)
+{
+    while (agent->spare_letter_count)
+        free(pop(agent));
+}
+
+/* One that was promised; else a new one, while there is memory; else one of the floor's. */
+static wfi_letter *take(weft_agent *agent, unsigned *share)
+{
+    if (share && *share) {
+        --*share;
+        agent->promised_letters--;
+        return pop(agent);
+    }
+    if (have(agent, agent->promised_letters + FLOOR + 1) || agent->spare_letter_count > agent->promised_letters)
+        return pop(agent);
+    return NULL;
+}
+
+/* ---- Posting ------------------------------------------------------------------------------------------------------- */
 
 static void letter_done(wfi_message *message, weft_status status)
 {
@@ -29,28 +108,36 @@ static void letter_done(wfi_message *message, weft_status status)
     letter->agent->letters--;
     if (letter->counted)
         --*letter->counted;
-    free(letter);
+    keep(letter->agent, letter);
 }
 
-static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, bool urgent,
-                        size_t *counted)
+static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share,
+                        bool urgent, size_t *counted)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
-    wfi_letter *letter = calloc(1, sizeof *letter);
-    if (!letter || bytes->size > sizeof letter->room) {
+    assert(bytes->size <= sizeof((wfi_letter *)0)->room);
+    wfi_letter *letter = take(agent, share);
+    if (!letter) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
                       "no memory for a message to rank %d: it may keep something for us too long", wfi_peer_rank(to));
-        free(letter);
         return WEFT_ERR_MEMORY;
     }
     memcpy(letter->room, bytes->data, bytes->size);
     letter->agent = agent;
     letter->counted = counted;
-    letter->message = (wfi_message){
-        .type = type, .urgent = urgent, .head = letter->room, .head_size = bytes->size, .done = letter_done};
+    letter->message = (wfi_message){.type = type,
+                                    .urgent = urgent,
+                                    .lasts = true,
+                                    .head = letter->room,
+                                    .head_size = bytes->size,
+                                    .done = letter_done};
     weft_status st = wfi_net_send(agent->net, to, &letter->message);
     if (st) {
-        free(letter);
+        keep(agent, letter);
+        if (share) { /* it goes back where it came from, or is promised from now on */
+            agent->promised_letters++;
+            ++*share;
+        }
         return st;
     }
     agent->letters++;
@@ -60,14 +147,14 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     return WEFT_OK;
 }
 
-weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
 {
-    return post(agent, to, type, bytes, true, NULL);
+    return post(agent, to, type, bytes, share, true, NULL);
 }
 
-weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
 {
-    return post(agent, to, type, bytes, false, NULL);
+    return post(agent, to, type, bytes, share, false, NULL);
 }
 
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
@@ -75,17 +162,17 @@ bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
     return agent->peers[wfi_peer_rank(to)].answers < ANSWERS_MAX;
 }
 
-void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
 {
     if (wfi_may_answer(agent, to))
-        (void)post(agent, to, type, bytes, true, &agent->peers[wfi_peer_rank(to)].answers);
+        (void)post(agent, to, type, bytes, share, true, &agent->peers[wfi_peer_rank(to)].answers);
 }
 
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id)
+void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share)
 {
     uint8_t room[8];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, id);
-    wfi_post(agent, to, type, &writer);
+    wfi_post(agent, to, type, &writer, share);
 }

@@ -24,7 +24,7 @@ static void results_ready(wfi_intake *intake, weft_status status)
     for (size_t i = 0; i < call->land_count; i++)
         wfi_storage_wrote(call->land[i]->storage); /* tapes notice that it changed under them */
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
-        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id);
+        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->letters);
     if (call->failure) { /* aborted while the results came */
         wfi_call_complete(call, NULL, call->failure, false);
         return;
@@ -66,7 +66,7 @@ static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id)
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, id);
-    wfi_post_answer(agent, to, WFI_RPC_DONE, &writer);
+    wfi_post_answer(agent, to, WFI_RPC_DONE, &writer, NULL);
 }
 
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)

@@ -64,6 +64,11 @@ static weft_rref *make_reference(weft_agent *agent, const wfi_rref_name *name, w
     weft_rref *rref = make_handle(agent, name);
     if (!rref)
         return NULL;
+    if (wfi_letters_promise(agent, 2, &rref->letters)) {
+        wfi_agent_unref(agent);
+        free(rref);
+        return NULL;
+    }
     rref->owner = owner;
     if (owner)
         wfi_peer_lean(owner, +1);
@@ -288,7 +293,7 @@ static weft_status announce(weft_rref *rref)
         return st;
     wfi_writer_init(&writer, room, sizeof room);
     write_fork(rref, &writer);
-    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer);
+    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->letters);
     if (st)
         wfi_map_take(&agent->forks, rref->fork);
     return st;
@@ -325,6 +330,7 @@ static void discard(weft_rref *rref)
 {
     if (rref->owner)
         wfi_peer_lean(rref->owner, -1);
+    wfi_letters_release(rref->agent, &rref->letters);
     wfi_list_remove(&rref->link);
     wfi_agent_unref(rref->agent);
     free(rref);
@@ -428,7 +434,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
     wfi_write_rref_name(&writer, name);
     wfi_write_u64(&writer, fork);
     wfi_write_u32(&writer, (uint32_t)st);
-    wfi_post_answer(agent, from, WFI_RPC_FORKED, &writer);
+    wfi_post_answer(agent, from, WFI_RPC_FORKED, &writer, NULL);
 }
 
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
@@ -535,8 +541,8 @@ static void say_drop(weft_rref *rref, bool gave_up)
     wfi_writer_init(&writer, room, sizeof room);
     write_fork(rref, &writer);
     wfi_write_u8(&writer, gave_up);
-    if (!gave_up || wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer) == WEFT_ERR_AGAIN)
-        wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer);
+    if (!gave_up || wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters) == WEFT_ERR_AGAIN)
+        wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
 }
 
 /* The last reference has gone: tell the owner. [agent lock] */
@@ -551,6 +557,7 @@ static void say_goodbye(weft_rref *rref)
         say_drop(rref, false);
         wfi_peer_lean(rref->owner, -1);
     }
+    wfi_letters_release(rref->agent, &rref->letters);
     wfi_list_remove(&rref->link);
 }
 

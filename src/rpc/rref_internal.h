@@ -53,6 +53,7 @@ struct weft_rref {
     weft_future *made;  /* somebody asked for it while it was being made */
     wfi_timer timer;    /* while the owner is awaited */
     struct wfi_intake *waiter;
+    unsigned letters; /* promised for it: FORK and DROP */
 };
 
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name);

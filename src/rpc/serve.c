@@ -68,6 +68,7 @@ void wfi_serve_drop_hold(weft_call *call)
         return;
     if (call->peer)
         wfi_budget_release(call);
+    wfi_letters_release(call->agent, &call->letters);
     call->release.run = free_task;
     wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
 }
@@ -267,11 +268,12 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
     return call->function->land(call->from, index, dtype, shape, call->function->user);
 }
 
-static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
+/* WEFT_ERR_EXISTS: a peer that uses an id twice. */
+static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
 {
     weft_call *call = calloc(1, sizeof *call);
     if (!call)
-        return NULL;
+        return WEFT_ERR_MEMORY;
     call->agent = agent;
     call->peer = from;
     call->from = wfi_peer_rank(from);
@@ -282,9 +284,13 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
     call->arguments.admit = arguments_admit;
     wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
-    if (wfi_map_put(&agent->peers[call->from].serving, id, call)) {
+    weft_status st = wfi_letters_promise(agent, 1, &call->letters);
+    if (!st)
+        st = wfi_map_put(&agent->peers[call->from].serving, id, call);
+    if (st) {
+        wfi_letters_release(agent, &call->letters);
         free(call);
-        return NULL;
+        return st;
     }
     wfi_agent_ref(agent);
     call->in_map = call->in_table = true;
@@ -292,7 +298,17 @@ static weft_call *make_call(weft_agent *agent, wfi_peer *from, uint64_t id)
     wfi_budget_charge(call, sizeof *call);
     call->counted = true;
     agent->serving++;
-    return call;
+    *out = call;
+    return WEFT_OK;
+}
+
+/* It did not run, and there is no memory to say more. */
+static void refuse_bare(weft_agent *agent, wfi_peer *from, uint64_t id)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_MEMORY, .worker = wfi_agent_rank(agent)};
+    weft_error *error = wfi_error_create(&detail, "no memory to take the call");
+    wfi_answer_bare(agent, from, id, 0, error, NULL);
+    weft_error_unref(error);
 }
 
 /* The part of the header that says under which name the result stays here. */
@@ -328,9 +344,12 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     size_t context_size;
     wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
     wfi_span span = read_span(agent, flags, reader);
-    weft_call *call = reader->failed ? NULL : make_call(agent, from, id);
-    if (!call)
-        return; /* nonsense, or no memory at all: the caller's deadline tells it */
+    weft_call *call = NULL;
+    weft_status made = reader->failed ? WEFT_ERR_PROTOCOL : make_call(agent, from, id, &call);
+    if (made == WEFT_ERR_MEMORY)
+        refuse_bare(agent, from, id);
+    if (made)
+        return; /* else it is nonsense */
     if (name_size <= WFI_FUNCTION_NAME_MAX)
         memcpy(name, name_bytes, name_size);
     call->span = span;

@@ -67,6 +67,7 @@ struct weft_call {
     wfi_child child;             /* in its children */
     struct wfi_parts_out *parts; /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
     struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
+    unsigned letters;                 /* promised for it: a refusal, should there be no memory for its answer */
     size_t charged;                   /* bytes against the memory budget: the call, its arguments */
     size_t kept;                      /* likewise: its results, and how it counts among its peer's */
     wfi_span span;
@@ -121,6 +122,9 @@ void wfi_serve_lean(weft_call *call, bool lean); /* [agent lock] */
 void wfi_serve_uncount(weft_call *call);         /* it does not keep the agent from closing any more. [agent lock] */
 /* What the handler left undone is released: arguments, the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
+/* An answer that needs no memory: out of what was promised, or for a message just taken in. [agent lock] */
+void wfi_answer_bare(weft_agent *agent, wfi_peer *to, uint64_t id, uint32_t parts, const weft_error *error,
+                     unsigned *share);
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
 

@@ -363,7 +363,7 @@ static void take_nothing(weft_agent *agent, void *arg)
         agent->net->upcalls.message = before;
         for (int i = 0; i < kept; i++) {
             wfi_net_lock(agent->net);
-            wfi_post_id(agent, wfi_net_peer(agent->net, SERVER), WFI_RPC_DONE, kept_ids[i]);
+            wfi_post_id(agent, wfi_net_peer(agent->net, SERVER), WFI_RPC_DONE, kept_ids[i], NULL);
             wfi_net_unlock(agent->net);
         }
         MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(COUNT)), NULL, 0)); /* and there is room again */
