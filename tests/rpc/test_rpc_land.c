@@ -215,6 +215,14 @@ static weft_status run_wait(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* Answered without a worker, behind all that its caller has said before. */
+static weft_status run_heard(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
 static const weft_function adding[] = {
     {.name = "add",
      .takes = {WEFT_TENSOR, WEFT_TENSORS},
@@ -223,6 +231,7 @@ static const weft_function adding[] = {
      .flags = WEFT_LAND_ADD,
      .user = &sums},
     {.name = "wait", .run = run_wait},
+    {.name = "heard", .run = run_heard, .flags = WEFT_INLINE},
 };
 
 /* What one call brings: 1 for every element of the first, 2 and 5 for those of the others. */
@@ -314,6 +323,8 @@ static void add_nothing(weft_agent *agent, void *arg)
                                &(weft_rpc_options){.timeout_ms = 200}, &future));
         MUST_BE(weft_future_wait(future, 20000), WEFT_ERR_TIMEOUT);
         weft_future_unref(future);
+        MUST_OK(
+            weft_rpc_sync(agent, weft_to_rank(0), "heard", WEFT_NO_VALUES, NULL, NULL)); /* that nobody waits for it */
         atomic_store(&sums.finished, 1);
         MUST_OK(weft_future_wait(blocker, 20000));
         weft_future_unref(blocker);
