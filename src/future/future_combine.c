@@ -26,8 +26,9 @@ static void run_continuation(weft_future *parent, void *arg)
 {
     continuation *self = arg;
     weft_status status = self->fn(parent, self->child, self->arg);
-    if (status < 0)
-        fail_child(self->child, status, "the continuation failed");
+    if (status != WEFT_OK)
+        fail_child(self->child, status < 0 ? status : WEFT_ERR_INVALID,
+                   status < 0 ? "the continuation failed" : "the continuation returned what is no status");
     weft_future_unref(self->child);
     self->child = NULL;
 }

@@ -241,7 +241,8 @@ bool wfi_link_say_goodbye(wfi_rendezvous *link)
 
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link)
 {
-    return link->world.death_timeout_ms < 0 ? GRACE_MS : link->world.death_timeout_ms;
+    int64_t bound_ms = link->world.death_timeout_ms;
+    return bound_ms < 0 || bound_ms > GRACE_MS ? GRACE_MS : bound_ms;
 }
 
 /* ---- The interface --------------------------------------------------------------------------------------------- */

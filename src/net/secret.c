@@ -133,6 +133,16 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
     return status;
 }
 
+/* Whatever wins, this one does not stay in the environment. */
+static void forget_variable(void)
+{
+    char *value = getenv("WEFT_SECRET");
+    if (!value)
+        return;
+    sodium_memzero(value, strlen(value));
+    (void)unsetenv("WEFT_SECRET");
+}
+
 static weft_status find_around(wfi_secret *out, weft_error **error)
 {
     int fd = inherited_fd();
@@ -153,10 +163,12 @@ weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *ou
     out->size = 0;
     if (sodium_init() < 0)
         return fail(error, WEFT_ERR_SYSTEM, "libsodium", "cannot be kept: it does not start");
-    if (given)
-        return take_bytes(given, given_size, "weft_agent_options.secret", out, error);
+    if (!given && given_size)
+        return fail(error, WEFT_ERR_INVALID, "weft_agent_options.secret", "is NULL with a secret_size");
     pthread_mutex_lock(&kept_lock);
-    weft_status status = find_around(out, error);
+    weft_status status =
+        given ? take_bytes(given, given_size, "weft_agent_options.secret", out, error) : find_around(out, error);
+    forget_variable();
     pthread_mutex_unlock(&kept_lock);
     if (status)
         wfi_secret_wipe(out);

@@ -104,8 +104,8 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
 static uint64_t dead_at_ns(const wfi_store *store, const wfi_seat *seat)
 {
     uint64_t when_ns = seat->lost_ns, bound_ns = (uint64_t)store->options.death_timeout_ms * NS_PER_MS;
-    if (store->options.death_timeout_ms < 0)
-        return when_ns;
+    if (store->options.death_timeout_ms < 0 || seat == &store->seats[0])
+        return when_ns; /* rank 0 is in the store's own process: its silence says no more than ours */
     if (seat->beats && seat->heard_ns + bound_ns < when_ns)
         when_ns = seat->heard_ns + bound_ns;
     return seat->suspected_ns < when_ns ? seat->suspected_ns : when_ns;

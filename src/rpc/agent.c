@@ -85,21 +85,27 @@ static weft_agent *make_agent(void)
 static weft_status register_all(weft_agent *agent, weft_error **error)
 {
     const weft_agent_options *options = &agent->options.values;
-    weft_status st = weft_agent_register(agent, &wfi_fetch_function);
+    weft_status st = wfi_function_register(agent, &wfi_fetch_function);
     if (!st)
-        st = weft_agent_register(agent, &wfi_gather_function);
+        st = wfi_function_register(agent, &wfi_gather_function);
     if (!st)
-        st = weft_agent_register(agent, &wfi_made_function);
+        st = wfi_function_register(agent, &wfi_made_function);
+    if (!options->functions && options->function_count) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "functions is NULL with a function_count of %zu",
+                                   options->function_count);
+        return WEFT_ERR_INVALID;
+    }
     for (size_t i = 0; i < options->function_count && !st; i++) {
         const weft_function *function = &options->functions[i];
         const char *name = function->name ? function->name : "(no name)";
-        st = strncmp(name, "weft:", 5) == 0 ? WEFT_ERR_INVALID : weft_agent_register(agent, function);
+        st = weft_agent_register(agent, function);
         if (st)
-            *error =
-                weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
-                                  st == WEFT_ERR_EXISTS ? "the name is taken"
-                                                        : "it needs a name of 1 to 127 bytes outside \"weft:\", a run "
-                                                          "function, and signatures that end with WEFT_NONE");
+            *error = weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                                       st == WEFT_ERR_EXISTS
+                                           ? "the name is taken"
+                                           : "it needs a name of 1 to 127 bytes outside \"weft:\", a run "
+                                             "function, signatures that end with WEFT_NONE (WEFT_REST last), "
+                                             "flags that go together, and a land function for WEFT_LAND_ADD");
     }
     return st;
 }
@@ -181,6 +187,8 @@ static void stop_from_outside(weft_agent *agent);
 weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
 {
     weft_error *error = NULL;
+    if (!out)
+        return WEFT_ERR_INVALID;
     weft_agent *agent = make_agent();
     weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
     if (!st && (st = wfi_observer_begin(agent, &error))) {

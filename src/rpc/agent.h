@@ -142,6 +142,7 @@ weft_status wfi_agent_usable(const weft_agent *agent);
 weft_future *wfi_agent_future(weft_agent *agent);
 
 /* By name; NULL if there is none. Any thread. */
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function); /* names of weft's own as well */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
 void wfi_functions_fini(weft_agent *agent);
 

@@ -213,6 +213,10 @@ weft_call *weft_call_defer_keeping(weft_call *call)
 static void settle_outcome(weft_call *call, weft_status status)
 {
     take_slot_error(call);
+    if (status > 0) {
+        weft_call_fail(call, WEFT_ERR_INVALID, "the handler ended with %d, which is no status", (int)status);
+        return;
+    }
     if (status < 0 && !call->error)
         pass_inner_on(call, status);
     if (status < 0)

@@ -11,6 +11,7 @@
  */
 #include "rpc/agent.h"
 #include "rpc/group.h"
+#include "rpc/serve.h"
 
 #include "base/error.h"
 
@@ -52,11 +53,23 @@ static void answer_if_idle(weft_agent *agent)
 
 /* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
 
+/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more, perhaps a
+ * deferred call that is never finished, keeps nobody. */
+static bool serves_somebody(const wfi_map *serving)
+{
+    size_t cursor = 0;
+    uint64_t id;
+    const weft_call *call = wfi_map_next(serving, &cursor, &id);
+    while (call && call->stage == WFI_SERVE_SERVING && atomic_load(&call->unwanted))
+        call = wfi_map_next(serving, &cursor, &id);
+    return call != NULL;
+}
+
 static bool owes_nothing(const weft_agent *agent, uint64_t now_ns)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        if (agent->peers[rank].serving.count)
-            return false; /* an answer on its way, or kept until the caller has it */
+        if (serves_somebody(&agent->peers[rank].serving))
+            return false;
     bool refused_for_long = agent->refuses_calls && now_ns - agent->serves_until_ns >= LEAVE_REFUSING_MS * 1000000ull;
     return agent->forks.count == 0 && (refused_for_long || wfi_net_is_flushed(agent->net));
 }

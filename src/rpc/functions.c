@@ -61,7 +61,7 @@ static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
     return WEFT_OK;
 }
 
-weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
 {
     if (!agent || !function || !function->run || !function->name || !function->name[0] ||
         strlen(function->name) > WFI_FUNCTION_NAME_MAX || !signature_is_sound(function->takes) ||
@@ -83,6 +83,13 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
         free(entry);
     }
     return st;
+}
+
+weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
+{
+    if (function && ((function->name && strncmp(function->name, "weft:", 5) == 0) || function->flags & WFI_AT_ONCE))
+        return WEFT_ERR_INVALID; /* weft's own */
+    return wfi_function_register(agent, function);
 }
 
 void wfi_functions_fini(weft_agent *agent)

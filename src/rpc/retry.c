@@ -191,7 +191,8 @@ static bool may_pass(const retry *r, weft_status why, bool started)
     if (why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT)
         return named;
     if (why == WEFT_ERR_NOT_FOUND)
-        return named && !started && r->attempts > 1; /* the name is free; somebody may take it again */
+        /* the name is free; somebody may take it, again or for the first time */
+        return named && !started && (r->attempts > 1 || r->agent->options.values.elastic);
     return why == WEFT_ERR_UNKNOWN || (why == WEFT_ERR_TIMEOUT && r->options.retry.attempt_ms > 0);
 }
 
