@@ -184,6 +184,15 @@ static void on_trainer(weft_agent *agent, weft_member_event event, int rank, con
     pthread_mutex_unlock(&s->lock);
 }
 
+/* One that computes has no call under way: its silence is to be noticed all the same. */
+static void watch_trainers(weft_agent *agent)
+{
+    for (int rank = 1; rank < weft_agent_world_size(agent); rank++) {
+        weft_status gone = weft_watch(agent, rank);
+        (void)gone; /* then on_trainer hears of it */
+    }
+}
+
 /* Shows progress until there is nothing more to train, or a reason to end early. */
 static void watch(server *s, const weft_agent *agent)
 {
@@ -243,6 +252,7 @@ static int run_server(server *s, const workload *work, weft_job *job)
     if (st)
         return ending_error(st, error);
     ending_catch_signals();
+    watch_trainers(agent);
     watch(s, agent);
     if (!*s->failure)
         return conclude(s, agent, work);

@@ -17,23 +17,6 @@ const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref)
     return &rref->name;
 }
 
-static bool are_of(const weft_agent *agent, weft_args values, int depth)
-{
-    for (size_t i = 0; i < values.count; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
-            return false;
-        if (value->type == WEFT_LIST && depth < WEFT_MAX_LIST_DEPTH && !are_of(agent, value->as.list, depth + 1))
-            return false;
-    }
-    return true;
-}
-
-bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
-{
-    return are_of(agent, values, 0);
-}
-
 uint64_t wfi_rref_fork_of(const weft_rref *rref)
 {
     return rref->fork;

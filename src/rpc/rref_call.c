@@ -8,6 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool are_of(const weft_agent *agent, weft_args values, int depth)
+{
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
+            return false;
+        if (value->type == WEFT_LIST && depth < WEFT_MAX_LIST_DEPTH && !are_of(agent, value->as.list, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
+{
+    return are_of(agent, values, 0);
+}
+
 /* The owner's incarnation: a reborn one has no such value, and shall not be asked. */
 static weft_target to_owner(const weft_rref *rref)
 {

@@ -190,9 +190,8 @@ static void cancelled(weft_agent *agent, void *arg)
         MUST_BE(weft_future_wait(attempt, 10000), WEFT_ERR_CANCELLED);
         MUST_BE(weft_future_wait(pause, 10000), WEFT_ERR_CANCELLED);
         MUST(weft_error_remote_code(weft_future_error(attempt)) == WEFT_ERR_UNKNOWN);
-        /* Refused before, and no attempt since; where time is real the refusal may still have been on its way. */
-        weft_status known = weft_error_remote_code(weft_future_error(pause));
-        MUST(known == WEFT_OK || (the_world->fabric == WORLD_TCP && known == WEFT_ERR_UNKNOWN));
+        /* Its handler has run, and refused. */
+        MUST(weft_error_remote_code(weft_future_error(pause)) == WEFT_ERR_UNKNOWN);
         weft_call_finish(held[0], WEFT_OK);
         atomic_store(&holding, 0);
         weft_future_unref(attempt);
