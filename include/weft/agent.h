@@ -74,7 +74,8 @@ typedef struct weft_agent_options {
     size_t secret_size;
 
     /* Threads. */
-    bool no_threads; /* start none: the application calls weft_agent_progress */
+    bool no_threads; /* start none: the application calls weft_agent_progress. Handlers and continuations run
+                           inside it, and inside waits for this agent's futures */
     int workers;     /* executor's workers; WEFT_WORKERS; default 4 */
     bool no_binding; /* leave threads unbound; WEFT_NO_BINDING */
 
@@ -93,7 +94,8 @@ typedef struct weft_agent_options {
     /* Observation (weft/metrics.h). */
     int metrics_port; /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port. Not
                                without threads; nothing in the simulation */
-    const char *trace_file; /* spans of every call, for Perfetto; WEFT_TRACE; "%r" becomes the rank */
+    const char *trace_file; /* spans of every call, for Perfetto; WEFT_TRACE; "%r" becomes the rank, "%p" the
+                               process: where workers are replaced, else the next one overwrites it */
 
     weft_membership_fn on_membership;
     void *membership_arg;
@@ -188,12 +190,13 @@ typedef struct weft_stats {
     uint64_t bytes_packed; /* of non-contiguous tensors, packed before sending */
     uint64_t frames_sent;  /* messages on control lanes */
     uint64_t frames_received;
-    uint64_t lanes_lost;        /* connections that broke and were opened again */
-    uint64_t strangers_refused; /* connections or messages refused for want of proof or sense; rank 0: by the store, too */
-    uint64_t calls_cancelled;   /* served here, whose callers gave up before the answer */
-    uint64_t calls_refused;     /* of others, with WEFT_ERR_BUSY, over the memory budget */
-    uint64_t calls_retried;     /* attempts of ours after the first */
-    uint64_t bytes_held;        /* now: what counts against the memory budget */
+    uint64_t lanes_lost; /* connections that broke and were opened again */
+    uint64_t
+        strangers_refused; /* connections or messages refused for want of proof or sense; rank 0: by the store, too */
+    uint64_t calls_cancelled; /* served here, whose callers gave up before the answer */
+    uint64_t calls_refused;   /* of others, with WEFT_ERR_BUSY, over the memory budget */
+    uint64_t calls_retried;   /* attempts of ours after the first */
+    uint64_t bytes_held;      /* now: what counts against the memory budget */
 } weft_stats;
 WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);
 

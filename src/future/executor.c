@@ -24,10 +24,12 @@ wfi_worker *wfi_executor_current_worker(void)
     return fiber != NULL ? *wfi_fiber_slot(fiber) : thread_worker;
 }
 
+static _Thread_local wfi_executor *run_by_hand; /* whose wfi_executor_run_some this thread is in */
+
 wfi_executor *wfi_executor_current(void)
 {
     wfi_worker *worker = wfi_executor_current_worker();
-    return worker != NULL ? worker->executor : NULL;
+    return worker != NULL ? worker->executor : run_by_hand;
 }
 
 static void init(wfi_executor *executor, const wfi_executor_options *options)
@@ -182,6 +184,8 @@ wfi_task *wfi_executor_take(wfi_executor *executor)
         if (head != NULL && (next == NULL || head->order < next->order))
             next = head;
     }
+    if (next == NULL) /* cannot be: one was queued */
+        return NULL;
     wfi_list_remove(&next->link);
     atomic_fetch_sub(&executor->queued, 1);
     return next;
@@ -275,11 +279,14 @@ size_t wfi_executor_run_some(wfi_executor *executor)
     /* Counted, not spliced off: a task that comes back here from inside a wait must see those behind it. */
     size_t limit = atomic_load(&executor->queued), done = 0;
     wfi_task *task;
+    wfi_executor *outer = run_by_hand;
     assert(executor->options.manual);
+    run_by_hand = executor;
     while (done < limit && (task = take_locking(executor)) != NULL) {
         task->run(task);
         done++;
     }
+    run_by_hand = outer;
     return done;
 }
 

@@ -98,7 +98,7 @@ size_t wfi_executor_run_some(wfi_executor *executor); /* manual form: runs what 
  * They nest. */
 void wfi_executor_block_begin(void);
 void wfi_executor_block_end(void);
-/* The executor whose worker the calling thread is; NULL. */
+/* The executor whose worker the calling thread is, or whose tasks it runs by hand; NULL. */
 wfi_executor *wfi_executor_current(void);
 
 #endif

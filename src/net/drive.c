@@ -26,13 +26,15 @@ static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
     }
 }
 
-/* Nobody else progresses. */
+/* Nobody else progresses, nor runs what has come: without threads, whoever waits does both. */
 static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
     while (!is_unparked(parker)) {
         uint64_t now = wfi_now(net->clock);
         if (now >= deadline_ns)
             return;
+        if (wfi_executor_run_some(net->executor))
+            continue;
         uint64_t left_ms = deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
         if (!wfi_net_progress(net, left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS))
             (void)wfi_park(parker, now + 50000); /* another thread may be progressing */

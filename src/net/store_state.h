@@ -73,7 +73,7 @@ struct wfi_store {
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
     uint64_t challenges;
     _Atomic uint64_t refused; /* others may read it */
-    int closers; /* members that close */
+    int closers;              /* members that close */
 
     /* The end: waves of probes. */
     uint64_t round;      /* of the last wave that began */

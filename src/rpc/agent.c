@@ -223,8 +223,6 @@ static bool is_inside(weft_agent *agent)
     wfi_parker nobody;
     if (wfi_executor_current() == agent->executor)
         return true;
-    if (atomic_load(&agent->tasks_run) && pthread_equal(atomic_load(&agent->task_thread), pthread_self()))
-        return true;
     wfi_parker_init(&nobody);
     return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
 }
@@ -404,24 +402,13 @@ weft_status weft_agent_status(const weft_agent *agent)
     return st;
 }
 
-static size_t run_tasks(weft_agent *agent)
-{
-    pthread_t before = atomic_load(&agent->task_thread);
-    atomic_store(&agent->task_thread, pthread_self());
-    atomic_fetch_add(&agent->tasks_run, 1);
-    size_t ran = wfi_executor_run_some(agent->executor);
-    atomic_fetch_sub(&agent->tasks_run, 1);
-    atomic_store(&agent->task_thread, before);
-    return ran;
-}
-
 size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
 {
     if (!agent->options.values.no_threads)
         return 0;
-    size_t ran = run_tasks(agent);
+    size_t ran = wfi_executor_run_some(agent->executor);
     size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
-    return ran + handled + run_tasks(agent);
+    return ran + handled + wfi_executor_run_some(agent->executor);
 }
 
 void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)

@@ -80,8 +80,6 @@ struct weft_agent {
     wfi_rpc_peer *peers;           /* by rank; guarded by the agent lock */
     atomic_int late_users;         /* in wfi_agent_enter; closing waits for them */
     atomic_bool closed;            /* net and executor are gone, or going */
-    atomic_int tasks_run;          /* without threads: whether, and where, handlers are being run */
-    _Atomic pthread_t task_thread;
 
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding ones of ours, by id */

@@ -158,14 +158,15 @@ static void settle_owned(weft_call *call)
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
-static weft_status pack_results(weft_call *call, char *problem, size_t room)
+/* `how` says where a problem is written. */
+static weft_status pack_results(weft_call *call, wfi_pack_options how)
 {
     const wfi_intake *intake = &call->arguments;
-    wfi_pack_options how = {
-        .landing = intake->landing, .landing_count = intake->landing_count, .problem = problem, .problem_room = room};
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
-    if (call->owned)
-        how = (wfi_pack_options){0};
+    if (!call->owned) {
+        how.landing = intake->landing;
+        how.landing_count = intake->landing_count;
+    }
     weft_status st = wfi_pack_values(&call->pack, results, &how);
     if (!st)
         wfi_pack_landing(&call->pack, NULL, 0);
@@ -238,7 +239,7 @@ void wfi_answer(weft_call *call)
     leftovers left = {.results = NULL};
     if (!call->error) {
         char problem[320] = "the results cannot be sent";
-        weft_status st = pack_results(call, problem, sizeof problem);
+        weft_status st = pack_results(call, (wfi_pack_options){.problem = problem, .problem_room = sizeof problem});
         if (st)
             call->error = wfi_call_error(call, st, "%s", problem);
     }

@@ -30,12 +30,6 @@ static int resolve(weft_agent *agent, weft_target to, weft_error **error)
     return -1;
 }
 
-static weft_error *explain(weft_status st, const char *function, int rank)
-{
-    wfi_error_detail detail = {.code = st, .function = function, .worker = rank}; /* remote code OK: it did not run */
-    return wfi_error_create(&detail, "the call could not be started: %s", weft_status_text(st));
-}
-
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
 {
     int rank = resolve(agent, plan->to, error);
@@ -44,19 +38,8 @@ weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future *
     bool home = rank == wfi_agent_rank(agent);
     weft_status st = home ? wfi_call_start_local(agent, plan, out) : wfi_call_start(agent, rank, plan, out);
     if (st)
-        *error = explain(st, plan->function, rank);
+        *error = wfi_plan_explain(agent, plan, st, rank);
     return st;
-}
-
-weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
-{
-    const weft_rpc_options *options = plan->options;
-    size_t length = plan->function ? strlen(plan->function) : 0;
-    const weft_retry *retry = &options->retry;
-    bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
-                retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
-    good = good && (!options->within || options->within->agent == agent);
-    return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 /* A handler that returns the failure of a call that did not even start passes that on as well. */
@@ -74,7 +57,7 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **
 {
     weft_status st = wfi_plan_check(agent, plan);
     if (st) {
-        *error = explain(st, plan->function, -1);
+        *error = wfi_plan_explain(agent, plan, st, -1);
         return st;
     }
     bool again = plan->options->retry.attempts > 1;
@@ -105,7 +88,7 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
 weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                           const weft_rpc_options *options, weft_values **out)
 {
-    weft_future *future;
+    weft_future *future = NULL;
     weft_status st = weft_rpc_async(agent, to, function, arguments, options, &future);
     if (st)
         return st;
@@ -126,7 +109,7 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
 {
     weft_error *error;
     weft_rref *rref;
-    weft_future *making;
+    weft_future *making = NULL;
     options = options ? options : &defaults;
     int rank = resolve(agent, to, &error);
     if (rank < 0) {

@@ -48,7 +48,7 @@ wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes)
     weft_agent *agent = call->agent;
     wfi_rpc_peer *peer = &agent->peers[call->from];
     wfi_keep answer = WFI_KEEP;
-    if (peer->kept_count >= 2 * WFI_KEPT_REPLIES_MAX)
+    if (peer->kept_count >= (size_t)2 * WFI_KEPT_REPLIES_MAX)
         return WFI_KEEP_NOTHING;
     if (peer->kept_count >= WFI_KEPT_REPLIES_MAX || (peer->kept_count && peer->kept_bytes + bytes > budget_of(agent))) {
         answer = WFI_KEEP_ERROR;

@@ -68,7 +68,9 @@ struct wfi_outcall {
 };
 
 /* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */
-weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan);
+weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan); /* src/rpc/plan.c */
+/* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
+weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
 weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
 /* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */

@@ -383,11 +383,8 @@ weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64
 }
 
 /* The group may be destroyed meanwhile: it is not looked at any more. */
-static weft_status wait_for(weft_agent *agent, weft_future *future, weft_values **out)
+static weft_status wait_for(weft_future *future, weft_values **out)
 {
-    bool by_hand = agent->options.values.no_threads && !atomic_load(&agent->tasks_run);
-    while (by_hand && !weft_future_done(future))
-        weft_agent_progress(agent, 10);
     weft_status st = weft_future_wait(future, WEFT_FOREVER);
     if (!st && out)
         *out = weft_values_ref((weft_values *)weft_future_values(future));
@@ -397,18 +394,16 @@ static weft_status wait_for(weft_agent *agent, weft_future *future, weft_values 
 
 weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)
 {
-    weft_agent *agent = group->agent;
     weft_future *future;
     weft_status st = weft_group_barrier_async(group, timeout_ms, &future);
-    return st ? st : wait_for(agent, future, NULL);
+    return st ? st : wait_for(future, NULL);
 }
 
 weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
 {
-    weft_agent *agent = group->agent;
     weft_future *future;
     weft_status st = weft_group_all_gather_async(group, mine, timeout_ms, &future);
-    return st ? st : wait_for(agent, future, out);
+    return st ? st : wait_for(future, out);
 }
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------------ */

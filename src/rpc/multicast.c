@@ -72,8 +72,9 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     wfi_shared_pack_unref(packed);
     if (!st)
         *out = all;
+    else if (options->land.count || options->on_part)
+        wfi_error_give(options->error, weft_error_create(st, "a multicast takes neither landing places nor parts"));
     else
-        wfi_error_give(options->error,
-                       weft_error_create(st, "the calls could not be started: %s", weft_status_text(st)));
+        wfi_error_give(options->error, wfi_plan_explain(agent, &plan, st, -1));
     return st;
 }

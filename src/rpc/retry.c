@@ -418,8 +418,7 @@ weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future 
         wfi_net_unlock(agent->net);
     }
     if (st) {
-        wfi_error_detail detail = {.code = st, .function = plan->function, .worker = -1};
-        *error = wfi_error_create(&detail, "the call could not be started: %s", weft_status_text(st));
+        *error = wfi_plan_explain(agent, plan, st, -1);
         if (r)
             drop(r);
         return st;

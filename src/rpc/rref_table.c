@@ -242,6 +242,7 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
     wfi_fork *fork = find_fork(agent, from, name, number);
     if (!fork)
         return;
+    owned = fork->owned;
     remove_fork(agent, fork);
     wfi_owned_release_if_unused(owned);
 }

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #define LINGER_NS 50000000
@@ -182,13 +183,13 @@ static weft_status start_thread(wfi_trace *trace, weft_error **error)
 
 /* ---- Beginning and end ------------------------------------------------------------------------------------------------ */
 
-/* "%r" becomes the rank; false if it gets too long. */
+/* "%r" becomes the rank, "%p" the process; false if it gets too long. */
 static bool expand(const char *path, int rank, char *out, size_t room)
 {
     size_t at = 0;
     while (*path && at + 12 < room) {
-        if (path[0] == '%' && path[1] == 'r') {
-            at += (size_t)snprintf(out + at, room - at, "%d", rank);
+        if (path[0] == '%' && (path[1] == 'r' || path[1] == 'p')) {
+            at += (size_t)snprintf(out + at, room - at, "%d", path[1] == 'r' ? rank : (int)getpid());
             path += 2;
         } else {
             out[at++] = *path++;

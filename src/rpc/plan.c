@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan.c - whether a call can be made as it was asked for; and when it could not be started, which field or value was at
+ * fault, in words.
+ */
+#include "rpc/call.h"
+
+#include "base/error.h"
+#include "rpc/rref.h"
+#include "rpc/serve.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static bool retry_is_good(const weft_retry *retry)
+{
+    return retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
+}
+
+/* Whether its lists can be read at all. */
+static bool is_readable(weft_args values, int depth)
+{
+    if (values.count && !values.items)
+        return false;
+    for (size_t i = 0; i < values.count && depth < WEFT_MAX_LIST_DEPTH; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST && !is_readable(value->as.list, depth + 1))
+            return false;
+        if (value->type == WEFT_TENSORS && value->as.tensors.count && !value->as.tensors.items)
+            return false;
+    }
+    return true;
+}
+
+weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
+{
+    const weft_rpc_options *options = plan->options;
+    size_t length = plan->function ? strlen(plan->function) : 0;
+    bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
+                retry_is_good(&options->retry) && (!options->land.count || options->land.items);
+    good = good && (!options->within || options->within->agent == agent) && is_readable(plan->arguments, 0);
+    return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
+}
+
+/* ---- What was at fault ------------------------------------------------------------------------------------------- */
+
+typedef struct finding {
+    char text[200]; /* empty: nothing */
+    int worker;     /* where the fault lies */
+} finding;
+
+WEFT_PRINTF(2, 3)
+static void find(finding *out, const char *format, ...)
+{
+    va_list args;
+    if (out->text[0])
+        return; /* the first one counts */
+    va_start(args, format);
+    vsnprintf(out->text, sizeof out->text, format, args);
+    va_end(args);
+}
+
+static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const char *path, finding *out)
+{
+    const int owner = rref ? weft_rref_owner(rref) : -1;
+    if (!rref) {
+        find(out, "%s is a NULL reference", path);
+    } else if (!wfi_rrefs_are_of(agent, WEFT_VALUES(weft_of_rref((weft_rref *)rref)))) {
+        find(out, "%s is a reference of another agent", path);
+    } else if (!weft_agent_alive(agent, owner) && !out->text[0]) {
+        find(out, "%s is a reference to a value of rank %d, which is gone", path, owner);
+        out->worker = owner;
+    }
+}
+
+static void look_at_tensors(weft_tensors tensors, const char *path, finding *out)
+{
+    if (tensors.count && !tensors.items)
+        find(out, "%s is a list of %zu tensors at NULL", path, tensors.count);
+    for (size_t i = 0; tensors.items && i < tensors.count; i++)
+        if (!tensors.items[i])
+            find(out, "%s: tensor %zu is NULL", path, i);
+}
+
+static void look_at_list(const weft_agent *agent, weft_args values, const char *path, int depth, finding *out);
+
+static void look_at(const weft_agent *agent, const weft_value *value, const char *path, int depth, finding *out)
+{
+    switch (value->type) {
+    case WEFT_TENSOR:
+        if (!value->as.tensor)
+            find(out, "%s is a NULL tensor", path);
+        break;
+    case WEFT_TENSORS:
+        look_at_tensors(value->as.tensors, path, out);
+        break;
+    case WEFT_STRING:
+    case WEFT_BYTES:
+        if (!value->as.bytes.data && (value->type == WEFT_STRING || value->as.bytes.size))
+            find(out, "%s is a %s at NULL", path, weft_type_name(value->type));
+        break;
+    case WEFT_RREF:
+        look_at_rref(agent, value->as.rref, path, out);
+        break;
+    case WEFT_LIST:
+        look_at_list(agent, value->as.list, path, depth + 1, out);
+        break;
+    case WEFT_NULL:
+    case WEFT_BOOL:
+    case WEFT_I64:
+    case WEFT_F64:
+        break;
+    default:
+        find(out, "%s has type %d, which is no type of a value", path, (int)value->type);
+    }
+}
+
+static void look_at_list(const weft_agent *agent, weft_args values, const char *path, int depth, finding *out)
+{
+    if (depth > WEFT_MAX_LIST_DEPTH)
+        find(out, "%s: lists in lists, more than %d deep", path, WEFT_MAX_LIST_DEPTH);
+    else if (values.count > WEFT_MAX_VALUES)
+        find(out, "%s: %zu values where a list may have %d", path, values.count, WEFT_MAX_VALUES);
+    else if (values.count && !values.items)
+        find(out, "%s: %zu values at NULL", path, values.count);
+    for (size_t i = 0; i < values.count && !out->text[0]; i++) {
+        char below[64];
+        snprintf(below, sizeof below, "%.40s%s%zu", path, depth ? "." : " ", i);
+        look_at(agent, &values.items[i], below, depth, out);
+    }
+}
+
+static void look_at_options(const weft_agent *agent, const weft_rpc_options *options, finding *out)
+{
+    const weft_retry *retry = &options->retry;
+    if (options->timeout_ms < WEFT_FOREVER)
+        find(out, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)options->timeout_ms);
+    if (!retry_is_good(retry))
+        find(out, "retry: attempts %d, pause_ms %lld, pause_most_ms %lld, attempt_ms %lld: none may be negative",
+             retry->attempts, (long long)retry->pause_ms, (long long)retry->pause_most_ms,
+             (long long)retry->attempt_ms);
+    if (options->within && options->within->agent != agent)
+        find(out, "within is a call of another agent");
+    look_at_tensors(options->land, "land", out);
+    for (size_t i = 0; !out->text[0] && i < options->land.count; i++)
+        if (!weft_tensor_is_contiguous(options->land.items[i]))
+            find(out, "land: tensor %zu is not contiguous", i);
+}
+
+weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank)
+{
+    bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
+         theirs = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
+    finding found = {.worker = ours ? -1 : rank};
+    size_t length = plan->function ? strlen(plan->function) : 0;
+    if (ours && (length == 0 || length > WFI_FUNCTION_NAME_MAX))
+        find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
+    if (ours)
+        look_at_options(agent, plan->options, &found);
+    if (ours || (theirs && weft_agent_alive(agent, rank)))
+        look_at_list(agent, plan->arguments, "argument", 0, &found);
+    wfi_error_detail detail = {.code = why, .function = plan->function, .worker = found.worker}; /* it did not run */
+    return wfi_error_create(&detail, "the call could not be started: %s",
+                            found.text[0] ? found.text : weft_status_text(why));
+}
