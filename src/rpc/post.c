@@ -20,7 +20,7 @@
 
 #define ANSWERS_MAX WFI_KEPT_REPLIES_MAX /* to one peer */
 #define FLOOR 32
-#define KEEP_MOST (8 * FLOOR) /* beyond what is promised */
+#define KEEP_MOST ((size_t)8 * FLOOR) /* beyond what is promised */
 
 typedef struct wfi_letter {
     wfi_message message; /* its link is also that of the spare ones */

@@ -78,7 +78,7 @@ static void many_at_once(weft_agent *agent)
 {
     weft_group *groups[MANY];
     weft_future *futures[MANY];
-    char name[16];
+    char name[32];
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "many-%d", i);
         groups[i] = group_of(agent, name, NULL, 0);
