@@ -123,7 +123,7 @@ static void look_at_list(const weft_agent *agent, weft_args values, const char *
         find(out, "%s: %zu values where a list may have %d", path, values.count, WEFT_MAX_VALUES);
     else if (values.count && !values.items)
         find(out, "%s: %zu values at NULL", path, values.count);
-    for (size_t i = 0; i < values.count && !out->text[0]; i++) {
+    for (size_t i = 0; values.items && i < values.count && !out->text[0]; i++) {
         char below[64];
         snprintf(below, sizeof below, "%.40s%s%zu", path, depth ? "." : " ", i);
         look_at(agent, &values.items[i], below, depth, out);

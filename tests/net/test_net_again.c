@@ -58,6 +58,14 @@ static void call_seat(net_host *host, uint64_t *next, int *life)
     wfi_net_unlock(host->net);
 }
 
+static bool keeps_something(net_host *host)
+{
+    wfi_net_lock(host->net);
+    bool keeps = wfi_peer_kept_bytes(wfi_net_peer(host->net, SEAT)) > 0;
+    wfi_net_unlock(host->net);
+    return keeps;
+}
+
 static void stay(net_host *host)
 {
     uint64_t next = 0, others = 0;
@@ -70,7 +78,7 @@ static void stay(net_host *host)
     }
     host_meet(host, &host->world->turns[0]);
     assert_int_equal(host->next[SEAT], TALK);
-    while (atomic_load(&host->done_ok) + atomic_load(&host->done_failed) < 1 || host->net->peers[SEAT]->kept_bytes)
+    while (atomic_load(&host->done_ok) + atomic_load(&host->done_failed) < 1 || keeps_something(host))
         host_pause(host, 1000000);
     assert_int_equal(host->gone, lives);
     host_meet(host, &host->world->turns[1]);

@@ -219,7 +219,7 @@ static void test_stopped_at_any_moment(void **state)
 
 /* ---- On tcp: children ------------------------------------------------------------------------------------------ */
 
-#define REPORT_FD 9
+#define REPORT_FD 109
 
 static atomic_int member_event;
 
@@ -361,8 +361,8 @@ static child start_child(int rank, int port, const char *role)
     MUST(pid >= 0);
     if (pid == 0) {
         alarm(40);
+        close(ends[0]); /* before: it may have that very number */
         dup2(ends[1], REPORT_FD);
-        close(ends[0]);
         setenv("RANK", rank_text, 1);
         setenv("WORLD_SIZE", "3", 1);
         setenv("MASTER_PORT", port_text, 1);

@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#define REPORT_FD 9
-#define ORDER_FD 10
+#define REPORT_FD 109 /* out of the way of those that are open already */
+#define ORDER_FD 110
 
 static double now_s(void)
 {

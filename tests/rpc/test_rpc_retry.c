@@ -19,7 +19,7 @@
 #define SIZE 3
 
 static world *the_world;
-static atomic_int runs[SIZE], holding, good_from;
+static atomic_int runs[SIZE], slots, holding, good_from;
 static weft_call *held[64];
 
 /* Answers as the callee's own machinery does, which has other codes than WEFT_ERR_REMOTE. */
@@ -51,7 +51,8 @@ static weft_status run_hold(weft_call *call, void *user)
 {
     (void)user;
     atomic_fetch_add(&runs[weft_agent_rank(weft_call_agent(call))], 1);
-    held[atomic_fetch_add(&holding, 1)] = weft_call_defer(call);
+    held[atomic_fetch_add(&slots, 1)] = weft_call_defer(call);
+    atomic_fetch_add(&holding, 1); /* it can be seen */
     return WEFT_DEFERRED;
 }
 
@@ -144,6 +145,7 @@ static void what_does_not_pass(weft_agent *agent, void *arg)
     for (int i = 0; i < atomic_load(&holding); i++)
         weft_call_finish(held[i], WEFT_OK);
     atomic_store(&holding, 0);
+    atomic_store(&slots, 0);
 }
 
 /* Pauses of 100, 150 and 225 ms, each a quarter more or less, and the time limit over it all. */
@@ -194,6 +196,7 @@ static void cancelled(weft_agent *agent, void *arg)
         MUST(weft_error_remote_code(weft_future_error(pause)) == WEFT_ERR_UNKNOWN);
         weft_call_finish(held[0], WEFT_OK);
         atomic_store(&holding, 0);
+        atomic_store(&slots, 0);
         weft_future_unref(attempt);
         weft_future_unref(pause);
         weft_tensor_unref(x);
@@ -209,6 +212,7 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
     weft_rpc_options options = {.retry = {.attempts = 100, .pause_ms = 3}, .timeout_ms = WEFT_FOREVER};
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
     for (int i = 0; i < 2; i++) {
+        weft_future_unref(left[rank][i]); /* of the round before */
         weft_status st =
             weft_rpc_async(agent, weft_to_rank((rank + i) % SIZE), "flaky",
                            WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x)), &options, &left[rank][i]);
