@@ -249,7 +249,7 @@ void wfi_answer(weft_call *call)
     answer_locked(call, &left);
     wfi_serve_drop_hold(call); /* the user's */
     if (!was_deferred)
-        wfi_serve_drop_hold(call); /* run_handler's: it is we */
+        wfi_serve_drop_hold(call); /* the handler task's: it is we */
     wfi_net_unlock(net);
     wfi_pack_fini(&left.pack);
     weft_values_unref(left.results);

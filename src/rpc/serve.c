@@ -208,7 +208,7 @@ void wfi_serve_run(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     call->stage = WFI_SERVE_SERVING;
     wfi_observe_ready(call);
-    call->holds += 2; /* the user's, until finished, and run_handler's */
+    call->holds += 2; /* the user's, until finished, and the handler task's */
     call->task.run = wfi_serve_handler_task;
     call->task.urgency = urgency_of(call->function);
     bool is_inline = call->function->flags & WEFT_INLINE;
@@ -469,7 +469,7 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const cha
 
 void wfi_serve_finish_late(weft_call *call)
 {
-    if (--call->holds == 0) /* run_handler's own hold went before the executor did */
+    if (--call->holds == 0) /* the handler task's own hold went before the executor did */
         free_task(&call->release);
 }
 
