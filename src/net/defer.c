@@ -71,6 +71,24 @@ static wfi_task *next_task(wfi_list *list)
     return wfi_container_of(wfi_list_pop_front(list), wfi_task, link);
 }
 
+static void run_releases(wfi_net *net, wfi_list *releases)
+{
+    if (wfi_list_empty(releases))
+        return;
+    while (!wfi_list_empty(releases)) {
+        wfi_task *task = next_task(releases);
+        task->run(task);
+    }
+    atomic_fetch_sub_explicit(&net->releasing, 1, memory_order_release);
+}
+
+bool wfi_net_is_released(const wfi_net *net)
+{
+    wfi_assert_held(&net->lock);
+    return wfi_list_empty(&net->deferred[WFI_DEFER_RELEASE]) &&
+           atomic_load_explicit(&net->releasing, memory_order_acquire) == 0;
+}
+
 wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role)
 {
     wfi_list lists[3];
@@ -81,11 +99,10 @@ wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role)
         wfi_list_init(&lists[kind]);
         wfi_list_splice(&lists[kind], &net->deferred[kind]);
     }
+    if (!wfi_list_empty(&lists[WFI_DEFER_RELEASE]))
+        atomic_fetch_add_explicit(&net->releasing, 1, memory_order_relaxed);
     wfi_mutex_unlock(&net->lock);
-    while (!wfi_list_empty(&lists[WFI_DEFER_RELEASE])) {
-        wfi_task *task = next_task(&lists[WFI_DEFER_RELEASE]);
-        task->run(task);
-    }
+    run_releases(net, &lists[WFI_DEFER_RELEASE]);
     bool may_inline = role == WFI_POLLER || role == WFI_LEADER || role == WFI_MANUAL;
     while (!wfi_list_empty(&lists[WFI_DEFER_INLINE])) {
         wfi_task *task = next_task(&lists[WFI_DEFER_INLINE]);

@@ -87,6 +87,9 @@ typedef enum wfi_defer_kind {
     WFI_DEFER_WORKER,  /* user code: on the executor; a leader runs the first one itself */
 } wfi_defer_kind;
 void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind); /* [locked] */
+/* Whether every release that was deferred has been done, by whatever thread: one may let go of a remote reference, and that
+ * sends a message. [locked] */
+bool wfi_net_is_released(const wfi_net *net);
 
 /* For no_threads: one round; waits up to timeout_ms. Not [locked]. */
 size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms);

@@ -264,6 +264,7 @@ struct wfi_net {
     wfi_list done_messages; /* status in wfi_message.net.state */
     wfi_list finished;      /* wfi_work: done is due */
     wfi_list deferred[3];   /* wfi_task, by wfi_defer_kind */
+    atomic_int releasing;   /* threads that do what was deferred as WFI_DEFER_RELEASE, without the lock */
     weft_stats stats;
     uint64_t store_refused; /* strangers, by the store, if it is ours: as last asked */
 

@@ -19,10 +19,11 @@
 #define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
 
+/* In this order at the end: what is released may give the executor something to do. */
 static bool is_idle(const weft_agent *agent)
 {
     return agent->closing && agent->calls.count == 0 && wfi_list_empty(&agent->retries) && agent->serving == 0 &&
-           agent->letters == 0 && wfi_executor_idle(agent->executor);
+           agent->letters == 0 && wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
 }
 
 static void answer_if_idle(weft_agent *agent);
