@@ -29,6 +29,7 @@ static struct run {
     weft_sim *sim;
     weft_call *held[HELD_MAX];
     int held_count;
+    bool reached; /* a handler ran for it, or it answered a call */
 } run;
 
 static void must(bool holds)
@@ -40,6 +41,7 @@ static void must(bool holds)
 static weft_status run_echo(weft_call *call, void *user)
 {
     (void)user;
+    run.reached |= weft_agent_rank(weft_call_agent(call)) == 0;
     weft_call_give(call, WEFT_NO_VALUES);
     return WEFT_OK;
 }
@@ -47,13 +49,43 @@ static weft_status run_echo(weft_call *call, void *user)
 static weft_status run_hold(weft_call *call, void *user)
 {
     (void)user;
+    run.reached |= weft_agent_rank(weft_call_agent(call)) == 0;
     if (run.held_count == HELD_MAX)
         return WEFT_ERR_BUSY;
     run.held[run.held_count++] = weft_call_defer(call);
     return WEFT_DEFERRED;
 }
 
+static weft_status run_back(weft_call *call, void *user)
+{
+    weft_rref *rref;
+    run_echo(call, user);
+    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
+    if (st)
+        return st;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
+    weft_rref_unref(rref);
+    return WEFT_OK;
+}
+
+static weft_status run_parts(weft_call *call, void *user)
+{
+    for (int i = 0; i < 3; i++)
+        if (weft_call_send_part(call, WEFT_VALUES(weft_of_i64(i))))
+            break; /* nobody takes them */
+    return run_echo(call, user);
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    run_echo(call, user);
+    return WEFT_ERR_STATE;
+}
+
 static const weft_function functions[] = {
+    {.name = "back", .gives = {WEFT_RREF}, .run = run_back},
+    {.name = "parts", .run = run_parts},
+    {.name = "fail", .run = run_fail},
     {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
     {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold, .flags = WEFT_INLINE},
 };
@@ -96,6 +128,7 @@ static void on_part(const weft_values *part, void *arg)
 {
     (void)arg;
     must(part != NULL);
+    run.reached = true;
 }
 
 /* The victim's own calls, for replies and parts to hit: plain ones, one with parts, references. */
@@ -117,6 +150,7 @@ static void await_answers(weft_agent *agent)
     for (int i = 0; i < CALLS; i++) {
         if (futures[i])
             st = weft_future_wait(futures[i], 10000);
+        run.reached |= futures[i] && st != WEFT_ERR_TIMEOUT;
         must(!futures[i] || weft_future_done(futures[i]));
         weft_future_unref(futures[i]);
     }
@@ -135,7 +169,7 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .fabric = "sim",
                                   .sim = sim,
                                   .functions = functions,
-                                  .function_count = 2,
+                                  .function_count = sizeof functions / sizeof functions[0],
                                   .call_timeout_ms = 200,
                                   .memory_budget_bytes = 1 << 20};
     weft_status st = weft_agent_open(&options, &agent);
@@ -148,7 +182,7 @@ static void play(weft_sim *sim, int rank, void *arg)
     weft_agent_stop(agent);
 }
 
-void fuzz_agent(const uint8_t *bytes, size_t size)
+bool fuzz_agent(const uint8_t *bytes, size_t size)
 {
     run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_create(&(weft_sim_options){.seed = 1})};
     must(run.sim != NULL);
@@ -158,4 +192,5 @@ void fuzz_agent(const uint8_t *bytes, size_t size)
     for (int i = 0; i < run.held_count; i++)
         weft_call_finish(run.held[i], WEFT_OK);
     weft_sim_destroy(run.sim);
+    return run.reached;
 }

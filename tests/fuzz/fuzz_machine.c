@@ -19,6 +19,7 @@ static struct machine {
     wfi_store *store;
     uint64_t open[LINES]; /* the connection's number, which is used once; 0: none */
     uint64_t connections, now_ns;
+    bool let_in; /* somebody was */
 } machine;
 
 static void must(bool holds)
@@ -41,6 +42,7 @@ static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t 
     (void)arg;
     must(line_of(connection));
     must(wfi_store_frame_size(data, size, WFI_STORE_WORLD_MAX, &whole) == WEFT_OK && whole == size);
+    machine.let_in |= wfi_store_frame_type(data) == WFI_STORE_WORLD;
 }
 
 static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
@@ -112,10 +114,10 @@ static size_t step(const uint8_t *bytes, size_t left)
     }
 }
 
-void fuzz_machine(const uint8_t *bytes, size_t size)
+bool fuzz_machine(const uint8_t *bytes, size_t size)
 {
     if (size == 0)
-        return;
+        return false;
     wfi_store_options options = {.world_size = 1 + (bytes[0] & 3),
                                  .elastic = bytes[0] & 4,
                                  .death_timeout_ms = bytes[0] & 8 ? -1 : 2000,
@@ -123,11 +125,12 @@ void fuzz_machine(const uint8_t *bytes, size_t size)
                                  .outputs = {.send = on_send, .close = on_close, .random = on_random}};
     machine = (struct machine){.now_ns = 1};
     if (wfi_store_create(&options, &machine.store))
-        return;
+        return false;
     for (size_t at = 1; at < size;)
         at += step(bytes + at, size - at);
     wfi_store_drain(machine.store, machine.now_ns, machine.now_ns + 1);
     wfi_store_tick(machine.store, machine.now_ns + 1);
     must(wfi_store_is_finished(machine.store, machine.now_ns + 1));
     wfi_store_destroy(machine.store);
+    return machine.let_in;
 }

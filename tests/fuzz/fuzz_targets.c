@@ -16,7 +16,7 @@ static void must(int holds)
 }
 
 /* The metadata of a call: first byte, where the tail begins. */
-static void run_values(const uint8_t *bytes, size_t size)
+static bool run_values(const uint8_t *bytes, size_t size)
 {
     wfi_unpack unpack;
     wfi_reader meta, tail;
@@ -24,52 +24,58 @@ static void run_values(const uint8_t *bytes, size_t size)
     size_t count;
     wfi_unpack_options options = {.landed_count = 2};
     if (size == 0)
-        return;
+        return false;
     size_t at = 1 + (size_t)bytes[0] * (size - 1) / 255;
     wfi_reader_init(&meta, bytes + 1, at - 1);
     wfi_reader_init(&tail, bytes + at, size - at);
     if (wfi_unpack_values(&unpack, &meta, &tail, &options) != WEFT_OK)
-        return;
+        return false;
     must(unpack.values != NULL && weft_values_count(unpack.values) <= WEFT_MAX_VALUES);
     if (wfi_unpack_landing(&meta, &landing, &count) == WEFT_OK)
         free(landing);
     wfi_unpack_fini(&unpack);
+    return true;
 }
 
 /* A frame of a control lane, with a hash that is right, so that what lies behind it is reached. */
-static void run_frame(const uint8_t *bytes, size_t size)
+static bool run_frame(const uint8_t *bytes, size_t size)
 {
     static const uint8_t key[crypto_shorthash_KEYBYTES];
     uint8_t data[WFI_FRAME_BYTES];
     wfi_frame frame;
     if (size < WFI_FRAME_HEAD || size > sizeof data)
-        return;
+        return false;
     memcpy(data, bytes, size);
     crypto_shorthash(data, data + crypto_shorthash_BYTES, size - crypto_shorthash_BYTES, key);
     if (!wfi_frame_read(data, size, key, &frame))
-        return;
+        return false;
     size_t at = WFI_FRAME_HEAD, length;
     const uint8_t *message;
     uint8_t type;
-    for (unsigned i = 0; i < frame.count && wfi_frame_next(data, size, &at, &type, &message, &length); i++)
+    unsigned i = 0;
+    for (; i < frame.count && wfi_frame_next(data, size, &at, &type, &message, &length); i++)
         must(message >= data && message + length <= data + size && length <= WFI_MESSAGE_MAX);
+    return i == frame.count;
 }
 
 /* A message between a worker and the store. */
-static void run_store(const uint8_t *bytes, size_t size)
+static bool run_store(const uint8_t *bytes, size_t size)
 {
     wfi_store_message message;
     wfi_store_world world;
     size_t whole;
     if (wfi_store_frame_size(bytes, size, WFI_STORE_WORLD_MAX, &whole) || whole == 0 || whole > size)
-        return;
+        return false;
     if (wfi_store_frame_type(bytes) == WFI_STORE_WORLD) {
-        if (wfi_store_decode_world(bytes, whole, &world) == WEFT_OK)
-            free(world.members);
-        return;
+        if (wfi_store_decode_world(bytes, whole, &world))
+            return false;
+        free(world.members);
+        return true;
     }
-    if (wfi_store_decode(bytes, whole, &message) == WEFT_OK)
-        must(memchr(message.text, 0, sizeof message.text) && message.address_size <= sizeof message.address);
+    if (wfi_store_decode(bytes, whole, &message))
+        return false;
+    must(memchr(message.text, 0, sizeof message.text) && message.address_size <= sizeof message.address);
+    return true;
 }
 
 const fuzz_target fuzz_targets[] = {

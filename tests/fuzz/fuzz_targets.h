@@ -6,16 +6,17 @@
 #ifndef TESTS_FUZZ_TARGETS_H
 #define TESTS_FUZZ_TARGETS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct fuzz_target {
-    const char *name; /* also its folder in corpus/ */
-    void (*run)(const uint8_t *bytes, size_t size);
+    const char *name;                               /* also its folder in corpus/ */
+    bool (*run)(const uint8_t *bytes, size_t size); /* whether it was taken as whole: seeds but those named bad- are */
 } fuzz_target;
 
-void fuzz_agent(const uint8_t *bytes, size_t size);   /* fuzz_agent.c */
-void fuzz_machine(const uint8_t *bytes, size_t size); /* fuzz_machine.c */
+bool fuzz_agent(const uint8_t *bytes, size_t size);   /* fuzz_agent.c */
+bool fuzz_machine(const uint8_t *bytes, size_t size); /* fuzz_machine.c */
 
 extern const fuzz_target fuzz_targets[]; /* the last one has no name */
 
