@@ -20,6 +20,12 @@ static uint64_t bound_ns(const wfi_rendezvous *link)
     return (uint64_t)(bound_ms < 0 ? UNBOUND_MS : bound_ms) * NS_PER_MS;
 }
 
+/* The store runs in rank 0's own process: what keeps its thread from answering is want of processor, and comes to an end. */
+static bool keeps_the_store(const wfi_rendezvous *link)
+{
+    return link->rank == 0;
+}
+
 static void set_stage(wfi_rendezvous *link, wfi_which which, wfi_wire_stage stage)
 {
     link->wires[which].stage = stage;
@@ -343,7 +349,7 @@ void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, con
         return;
     }
     drop_next(link, WEFT_OK, NULL);
-    if (link->joined && refused)
+    if (link->joined && refused && !keeps_the_store(link))
         wfi_link_lost(link, *link->broken ? link->broken : why);
 }
 
@@ -405,7 +411,7 @@ static bool check_silence(wfi_rendezvous *link, uint64_t now_ns)
 {
     uint64_t bound = bound_ns(link), silent_ns = now_ns - link->heard_ns;
     bool hangs = silent_ns >= bound && link->reached_ns != WFI_NEVER && now_ns - link->reached_ns >= bound / 2;
-    if (!hangs && silent_ns < LOST_BOUNDS * bound)
+    if (keeps_the_store(link) || (!hangs && silent_ns < LOST_BOUNDS * bound))
         return false;
     wfi_link_lost(link, *link->broken ? link->broken : "the store is silent");
     return true;

@@ -14,7 +14,8 @@
  * current wire says between `resume` and its answer is said again on the next, and skipped there.
  * THE END. A store that refuses connections is gone: lost at once. One that accepts and says nothing, past the bound: lost.
  * If nobody can be reached at all the network is cut, and the store may have declared us dead, which we shall be told
- * when it heals: three bounds are waited for that (EVICTED), then the store is lost.
+ * when it heals: three bounds are waited for that (EVICTED), then the store is lost. Not so on rank 0, whose process keeps
+ * the store: its silence says no more there than our own, as the store does not take rank 0's for a death.
  *
  * LOCKING. `lock` guards `state`, `mail`, the needs, the seals and the shell's output; nothing else happens under it, so it
  * may be taken below the agent's lock, by suspect, need, closing and report. Upcalls are made without it. The rest belongs
