@@ -250,8 +250,14 @@ weft_status wfi_sim_channel_send(wfi_sim_channel *channel, const void *data, siz
                                  .kind = SIM_CHANNEL_MESSAGE,
                                  .size = size};
     channel->pair->references++;
+    sim->channel_messages++;
     wfi_sim_travel(sim, &message->event, wfi_sim_departure(sim, &channel->wire, size));
     return WEFT_OK;
+}
+
+uint64_t wfi_sim_channel_messages(const weft_sim *sim)
+{
+    return sim->channel_messages;
 }
 
 void wfi_sim_channel_close(wfi_sim_channel *channel)

@@ -130,6 +130,7 @@ struct weft_sim {
     wfi_clock clock;
     weft_sim_options options;
     uint64_t now_ns, trace, sequence;
+    uint64_t channel_messages; /* that were sent */
     sim_random random;
     wfi_fibers *fibers;
     sim_event **heap;

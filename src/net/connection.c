@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connection.c - a connection and what is under way on it: made, given receives, closed, freed with its last operation. */
 #include "net/net_internal.h"
+#include "sim/sim.h"
 
 #include <stdlib.h>
 
@@ -32,6 +33,16 @@ static weft_status make_receives(wfi_conn *conn)
     return net->ops->region_open(net->fabric, conn->receive_data, bytes, WFI_LOCAL, &conn->receive_region);
 }
 
+/* In the simulation from its seed: every byte that travels replays. */
+static uint64_t new_nonce(const wfi_net *net)
+{
+    uint64_t nonce;
+    if (net->sim)
+        return wfi_sim_random(net->sim);
+    randombytes_buf(&nonce, sizeof(nonce));
+    return nonce;
+}
+
 wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
 {
     wfi_net *net = line->peer->net;
@@ -44,7 +55,7 @@ wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
     conn->generation = generation;
     wfi_list_init(&conn->flights);
     wfi_list_init(&conn->early);
-    randombytes_buf(&conn->nonce, sizeof(conn->nonce));
+    conn->nonce = new_nonce(net);
     if (line->kind == WFI_CONTROL && make_receives(conn))
         goto free_conn;
     conn->id = ++net->next_id;

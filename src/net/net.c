@@ -95,6 +95,7 @@ static wfi_net *net_create(const wfi_net_options *options)
         return NULL;
     wfi_mutex_init(&net->lock);
     wfi_map_init(&net->conns);
+    net->sim = options->sim;
     net->fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL;
     net->clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
     net->executor = options->executor;

@@ -229,6 +229,7 @@ struct wfi_net {
     wfi_upcalls upcalls;      /* (constant) */
     void *arg;                /* (constant) */
     wfi_reg_cache *cache;     /* (constant) NULL on fabrics whose keys live for one transfer */
+    weft_sim *sim;            /* (constant) or NULL */
     wfi_fibers *fibers;       /* (constant) in the simulation */
     int rank, world_size;     /* (constant) once `open` */
     int group;                /* (constant) our number in the simulation */

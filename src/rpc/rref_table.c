@@ -191,10 +191,15 @@ static bool is_of(const wfi_rref_name *name, wfi_peer *creator)
            name->creator_incarnation == wfi_peer_incarnation(creator);
 }
 
-/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. */
+/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. Of a creator whose
+ * joining is not told here yet, all of it is to come, and its end will be told as well. */
 static bool may_come(weft_agent *agent, const wfi_rref_name *name)
 {
+    if (name->creator >= (uint32_t)agent->options.values.world_size || (int)name->creator == wfi_agent_rank(agent))
+        return false;
     wfi_peer *creator = wfi_net_peer(agent->net, (int)name->creator);
+    if (name->creator_incarnation > (creator ? wfi_peer_incarnation(creator) : 0))
+        return true;
     return creator && wfi_peer_status(creator) == WEFT_OK && is_of(name, creator) &&
            name->number > book_of(agent, creator)->creations_seen;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_lives_crowd.c - many agents in one simulated job: each opens, calls its neighbour, rank 0 and one far away, and closes.
+ * The rendezvous takes four messages a worker, in both directions together.
  * Usage: test_lives_crowd [WORKERS]; tools/long.d/scale has 2,000.
  */
 #include "rpc/must.h"
+#include "sim/sim.h"
 
 #include <weft/weft.h>
 
@@ -13,6 +15,7 @@
 
 typedef struct crowd {
     int size, opened, closed;
+    uint64_t joined;    /* messages to and from the store when the first opening succeeded: then all have joined */
     uint64_t called_ns; /* when the last first call was answered */
     int64_t right;
 } crowd;
@@ -57,7 +60,8 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
     weft_error_print(error, stderr);
     MUST_OK(st);
     MUST(weft_agent_workers(agent, NULL, 0) == (size_t)all->size);
-    all->opened++;
+    if (all->opened++ == 0)
+        all->joined = wfi_sim_channel_messages(sim);
     call_one(all, agent, rank + 1);
     all->called_ns = weft_sim_now(sim);
     call_one(all, agent, 0);
@@ -77,14 +81,15 @@ int main(int argc, char **argv)
         MUST_OK(weft_sim_spawn(sim, rank, be_one_of_many, &all));
     MUST_OK(weft_sim_run(sim, 3600 * 1000));
     MUST(all.opened == all.size && all.closed == all.size && all.right == 3 * (int64_t)all.size);
-    uint64_t end_ns = weft_sim_now(sim);
+    MUST(all.joined > 0 && all.joined <= 4 * (uint64_t)all.size);
+    uint64_t end_ns = weft_sim_now(sim), messages = wfi_sim_channel_messages(sim);
     weft_sim_destroy(sim);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     getrusage(RUSAGE_SELF, &used);
-    printf("%d agents: all had called after %.1f ms of the world's time, all were closed after %.1f; %.1f s of "
-           "processor time, "
-           "%ld MiB\n",
-           all.size, (double)all.called_ns / 1e6, (double)end_ns / 1e6, (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9,
-           used.ru_maxrss >> 10);
+    printf("%d agents: joined by %llu messages, %llu to the end; all had called after %.1f ms of the world's time, all "
+           "were "
+           "closed after %.1f; %.1f s of processor time, %ld MiB\n",
+           all.size, (unsigned long long)all.joined, (unsigned long long)messages, (double)all.called_ns / 1e6,
+           (double)end_ns / 1e6, (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9, used.ru_maxrss >> 10);
     return 0;
 }

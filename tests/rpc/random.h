@@ -76,6 +76,7 @@ struct entry {
 
     int runs, inside;     /* handlers that began, that are at it */
     weft_status answered; /* by the handler */
+    int64_t gave;         /* with it: its number */
 };
 
 /* A value (no drops) or an object behind references. */
@@ -125,6 +126,7 @@ struct life {
     int watches[ACTORS_MAX];
     uint32_t watched[ACTORS_MAX];                     /* which incarnation */
     enum { NOT_TOLD, THERE, GONE } there[ACTORS_MAX]; /* by what it was told */
+    uint64_t there_ns[ACTORS_MAX];                    /* since when */
     int ends_told[ACTORS_MAX];
     weft_member_event told_self;
     bool suspect;   /* killed, or silent or cut off for so long that it may be declared dead */
@@ -132,6 +134,10 @@ struct life {
     bool leaving;   /* closing or stopping */
     bool finishing; /* keeps nothing for others any more */
     bool over;
+    bool
+        moved; /* it may have been taken in, and thrown out again, before its opening succeeded: at another rank, then */
+    bool late;                    /* not one of the first of a job: it opened when others may have gone */
+    uint64_t tried_ns, opened_ns; /* the opening that succeeded: from, to; 0 before */
     uint64_t paused_ns;
     int stops_at;      /* the step before which it stops at once; or -1 */
     bool leaves_early; /* does not wait for the others */
@@ -206,6 +212,7 @@ entry *entry_of(const weft_call *call);
 weft_status entry_answers(entry *e, weft_status status); /* returns it */
 /* The world has ended. */
 void check_book(void);
+uint64_t digest_book(void); /* of what happened in the world, and to each call and thing */
 bool may_not_be(const thing *t);
 bool is_excused(const life *l); /* it may be dead, or out, or gone for the others */
 

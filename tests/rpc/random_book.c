@@ -112,15 +112,21 @@ weft_status entry_answers(entry *e, weft_status status)
 
 /* ---- What fits ------------------------------------------------------------------------------------------------------- */
 
+/* Whom it calls. */
+static bool is_target(const entry *e, const life *l)
+{
+    if (e->to.rank >= 0)
+        return l->rank == e->to.rank || l->rank < 0 || l->moved;
+    return l->actor == e->to.actor;
+}
+
 static bool concerns(const entry *e, const life *l)
 {
     if (e->about && (e->about->owner == l || (e->about->maker && e->about->maker != e && concerns(e->about->maker, l))))
         return true; /* the owner confirms every handle */
     if (e->from && (e->from->owner == l || (e->from->maker && concerns(e->from->maker, l))))
         return true;
-    if (e->to.rank >= 0)
-        return l->rank == e->to.rank || l->rank < 0;
-    return l->actor == e->to.actor;
+    return is_target(e, l);
 }
 
 static bool some_suspect(const entry *e)
@@ -189,10 +195,44 @@ static bool lane_broke_often(const entry *e)
     return false;
 }
 
+/* The caller must know whom it calls: both are of the first of a job, or it was there before the caller came, or its coming
+ * was told. */
+static bool must_know(const entry *e, const life *l)
+{
+    const life *by = e->by;
+    if (l == by || !l->opened_ns)
+        return l == by;
+    bool together = !now_playing->elastic && !by->late && !l->late;
+    bool told = e->to.actor < 0 && by->there[l->rank] == THERE && by->there_ns[l->rank] < e->begun_ns;
+    return together || told || l->opened_ns < by->tried_ns;
+}
+
+/* Nobody of that rank or name is there, as far as the caller can know. */
+static bool may_miss(const entry *e)
+{
+    const job *j = now_playing;
+    if (!j->elastic && !e->by->late && e->to.actor < 0)
+        return false; /* ranks of the first are known, also of those who went */
+    for (int i = 0; i < j->life_count; i++)
+        if (is_target(e, j->lives[i]) && must_know(e, j->lives[i]) && !is_excused(j->lives[i]))
+            return false;
+    return true;
+}
+
+/* Of the called worker, the function or a reference: of one among the results, it has run. */
+static bool not_found_fits(const entry *e, weft_status inner)
+{
+    bool lent = strcmp(e->function, "lend") == 0;
+    if (e->runs > 0 && e->attempts == 1 && !(lent && inner == WEFT_ERR_UNKNOWN))
+        return false;
+    if (e->about && may_not_be(e->about))
+        return true;
+    return e->strange || (e->from && may_not_be(e->from)) || may_miss(e);
+}
+
 static bool fits(const entry *e, weft_status status, weft_status inner)
 {
     const job *j = now_playing;
-    bool may_miss = e->to.actor >= 0 || j->cast[e->by->actor].programs > 1; /* by name, or who came later */
     switch (status) {
     case WEFT_OK:
         return true;
@@ -206,8 +246,7 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_PEER_LEFT:
         return some_leaving(e);
     case WEFT_ERR_NOT_FOUND:
-        return e->strange || j->elastic || (e->about && may_not_be(e->about)) || (e->from && may_not_be(e->from)) ||
-               (may_miss && (some_suspect(e) || some_leaving(e)));
+        return not_found_fits(e, inner);
     case WEFT_ERR_BUSY:
     case WEFT_ERR_UNKNOWN:
         return j->budget > 0;
@@ -249,8 +288,6 @@ static bool says_not_run(const entry *e)
     case WEFT_ERR_UNKNOWN:
         return false;
     case WEFT_ERR_BUSY:
-    case WEFT_ERR_NOT_FOUND:
-    case WEFT_ERR_TOO_LARGE:
     case WEFT_ERR_AGAIN:
         return true;
     default:
@@ -264,6 +301,18 @@ static bool in_time(const entry *e)
     return e->limit_ms < 0 || now_ns() - e->begun_ns <= most;
 }
 
+static void show(const entry *e);
+
+static void show_thing(const char *what, const thing *t)
+{
+    if (!t)
+        return;
+    fprintf(stderr, "%s: thing %lld of life %d, made %d times, dropped %d times%s\n", what, (long long)t->number,
+            t->owner ? t->owner->number : -1, t->made, t->drops, t->maker ? ", by:" : "");
+    if (t->maker)
+        show(t->maker);
+}
+
 static void show(const entry *e)
 {
     fprintf(stderr,
@@ -275,6 +324,9 @@ static void show(const entry *e)
             e->cancelled ? ", cancelled" : "", e->parent ? ", within:" : "");
     if (e->parent)
         show(e->parent);
+    if (e->about && e->about->maker != e)
+        show_thing("about", e->about);
+    show_thing("from", e->from);
 }
 
 #define MUST_OF(e, condition)                                                                                          \
@@ -322,6 +374,26 @@ static void check_thing(const thing *t)
         fprintf(stderr, "thing %lld: made %d times, dropped %d times\n", (long long)t->number, t->made, t->drops);
     MUST_IN_JOB(t->made <= 1 && t->drops <= t->made);
     MUST_IN_JOB(t->drops == t->made || owner_died);
+}
+
+static uint64_t mixed_in(uint64_t digest, uint64_t value)
+{
+    return (digest ^ value) * UINT64_C(0x100000001b3) + (digest >> 32);
+}
+
+uint64_t digest_book(void)
+{
+    const job *j = now_playing;
+    uint64_t digest = weft_sim_trace_hash(j->sim);
+    for (int64_t i = 0; i < j->entry_count; i++) {
+        const entry *e = j->entries[i];
+        digest = mixed_in(digest, (uint64_t)e->status << 32 ^ (uint64_t)(uint32_t)e->inner);
+        digest = mixed_in(mixed_in(digest, e->begun_ns), e->ended_ns);
+        digest = mixed_in(digest, (uint64_t)e->runs << 32 ^ (uint64_t)e->parts_seen);
+    }
+    for (const thing *t = j->things; t; t = t->next)
+        digest = mixed_in(digest, (uint64_t)t->made << 32 ^ (uint64_t)t->drops);
+    return mixed_in(digest, now_ns());
 }
 
 void check_book(void)

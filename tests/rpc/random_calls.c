@@ -2,6 +2,8 @@
 /* random_calls.c - the steps of a program that call others, and what must come back. */
 #include "rpc/random.h"
 
+#define SCRIBBLE 0x5c
+
 /* ---- Choices --------------------------------------------------------------------------------------------------------- */
 
 static int ranks_of(const job *j)
@@ -99,6 +101,7 @@ static void check_result(entry *e, const weft_values *values)
     if (weft_values_type(values, 0) != WEFT_I64)
         return;
     MUST_OK(weft_values_get_i64(values, 0, &number));
+    MUST_IN_JOB(e->attempts > 1 || number == e->gave);
     if (strcmp(e->function, "parts") == 0)
         MUST_IN_JOB(e->attempts > 1 || e->parts_seen == number);
     else if (strcmp(e->function, "place") == 0)
@@ -125,6 +128,25 @@ static void start_another(life *l)
     start(e, target, WEFT_VALUES(weft_of_i64(e->id)), (weft_rpc_options){0});
 }
 
+/* From now on nobody else may touch what was sent, or where results were to land: that it is not read shows at who would
+ * read it, that it is not written shows when the entry is forgotten. */
+static void scribble(const entry *e)
+{
+    if (e->sent)
+        memset(weft_tensor_data(e->sent), SCRIBBLE, weft_tensor_nbytes(e->sent));
+    if (e->land)
+        memset(weft_tensor_data(e->land), SCRIBBLE, weft_tensor_nbytes(e->land));
+}
+
+static void check_scribble(const entry *e)
+{
+    if (!e->land || !e->done_calls)
+        return;
+    const uint8_t *data = weft_tensor_data(e->land);
+    for (size_t i = 0; i < weft_tensor_nbytes(e->land); i++)
+        MUST_IN_JOB(data[i] == SCRIBBLE);
+}
+
 static void on_done(weft_future *future, void *arg)
 {
     entry *e = arg;
@@ -133,6 +155,7 @@ static void on_done(weft_future *future, void *arg)
     entry_end(e, weft_error_code(error), weft_error_remote_code(error));
     if (!error)
         check_result(e, weft_future_values(future));
+    scribble(e);
     if (e->chains)
         start_another(e->by);
 }
@@ -260,7 +283,7 @@ static void on_all_done(weft_future *future, void *arg)
         if (error)
             continue;
         MUST_OK(weft_values_get_i64(weft_future_values(each[i]), 0, &number));
-        MUST_IN_JOB(number == first->id + 1);
+        MUST_IN_JOB(number == first->id + 1 && e->runs == 1);
     }
     first->done_calls++;
 }
@@ -407,6 +430,7 @@ void forget_entries(life *l)
 {
     for (entry *e = l->entries; e; e = e->next) {
         check_then(e);
+        check_scribble(e);
         weft_future_unref(e->future);
         weft_tensor_unref(e->sent);
         weft_tensor_unref(e->land);

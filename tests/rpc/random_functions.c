@@ -13,6 +13,7 @@ static life *self_of(void *user)
 static weft_status give_number(weft_call *call, entry *e, int64_t number)
 {
     weft_call_give(call, WEFT_VALUES(weft_of_i64(number)));
+    e->gave = number;
     return entry_answers(e, WEFT_OK);
 }
 
@@ -134,6 +135,7 @@ static weft_status run_mixed(weft_call *call, void *user)
     free(wanted);
     MUST_IN_JOB(list.count == 2 && list.items[0].as.i64 == e->id && list.items[1].type == WEFT_NULL);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1), weft_of_bytes(bytes, size)));
+    e->gave = e->id + 1;
     return entry_answers(e, WEFT_OK);
 }
 
@@ -167,6 +169,7 @@ static weft_status run_hold(weft_call *call, void *user)
     held_call *held = malloc(sizeof *held);
     MUST_IN_JOB(held);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1)));
+    e->gave = e->id + 1;
     *held = (held_call){.call = once_in(&l->state, 2) ? weft_call_defer(call) : weft_call_defer_keeping(call), .of = e};
     *l->held_end = held;
     l->held_end = &held->next;

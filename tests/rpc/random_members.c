@@ -52,6 +52,7 @@ void on_membership(weft_agent *agent, weft_member_event event, int rank, const c
     if (event == WEFT_MEMBER_JOINED) {
         MUST_OF_EVENT(l->there[rank] != THERE);
         l->there[rank] = THERE;
+        l->there_ns[rank] = now_ns();
         return;
     }
     MUST_OF_EVENT(l->there[rank] != GONE);
@@ -127,6 +128,16 @@ void expect_news_of(const life *dead)
 
 /* ---- The group ------------------------------------------------------------------------------------------------------------- */
 
+/* Some member of the group may be taken for dead, or goes. */
+static bool some_excused(size_t members)
+{
+    const job *j = now_playing;
+    for (int i = 0; i < j->life_count; i++)
+        if (j->lives[i]->actor < (int)members && is_excused(j->lives[i]))
+            return true;
+    return j->store_at_risk;
+}
+
 /* Of the first life of each actor of a static job. */
 void begin_meetings(life *l)
 {
@@ -135,10 +146,10 @@ void begin_meetings(life *l)
     if (j->elastic || j->cast[l->actor].programs > 1)
         return;
     weft_status st = weft_group_create(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0]);
-    MUST_IN_JOB(!st || j->mood >= BROKEN);
+    MUST_IN_JOB(!st || some_excused((size_t)j->actors));
     if (l->rank < j->few)
         st = weft_group_create(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
-    MUST_IN_JOB(!st || j->mood >= BROKEN);
+    MUST_IN_JOB(!st || some_excused((size_t)j->few));
 }
 
 void step_meeting(life *l)
@@ -158,7 +169,7 @@ void step_meeting(life *l)
     else
         st = weft_group_all_gather_async(m->group, mine, 2 * PATIENT_MS, &m->future);
     if (st)
-        MUST_IN_JOB(now_playing->mood >= BROKEN);
+        MUST_IN_JOB(some_excused(weft_group_size(m->group)));
 }
 
 static void check_gathered(const meeting *m)
@@ -182,7 +193,7 @@ static void await_meeting(meeting *m)
     if (!st)
         MUST_IN_JOB(now_playing->came[m->number] == (int)weft_group_size(m->group)); /* nobody goes before all came */
     else
-        MUST_IN_JOB(now_playing->mood >= BROKEN);
+        MUST_IN_JOB(some_excused(weft_group_size(m->group)));
     if (!st && m->number % 2 == 0)
         check_gathered(m);
     weft_future_unref(m->future);

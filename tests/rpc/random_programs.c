@@ -65,10 +65,13 @@ static bool try_to_open(life *l)
         MUST_OK(st);
     }
     weft_error_unref(error);
+    l->moved |= l->suspect || (st && st != WEFT_ERR_EXISTS);
+    l->late |= l->suspect;
     if (st)
         return false;
     l->agent = agent;
     l->rank = weft_agent_rank(agent);
+    l->opened_ns = now_ns();
     return true;
 }
 
@@ -103,6 +106,8 @@ static life *open_life(int actor)
     make_places(l);
     for (int i = 0; i < OPENINGS_MAX && !j->store_at_risk; i++) {
         l->rank = choose_rank(l);
+        l->tried_ns = now_ns();
+        l->late = i > 0 || j->cast[actor].programs > 1;
         if (try_to_open(l))
             return l;
         sleep_us(20000);
