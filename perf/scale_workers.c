@@ -202,8 +202,8 @@ static bool gather(weft_agent *agent, int size, news *out)
 }
 
 typedef struct outcome {
-    summary first_ms, idle_kib, peer_kib;
-    double most_first_ms, most_idle_kib, most_peer_kib, most_descriptors, mesh_ms;
+    summary open_ms, first_ms, idle_kib, peer_kib;
+    double spawn_ms, most_open_ms, most_first_ms, most_idle_kib, most_peer_kib, most_descriptors, mesh_ms;
 } outcome;
 
 static bool play(int size, news *near, news *mesh, outcome *o)
@@ -211,12 +211,14 @@ static bool play(int size, news *near, news *mesh, outcome *o)
     weft_job *job = NULL;
     weft_error *error = NULL;
     weft_agent *agent = NULL;
+    double began = measure_now_us();
     weft_status status = weft_spawn(&(weft_spawn_options){.count = size - 1, .error = &error}, &job);
+    o->spawn_ms = (measure_now_us() - began) / 1e3;
     if (status != WEFT_OK)
         return workers_complain("starting the workers", status, error);
     bool good = begin(job, &agent) && gather(agent, size, near) && all_call_next(agent, size, NEAR) &&
                 gather(agent, size, near);
-    double began = measure_now_us();
+    began = measure_now_us();
     good = good && all_call_next(agent, size, size);
     o->mesh_ms = (measure_now_us() - began) / 1e3;
     good = good && gather(agent, size, mesh);
@@ -239,22 +241,26 @@ static double most(const series *s)
 
 static void judge(const news *near, const news *mesh, int size, outcome *o)
 {
-    series first_ms = {0}, idle = {0}, peer = {0}, descriptors = {0};
+    series open_ms = {0}, first_ms = {0}, idle = {0}, peer = {0}, descriptors = {0};
     for (int rank = 0; rank < size; rank++) {
         const news *n = &mesh[rank];
+        series_add(&open_ms, n->open_ms);
         series_add(&first_ms, n->first_ms);
         series_add(&idle, (double)n->called.dirty_kib);
         series_add(&descriptors, (double)(n->now.descriptors - n->opened.descriptors) / (size - 1));
         if (rank > NEAR && rank < size - NEAR && size > 2 * KNOWN) /* the others know rank 0 as a neighbour */
             series_add(&peer, (double)(n->now.dirty_kib - near[rank].now.dirty_kib) / (size - 1 - KNOWN));
     }
+    o->most_open_ms = most(&open_ms);
     o->most_first_ms = most(&first_ms);
     o->most_idle_kib = most(&idle);
     o->most_peer_kib = most(&peer);
     o->most_descriptors = most(&descriptors);
+    o->open_ms = series_summary(&open_ms);
     o->first_ms = series_summary(&first_ms);
     o->idle_kib = series_summary(&idle);
     o->peer_kib = series_summary(&peer);
+    series_fini(&open_ms);
     series_fini(&first_ms);
     series_fini(&idle);
     series_fini(&peer);
@@ -271,6 +277,9 @@ static void show(const outcome *o, int size, bool csv)
     printf("%d workers, each a process, over tcp\n\n", size);
     printf("| %-46s | %9s | %9s | %9s |\n", "", "median", "most", "aim");
     printf("|------------------------------------------------|-----------|-----------|-----------|\n");
+    printf("| %-46s | %9.1f |           |           |\n", "all processes started, ms", o->spawn_ms);
+    printf("| %-46s | %9.1f | %9.1f |           |\n", "agent open, ms since opening began", o->open_ms.p50,
+           o->most_open_ms);
     printf("| %-46s | %9.1f | %9.1f |           |\n", "first call answered, ms since opening began", o->first_ms.p50,
            o->most_first_ms);
     printf("| %-46s | %9.1f |           |           |\n", "everybody has called everybody, ms", o->mesh_ms);

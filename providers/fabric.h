@@ -93,6 +93,15 @@ typedef struct wfi_part {
     wfi_region *region;
 } wfi_part;
 
+/* One part of the memory that a receive may fill; region NULL where none is needed. */
+typedef struct wfi_room {
+    void *data;
+    size_t size;
+    wfi_region *region;
+} wfi_room;
+
+#define WFI_ROOMS_MAX 2 /* of one receive */
+
 typedef struct wfi_fabric_ops {
     size_t size; /* of this struct */
     const char *name;
@@ -119,7 +128,8 @@ typedef struct wfi_fabric_ops {
     void (*lane_close)(wfi_lane *lane);
 
     /* WEFT_ERR_AGAIN: try after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane. */
-    weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, void *data, size_t size, wfi_region *region);
+    /* The message fills one room after the other; 1 to WFI_ROOMS_MAX of them. */
+    weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
     weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
     weft_status (*read)(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                         uint64_t key);

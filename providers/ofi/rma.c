@@ -56,13 +56,21 @@ static void *descriptor_of(const wfi_region *region)
     return region ? region->descriptor : NULL;
 }
 
-weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *user_op, void *data, size_t size, wfi_region *region)
+weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *user_op, const wfi_room *rooms, size_t count)
 {
+    if (count == 0 || count > WFI_ROOMS_MAX)
+        return WEFT_ERR_INVALID;
+    struct iovec iov[WFI_ROOMS_MAX];
+    void *descriptors[WFI_ROOMS_MAX];
+    for (size_t i = 0; i < count; i++) {
+        iov[i] = (struct iovec){.iov_base = rooms[i].data, .iov_len = rooms[i].size};
+        descriptors[i] = descriptor_of(rooms[i].region);
+    }
     wfofi_op *op = (wfofi_op *)user_op;
     weft_status status = enter(lane, op, WFOFI_RECEIVE);
     if (status != WEFT_OK)
         return status;
-    return leave(op, fi_recv(lane->ep, data, size, descriptor_of(region), FI_ADDR_UNSPEC, op));
+    return leave(op, fi_recvv(lane->ep, iov, descriptors, count, FI_ADDR_UNSPEC, op));
 }
 
 weft_status wfofi_send(wfi_lane *lane, wfi_op *user_op, const wfi_part *parts, size_t count)

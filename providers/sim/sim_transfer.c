@@ -59,10 +59,13 @@ static void packet_travel(sim_packet *packet, sim_end *from, sim_end *to, sim_ki
 
 static void receive(sim_end *end, sim_op *op, const sim_packet *packet)
 {
-    bool fits = packet->size <= op->size;
-    size_t size = fits ? packet->size : op->size;
-    if (size)
-        memcpy(op->data, packet->copy, size);
+    bool fits = packet->size <= op->size + op->more_size;
+    size_t size = fits ? packet->size : op->size + op->more_size;
+    size_t first = size < op->size ? size : op->size;
+    if (first)
+        memcpy(op->data, packet->copy, first);
+    if (size > first)
+        memcpy(op->more, packet->copy + first, size - first);
     wfi_sim_complete(end->fabric, op, fits ? WEFT_OK : WEFT_ERR_TOO_LARGE, packet->size);
 }
 
@@ -264,16 +267,21 @@ weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t 
 
 /* ---- Receives and the end -------------------------------------------------------------------------------------- */
 
-weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, void *data, size_t size, wfi_region *region)
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, const wfi_room *rooms, size_t count)
 {
     sim_end *end = (sim_end *)lane;
     sim_op *op = (sim_op *)base;
     if (!is_live(end))
         return WEFT_ERR_UNREACHABLE;
-    if (!wfi_sim_region_covers(end->fabric, region, data, size))
+    if (count == 0 || count > WFI_ROOMS_MAX)
         return WEFT_ERR_INVALID;
-    op->data = data;
-    op->size = size;
+    for (size_t i = 0; i < count; i++)
+        if (!wfi_sim_region_covers(end->fabric, rooms[i].region, rooms[i].data, rooms[i].size))
+            return WEFT_ERR_INVALID;
+    op->data = rooms[0].data;
+    op->size = rooms[0].size;
+    op->more = count > 1 ? rooms[1].data : NULL;
+    op->more_size = count > 1 ? rooms[1].size : 0;
     op->packet = NULL;
     wfi_list *first = wfi_list_pop_front(&end->arrived);
     if (!first) {

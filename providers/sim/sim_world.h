@@ -222,8 +222,10 @@ typedef struct sim_pair {
 typedef struct sim_op {
     wfi_list link;
     weft_status status;
-    size_t size; /* room, then bytes */
+    size_t size; /* of the first room; then bytes */
     uint8_t *data;
+    size_t more_size; /* of the second */
+    uint8_t *more;
     struct sim_packet *packet;
 } sim_op;
 
@@ -261,7 +263,7 @@ void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
 void wfi_sim_pair_unref(sim_pair *pair);
 
-weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *op, void *data, size_t size, wfi_region *region);
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
 weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
 weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                          uint64_t key);

@@ -25,7 +25,8 @@
 
 #include <sodium.h>
 
-#define WFI_RECEIVE_DEPTH 6              /* frames posted on a control lane; most of what an idle peer costs */
+#define WFI_RECEIVE_DEPTH 6              /* frames posted on a control lane */
+#define WFI_RECEIVE_HEAD 640             /* bytes of a frame that lie with the others' heads: see connection.c */
 #define WFI_CREDIT_RESERVE 2             /* of them: one for urgent messages, one for a bare acknowledgement */
 #define WFI_ACK_AFTER_FRAMES 3           /* half of the window: acknowledge at once */
 #define WFI_ACK_DELAY_NS 1000000         /* else this long after the first frame that nothing answered */
@@ -59,8 +60,9 @@ typedef struct wfi_flight {
 
 typedef struct wfi_rx {
     wfi_flight flight;
-    uint8_t *data;
-    size_t size; /* what came, while it waits in `early` */
+    uint8_t *head; /* WFI_RECEIVE_HEAD bytes */
+    uint8_t *rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD */
+    size_t size;   /* what came, while it waits in `early` */
 } wfi_rx;
 
 typedef struct wfi_tx {
@@ -254,12 +256,13 @@ struct wfi_net {
     bool starving;    /* in the present attempt */
     wfi_map conns;    /* by id */
     uint64_t next_id;
-    size_t zombies;         /* closed connections with operations still to be reported */
-    uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
-    unsigned refused_aloud; /* in it so far */
-    bool untaken;           /* the message that was just handed up */
-    bool in_round;          /* now_ns is of this moment */
-    uint64_t now_ns;        /* of the present round: for what need not be exact */
+    size_t zombies;                       /* closed connections with operations still to be reported */
+    uint64_t refused_ns;                  /* when the second began in which refusals were last said aloud */
+    unsigned refused_aloud;               /* in it so far */
+    bool untaken;                         /* the message that was just handed up */
+    bool in_round;                        /* now_ns is of this moment */
+    uint64_t now_ns;                      /* of the present round: for what need not be exact */
+    uint8_t whole_frame[WFI_FRAME_BYTES]; /* the one at hand, if it came in two pieces */
     wfi_list spare_frames, spare_chunks;
     size_t spare_frame_count;
     wfi_list done_messages; /* status in wfi_message.net.state */
@@ -318,6 +321,9 @@ wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation);
 void wfi_conn_close(wfi_conn *conn); /* nothing of it touches memory any more; freed with its last operation */
 void wfi_conn_reported(wfi_conn *conn);
 weft_status wfi_conn_post_receives(wfi_conn *conn);
+/* The receive once more. wfi_rx_frame: the `size` bytes that came, in one piece; valid until the next. */
+weft_status wfi_rx_post(wfi_rx *rx);
+const uint8_t *wfi_rx_frame(wfi_rx *rx, size_t size);
 
 /* connect.c; all [locked] */
 void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */

@@ -104,15 +104,13 @@ static void answer(wfi_conn *conn)
 static void receive(wfi_rx *rx, size_t size)
 {
     wfi_conn *conn = rx->flight.conn;
-    wfi_net *net = conn->net;
-    take_frame(conn, rx->data, size);
+    take_frame(conn, wfi_rx_frame(rx, size), size);
     if (conn->closed)
         return;
-    if (net->ops->post_recv(conn->lane, &rx->flight.op, rx->data, WFI_FRAME_BYTES, conn->receive_region)) {
+    if (wfi_rx_post(rx)) {
         wfi_line_broken(conn);
         return;
     }
-    conn->outstanding++;
     conn->frames_consumed++; /* only now: the credit stands for a receive that is posted */
     answer(conn);
 }
