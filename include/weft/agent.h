@@ -130,7 +130,7 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /* The name of whoever holds the rank, or held it last; borrowed from the agent, valid and unchanged while that lives. NULL if
- * there is no such rank, or nobody ever took it. */
+ * there is no such rank, nobody ever took it, or memory is out. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
 /* The rank of the living worker of that name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);

@@ -20,6 +20,7 @@ static void conn_free(wfi_conn *conn)
         net->ops->region_close(net->fabric, conn->receive_region);
     free(conn->receive_data);
     free(conn->receives);
+    wfi_peer_unref(conn->peer);
     free(conn);
 }
 
@@ -63,6 +64,7 @@ wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
     if (!conn)
         return NULL;
     conn->net = net;
+    conn->peer = wfi_peer_ref(line->peer);
     conn->line = line;
     conn->ours = ours;
     conn->generation = generation;

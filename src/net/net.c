@@ -41,7 +41,10 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 {
     if (rank < 0 || rank >= net->world_size)
         return NULL;
-    return atomic_load_explicit(&net->members[rank], memory_order_acquire);
+    if (rank == net->rank)
+        return net->self.incarnation ? &net->self : NULL;
+    wfi_assert_held(&net->lock);
+    return net->peers[rank] ? &net->peers[rank]->member : NULL;
 }
 
 void wfi_net_stats(wfi_net *net, weft_stats *out)
@@ -198,7 +201,6 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     net->self = table[net->rank];
     wfi_net_lock(net);
     status = wfi_timers_reserve(net, 3);
-    atomic_store(&net->members[net->rank], &net->self);
     for (int rank = 0; rank < net->world_size && !status; rank++) {
         if (rank != net->rank && table[rank].incarnation)
             status = wfi_peer_create(net, &table[rank], &peer);

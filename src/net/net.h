@@ -100,18 +100,23 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
 /*
- * A wfi_peer is one incarnation of a rank. It lives until the net closes, also after its end, so that whoever holds one never
- * means another; a rank that is taken again gets a new one.
+ * A wfi_peer is one incarnation of a rank; a rank that is taken again gets a new one. The last one of each rank lives until the
+ * net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer beyond its peer_gone holds it, and so
+ * never means another.
  */
+wfi_peer *wfi_peer_ref(wfi_peer *peer);     /* [locked] */
+void wfi_peer_unref(wfi_peer *peer);        /* NULL is a no-op; [locked] */
 int wfi_net_rank(const wfi_net *net);       /* ours, known when open has returned */
 int wfi_net_world_size(const wfi_net *net); /* elastic: the number of seats */
-/* Who holds the rank now, or held it last; NULL if nobody ever did. What it points at never changes and lives until the net closes. Any thread */
+/* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock is held; of
+ * ourselves neither. */
 const wfi_member *wfi_net_member(const wfi_net *net, int rank);
 wfi_peer *wfi_net_peer(
     wfi_net *net,
     int rank); /* the rank's present or last one; NULL for ourselves, no such rank, or a seat never taken; [locked] */
 int wfi_peer_rank(const wfi_peer *peer);
 uint32_t wfi_peer_incarnation(const wfi_peer *peer);
+const char *wfi_peer_name(const wfi_peer *peer); /* of it */
 /* change: +1 or -1. While the sum is above 0 this worker depends on the peer, and hears of its death within the bound. Cheap:
  * net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
 void wfi_peer_lean(wfi_peer *peer, int change);
@@ -120,7 +125,8 @@ const char *wfi_net_interface(
 /* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them. [locked] */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
 /* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went before this worker
- * came. [locked] */
+ * came, or if WFI_LEFT_MAX others of its rank have left since. [locked] */
+#define WFI_LEFT_MAX 4
 weft_status wfi_net_former_status(const wfi_net *net, int rank, uint32_t incarnation);
 weft_status wfi_peer_status(const wfi_peer *peer); /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT; [locked] */
 

@@ -116,6 +116,7 @@ typedef struct wfi_line {
 struct wfi_conn {
     uint64_t id; /* what the fabric knows it by: events may come late, pointers would dangle */
     wfi_net *net;
+    wfi_peer *peer; /* held: the line lies in it */
     wfi_line *line;
     wfi_lane *lane; /* NULL once closed */
     uint32_t generation;
@@ -139,8 +140,10 @@ struct wfi_conn {
 struct wfi_peer {
     wfi_list link; /* in wfi_net.known */
     wfi_net *net;
+    unsigned holds;    /* the table's, while it sits there; connections'; the upper layer's */
     wfi_member member; /* (constant) who it is; what wfi_net_member gives */
     int rank;
+    uint32_t left[WFI_LEFT_MAX]; /* (constant) incarnations of the rank that left before it came, latest first */
     weft_status status;
     int leaning;        /* how much above depends on it */
     bool needed;        /* as the store was told */
@@ -222,9 +225,7 @@ struct wfi_net {
     const wfi_fabric_ops *ops;       /* (constant) */
     const wfi_fabric_limits *limits; /* (constant) */
     wfi_rendezvous *rendezvous; /* (constant) once `open`; not used once `closing`: it goes before the threads do */
-    _Atomic(const wfi_member *)
-        *members;    /* (atomic) by rank: the records lie in peers and in `self`, and never change */
-    wfi_member self; /* (constant) once `open` */
+    wfi_member self;            /* (constant) once `open` */
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     wfi_executor *executor;   /* (constant) */
     const wfi_cores *cores;   /* (constant) */
@@ -245,7 +246,7 @@ struct wfi_net {
     weft_status verdict; /* about ourselves, told while opening */
     wfi_list early;      /* what the store told while we were opening */
     wfi_peer **peers;    /* by rank: who sits there now, or did last; NULL: nobody ever did */
-    wfi_list known;      /* every peer there was: they live as long as the net */
+    wfi_list known;      /* every peer there is: those in the table, and former ones that somebody holds */
     wfi_list leaners;    /* peers about which the store may have to be told, when lean_timer fires */
     wfi_timer lean_timer;
     wfi_timer starved_timer;     /* something waits for memory */
@@ -303,7 +304,7 @@ bool wfi_net_is_inline(wfi_net *net);                     /* are we inside an in
 
 /* peer.c; all [locked] */
 weft_status wfi_peers_create(wfi_net *net);
-/* A new incarnation takes its seat, and the one before it is out of the table. */
+/* A new incarnation takes its seat, and the one before it, which has ended, is out of the table. */
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out);
 void wfi_peers_destroy(wfi_net *net);
 void wfi_peer_fail(wfi_peer *peer, weft_status why);        /* closes lanes, fails what is outstanding */
@@ -394,7 +395,8 @@ void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
 
 /* timer.c; [locked] */
 weft_status wfi_timers_reserve(wfi_net *net,
-                               size_t count); /* room for so many more that are `reserved`: they never fail */
+                               size_t count);        /* room for so many more that are `reserved`: they never fail */
+void wfi_timers_release(wfi_net *net, size_t count); /* so many of those are no more */
 size_t wfi_timers_fire(wfi_net *net);
 
 /* progress.c */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c - the table of peers, what of a peer is acknowledged, and its end. */
+/* peer.c - the table of peers, who holds one that is out of it, what of a peer is acknowledged, and its end. */
 #include "net/net_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PEER_TIMERS 4 /* two lines', acknowledgement, silence */
 
@@ -19,6 +21,7 @@ static void line_init(wfi_peer *peer, wfi_lane_kind kind)
 static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
 {
     peer->net = net;
+    peer->holds = 1;
     peer->member = *member;
     peer->rank = member->rank;
     wfi_list_init(&peer->lean_link);
@@ -38,10 +41,7 @@ static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
 weft_status wfi_peers_create(wfi_net *net)
 {
     net->peers = calloc((size_t)net->world_size, sizeof(*net->peers));
-    if (!net->peers)
-        return WEFT_ERR_MEMORY;
-    net->members = calloc((size_t)net->world_size, sizeof(*net->members));
-    return net->members ? WEFT_OK : WEFT_ERR_MEMORY;
+    return net->peers ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 void wfi_peers_destroy(wfi_net *net)
@@ -50,9 +50,39 @@ void wfi_peers_destroy(wfi_net *net)
     while ((node = wfi_list_pop_front(&net->known)))
         free(wfi_container_of(node, wfi_peer, link));
     free(net->peers);
-    free(net->members);
     net->peers = NULL;
-    net->members = NULL;
+}
+
+wfi_peer *wfi_peer_ref(wfi_peer *peer)
+{
+    wfi_assert_held(&peer->net->lock);
+    peer->holds++;
+    return peer;
+}
+
+/* Its end took along all that was under way with it (wfi_peer_fail), and nothing has begun since: it has a status. */
+void wfi_peer_unref(wfi_peer *peer)
+{
+    if (!peer)
+        return;
+    wfi_net *net = peer->net;
+    wfi_assert_held(&net->lock);
+    if (--peer->holds)
+        return;
+    assert(peer->status && !wfi_peer_has_to_send(peer) && wfi_list_empty(&peer->works) &&
+           wfi_list_empty(&peer->exposed));
+    wfi_list_remove(&peer->link);
+    wfi_timers_release(net, PEER_TIMERS);
+    free(peer);
+}
+
+/* All that is remembered of those who held the rank before. */
+static void take_over(wfi_peer *peer, const wfi_peer *former)
+{
+    bool left = former->status == WEFT_ERR_PEER_LEFT;
+    memcpy(peer->left + left, former->left, sizeof(peer->left) - left * sizeof(*peer->left));
+    if (left)
+        peer->left[0] = former->member.incarnation;
 }
 
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out)
@@ -65,8 +95,11 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **o
     }
     peer_init(net, peer, member);
     wfi_list_push_back(&net->known, &peer->link);
+    wfi_peer *former = net->peers[peer->rank];
+    if (former)
+        take_over(peer, former);
     net->peers[peer->rank] = peer;
-    atomic_store_explicit(&net->members[peer->rank], &peer->member, memory_order_release);
+    wfi_peer_unref(former);
     *out = peer;
     return WEFT_OK;
 }
@@ -80,11 +113,10 @@ wfi_peer *wfi_net_peer(wfi_net *net, int rank)
 weft_status wfi_net_former_status(const wfi_net *net, int rank, uint32_t incarnation)
 {
     wfi_assert_held(&net->lock);
-    for (const wfi_list *link = net->known.next; link != &net->known; link = link->next) {
-        const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
-        if (peer->rank == rank && peer->member.incarnation == incarnation && peer->status)
-            return peer->status;
-    }
+    const wfi_peer *peer = net->peers[rank];
+    for (size_t i = 0; peer && i < WFI_LEFT_MAX; i++)
+        if (peer->left[i] == incarnation)
+            return WEFT_ERR_PEER_LEFT;
     return WEFT_ERR_PEER_DEAD;
 }
 
@@ -103,6 +135,11 @@ bool wfi_net_is_flushed(const wfi_net *net)
 int wfi_peer_rank(const wfi_peer *peer)
 {
     return peer->rank;
+}
+
+const char *wfi_peer_name(const wfi_peer *peer)
+{
+    return peer->member.name;
 }
 
 weft_status wfi_peer_status(const wfi_peer *peer)
@@ -178,6 +215,7 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
         if (line->conn)
             wfi_conn_close(line->conn);
         wfi_net_timer_clear(net, &line->timer);
+        wfi_list_remove(&line->turn);
     }
     wfi_net_timer_clear(net, &peer->ack);
     wfi_net_timer_clear(net, &peer->silence);

@@ -57,6 +57,12 @@ weft_status wfi_timers_reserve(wfi_net *net, size_t count)
     return status;
 }
 
+void wfi_timers_release(wfi_net *net, size_t count)
+{
+    wfi_assert_held(&net->lock);
+    net->heap_reserved -= count;
+}
+
 static void publish(wfi_net *net)
 {
     uint64_t next = net->heap_count ? net->heap[1]->deadline_ns : WFI_NEVER;

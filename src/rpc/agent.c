@@ -34,7 +34,7 @@ void wfi_agent_unref(weft_agent *agent)
     pthread_mutex_destroy(&agent->function_lock);
     wfi_map_fini(&agent->calls);
     wfi_group_pasts_fini(agent);
-    wfi_map_fini(&agent->found_names);
+    wfi_names_fini(agent);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
     free(agent);
@@ -69,6 +69,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->forks);
     wfi_map_init(&agent->group_pasts);
     wfi_map_init(&agent->found_names);
+    wfi_map_init(&agent->given_names);
     wfi_map_init(&agent->fork_index);
     wfi_list_init(&agent->references);
     wfi_list_init(&agent->local_calls);
@@ -301,21 +302,8 @@ int weft_agent_world_size(const weft_agent *agent)
     return agent->options.values.world_size;
 }
 
-/* Whoever holds the rank now, or held it last. What net gives lives as long as it: names stay valid. */
-static const wfi_member *member_of(const weft_agent *agent, int rank)
-{
-    const wfi_member *member = wfi_net_member(agent->net, rank);
-    return member && member->incarnation ? member : NULL;
-}
-
-const char *weft_agent_name(const weft_agent *agent, int rank)
-{
-    const wfi_member *member = member_of(agent, rank);
-    return member ? member->name : NULL;
-}
-
 /* [agent lock] */
-static bool is_alive(const weft_agent *agent, int rank)
+bool wfi_agent_knows_alive(const weft_agent *agent, int rank)
 {
     if (rank == wfi_agent_rank(agent))
         return !agent->gone;
@@ -323,55 +311,21 @@ static bool is_alive(const weft_agent *agent, int rank)
     return peer && wfi_peer_status(peer) == WEFT_OK;
 }
 
-/* [agent lock] */
-static bool holds_name(const weft_agent *agent, int rank, const char *name)
-{
-    const wfi_member *member = member_of(agent, rank);
-    return member && strcmp(member->name, name) == 0 && is_alive(agent, rank);
-}
-
-/* Where a name was found the last time is looked at first: calls by name need not look at every seat. Nothing keeps what is
- * remembered true, so it is looked at again. [agent lock] */
-static int find_name(weft_agent *agent, const char *name)
-{
-    int world_size = agent->options.values.world_size;
-    uint64_t hash = wfi_hash_bytes(name, strlen(name));
-    int found = (int)(uintptr_t)wfi_map_get(&agent->found_names, hash) - 1;
-    if (found >= 0 && holds_name(agent, found, name))
-        return found;
-    for (found = 0; found < world_size && !holds_name(agent, found, name);)
-        found++;
-    if (found == world_size)
-        return -1;
-    if (agent->found_names.count > 2 * (size_t)world_size) /* names of those who went, by now */
-        wfi_map_fini(&agent->found_names);
-    wfi_map_take(&agent->found_names, hash);
-    weft_status st = wfi_map_put(&agent->found_names, hash, (void *)(uintptr_t)(found + 1));
-    (void)st; /* else it is looked for again */
-    return found;
-}
-
-int weft_agent_find(const weft_agent *agent, const char *name)
-{
-    wfi_net_lock(agent->net);
-    int found =
-        name ? find_name((weft_agent *)agent, name) : -1; /* what it remembers is no part of what the user sees */
-    wfi_net_unlock(agent->net);
-    return found;
-}
-
 bool weft_agent_alive(const weft_agent *agent, int rank)
 {
     wfi_net_lock(agent->net);
-    bool alive = is_alive(agent, rank);
+    bool alive = wfi_agent_knows_alive(agent, rank);
     wfi_net_unlock(agent->net);
     return alive;
 }
 
 weft_worker weft_agent_worker(const weft_agent *agent, int rank)
 {
-    const wfi_member *member = member_of(agent, rank);
-    return (weft_worker){rank, member ? member->incarnation : 0};
+    wfi_net_lock(agent->net);
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    weft_worker worker = {rank, member ? member->incarnation : 0};
+    wfi_net_unlock(agent->net);
+    return worker;
 }
 
 size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
@@ -379,10 +333,10 @@ size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capa
     size_t count = 0;
     wfi_net_lock(agent->net);
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        if (!is_alive(agent, rank))
+        if (!wfi_agent_knows_alive(agent, rank))
             continue;
         if (count < capacity)
-            out[count] = (weft_worker){rank, member_of(agent, rank)->incarnation};
+            out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};
         count++;
     }
     wfi_net_unlock(agent->net);

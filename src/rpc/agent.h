@@ -44,7 +44,7 @@ typedef struct wfi_fork_book {
 typedef struct wfi_rpc_peer {
     wfi_map serving;    /* its calls, by its ids */
     size_t early_parts; /* of operations of groups that are not open here: src/rpc/group_gather.c */
-    wfi_peer *watched;  /* the incarnation that `watches` counts for: src/rpc/watch.c */
+    uint32_t watched;   /* the incarnation that `watches` counts for: src/rpc/watch.c */
     size_t watches;
     weft_member_event untold[2]; /* events of this rank for which memory was out, in order: src/rpc/membership.c */
     int untold_count;
@@ -102,7 +102,8 @@ struct weft_agent {
     wfi_list groups;     /* src/rpc/group.h */
     wfi_map group_pasts; /* what was of each name and list: wfi_group_past */
     size_t early_parts;  /* of all workers */
-    wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash */
+    wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: src/rpc/names.c */
+    wfi_map given_names; /* what weft_agent_name has given, by its hash */
     wfi_call_observer *observer;
     size_t held_bytes; /* against options.memory_budget_bytes: src/rpc/budget.c */
     wfi_membership membership;
@@ -136,6 +137,7 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
+bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
 /* A future of this agent: its executor, its waiting. NULL if memory is out. */
 weft_future *wfi_agent_future(weft_agent *agent);
 
@@ -143,6 +145,8 @@ weft_future *wfi_agent_future(weft_agent *agent);
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function); /* names of weft's own as well */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
 void wfi_functions_fini(weft_agent *agent);
+
+void wfi_names_fini(weft_agent *agent); /* src/rpc/names.c */
 
 /* Tells the user's callback, in order, on the executor. [agent lock] */
 void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, const char *why);

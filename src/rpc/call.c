@@ -44,6 +44,7 @@ void wfi_call_drop_hold(wfi_outcall *call)
 {
     if (--call->holds)
         return;
+    wfi_peer_unref(call->peer);
     call->release.run = release_task;
     wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
 }
@@ -367,6 +368,7 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     weft_agent *agent = call->agent;
     call->message_out = true;
     call->holds++;
+    wfi_peer_ref(call->peer);
     wfi_observe_sent(call);
     if (call->remote)
         wfi_rref_launched(call->remote);

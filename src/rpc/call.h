@@ -36,7 +36,7 @@ typedef struct wfi_call_plan {
  */
 struct wfi_outcall {
     weft_agent *agent;
-    wfi_peer *peer;
+    wfi_peer *peer; /* held from its launch until the last hold goes */
     uint64_t id;
     int holds;
     bool completed;

@@ -117,9 +117,11 @@ static void set_broken(weft_group *group, int rank, weft_status why)
 static void look_for_the_dead(weft_group *group)
 {
     for (size_t i = 0; i < group->size; i++) {
-        const wfi_group_member *member = &group->members[i];
-        if (member->peer && wfi_peer_status(member->peer))
-            set_broken(group, member->rank, wfi_peer_status(member->peer));
+        wfi_group_member *member = &group->members[i];
+        if (!member->peer || !wfi_peer_status(member->peer))
+            continue;
+        set_broken(group, member->rank, wfi_peer_status(member->peer));
+        member->peer = NULL;
     }
 }
 
@@ -447,9 +449,10 @@ void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
     int rank = wfi_peer_rank(peer);
     for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next) {
         weft_group *group = wfi_container_of(link, weft_group, link);
-        const wfi_group_member *member = group->opened ? wfi_map_get(&group->places, (uint64_t)rank + 1) : NULL;
+        wfi_group_member *member = group->opened ? wfi_map_get(&group->places, (uint64_t)rank + 1) : NULL;
         if (!member || member->peer != peer)
             continue;
+        member->peer = NULL;
         set_broken(group, rank, why);
         wfi_gather_fail_all(group, group->broken);
         group->broken_timer.fire = broken_for_long;

@@ -37,7 +37,7 @@ typedef struct wfi_group_key {
 typedef struct wfi_group_member {
     int rank, index;
     uint32_t incarnation;
-    wfi_peer *peer; /* NULL: ourselves */
+    wfi_peer *peer; /* NULL: ourselves, or one that is gone */
 } wfi_group_member;
 
 /* Somebody who waits for the end of an operation: a call to be answered, or a future of our own. */

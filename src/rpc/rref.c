@@ -41,7 +41,18 @@ static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
     return rref;
 }
 
-/* One to a value of another worker's: from now on we want to hear of that worker's death. [agent lock] */
+/* From now on we want to hear of that worker's death. NULL: of nobody's. [agent lock] */
+static void set_owner(weft_rref *rref, wfi_peer *owner)
+{
+    if (owner)
+        wfi_peer_lean(wfi_peer_ref(owner), +1);
+    if (rref->owner)
+        wfi_peer_lean(rref->owner, -1);
+    wfi_peer_unref(rref->owner);
+    rref->owner = owner;
+}
+
+/* One to a value of another worker's. [agent lock] */
 static weft_rref *make_reference(weft_agent *agent, const wfi_rref_name *name, wfi_peer *owner)
 {
     weft_rref *rref = make_handle(agent, name);
@@ -52,9 +63,7 @@ static weft_rref *make_reference(weft_agent *agent, const wfi_rref_name *name, w
         free(rref);
         return NULL;
     }
-    rref->owner = owner;
-    if (owner)
-        wfi_peer_lean(owner, +1);
+    set_owner(rref, owner);
     wfi_list_push_back(&agent->references, &rref->link);
     return rref;
 }
@@ -174,9 +183,7 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
     if (rref->launched) /* a further attempt: others may know the name */
         return owner == rref->owner ? WEFT_OK : WEFT_ERR_PEER_DEAD;
     if (owner != rref->owner) { /* the rank was taken anew meanwhile */
-        wfi_peer_lean(rref->owner, -1);
-        wfi_peer_lean(owner, +1);
-        rref->owner = owner;
+        set_owner(rref, owner);
         rref->name.owner_incarnation = wfi_peer_incarnation(owner);
         rref->lost = false;
         weft_error_unref(rref->error);
@@ -311,8 +318,7 @@ static weft_status await_owner(weft_rref *rref)
 /* A handle that never came to be: nobody was told of it, so there is nothing to say. [agent lock] */
 static void discard(weft_rref *rref)
 {
-    if (rref->owner)
-        wfi_peer_lean(rref->owner, -1);
+    set_owner(rref, NULL);
     wfi_letters_release(rref->agent, &rref->letters);
     wfi_list_remove(&rref->link);
     wfi_agent_unref(rref->agent);
@@ -449,10 +455,9 @@ static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     int rank = wfi_peer_rank(peer);
-    const char *name = weft_agent_name(agent, rank);
     wfi_error_detail detail = {.code = why, .worker = rank};
     weft_error *error = wfi_error_create(&detail, "rank %d (\"%s\"), the owner of the reference, is gone: %s", rank,
-                                         name ? name : "", text);
+                                         wfi_peer_name(peer), text);
     for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next) {
         weft_rref *rref = wfi_container_of(link, weft_rref, link);
         if (rref->owner != peer)
@@ -485,8 +490,7 @@ void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer)
         weft_status st = WEFT_ERR_PEER_DEAD;
         if (rref->name.owner_incarnation == wfi_peer_incarnation(peer)) {
             uint64_t waited_as = rref->fork;
-            rref->owner = peer;
-            wfi_peer_lean(peer, +1);
+            set_owner(rref, peer);
             st = announce(rref);
             wfi_map_take(&agent->forks, waited_as);
             wfi_net_timer_clear(agent->net, &rref->timer);
@@ -536,10 +540,9 @@ static void say_goodbye(weft_rref *rref)
         wfi_owned_release_if_unused(rref->home);
         return;
     }
-    if (rref->owner) {
+    if (rref->owner)
         say_drop(rref, false);
-        wfi_peer_lean(rref->owner, -1);
-    }
+    set_owner(rref, NULL);
     wfi_letters_release(rref->agent, &rref->letters);
     wfi_list_remove(&rref->link);
 }

@@ -27,7 +27,7 @@ struct wfi_owned {
 typedef struct wfi_fork {
     wfi_list of_value, of_peer;
     wfi_owned *owned;
-    wfi_peer *peer; /* one incarnation of its rank */
+    wfi_peer *peer; /* one incarnation of its rank, with whose end it goes */
     uint64_t number;
 } wfi_fork;
 
@@ -42,7 +42,7 @@ struct weft_rref {
     wfi_owned *home;    /* on the owner; gone when the agent is */
     weft_future *value; /* on the owner: the value, which so outlives the table for those who borrowed it */
     wfi_list link;      /* elsewhere: in agent->references */
-    wfi_peer *owner;    /* elsewhere: its incarnation; NULL: it has not joined as far as we know */
+    wfi_peer *owner;    /* elsewhere: its incarnation, held; NULL: it has not joined as far as we know */
     uint64_t fork;      /* elsewhere */
     bool launched;      /* the name is out in the world */
     bool making;        /* its creation, by us, has not ended */

@@ -68,6 +68,7 @@ void wfi_serve_drop_hold(weft_call *call)
         return;
     if (call->peer)
         wfi_budget_release(call);
+    wfi_peer_unref(call->peer);
     wfi_letters_release(call->agent, &call->letters);
     call->release.run = free_task;
     wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
@@ -293,6 +294,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         return st;
     }
     wfi_agent_ref(agent);
+    wfi_peer_ref(from);
     call->in_map = call->in_table = true;
     call->holds = 1;
     wfi_budget_charge(call, sizeof *call);

@@ -31,7 +31,7 @@ typedef enum wfi_serve_stage {
 
 struct weft_call {
     weft_agent *agent;
-    wfi_peer *peer; /* NULL: called by ourselves */
+    wfi_peer *peer; /* held while the agent lives; NULL: called by ourselves */
     int from;
     uint64_t id;
     const weft_function *function;

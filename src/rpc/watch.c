@@ -12,8 +12,8 @@ static weft_status find(weft_agent *agent, int rank, wfi_peer **peer, wfi_rpc_pe
     if (!*peer)
         return WEFT_ERR_NOT_FOUND;
     *seat = &agent->peers[rank];
-    if ((*seat)->watched != *peer) {
-        (*seat)->watched = *peer;
+    if ((*seat)->watched != wfi_peer_incarnation(*peer)) {
+        (*seat)->watched = wfi_peer_incarnation(*peer);
         (*seat)->watches = 0; /* the former holder is dead: nobody counts for it any more */
     }
     return wfi_peer_status(*peer);

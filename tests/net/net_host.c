@@ -261,6 +261,15 @@ wfi_peer *host_peer(net_host *host, int rank)
     return peer;
 }
 
+wfi_member host_member(net_host *host, int rank)
+{
+    wfi_net_lock(host->net);
+    const wfi_member *member = wfi_net_member(host->net, rank);
+    wfi_member copy = member ? *member : (wfi_member){0};
+    wfi_net_unlock(host->net);
+    return copy;
+}
+
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
 typedef struct note {

@@ -30,7 +30,7 @@ static bool is_last(net_host *host)
 /* In an elastic job those who came first hear of the others one by one. */
 static void know_all(net_host *host)
 {
-    while (!wfi_net_member(host->net, SEAT) || !wfi_net_member(host->net, 1 - host->rank))
+    while (!host_member(host, SEAT).incarnation || !host_member(host, 1 - host->rank).incarnation)
         host_pause(host, 100000);
     wfi_net_lock(host->net);
     host->user = (void *)(intptr_t)atomic_load(&host->joined);

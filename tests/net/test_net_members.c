@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_net_members.c - seats and who sits in them: a seat that is taken again has a new peer, the old one stays what it
- * was; words about an incarnation touch no other.
+ * was while somebody holds it, and leaves nothing behind; words about an incarnation touch no other.
  */
 #include "net/net_host.h"
+
+#define SUCCESSORS 1000
 
 static const wfi_member newer = {.rank = 1, .incarnation = 1000, .name = "again"};
 
@@ -16,13 +18,30 @@ static void say(net_host *host, weft_status what, uint32_t incarnation)
         events.died(host->net, 1, incarnation, "said by the test");
 }
 
+static int peers_there_are(net_host *host)
+{
+    int count = 0;
+    wfi_net_lock(host->net);
+    for (wfi_list *link = host->net->known.next; link != &host->net->known; link = link->next)
+        count++;
+    wfi_net_unlock(host->net);
+    return count;
+}
+
+/* What was under way on its connections is reported soon, and holds it until then. */
+static void await_one_peer(net_host *host)
+{
+    for (int i = 0; i < 5000 && peers_there_are(host) > 1; i++)
+        host_pause(host, 1000000);
+    assert_int_equal(peers_there_are(host), 1);
+}
+
 static void replace(net_host *host)
 {
     wfi_net_lock(host->net);
-    wfi_peer *old = host_peer(host, 1);
+    wfi_peer *old = wfi_peer_ref(host_peer(host, 1));
+    uint32_t first = wfi_peer_incarnation(old);
     wfi_net_unlock(host->net);
-    const wfi_member *before = wfi_net_member(host->net, 1);
-    uint32_t first = before->incarnation;
     say(host, WEFT_ERR_PEER_DEAD, first + 7); /* about nobody */
     assert_int_equal(host->gone, 0);
     assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
@@ -41,9 +60,14 @@ static void replace(net_host *host)
     assert_int_equal(wfi_peer_status(now), WEFT_OK);
     assert_int_equal(wfi_peer_incarnation(old), first);
     assert_int_equal(wfi_peer_incarnation(now), newer.incarnation);
-    wfi_net_unlock(host->net);
-    assert_string_equal(before->name, "w1"); /* what was given out does not change */
+    assert_string_equal(wfi_peer_name(old), "w1");
     assert_string_equal(wfi_net_member(host->net, 1)->name, "again");
+    wfi_net_unlock(host->net);
+    assert_int_equal(peers_there_are(host), 2);
+    wfi_net_lock(host->net);
+    wfi_peer_unref(old);
+    wfi_net_unlock(host->net);
+    await_one_peer(host);
     say(host, WEFT_ERR_PEER_DEAD, newer.incarnation);
     assert_int_equal(host->gone, 2);
     wfi_net_lock(host->net);
@@ -84,7 +108,7 @@ static void speaking(net_host *host)
         host_pause(host, 100000000);
         assert_int_equal(host->done_ok, 0);
         wfi_rendezvous_events events = *wfi_member_events();
-        events.died(host->net, 0, wfi_net_member(host->net, 0)->incarnation, "enough");
+        events.died(host->net, 0, host_member(host, 0).incarnation, "enough");
     }
     host_meet(host, &host->world->finished);
 }
@@ -98,11 +122,60 @@ static void an_incarnation_that_is_over_is_not_heard(void **state)
     world_tcp(&tcp, 2, speaking);
 }
 
+/* One incarnation after the other, each with a message that waits for it; every other one leaves, the others die. */
+static void succeed(net_host *host)
+{
+    wfi_rendezvous_events events = *wfi_member_events();
+    wfi_member next = newer;
+    wfi_net_lock(host->net);
+    size_t reserved = host->net->heap_reserved;
+    wfi_net_unlock(host->net);
+    int told = host->gone;
+    for (int i = 0; i < SUCCESSORS; i++, next.incarnation++) {
+        next.address_size = 1; /* which leads nowhere */
+        events.joined(host->net, &next);
+        assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
+        if (i % 2)
+            events.left(host->net, 1, next.incarnation);
+        else
+            events.died(host->net, 1, next.incarnation, "said by the test");
+    }
+    assert_int_equal(host->joined, SUCCESSORS);
+    assert_int_equal(host->gone, told + 1 + SUCCESSORS); /* the first one's end, too */
+    assert_int_equal(host->done_failed, SUCCESSORS);
+    await_one_peer(host);
+    wfi_net_lock(host->net);
+    assert_int_equal(host->net->heap_reserved, reserved);
+    for (uint32_t back = 2; back < 20; back++) {
+        bool left = back % 2 == 0 ? false : back <= 2 * WFI_LEFT_MAX + 1;
+        assert_int_equal(wfi_net_former_status(host->net, 1, next.incarnation - back),
+                         left ? WEFT_ERR_PEER_LEFT : WEFT_ERR_PEER_DEAD);
+    }
+    wfi_net_unlock(host->net);
+}
+
+static void succeeding(net_host *host)
+{
+    if (host->rank == 0)
+        succeed(host);
+    host_meet(host, &host->world->finished);
+}
+
+static void those_who_are_gone_leave_nothing(void **state)
+{
+    (void)state;
+    net_world world = {0};
+    world_sim(&world, 3, 2, succeeding, NULL);
+    net_world tcp = {0};
+    world_tcp(&tcp, 2, succeeding);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seat_taken_again_has_a_new_peer),
         cmocka_unit_test(an_incarnation_that_is_over_is_not_heard),
+        cmocka_unit_test(those_who_are_gone_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,7 @@ static void a_wait_in_an_inline_handler_is_refused(void **state)
 /* Knocks at rank 1 with a well-formed connection request that proves nothing. */
 static void knock(net_host *host)
 {
-    const wfi_member *member = wfi_net_member(host->net, 1);
+    const wfi_member there = host_member(host, 1);
     const wfi_fabric_ops *ops = &wfi_fabric_tcp;
     wfi_fabric_options options = {.towards = "127.0.0.1"};
     wfi_fabric *fabric;
@@ -226,7 +226,7 @@ static void knock(net_host *host)
     wfi_event event;
     uint8_t lie[40] = "HW\x01";
     assert_int_equal(ops->open(&options, &fabric, NULL), WEFT_OK);
-    assert_int_equal(ops->connect(fabric, member->address, member->address_size, lie, sizeof(lie), NULL, &lane),
+    assert_int_equal(ops->connect(fabric, there.address, there.address_size, lie, sizeof(lie), NULL, &lane),
                      WEFT_OK);
     int tries = 0;
     while (!ops->poll_events(fabric, &event, 1, 100, -1) && tries < 50)
