@@ -62,8 +62,9 @@ static void line_failed(wfi_line *line, weft_status lack, const char *why)
 {
     bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
     line->failures++;
-    wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "no %s lane to peer %d: %s",
-                line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, why);
+    if ((line->failures & (line->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: it may go on for ever */
+        wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
+                    line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, line->failures, why);
     if (ours)
         line_starved(line, lack);
     else if (line->failures >= 2)
@@ -244,12 +245,13 @@ static void line_is_up(wfi_line *line)
     line->lost = false;
     line->used_ns = now;
     peer->heard_ns = now;
+    wfi_reach_regained(peer);
     if (line->kind == WFI_CONTROL) {
         wfi_peer_flush(peer);
         return;
     }
     (void)wfi_net_timer_set(net, &line->timer, now + WFI_BULK_IDLE_NS);
-    wfi_works_judge(peer);
+    wfi_works_doubt(peer);
     wfi_works_pump(peer);
 }
 

@@ -102,16 +102,16 @@ weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, v
         free(exposed);
         return status;
     }
+    exposed->address = address;
+    exposed->key = exposed->region ? exposed->region->key : 0;
+    exposed->size = size;
+    exposed->access = access;
     (void)wfi_storage_ref(storage);
     exposed->pinned = access & WFI_REMOTE_READ;
     if (exposed->pinned)
         wfi_storage_pin_read(storage);
     wfi_list_push_back(&peer->exposed, &exposed->link);
-    *out = (wfi_exposure){.address = address,
-                          .key = exposed->region ? exposed->region->key : 0,
-                          .size = size,
-                          .region = exposed,
-                          .storage = storage};
+    *out = (wfi_exposure){.address = address, .key = exposed->key, .size = size, .region = exposed, .storage = storage};
     return WEFT_OK;
 }
 
@@ -133,6 +133,21 @@ void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, siz
     }
     bulk->used_ns = net->now_ns;
     wfi_line_want(bulk);
+}
+
+static bool covers(const wfi_exposed *exposed, uint64_t address, uint64_t key, uint64_t size, unsigned access)
+{
+    uint64_t offset = address - exposed->address; /* large if it begins before */
+    return exposed->region && exposed->key == key && (exposed->access & access) == access && offset <= exposed->size &&
+           size <= exposed->size - offset;
+}
+
+bool wfi_exposed_covers(const wfi_peer *peer, uint64_t address, uint64_t key, uint64_t size, unsigned access)
+{
+    for (const wfi_list *link = peer->exposed.next; link != &peer->exposed; link = link->next)
+        if (covers(wfi_container_of(link, const wfi_exposed, link), address, key, size, access))
+            return true;
+    return false;
 }
 
 void wfi_exposed_end_all(wfi_peer *peer)

@@ -10,7 +10,9 @@
  * PEERS. A peer has two lanes: control (messages of at most WFI_MESSAGE_MAX) and bulk (remote reads and writes only), both
  * connected at first need. A lost lane is not a death: it is opened again, messages that were not acknowledged are sent
  * again (each has a sequence number, the receiver drops what it had), transfers go on with the chunks that are missing. If
- * it cannot be opened the store is told (wfi_rendezvous_suspect); only its verdict fails what is outstanding.
+ * it cannot be opened the store is told (wfi_rendezvous_suspect), whose verdict fails what is outstanding. Where the store
+ * goes on hearing of a peer that we do not reach, the link between the two is cut: after WFI_REACH_BOUNDS bounds transfers fail,
+ * and peer_unreachable is told; attempts go on (reach.c).
  *
  * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,
  * acknowledgements) go ahead of the others and have reserved credits. Several messages for one peer share a frame when the
@@ -32,6 +34,7 @@
 #define WFI_FRAME_BYTES 4096
 #define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
 #define WFI_CHUNK_BYTES (1u << 20)
+#define WFI_REACH_BOUNDS 3 /* of detection, without a sign of a peer that somebody needs: it is unreachable */
 
 typedef struct wfi_net wfi_net;
 typedef struct wfi_peer wfi_peer;
@@ -43,6 +46,10 @@ typedef struct wfi_upcalls { /* all [locked]; arg is the one given to open */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     /* Every message, transfer and exposure of it has been failed or withdrawn before this. */
     void (*peer_gone)(void *arg, wfi_peer *peer, weft_status why, const char *text);
+    /* Optional. It lives, as far as the store knows, but for long nothing was heard of it here: what waits for it has to end, and may
+     * be tried again. Its transfers have been failed; messages stay, and go when it can be reached. It comes again, once
+     * every WFI_REACH_BOUNDS bounds, while somebody needs the peer. */
+    void (*peer_unreachable)(void *arg, wfi_peer *peer, const char *text);
     /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
     void (*peer_joined)(void *arg, wfi_peer *peer);
     void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
@@ -120,6 +127,10 @@ const char *wfi_peer_name(const wfi_peer *peer); /* of it */
 /* change: +1 or -1. While the sum is above 0 this worker depends on the peer, and hears of its death within the bound. Cheap:
  * net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
 void wfi_peer_lean(wfi_peer *peer, int change);
+/* change: +1 or -1. While the sum is above 0 somebody waits for an answer of the peer's: where nothing is heard it is asked for a
+ * sign, and peer_unreachable comes if there is none. [locked] */
+void wfi_peer_await(wfi_peer *peer, int change);
+bool wfi_peer_is_unreachable(const wfi_peer *peer); /* and was not heard since; [locked] */
 const char *wfi_net_interface(
     const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
 /* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them. [locked] */
@@ -198,7 +209,7 @@ typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
  * A transfer of segments to or from one peer; embedded in its owner. Cut in chunks, a bounded window of them under way,
  * turns taken with the peer's other transfers. done is called exactly once, [locked], when no byte of local memory is or
  * will be touched: WEFT_OK (a push: all is in the peer's memory), WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD,
- * WEFT_ERR_PROTOCOL (the peer withdrew the key: after repeated refusals), WEFT_ERR_CLOSED, WEFT_ERR_SYSTEM and
+ * WEFT_ERR_UNREACHABLE, WEFT_ERR_PROTOCOL (the peer says that it does not offer that memory any more), WEFT_ERR_CLOSED, WEFT_ERR_SYSTEM and
  * WEFT_ERR_MEMORY (no lane, for want of descriptors or memory here).
  */
 typedef struct wfi_transfer {

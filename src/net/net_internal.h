@@ -39,7 +39,6 @@
 #define WFI_BACKOFF_FIRST_NS UINT64_C(2000000)
 #define WFI_BACKOFF_LAST_NS UINT64_C(500000000)
 #define WFI_BULK_IDLE_NS UINT64_C(5000000000)
-#define WFI_REFUSALS_MAX 3  /* broken lanes in a row without progress, until a transfer is at fault */
 #define WFI_NONSENSE_MAX 3  /* lanes closed for nonsense, until the store is told */
 #define WFI_SPARE_FRAMES 16 /* kept for reuse; each about 4 KiB */
 #define WFI_BATCH 32        /* completions read at once */
@@ -78,16 +77,16 @@ typedef struct wfi_work {
     wfi_list link; /* in wfi_peer.works, taking turns; then in wfi_net.finished */
     wfi_transfer *owner;
     wfi_peer *peer;
-    void **regions;    /* per segment, where the fabric wants local ones; else NULL */
-    uint64_t *first;   /* per segment the number of its first chunk; one more entry: the count of chunks */
-    uint64_t *taken;   /* bitmap: under way or done */
-    uint64_t next;     /* no chunk below it is free */
-    uint64_t done;     /* chunks done */
-    size_t under_way;  /* chunks */
-    unsigned refusals; /* lanes that broke under it, closed by nobody on purpose, without progress */
-    bool proven;       /* made progress since the last break */
-    bool ending;       /* takes no more chunks; ends with status when none is under way */
-    bool interrupted;  /* had chunks under way when the last lane went */
+    void **regions;   /* per segment, where the fabric wants local ones; else NULL */
+    uint64_t *first;  /* per segment the number of its first chunk; one more entry: the count of chunks */
+    uint64_t *taken;  /* bitmap: under way or done */
+    uint64_t next;    /* no chunk below it is free */
+    uint64_t done;    /* chunks done */
+    size_t under_way; /* chunks */
+    bool ending;      /* takes no more chunks; ends with status when none is under way */
+    bool interrupted; /* had chunks under way when the last lane went */
+    bool doubted;     /* such a lane has a successor: one chunk at a time, until one is through */
+    bool vouched;     /* the peer says that the first free chunk is still on offer */
     weft_status status;
 } wfi_work;
 
@@ -137,6 +136,19 @@ struct wfi_conn {
     wfi_region *receive_region;
 };
 
+/* A message of net's own, to a peer's net: embedded in the peer, one of a kind under way at a time (notes.c). */
+typedef struct wfi_note {
+    wfi_message message;
+    wfi_peer *peer;
+    bool out; /* until it is acknowledged */
+    uint8_t bytes[40];
+} wfi_note;
+
+typedef struct wfi_query { /* may I still do that? */
+    uint64_t number, address, key, size;
+    uint8_t access;
+} wfi_query;
+
 struct wfi_peer {
     wfi_list link; /* in wfi_net.known */
     wfi_net *net;
@@ -158,7 +170,14 @@ struct wfi_peer {
     uint64_t acknowledged;
     size_t kept_bytes;   /* of messages in urgent, queued and sent */
     uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
+
+    /* Reaching it: reach.c. */
+    int awaited;           /* so many wait for an answer of its */
+    uint64_t needed_ns;    /* since when somebody needs it; or when those who did were last failed */
+    uint64_t suspected_ns; /* when the store was last asked to look */
+    bool unreachable;      /* and nothing was heard since */
     wfi_timer silence;
+    wfi_note ping;
 
     /* Receiving. */
     uint64_t received;
@@ -169,17 +188,23 @@ struct wfi_peer {
 
     /* Bulk. */
     wfi_list works;
-    wfi_list exposed; /* wfi_exposed.link */
-    bool careful;     /* after a break: one transfer at a time, to find the culprit */
-    /* Bulk lanes that one side closed on purpose, told in each hello: such an end accuses no transfer. */
+    wfi_list exposed;          /* wfi_exposed.link */
+    wfi_note question, answer; /* whether memory is still on offer */
+    const wfi_work *asked;     /* the work that the question is about; NULL: none waits for the answer */
+    uint64_t questions;        /* asked so far: the number of the last one */
+    wfi_query query;      /* the peer's newest question */
+    bool answer_due;      /* to it, once the answer before it has arrived */
+    /* Bulk lanes that one side closed on purpose, told in each hello: no lane was lost by that. */
     uint64_t ended, ended_by_peer;
     bool excused; /* either side did since a lane was last up */
 };
 
 typedef struct wfi_exposed {
     wfi_list link;
-    wfi_region *region; /* NULL: empty, cached, or closed with the peer */
-    bool cached;        /* the region is the cache's */
+    wfi_region *region;          /* NULL: empty, cached, or closed with the peer */
+    uint64_t address, key, size; /* as the peer was told */
+    unsigned access;
+    bool cached; /* the region is the cache's */
     bool pinned;
     wfi_storage *storage;
     wfi_task task; /* drops the reference outside the lock */
@@ -314,6 +339,20 @@ void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
 void wfi_lean_due(wfi_timer *timer);
 
+/* reach.c; all [locked] */
+void wfi_reach_watch(wfi_peer *peer); /* somebody needs it */
+void wfi_peer_silence(wfi_timer *timer);
+void wfi_reach_regained(wfi_peer *peer); /* a lane is up */
+
+/* notes.c; all [locked] */
+#define WFI_NET_MESSAGES 0xF0     /* types from here on are net's own */
+#define WFI_NET_MESSAGES_END 0xF3 /* and nothing is of these */
+void wfi_notes_init(wfi_peer *peer);
+void wfi_note_ping(wfi_peer *peer);
+/* Whether `size` bytes there may still be read or written, as `kind` does. False: the question before is still on its way. */
+bool wfi_note_ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size);
+void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t size); /* one that came */
+
 /* refuse.c; [locked] Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
 void wfi_net_refused(wfi_net *net, const char *format, ...) WEFT_PRINTF(2, 3);
 
@@ -369,7 +408,6 @@ bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type,
 void wfi_peer_flush(wfi_peer *peer);
 void wfi_peer_send_ack(wfi_peer *peer);
 bool wfi_peer_has_to_send(const wfi_peer *peer);
-void wfi_peer_silence(wfi_timer *timer);
 size_t wfi_message_size(const wfi_message *message); /* head and parts */
 void wfi_frame_sent(wfi_tx *tx, weft_status status);
 void wfi_tx_recycle(wfi_net *net, wfi_tx *tx);
@@ -383,7 +421,9 @@ void wfi_peer_ack_due(wfi_timer *timer);
 void wfi_works_pump(wfi_peer *peer);
 void wfi_chunk_reported(wfi_chunk *chunk, const wfi_completion *completion);
 void wfi_chunk_detach(wfi_chunk *chunk); /* its lane closed */
-void wfi_works_judge(wfi_peer *peer);    /* a new lane is up: was one of those that the last one took along at fault? */
+void wfi_works_doubt(wfi_peer *peer); /* a new lane is up: those that the last one took along ask before they go on */
+void wfi_works_ask(wfi_peer *peer);   /* the next question, if there is one */
+void wfi_works_told(wfi_peer *peer, bool offered); /* the answer to the last one */
 void wfi_works_fail(wfi_peer *peer, weft_status why);
 void wfi_work_destroy(wfi_work *work);
 
@@ -391,6 +431,8 @@ void wfi_work_destroy(wfi_work *work);
 weft_status wfi_cache_create(wfi_net *net);
 void wfi_exposed_end_all(wfi_peer *peer); /* [locked] closes the regions; the records stay with their owners */
 void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status);
+/* Whether that range is exposed to the peer, for that access. [locked] */
+bool wfi_exposed_covers(const wfi_peer *peer, uint64_t address, uint64_t key, uint64_t size, unsigned access);
 void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
 
 /* timer.c; [locked] */

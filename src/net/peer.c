@@ -35,6 +35,7 @@ static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
     wfi_list_init(&peer->exposed);
     peer->ack.fire = wfi_peer_ack_due;
     peer->silence.fire = wfi_peer_silence;
+    wfi_notes_init(peer);
     peer->ack.reserved = peer->silence.reserved = true;
 }
 
@@ -126,7 +127,7 @@ bool wfi_net_is_flushed(const wfi_net *net)
         const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
         bool is_empty = wfi_list_empty(&peer->urgent) && wfi_list_empty(&peer->queued) && wfi_list_empty(&peer->sent) &&
                         wfi_list_empty(&peer->works);
-        if (!peer->status && !is_empty)
+        if (!peer->status && !peer->unreachable && !is_empty)
             return false;
     }
     return true;
@@ -172,9 +173,14 @@ void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position)
 
 /* ---- Trouble and end ------------------------------------------------------------------------------------------- */
 
+/* Twice within the bound is enough: the store does not end a suspicion before that. */
 void wfi_peer_suspect(wfi_peer *peer, const char *why)
 {
     wfi_net *net = peer->net;
+    uint64_t now = wfi_net_now(net), pause = net->death_timeout_ms < 0 ? 0 : (uint64_t)net->death_timeout_ms * 500000;
+    if (peer->suspected_ns && now - peer->suspected_ns < pause)
+        return;
+    peer->suspected_ns = now;
     if (!peer->status && net->open && !net->closing)
         wfi_rendezvous_suspect(net->rendezvous, peer->rank, peer->member.incarnation, why);
 }

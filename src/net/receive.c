@@ -50,7 +50,10 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
         peer->received++;
         net->stats.bytes_received += length;
         net->untaken = false;
-        net->upcalls.message(net->arg, peer, type, bytes, length);
+        if (type >= WFI_NET_MESSAGES)
+            wfi_notes_take(conn, type, bytes, length);
+        else
+            net->upcalls.message(net->arg, peer, type, bytes, length);
         if (net->untaken) { /* a new connection begins behind what we have received */
             peer->received--;
             wfi_line_broken(conn);

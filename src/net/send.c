@@ -141,27 +141,11 @@ static int64_t credit(const wfi_conn *conn)
     return WFI_RECEIVE_DEPTH - (int64_t)(uint32_t)(conn->frames_sent - conn->frames_returned);
 }
 
-static uint64_t half_of_death_ns(const wfi_net *net)
-{
-    return (uint64_t)net->death_timeout_ms * 500000;
-}
-
-/* The first message goes out that nobody acknowledged yet: from now on silence means something. */
-static void watch_silence(wfi_peer *peer)
-{
-    wfi_net *net = peer->net;
-    peer->waiting_ns = wfi_now(net->clock);
-    if (peer->silence.heap_index || net->death_timeout_ms < 0)
-        return;
-    /* Without memory for the timer the store's own heartbeats still tell a death. */
-    (void)wfi_net_timer_set(net, &peer->silence, peer->waiting_ns + half_of_death_ns(net));
-}
-
 /* What left gets its sequence. From `list`, which lost the first `count` to the frame; returns how many are left of them. */
 static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
 {
-    if (count && wfi_list_empty(&peer->sent))
-        watch_silence(peer);
+    if (count && wfi_list_empty(&peer->sent)) /* from now on silence means something */
+        peer->waiting_ns = wfi_now(peer->net->clock);
     while (count && !wfi_list_empty(list)) {
         wfi_message *message = wfi_container_of(list->next, wfi_message, link);
         wfi_list_remove(&message->link);
@@ -258,26 +242,6 @@ void wfi_frame_sent(wfi_tx *tx, weft_status status)
     wfi_tx_recycle(net, tx);
 }
 
-/* Messages are out and nothing has come for half of the bound: the store should look; for all of it: a new lane. */
-void wfi_peer_silence(wfi_timer *timer)
-{
-    wfi_peer *peer = wfi_container_of(timer, wfi_peer, silence);
-    wfi_net *net = peer->net;
-    uint64_t half = half_of_death_ns(net);
-    if (wfi_list_empty(&peer->sent))
-        return;
-    uint64_t since = peer->heard_ns > peer->waiting_ns ? peer->heard_ns : peer->waiting_ns;
-    uint64_t silent = net->now_ns > since ? net->now_ns - since : 0;
-    if (silent >= half)
-        wfi_peer_suspect(peer, "it does not answer");
-    (void)wfi_net_timer_set(net, &peer->silence, silent >= half ? net->now_ns + half : since + half);
-    wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]);
-    if (silent >= 2 * half && conn) {
-        peer->waiting_ns = net->now_ns;
-        wfi_line_broken(conn);
-    }
-}
-
 /* ---- The contract ---------------------------------------------------------------------------------------------- */
 
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
@@ -300,6 +264,7 @@ weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
         wfi_peer_flush(peer);
     else
         wfi_line_want(&peer->lines[WFI_CONTROL]);
+    wfi_reach_watch(peer);
     return WEFT_OK;
 }
 

@@ -5,10 +5,10 @@
  * A bitmap says which chunks are under way or done, so a transfer goes on with what is missing when its lane was lost.
  * Transfers take turns, chunk by chunk.
  *
- * THE CULPRIT. A key that the peer withdrew breaks the lane under everybody. After a break (careful) only one transfer has
- * chunks under way at a time, until each of them has made progress; one under which the lane broke WFI_REFUSALS_MAX times
- * without progress between fails, the innocent ones go on. A lane that either side closed on purpose (to withdraw what
- * another transfer used, say) looks the same; but hellos tell how many those were, so judgement waits for the next lane.
+ * DOUBT. A key that the peer withdrew breaks the lane, and so does a cut cable: from here they look the same. So a transfer
+ * that a lane took along asks, on the control lane, whether the peer still offers what its next chunk lies in. If not, it
+ * ends with WEFT_ERR_PROTOCOL; if so, that chunk goes, alone, and with it the doubt. However often lanes break, a transfer
+ * whose memory is on offer goes on. Those that had nothing under way do not ask.
  */
 #include "net/net_internal.h"
 
@@ -106,6 +106,8 @@ static void finish_if_over(wfi_work *work)
         return;
     if (complete)
         work->status = WEFT_OK;
+    if (work->peer->asked == work)
+        work->peer->asked = NULL;
     wfi_list_remove(&work->link);
     wfi_list_push_back(&work->peer->net->finished, &work->link);
 }
@@ -147,23 +149,35 @@ static size_t segment_of(const wfi_work *work, uint64_t index)
     return low;
 }
 
+/* Where chunk `index` lies: its segment, whose number goes to *which (NULL: nowhere). */
+static const wfi_segment *chunk_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size,
+                                      size_t *which)
+{
+    uint64_t max = chunk_max(work->peer->net);
+    size_t at = segment_of(work, index);
+    const wfi_segment *segment = &work->owner->segments[at];
+    uint64_t offset = (index - work->first[at]) * max, left = segment->size - offset;
+    *remote = segment->remote_address + offset;
+    *size = left < max ? left : max;
+    if (which)
+        *which = at;
+    return segment;
+}
+
 static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
 {
-    wfi_net *net = conn->net;
+    const wfi_fabric_ops *ops = conn->net->ops;
     const wfi_work *work = chunk->work;
-    size_t which = segment_of(work, chunk->index);
-    const wfi_segment *segment = &work->owner->segments[which];
-    uint64_t max = chunk_max(net), offset = (chunk->index - work->first[which]) * max;
-    uint64_t left = segment->size - offset;
+    uint64_t remote, size;
+    size_t which;
+    const wfi_segment *segment = chunk_place(work, chunk->index, &remote, &size, &which);
     wfi_region *region = work->regions ? work->regions[which] : NULL;
-    char *local = (char *)segment->local + offset;
-    chunk->size = left < max ? left : max;
+    char *local = (char *)segment->local + (remote - segment->remote_address);
+    chunk->size = size;
     chunk->flight.conn = conn;
     if (work->owner->kind == WFI_PULL)
-        return net->ops->read(conn->lane, &chunk->flight.op, local, chunk->size, region,
-                              segment->remote_address + offset, segment->remote_key);
-    return net->ops->write(conn->lane, &chunk->flight.op, local, chunk->size, region, segment->remote_address + offset,
-                           segment->remote_key);
+        return ops->read(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
+    return ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
 }
 
 static weft_status work_post_next(wfi_conn *conn, wfi_work *work)
@@ -221,8 +235,7 @@ static void chunk_done(wfi_chunk *chunk)
     wfi_list_remove(&chunk->flight.link);
     chunk_leave(chunk);
     work->done++;
-    work->proven = true;
-    work->refusals = 0;
+    work->doubted = work->vouched = false;
     conn->useful = true;
     conn->line->failures = 0;
     conn->line->used_ns = net->now_ns;
@@ -248,32 +261,12 @@ static wfi_work *work_at(wfi_list *node)
     return wfi_container_of(node, wfi_work, link);
 }
 
-/* While we look for a culprit: the one under way, else the first that has not proven itself. NULL: wait, or (over) all have. */
-static wfi_work *next_careful(wfi_peer *peer, bool *over)
-{
-    wfi_work *candidate = NULL;
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
-        wfi_work *work = work_at(node);
-        bool suspect = !work->proven && has_free(work);
-        if (work->under_way)
-            return suspect ? work : NULL;
-        if (suspect && !candidate)
-            candidate = work;
-    }
-    *over = !candidate;
-    return candidate;
-}
-
 static wfi_work *next_work(wfi_peer *peer)
 {
-    bool over = false;
-    wfi_work *work = peer->careful ? next_careful(peer, &over) : NULL;
-    if (peer->careful && !over)
-        return work;
-    peer->careful = false;
     for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
-        if (has_free(work_at(node)))
-            return work_at(node);
+        wfi_work *work = work_at(node);
+        if (has_free(work) && (!work->doubted || (work->vouched && !work->under_way)))
+            return work;
     }
     return NULL;
 }
@@ -300,28 +293,50 @@ void wfi_works_pump(wfi_peer *peer)
     }
 }
 
-static void accuse(wfi_peer *peer)
+/* ---- Doubt ----------------------------------------------------------------------------------------------------- */
+
+/* Sends the question; false: one is still on its way. */
+static bool ask_about(wfi_work *work)
 {
-    peer->careful = true;
-    for (wfi_list *node = peer->works.next, *next; node != &peer->works; node = next) {
+    wfi_peer *peer = work->peer;
+    uint64_t remote, size;
+    const wfi_segment *segment = chunk_place(work, work->next, &remote, &size, NULL);
+    if (!wfi_note_ask(peer, work->owner->kind, remote, segment->remote_key, size))
+        return false;
+    peer->asked = work;
+    return true;
+}
+
+void wfi_works_ask(wfi_peer *peer)
+{
+    for (wfi_list *node = peer->works.next; node != &peer->works && !peer->asked; node = node->next) {
         wfi_work *work = work_at(node);
-        next = node->next;
-        work->proven = false;
-        if (work->interrupted && ++work->refusals >= WFI_REFUSALS_MAX)
-            work_end(work, WEFT_ERR_PROTOCOL);
+        if (work->doubted && !work->vouched && !work->under_way && has_free(work) && !ask_about(work))
+            return;
     }
 }
 
-void wfi_works_judge(wfi_peer *peer)
+void wfi_works_told(wfi_peer *peer, bool offered)
 {
-    bool interrupted = false;
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next)
-        interrupted = interrupted || work_at(node)->interrupted;
-    if (interrupted && !peer->excused)
-        accuse(peer);
-    peer->excused = false;
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next)
-        work_at(node)->interrupted = false;
+    wfi_work *work = (wfi_work *)peer->asked;
+    peer->asked = NULL;
+    if (work && offered)
+        work->vouched = true;
+    else if (work)
+        work_end(work, WEFT_ERR_PROTOCOL);
+    wfi_works_ask(peer);
+    wfi_works_pump(peer);
+}
+
+void wfi_works_doubt(wfi_peer *peer)
+{
+    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
+        wfi_work *work = work_at(node);
+        work->doubted = work->doubted || work->interrupted;
+        work->vouched = work->vouched && !work->interrupted;
+        work->interrupted = false;
+    }
+    wfi_works_ask(peer);
 }
 
 void wfi_works_fail(wfi_peer *peer, weft_status why)
@@ -350,6 +365,7 @@ weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfe
         wfi_works_pump(peer);
     else
         wfi_line_want(&peer->lines[WFI_BULK]);
+    wfi_reach_watch(peer);
     return WEFT_OK;
 }
 

@@ -142,6 +142,7 @@ static void on_joined(void *arg)
 static const wfi_upcalls upcalls = {.joined = on_joined,
                                     .message = wfi_on_message,
                                     .peer_gone = wfi_on_peer_gone,
+                                    .peer_unreachable = wfi_on_peer_unreachable,
                                     .peer_joined = wfi_on_peer_joined,
                                     .self_gone = wfi_on_self_gone,
                                     .probe = wfi_on_probe,

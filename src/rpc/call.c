@@ -97,6 +97,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_net_timer_clear(agent->net, &call->timer);
     wfi_observe_completed(call, weft_error_code(error));
     wfi_peer_lean(call->peer, -1);
+    wfi_peer_await(call->peer, -1);
     wfi_letters_release(agent, &call->letters);
     leave_parent(call, error);
     if (!error)
@@ -373,6 +374,7 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     if (call->remote)
         wfi_rref_launched(call->remote);
     wfi_peer_lean(call->peer, 1);
+    wfi_peer_await(call->peer, 1);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.packed_bytes;

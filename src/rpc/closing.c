@@ -19,11 +19,17 @@
 #define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
 
+/* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited for. */
+static bool letters_have_arrived(const weft_agent *agent)
+{
+    return agent->letters == 0 || wfi_net_is_flushed(agent->net);
+}
+
 /* In this order at the end: what is released may give the executor something to do. */
 static bool is_idle(const weft_agent *agent)
 {
     return agent->closing && agent->calls.count == 0 && wfi_list_empty(&agent->retries) && agent->serving == 0 &&
-           agent->letters == 0 && wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
+           letters_have_arrived(agent) && wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
 }
 
 static void answer_if_idle(weft_agent *agent);
@@ -55,13 +61,14 @@ static void answer_if_idle(weft_agent *agent)
 /* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
 
 /* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more, perhaps a
- * deferred call that is never finished, keeps nobody. */
+ * deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is answered. */
 static bool serves_somebody(const wfi_map *serving)
 {
     size_t cursor = 0;
     uint64_t id;
     const weft_call *call = wfi_map_next(serving, &cursor, &id);
-    while (call && call->stage == WFI_SERVE_SERVING && atomic_load(&call->unwanted))
+    while (call && ((call->stage == WFI_SERVE_SERVING && atomic_load(&call->unwanted)) ||
+                    (call->stage != WFI_SERVE_SERVING && call->peer && wfi_peer_is_unreachable(call->peer))))
         call = wfi_map_next(serving, &cursor, &id);
     return call != NULL;
 }
@@ -72,7 +79,7 @@ static bool owes_nothing(const weft_agent *agent, uint64_t now_ns)
         if (serves_somebody(&agent->peers[rank].serving))
             return false;
     bool refused_for_long = agent->refuses_calls && now_ns - agent->serves_until_ns >= LEAVE_REFUSING_MS * 1000000ull;
-    return agent->forks.count == 0 && (refused_for_long || wfi_net_is_flushed(agent->net));
+    return !wfi_rrefs_await_owners(agent) && (refused_for_long || wfi_net_is_flushed(agent->net));
 }
 
 static void leave_when_settled(weft_agent *agent)

@@ -68,6 +68,13 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
         wfi_membership_tell(agent, WEFT_MEMBER_LEFT, rank, text);
 }
 
+void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
+{
+    weft_agent *agent = arg;
+    wfi_calls_fail_all(agent, peer, WEFT_ERR_UNREACHABLE, text);
+    wfi_rrefs_peer_unreachable(agent, peer);
+}
+
 void wfi_on_peer_joined(void *arg, wfi_peer *peer)
 {
     wfi_rrefs_peer_joined(arg, peer);

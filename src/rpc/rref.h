@@ -67,6 +67,10 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why);
 void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text); /* those not made yet */
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
+/* Handles wait to be confirmed, by owners that can be reached. [agent lock] */
+bool wfi_rrefs_await_owners(const weft_agent *agent);
+/* Who waits for the owner's word waits no more; the handle itself does. */
+void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer);
 void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer);
 void wfi_rrefs_end(weft_agent *agent); /* this worker stops: nobody will be confirmed any more */
 bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b);

@@ -135,10 +135,11 @@ static void run_over(forgery *forged, const wfi_conn *conn)
     wfi_frame_message(forged->data + WFI_FRAME_HEAD, 7, 5000);
 }
 
+/* A type that is not even one of net's own. */
 static void speak_as_net(forgery *forged, const wfi_conn *conn)
 {
     (void)conn;
-    wfi_frame_message(forged->data + WFI_FRAME_HEAD, 0xF0, 100);
+    wfi_frame_message(forged->data + WFI_FRAME_HEAD, WFI_NET_MESSAGES_END, 100);
 }
 
 static const forging kinds[] = {

@@ -33,7 +33,7 @@ static void put_messages(weft_sim *sim, uint8_t *out, size_t size)
     size_t at = WFI_FRAME_HEAD;
     while (at + WFI_MESSAGE_HEAD < size) {
         size_t length = wfi_sim_random(sim) % 300;
-        wfi_frame_message(out + at, (uint8_t)(wfi_sim_random(sim) % 0xF0), length);
+        wfi_frame_message(out + at, (uint8_t)(wfi_sim_random(sim) % WFI_NET_MESSAGES_END), length);
         at += WFI_MESSAGE_HEAD + length;
     }
 }

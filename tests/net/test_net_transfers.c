@@ -62,6 +62,45 @@ static void transfers_survive_lost_lanes(void **state)
         move(seed, sizes, 3, seed % 2 ? WFI_PULL : WFI_PUSH, reset_often);
 }
 
+#define BREAKS 16
+
+static bool has_chunks_under_way(net_world *world)
+{
+    wfi_net *net = world->hosts[1].net;
+    if (!net)
+        return false;
+    wfi_net_lock(net);
+    const wfi_peer *peer = wfi_net_peer(net, 0);
+    const wfi_conn *conn = peer ? wfi_line_up(&peer->lines[WFI_BULK]) : NULL;
+    bool has = conn && conn->chunk_count > 0;
+    wfi_net_unlock(net);
+    return has;
+}
+
+/* Again and again, as soon as something is under way: nothing gets through in between. */
+static void reset_before_progress(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    (void)rank;
+    for (int breaks = 0; breaks < BREAKS;) {
+        weft_sim_sleep(sim, 20000);
+        if (!has_chunks_under_way(world))
+            continue;
+        assert_int_equal(atomic_load(&((bulk_stage *)world->user)->moved), 0);
+        weft_sim_reset_link(sim, 0, 1);
+        breaks++;
+    }
+}
+
+/* Breaks are no refusals, however many there are in a row: the memory is on offer all the time. */
+static void a_link_that_breaks_again_and_again_ends_no_transfer(void **state)
+{
+    static const size_t sizes[] = {2 * MIB, 3 * MIB};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        move(seed, sizes, 2, seed % 2 ? WFI_PULL : WFI_PUSH, reset_before_progress);
+}
+
 /* ---- Withdrawing ----------------------------------------------------------------------------------------------- */
 
 #define CANARY 0xA5
@@ -165,9 +204,13 @@ static void a_cancelled_transfer_ends_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_of_all_sizes_are_pulled),  cmocka_unit_test(segments_of_all_sizes_are_pushed),
-        cmocka_unit_test(nothing_is_moved_at_once),          cmocka_unit_test(a_hundred_megabytes_are_pulled),
-        cmocka_unit_test(transfers_survive_lost_lanes),      cmocka_unit_test(withdrawn_memory_stays_untouched),
+        cmocka_unit_test(segments_of_all_sizes_are_pulled),
+        cmocka_unit_test(segments_of_all_sizes_are_pushed),
+        cmocka_unit_test(nothing_is_moved_at_once),
+        cmocka_unit_test(a_hundred_megabytes_are_pulled),
+        cmocka_unit_test(transfers_survive_lost_lanes),
+        cmocka_unit_test(a_link_that_breaks_again_and_again_ends_no_transfer),
+        cmocka_unit_test(withdrawn_memory_stays_untouched),
         cmocka_unit_test(a_cancelled_transfer_ends_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,6 @@
 #define DEFAULT_MS 8000  /* limit of calls that name none */
 #define PATIENT_MS 5000  /* a limit that nothing reaches where nothing was disturbed */
 #define TOLD_SOON_MS 100 /* that somebody gave up, where connections do no more than break */
-#define LANE_PATIENCE 3  /* a transfer is given up when its lane broke so often, and nothing of it had come through */
 #define FUNCTIONS_MAX 32
 #define HANDLES_MAX 8
 #define MEETINGS_MAX 4
@@ -184,8 +183,6 @@ typedef struct job {
     bool store_at_risk;
     bool ending; /* the job's graceful end has begun: nobody begins anew */
     int kills;
-    uint64_t breaks_ns[ACTORS_MAX][ACTORS_MAX]
-                      [LANE_PATIENCE]; /* when the link of two broke last, and before that ... */
 } job;
 
 extern job *now_playing;

@@ -185,16 +185,6 @@ static bool remote_fits(const entry *e, weft_status inner)
     return e->runs > 0 && e->answered && (inner == e->answered || e->answered == WEFT_ERR_REMOTE || e->attempts > 1);
 }
 
-/* Its lane broke so often that the transfer was held to be at fault. */
-static bool lane_broke_often(const entry *e)
-{
-    for (int i = 0; i < now_playing->life_count; i++)
-        if (concerns(e, now_playing->lives[i]) &&
-            now_playing->breaks_ns[e->by->actor][now_playing->lives[i]->actor][LANE_PATIENCE - 1] >= e->begun_ns)
-            return true;
-    return false;
-}
-
 /* The caller must know whom it calls: both are of the first of a job, or it was there before the caller came, or its coming
  * was told. */
 static bool must_know(const entry *e, const life *l)
@@ -250,8 +240,8 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_BUSY:
     case WEFT_ERR_UNKNOWN:
         return j->budget > 0;
-    case WEFT_ERR_PROTOCOL:
-        return lane_broke_often(e);
+    case WEFT_ERR_UNREACHABLE: /* a cut that is long makes suspect */
+        return some_suspect(e) || e->by->suspect;
     case WEFT_ERR_TOO_LARGE: /* it would never fit */
         return j->budget && e->sent && weft_tensor_nbytes(e->sent) > j->budget;
     case WEFT_ERR_AGAIN:

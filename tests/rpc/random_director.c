@@ -92,23 +92,12 @@ static void lose_store(uint64_t *state)
         pause_for(0, (uint64_t)(DEATH_MS + below(state, 2000)) * 1000);
 }
 
-static void break_connection(int a, int b)
-{
-    job *j = now_playing;
-    uint64_t *times[2] = {j->breaks_ns[a][b], j->breaks_ns[b][a]};
-    for (int i = 0; i < 2; i++) {
-        memmove(times[i] + 1, times[i], (LANE_PATIENCE - 1) * sizeof *times[i]);
-        times[i][0] = now_ns();
-    }
-    weft_sim_reset_link(j->sim, a, b);
-}
-
 /* One after the other, in the middle of what they carry. */
 static void break_connections(uint64_t *state)
 {
     for (int i = below(state, 12); i >= 0; i--) {
         int a = below(state, now_playing->actors), b = below(state, now_playing->actors - 1);
-        break_connection(a, b < a ? b : b + 1);
+        weft_sim_reset_link(now_playing->sim, a, b < a ? b : b + 1);
         sleep_us((uint64_t)below(state, 4000));
     }
 }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reach.c - whether a peer that somebody needs can be reached: silence, signs of life, and giving up for now.
+ *
+ * A peer is needed while messages or transfers for it are not through, or somebody waits for its answer. Then a timer looks
+ * twice within the bound of detection. Messages that nobody acknowledges for half the bound: the store is asked to look; for all
+ * of it: the lane is opened anew. Nothing on its way, and nothing heard for the bound: a ping, which its net acknowledges, so
+ * that a cut is noticed by who only waits.
+ *
+ * UNREACHABLE. Death is the store's to declare. But a link may be cut between two workers who both reach the store: no
+ * verdict comes. So after WFI_REACH_BOUNDS bounds without a sign what waits for the peer fails, and whoever comes later has
+ * as long again. Nothing is forgotten: messages stay in their order (whether those that left have arrived is not known),
+ * and the lane is tried on and on, which needs no agreement of the two. Where the bound is switched off nobody is given up.
+ */
+#include "net/net_internal.h"
+
+#include <stdio.h>
+
+static uint64_t bound_ns(const wfi_net *net)
+{
+    return (uint64_t)net->death_timeout_ms * 1000000;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t elapsed(const wfi_peer *peer, uint64_t since)
+{
+    uint64_t now = peer->net->now_ns;
+    return now > since ? now - since : 0;
+}
+
+static bool is_needed(const wfi_peer *peer)
+{
+    return peer->awaited > 0 || wfi_peer_has_to_send(peer) || !wfi_list_empty(&peer->works);
+}
+
+void wfi_reach_watch(wfi_peer *peer)
+{
+    wfi_net *net = peer->net;
+    if (peer->silence.heap_index || peer->status || net->closing || net->death_timeout_ms < 0)
+        return;
+    peer->needed_ns = wfi_net_now(net);
+    (void)wfi_net_timer_set(net, &peer->silence, peer->needed_ns + bound_ns(net) / 2); /* reserved */
+}
+
+void wfi_peer_await(wfi_peer *peer, int change)
+{
+    wfi_assert_held(&peer->net->lock);
+    peer->awaited += change;
+    if (peer->awaited > 0)
+        wfi_reach_watch(peer);
+}
+
+bool wfi_peer_is_unreachable(const wfi_peer *peer)
+{
+    return peer->unreachable;
+}
+
+void wfi_reach_regained(wfi_peer *peer)
+{
+    if (peer->unreachable)
+        wfi_log_net(peer->net, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
+    peer->unreachable = false;
+}
+
+/* The lanes themselves are tried on: line_needed goes by what is to be sent. */
+static void give_up(wfi_peer *peer, uint64_t silent)
+{
+    wfi_net *net = peer->net;
+    wfi_conn *bulk = wfi_line_up(&peer->lines[WFI_BULK]);
+    char text[128];
+    snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
+             (unsigned long long)(silent / 1000000));
+    if (!peer->unreachable) /* once, until it is heard again */
+        wfi_log_net(net, WEFT_LOG_WARN, "worker %d cannot be reached: %s", peer->rank, text);
+    peer->unreachable = true;
+    peer->needed_ns = net->now_ns;
+    if (bulk)
+        wfi_line_broken(bulk); /* or its chunks would be under way for ever */
+    wfi_works_fail(peer, WEFT_ERR_UNREACHABLE);
+    if (net->upcalls.peer_unreachable)
+        net->upcalls.peer_unreachable(net->arg, peer, text);
+}
+
+static void look_again(wfi_peer *peer, uint64_t after)
+{
+    (void)wfi_net_timer_set(peer->net, &peer->silence, peer->net->now_ns + after); /* reserved */
+}
+
+/* Messages that left are not acknowledged. */
+static void look_at_silence(wfi_peer *peer)
+{
+    wfi_net *net = peer->net;
+    uint64_t silent = elapsed(peer, later(peer->heard_ns, peer->waiting_ns)), half = bound_ns(net) / 2;
+    if (silent < half) {
+        look_again(peer, half - silent);
+        return;
+    }
+    wfi_peer_suspect(peer, "it does not answer");
+    wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]), *bulk = wfi_line_up(&peer->lines[WFI_BULK]);
+    if (silent < bound_ns(net) || !conn)
+        return;
+    peer->waiting_ns = net->now_ns;
+    wfi_line_broken(conn);
+    if (bulk && bulk->chunk_count) /* the same road: the kernel may wait for much longer until it tries again */
+        wfi_line_broken(bulk);
+}
+
+void wfi_peer_silence(wfi_timer *timer)
+{
+    wfi_peer *peer = wfi_container_of(timer, wfi_peer, silence);
+    wfi_net *net = peer->net;
+    if (!is_needed(peer))
+        return;
+    look_again(peer, bound_ns(net) / 2); /* first: what follows may need it anew */
+    uint64_t unheard = elapsed(peer, later(peer->heard_ns, peer->needed_ns));
+    if (unheard >= WFI_REACH_BOUNDS * bound_ns(net))
+        give_up(peer, unheard);
+    else if (!wfi_list_empty(&peer->sent))
+        look_at_silence(peer);
+    else if (unheard >= bound_ns(net) && !wfi_peer_has_to_send(peer))
+        wfi_note_ping(peer);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_unreachable.c - the link between two workers is cut, and both go on reaching the store: calls between them fail within
+ * bounded time, nobody is declared dead, and once it is healed they work again.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { OWNER, CALLER, CALLEE, SIZE }; /* the store is OWNER's, which reaches both */
+
+#define BOUND_MS 500
+#define MOST_MS (4 * BOUND_MS) /* three bounds, and what the looking costs */
+#define LARGE (64 << 20)
+
+typedef struct scene {
+    world w;
+    int runs, deaths;
+    bool elastic;
+    bool slow; /* the handler takes its time */
+    int done;
+} scene;
+
+static scene *playing;
+
+static weft_status run_count(weft_call *call, void *user)
+{
+    (void)user;
+    playing->runs++;
+    if (playing->slow)
+        weft_sim_sleep(playing->w.sim, 6 * (uint64_t)BOUND_MS * 1000000);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
+    return WEFT_OK;
+}
+
+static weft_status run_large(weft_call *call, void *user)
+{
+    (void)user;
+    playing->runs++;
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    MUST(large);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
+    weft_tensor_unref(large);
+    return WEFT_OK;
+}
+
+static weft_status run_take(weft_call *call, void *user)
+{
+    (void)call, (void)user;
+    playing->runs++;
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "count", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_count},
+    {.name = "large", .gives = {WEFT_TENSOR}, .run = run_large},
+    {.name = "take", .takes = {WEFT_REST}, .run = run_take},
+};
+
+static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)why;
+    ((scene *)arg)->deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
+}
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = BOUND_MS;
+    options->on_membership = count_deaths;
+    options->membership_arg = arg;
+}
+
+static void adjust_elastic(weft_agent_options *options, void *arg)
+{
+    adjust(options, arg);
+    options->elastic = true;
+}
+
+static uint64_t ms_of(weft_agent *agent)
+{
+    return weft_agent_now_ns(agent) / 1000000;
+}
+
+static void pause_ms(uint64_t ms)
+{
+    weft_sim_sleep(playing->w.sim, ms * 1000000);
+}
+
+/* Starts it without a time limit. */
+static weft_future *start(weft_agent *agent, int to, const char *function, weft_args args)
+{
+    weft_future *future;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, args, &(weft_rpc_options){.timeout_ms = WEFT_FOREVER},
+                           &future));
+    return future;
+}
+
+/* It ends as unreachable, with what is known of the handler, in bounded time. */
+static void must_be_unreachable(weft_agent *agent, weft_future *future, uint64_t begun_ms, weft_status known)
+{
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_UNREACHABLE);
+    MUST_BE(weft_error_remote_code(weft_future_error(future)), known);
+    MUST(ms_of(agent) - begun_ms <= MOST_MS);
+    weft_future_unref(future);
+}
+
+static void must_count(weft_agent *agent, int to)
+{
+    weft_future *future = start(agent, to, "count", WEFT_VALUES(weft_of_i64(41)));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+}
+
+/* Tries as a program would; healed, it must work before another such time is over. */
+static void must_count_again(weft_agent *agent, int to)
+{
+    uint64_t begun_ms = ms_of(agent);
+    weft_rpc_options options = {.timeout_ms = MOST_MS, .retry = {.attempts = 100}};
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "count", WEFT_VALUES(weft_of_i64(1)), &options, NULL));
+    MUST(ms_of(agent) - begun_ms <= MOST_MS);
+}
+
+/* The others do nothing of their own until the caller is through. */
+static void run(scene *s, uint64_t seed, void (*program)(weft_agent *agent, void *arg))
+{
+    s->w = (world){.fabric = WORLD_SIM,
+                   .size = SIZE,
+                   .seed = seed,
+                   WORLD_FUNCTIONS(functions),
+                   .program = program,
+                   .adjust = s->elastic ? adjust_elastic : adjust,
+                   .arg = s};
+    playing = s;
+    world_run(&s->w);
+    assert_int_equal(s->deaths, 0);
+}
+
+static bool is_caller(weft_agent *agent, scene *s)
+{
+    if (weft_agent_rank(agent) == CALLER)
+        return true;
+    while (!s->done)
+        pause_ms(10);
+    return false;
+}
+
+static void cut_caller_and_callee(scene *s)
+{
+    weft_sim_cut(s->w.sim, CALLER, CALLEE);
+}
+
+static void heal_caller_and_callee(scene *s)
+{
+    weft_sim_heal(s->w.sim, CALLER, CALLEE);
+}
+
+/* ---- Programs -------------------------------------------------------------------------------------------------- */
+
+static void before_any_lane(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    if (!is_caller(agent, s))
+        return;
+    cut_caller_and_callee(s);
+    for (int i = 0; i < 3; i++) {
+        uint64_t begun_ms = ms_of(agent);
+        weft_future *future = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
+        must_be_unreachable(agent, future, begun_ms, WEFT_OK);
+        must_count(agent, OWNER);
+    }
+    MUST(s->runs == 3); /* the owner's */
+    heal_caller_and_callee(s);
+    must_count_again(agent, CALLEE);
+    s->done = 1;
+}
+
+static void a_lane_that_never_comes_up(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        scene s = {0};
+        run(&s, seed, before_any_lane);
+    }
+}
+
+static void while_it_runs(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    if (!is_caller(agent, s))
+        return;
+    must_count(agent, CALLEE);
+    s->slow = true;
+    weft_future *running = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
+    pause_ms(BOUND_MS);
+    uint64_t cut_ms = ms_of(agent);
+    MUST(s->runs == 2);
+    cut_caller_and_callee(s);
+    weft_future *leaves = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
+    must_be_unreachable(agent, running, cut_ms, WEFT_ERR_UNKNOWN);
+    must_be_unreachable(agent, leaves, cut_ms, WEFT_ERR_UNKNOWN);
+    MUST(s->runs == 2);
+    weft_future *waits = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
+    must_be_unreachable(agent, waits, ms_of(agent), WEFT_OK);
+    s->slow = false;
+    heal_caller_and_callee(s);
+    must_count_again(agent, CALLEE);
+    /* What had left may run, and was cancelled behind; what had not does not. None runs twice. */
+    MUST(s->runs >= 3 && s->runs <= 4);
+    s->done = 1;
+}
+
+static void a_lane_that_breaks_under_a_call(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        scene s = {0};
+        run(&s, seed, while_it_runs);
+    }
+}
+
+/* A call that takes longer than all bounds together, over a link that is well. */
+static void slowly(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    if (!is_caller(agent, s))
+        return;
+    s->slow = true;
+    must_count(agent, CALLEE);
+    s->done = 1;
+}
+
+static void who_only_waits_is_not_failed(void **state)
+{
+    scene s = {0};
+    (void)state;
+    run(&s, 1, slowly);
+    assert_int_equal(s.runs, 1);
+}
+
+static void under_payload(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    if (!is_caller(agent, s))
+        return;
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    must_count(agent, CALLEE);
+    for (int pulls = 0; pulls < 2; pulls++) {
+        weft_args sent = pulls ? WEFT_NO_VALUES : WEFT_VALUES(weft_of_tensor(large));
+        weft_future *future = start(agent, CALLEE, pulls ? "large" : "take", sent);
+        pause_ms(3); /* 64 MiB take more than 6 */
+        cut_caller_and_callee(s);
+        MUST(!weft_future_done(future));
+        must_be_unreachable(agent, future, ms_of(agent), WEFT_ERR_UNKNOWN);
+        heal_caller_and_callee(s);
+        must_count_again(agent, CALLEE);
+        weft_future *again = start(agent, CALLEE, pulls ? "large" : "take", sent);
+        MUST_OK(weft_future_wait(again, WEFT_FOREVER));
+        weft_future_unref(again);
+    }
+    weft_tensor_unref(large);
+    s->done = 1;
+}
+
+static void payload_that_is_under_way(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        scene s = {0};
+        run(&s, seed, under_payload);
+    }
+}
+
+/* The owner calls; what it passes on is the caller's, whom the callee cannot ask. */
+static void a_reference(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    weft_rref *rref;
+    weft_values *values;
+    if (weft_agent_rank(agent) != OWNER) {
+        while (!s->done)
+            pause_ms(10);
+        return;
+    }
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLER), "count", WEFT_VALUES(weft_of_i64(1)), NULL, &rref));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    weft_values_unref(values);
+    cut_caller_and_callee(s);
+    uint64_t begun_ms = ms_of(agent);
+    weft_future *future = start(agent, CALLEE, "take", WEFT_VALUES(weft_of_rref(rref)));
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_UNREACHABLE);
+    MUST(ms_of(agent) - begun_ms <= MOST_MS && s->runs == 1);
+    weft_future_unref(future);
+    heal_caller_and_callee(s);
+    future = start(agent, CALLEE, "take", WEFT_VALUES(weft_of_rref(rref)));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    weft_rref_unref(rref);
+    s->done = 1;
+}
+
+static void a_reference_whose_owner_cannot_be_asked(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        scene s = {0};
+        run(&s, seed, a_reference);
+    }
+}
+
+/* Each leaves something for the other that never arrives. */
+static void without_healing(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    weft_rref *rref;
+    if (!is_caller(agent, s))
+        return;
+    while (!weft_agent_name(agent, CALLEE)) /* elastic: it may join later */
+        pause_ms(1);
+    must_count(agent, CALLEE);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "count", WEFT_VALUES(weft_of_i64(1)), NULL, &rref));
+    weft_values *values;
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    weft_values_unref(values);
+    s->slow = true;
+    weft_future *future = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
+    pause_ms(BOUND_MS);
+    cut_caller_and_callee(s);
+    must_be_unreachable(agent, future, ms_of(agent), WEFT_ERR_UNKNOWN);
+    weft_rref_unref(rref);
+    s->done = 1;
+}
+
+static void a_job_ends_though_a_link_stays_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        scene s = {.elastic = seed % 2};
+        run(&s, seed, without_healing);
+        assert_int_equal(s.runs, 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lane_that_never_comes_up),
+        cmocka_unit_test(a_lane_that_breaks_under_a_call),
+        cmocka_unit_test(who_only_waits_is_not_failed),
+        cmocka_unit_test(payload_that_is_under_way),
+        cmocka_unit_test(a_reference_whose_owner_cannot_be_asked),
+        cmocka_unit_test(a_job_ends_though_a_link_stays_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
