@@ -24,12 +24,11 @@ static void note_done(wfi_message *message, weft_status status)
     wfi_note *note = wfi_container_of(message, wfi_note, message);
     wfi_peer *peer = note->peer;
     note->out = false;
-    if (status)
-        return; /* the peer is gone, or we are */
-    if (note == &peer->answer && peer->answer_due)
+    if (!status && note == &peer->answer && peer->answer_due)
         send_answer(peer);
-    else if (note == &peer->question)
+    else if (!status && note == &peer->question)
         wfi_works_ask(peer);
+    wfi_peer_unref(peer);
 }
 
 void wfi_notes_init(wfi_peer *peer)
@@ -42,8 +41,11 @@ static void send_note(wfi_note *note, uint8_t type, size_t size)
     note->message =
         (wfi_message){.type = type, .urgent = true, .head = note->bytes, .head_size = size, .done = note_done};
     note->out = true;
-    if (wfi_net_send(note->peer->net, note->peer, &note->message))
-        note->out = false; /* the peer is gone, or we are */
+    (void)wfi_peer_ref(note->peer); /* until it is done */
+    if (!wfi_net_send(note->peer->net, note->peer, &note->message))
+        return;
+    note->out = false; /* the peer is gone, or we are */
+    wfi_peer_unref(note->peer);
 }
 
 void wfi_note_ping(wfi_peer *peer)

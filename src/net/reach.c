@@ -11,6 +11,7 @@
  * verdict comes. So after WFI_REACH_BOUNDS bounds without a sign what waits for the peer fails, and whoever comes later has
  * as long again. Nothing is forgotten: messages stay in their order (whether those that left have arrived is not known),
  * and the lane is tried on and on, which needs no agreement of the two. Where the bound is switched off nobody is given up.
+ * Time in which we ourselves did not run counts for nobody.
  */
 #include "net/net_internal.h"
 
@@ -115,6 +116,9 @@ void wfi_peer_silence(wfi_timer *timer)
     wfi_net *net = peer->net;
     if (!is_needed(peer))
         return;
+    if (net->now_ns - timer->deadline_ns >
+        bound_ns(net) / 2) /* we were stopped, or got no processor: we did not listen */
+        peer->needed_ns = peer->waiting_ns = net->now_ns;
     look_again(peer, bound_ns(net) / 2); /* first: what follows may need it anew */
     uint64_t unheard = elapsed(peer, later(peer->heard_ns, peer->needed_ns));
     if (unheard >= WFI_REACH_BOUNDS * bound_ns(net))

@@ -77,7 +77,6 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
     link->world_size = options->world_size;
     link->world.death_timeout_ms = -1;
     link->state = WFI_LINK_JOINING;
-    link->reached_ns = WFI_NEVER;
     wfi_mail_init(&link->mail);
     wfi_mutex_init(&link->lock);
     plan_join(link, options);
@@ -123,6 +122,11 @@ bool wfi_link_is_out(wfi_rendezvous *link)
     bool out = link->state == WFI_LINK_OUT;
     wfi_mutex_unlock(&link->lock);
     return out;
+}
+
+bool wfi_link_is_steady(const wfi_rendezvous *link)
+{
+    return link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE && link->wires[WFI_NEXT].stage == WFI_WIRE_NONE;
 }
 
 /* True for the one who ends the link: only that one makes the last upcall. */

@@ -89,8 +89,6 @@ void wfi_link_dialled(wfi_rendezvous *link)
     wfi_wire *wire = &link->wires[WFI_NEXT];
     wfi_store_message hello = {.type = WFI_STORE_HELLO, .on = link->secret_size > 0};
     set_stage(link, WFI_NEXT, WFI_WIRE_GREETING);
-    if (link->shell->dialled_is_reached && link->reached_ns == WFI_NEVER)
-        link->reached_ns = wire->since_ns;
     link->shell->random(link, wire->greeting.worker_nonce, WFI_NONCE_BYTES);
     memcpy(hello.nonce, wire->greeting.worker_nonce, WFI_NONCE_BYTES);
     send_on(link, WFI_NEXT, &hello);
@@ -141,7 +139,6 @@ static void take_challenge(wfi_rendezvous *link, const wfi_store_message *challe
     }
     link->greeted = true;
     link->heard_ns = wfi_now(link->clock);
-    link->reached_ns = WFI_NEVER;
     wfi_seal_begin(&wire->seal, WFI_SIDE_WORKER, link->secret, link->secret_size, &wire->greeting);
     if (!link->joined)
         link->world.death_timeout_ms = challenge->timeout_ms;
@@ -294,7 +291,6 @@ static void take_word(wfi_rendezvous *link, const uint8_t *plain, size_t size)
 static void take_opened(wfi_rendezvous *link, wfi_which which, const uint8_t *plain, size_t size)
 {
     link->heard_ns = wfi_now(link->clock);
-    link->reached_ns = WFI_NEVER;
     if (which == WFI_NEXT)
         take_answer(link, plain, size);
     else
@@ -409,9 +405,7 @@ static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
 /* True: lost. */
 static bool check_silence(wfi_rendezvous *link, uint64_t now_ns)
 {
-    uint64_t bound = bound_ns(link), silent_ns = now_ns - link->heard_ns;
-    bool hangs = silent_ns >= bound && link->reached_ns != WFI_NEVER && now_ns - link->reached_ns >= bound / 2;
-    if (keeps_the_store(link) || (!hangs && silent_ns < LOST_BOUNDS * bound))
+    if (keeps_the_store(link) || now_ns - link->heard_ns < LOST_BOUNDS * bound_ns(link))
         return false;
     wfi_link_lost(link, *link->broken ? link->broken : "the store is silent");
     return true;

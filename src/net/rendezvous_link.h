@@ -12,10 +12,9 @@
  * and again; one whose current wire broke does so at once. The current wire is not given up before the store has answered
  * on the next: to the store the end of the wire that counts is the end of the process. What the
  * current wire says between `resume` and its answer is said again on the next, and skipped there.
- * THE END. A store that refuses connections is gone: lost at once. One that accepts and says nothing, past the bound: lost.
- * If nobody can be reached at all the network is cut, and the store may have declared us dead, which we shall be told
- * when it heals: three bounds are waited for that (EVICTED), then the store is lost. Not so on rank 0, whose process keeps
- * the store: its silence says no more there than our own, as the store does not take rank 0's for a death.
+ * THE END. A store that refuses connections is gone: lost at once. Else nothing is sure: the network may be cut, and the store may
+ * have declared us dead, which we shall be told when it heals; or its process stands still, and may go on. Three bounds are
+ * waited for that (EVICTED, or nothing), then the store is lost. Rank 0, whose process keeps the store, never loses it.
  *
  * LOCKING. `lock` guards `state`, `mail`, the needs, the seals and the shell's output; nothing else happens under it, so it
  * may be taken below the agent's lock, by suspect, need, closing and report. Upcalls are made without it. The rest belongs
@@ -64,7 +63,6 @@ typedef struct wfi_link_shell {
     void (*close)(wfi_rendezvous *link); /* says goodbye, ends and frees */
     int (*pump)(wfi_rendezvous *link, uint64_t *due_ns);
     uint64_t (*refused)(const wfi_rendezvous *link);
-    bool dialled_is_reached; /* a connection that stands proves that the other host can be reached */
 } wfi_link_shell;
 
 struct wfi_rendezvous {
@@ -102,8 +100,7 @@ struct wfi_rendezvous {
     uint64_t received, acked; /* kept messages of the store; acknowledged */
     uint64_t skip;            /* of those that it says again, received before */
     uint64_t heard_ns, beat_ns, ticked_ns, dial_ns;
-    uint64_t reached_ns; /* since when the store's host accepts but says nothing; WFI_NEVER: does not */
-    char broken[64];     /* why the current wire is no more */
+    char broken[64]; /* why the current wire is no more */
 };
 
 weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **error); /* before anything is opened */
@@ -125,6 +122,8 @@ int64_t wfi_link_patience_ms(const wfi_rendezvous *link);                     /*
 /* The link is out from now on. True if it was a member's, and the goodbye was sent. */
 bool wfi_link_say_goodbye(wfi_rendezvous *link);
 bool wfi_link_is_out(wfi_rendezvous *link);
+bool wfi_link_is_steady(
+    const wfi_rendezvous *link); /* it has a wire, and looks for no other; the link's own flow of control */
 /* How long rank 0's store serves on for the others: the bound, or 2 s where that is switched off. */
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
 

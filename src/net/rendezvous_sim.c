@@ -56,6 +56,7 @@ static void sim_wake(wfi_rendezvous *base)
 {
     poke(of(base)->opener);
     poke(of(base)->ticker);
+    poke(of(base)->closer);
 }
 
 /* ---- The channels ---------------------------------------------------------------------------------------------- */
@@ -189,9 +190,13 @@ static void sim_close(wfi_rendezvous *base)
     }
     wfi_parker parker;
     wfi_parker_init(&parker);
-    bool was_member = wfi_link_say_goodbye(base);
-    uint64_t deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     link->closer = &parker;
+    /* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
+    uint64_t deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
+    while (!wfi_link_is_out(base) && !wfi_link_is_steady(base) && wfi_now(base->clock) < deadline_ns)
+        (void)wfi_park(&parker, deadline_ns);
+    bool was_member = wfi_link_say_goodbye(base);
+    deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     link->stopping = true;
     poke(link->ticker);
     while (link->ticks)

@@ -36,6 +36,7 @@ typedef struct socket_link {
     bool threaded;
     pthread_t thread;
     atomic_bool released, stopping; /* open has returned; close has begun */
+    uint64_t leave_by_ns;           /* once it has */
     wfi_store_server *server;       /* rank 0 */
     wfi_endpoint store;             /* where it was found */
     wfi_pipe pipes[2];              /* the current one's output and descriptor: under base.lock */
@@ -186,17 +187,32 @@ static void doze(socket_link *link, uint64_t due_ns)
     (void)!read(link->wake_fd, &counted, sizeof counted);
 }
 
+/* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
+static bool may_leave(socket_link *link)
+{
+    return atomic_load(&link->stopping) &&
+           (wfi_link_is_steady(&link->base) || wfi_now(link->base.clock) >= link->leave_by_ns);
+}
+
+/* Until the link is out, or close has begun and the goodbye can be said. */
+static void serve_on(socket_link *link)
+{
+    while (!wfi_link_is_out(&link->base)) {
+        uint64_t due_ns = serve(link);
+        if (wfi_link_is_out(&link->base) || may_leave(link))
+            return;
+        bool is_leaving = atomic_load(&link->stopping);
+        doze(link, is_leaving && link->leave_by_ns < due_ns ? link->leave_by_ns : due_ns);
+    }
+}
+
 static void *run(void *arg)
 {
     socket_link *link = arg;
     struct pollfd released = {.fd = link->wake_fd, .events = POLLIN};
     while (!atomic_load(&link->released) && !atomic_load(&link->stopping))
         (void)poll(&released, 1, -1);
-    while (!atomic_load(&link->stopping) && !wfi_link_is_out(&link->base)) {
-        uint64_t due_ns = serve(link);
-        if (!wfi_link_is_out(&link->base))
-            doze(link, due_ns);
-    }
+    serve_on(link);
     return NULL;
 }
 
@@ -255,11 +271,15 @@ static void free_link(socket_link *link)
     free(link);
 }
 
-static void end_thread(socket_link *link)
+/* The link serves on, by itself or here, until the goodbye can be said. */
+static void end_service(socket_link *link)
 {
-    if (!link->threaded)
-        return;
+    link->leave_by_ns = wfi_deadline(link->base.clock, FAREWELL_MS);
     atomic_store(&link->stopping, true);
+    if (!link->threaded) {
+        serve_on(link);
+        return;
+    }
     wake(link);
     pthread_join(link->thread, NULL);
     link->threaded = false;
@@ -268,8 +288,8 @@ static void end_thread(socket_link *link)
 static void socket_close(wfi_rendezvous *base)
 {
     socket_link *link = of(base);
+    end_service(link);
     bool was_member = wfi_link_say_goodbye(base);
-    end_thread(link);
     if (was_member)
         say_farewell(link);
     wfi_store_server_end(link->server, wfi_link_grace_ms(base));
@@ -289,8 +309,7 @@ static const wfi_link_shell socket_shell = {.send = socket_send,
                                             .random = socket_random,
                                             .close = socket_close,
                                             .pump = socket_pump,
-                                            .refused = socket_refused,
-                                            .dialled_is_reached = true};
+                                            .refused = socket_refused};
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 

@@ -87,6 +87,8 @@ void wfi_store_due_by(wfi_store *store, uint64_t when_ns)
 void wfi_store_tick(wfi_store *store, uint64_t now_ns)
 {
     store->now_ns = now_ns;
+    bool is_late = store->due_ns > store->ticked_ns && store->due_ns < now_ns;
+    store->late_ns = is_late ? now_ns - store->due_ns : 0;
     store->due_ns = WFI_NEVER;
     if (store->phase == WFI_STORE_GATHERING)
         wfi_store_tick_gathering(store, now_ns);

@@ -24,8 +24,8 @@
  * resume, as it may have been somebody between the hosts. (3) One that the network gave up, or one just resumed on which
  * nothing came yet: after the bound. (4) Silence for the bound of one that was told to beat. (5) One that was suspected and
  * does not answer. All others are told; the dead one is, too, whenever it speaks. The bound is the store's (rank 0's
- * option), for all. A store that was stopped itself (its ticks came late) first gives everybody a new bound: it has heard
- * nobody because it did not listen.
+ * option), for all. Time in which the store itself did not run (its ticks came late) is nobody's silence; after half a bound of it
+ * everybody gets a new one. Its workers wait for three bounds (rendezvous_link.h).
  * HEARTBEATS come from those on whom somebody depends (NEED; who closes depends on all others), and from those who wait for
  * the job to begin. An idle job is silent.
  * THE END. See store_end.c.

@@ -79,11 +79,15 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
 {
     if (message->rank < 0 || message->rank >= store->options.world_size || message->rank == from->rank)
         return;
-    wfi_seat *seat = &store->seats[message->rank];
-    if (seat->state != WFI_SEAT_ALIVE || store->members[message->rank].incarnation != message->incarnation)
-        return;
+    if (store->members[message->rank].incarnation == message->incarnation)
+        wfi_store_suspect(store, message->rank, from->rank, message->text, now_ns);
+}
+
+void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
     int64_t bound_ms = store->options.death_timeout_ms;
-    if (bound_ms < 0 || seat->suspected_ns != WFI_NEVER)
+    if (seat->state != WFI_SEAT_ALIVE || bound_ms < 0 || seat->suspected_ns != WFI_NEVER)
         return;
     /*
      * It asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. Of one that
@@ -92,11 +96,11 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
     uint64_t bound_ns = (uint64_t)bound_ms * NS_PER_MS, soon = now_ns + bound_ns / 2;
     uint64_t by_silence = (seat->beats ? seat->heard_ns : now_ns) + bound_ns;
     seat->suspected_ns = soon > by_silence ? soon : by_silence;
-    seat->suspected_by = from->rank;
-    snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, message->text);
-    wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", from->rank, (int)message->rank, seat->words);
+    seat->suspected_by = by;
+    snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, why);
+    wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", by, rank, seat->words);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
-    wfi_store_tell(store, message->rank, &speak);
+    wfi_store_tell(store, rank, &speak);
     wfi_store_due_by(store, now_ns);
 }
 
@@ -126,19 +130,37 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
     wfi_store_declare_dead(store, rank, why);
 }
 
+/* It was not heard because we did not listen, for long: a new bound. */
+static void excuse(wfi_seat *seat, uint64_t bound_ns, uint64_t now_ns)
+{
+    seat->heard_ns = now_ns;
+    if (seat->suspected_ns != WFI_NEVER)
+        seat->suspected_ns = now_ns + bound_ns / 2;
+    if (seat->lost_ns != WFI_NEVER)
+        seat->lost_ns = now_ns + bound_ns / 2;
+}
+
+/* For a moment: so much more. */
+static void grant(wfi_seat *seat, uint64_t more_ns, uint64_t now_ns)
+{
+    seat->heard_ns = seat->heard_ns + more_ns < now_ns ? seat->heard_ns + more_ns : now_ns;
+    if (seat->suspected_ns != WFI_NEVER)
+        seat->suspected_ns += more_ns;
+    if (seat->lost_ns != WFI_NEVER)
+        seat->lost_ns += more_ns;
+}
+
 /* The store was stopped, or got no processor, if its tick comes late: then silence proves nothing about the others. */
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
 {
     uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
     bool was_absent = store->ticking && now_ns - store->ticked_ns > bound_ns / 2;
     store->ticked_ns = now_ns;
-    for (int rank = 0; was_absent && rank < store->options.world_size; rank++) {
-        wfi_seat *seat = &store->seats[rank];
-        seat->heard_ns = now_ns;
-        if (seat->suspected_ns != WFI_NEVER)
-            seat->suspected_ns = now_ns + bound_ns / 2;
-        if (seat->lost_ns != WFI_NEVER)
-            seat->lost_ns = now_ns + bound_ns / 2;
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        if (was_absent)
+            excuse(&store->seats[rank], bound_ns, now_ns);
+        else if (store->ticking && store->late_ns)
+            grant(&store->seats[rank], store->late_ns, now_ns);
     }
 }
 

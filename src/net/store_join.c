@@ -263,6 +263,23 @@ static bool seat_is_refused(wfi_store *store, wfi_store_link *link, int rank, co
     return true;
 }
 
+/*
+ * Its holder, from whom nothing was expected, may have lost us long ago, and be the very process that joins again: it is asked for
+ * a sign of life. The joiner hears nothing and tries again, until the holder has spoken, or is dead. True: so it is.
+ */
+static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
+{
+    const wfi_seat *seat = &store->seats[rank];
+    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    if (rank == 0 || seat->state != WFI_SEAT_ALIVE || store->options.death_timeout_ms < 0)
+        return false;
+    if (seat->suspected_ns == WFI_NEVER && now_ns - seat->heard_ns < bound_ns)
+        return false;
+    wfi_store_suspect(store, rank, 0, "another process wants its place", now_ns);
+    wfi_store_hang_up(store, link, 0);
+    return true;
+}
+
 static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
     wfi_seat *seat = &store->seats[join->rank];
@@ -335,6 +352,10 @@ void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_sto
         seated.rank = free_rank(store);
     if (seated.rank >= 0 && !*join->text)
         snprintf(seated.text, sizeof seated.text, "worker%d", (int)seated.rank);
+    int holder =
+        seated.rank >= 0 && !is_free(&store->seats[seated.rank]) ? seated.rank : rank_of_name(store, seated.text);
+    if (holder >= 0 && holder_is_asked(store, link, holder, now_ns))
+        return;
     if (seat_is_refused(store, link, seated.rank, seated.text))
         return;
     take_seat(store, link, &seated, now_ns);

@@ -67,6 +67,7 @@ struct wfi_store {
     uint32_t incarnations;
     uint64_t now_ns; /* of the input under way */
     uint64_t due_ns, ticked_ns;
+    uint64_t late_ns;  /* so much later than it was due came the tick under way */
     bool ticking;      /* the last tick wanted another within a quarter of the bound */
     uint64_t drain_ns; /* WFI_NEVER: not draining */
     bool draining;
@@ -118,6 +119,7 @@ void wfi_store_give_up_lost(wfi_store *store, int rank);
 void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns);
+void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns); /* no-op if it is */
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 

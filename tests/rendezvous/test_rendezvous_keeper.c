@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_keeper.c - a store that accepts and says nothing: lost to the others after the bound, never to rank 0, whose
+ * test_rendezvous_keeper.c - a store that accepts and says nothing: lost to the others after three bounds, never to rank 0, whose
  * own process it runs in. The link is driven by hand, over a shell that has no other end.
  */
 #include <setjmp.h>
@@ -71,13 +71,8 @@ static void count_lost(void *arg, const char *why)
     ((bench *)arg)->lost++;
 }
 
-static const wfi_link_shell shell = {.send = say_nothing,
-                                     .dial = dial,
-                                     .hang_up = hang_up,
-                                     .adopt = do_nothing,
-                                     .wake = do_nothing,
-                                     .random = zeroes,
-                                     .dialled_is_reached = true};
+static const wfi_link_shell shell = {
+    .send = say_nothing, .dial = dial, .hang_up = hang_up, .adopt = do_nothing, .wake = do_nothing, .random = zeroes};
 
 /* A member that has just joined, and on whom somebody depends. */
 static bench *member(int rank)
@@ -117,7 +112,8 @@ static void a_silent_store_is_lost_to_the_others(void **state)
     bench *b = member(1);
     pass(b, BOUND_MS);
     assert_true(b->dialled > 0);
-    assert_int_equal(b->lost, 0);
+    pass(b, 2 * BOUND_MS - 100);
+    assert_int_equal(b->lost, 0); /* it may only stand still */
     pass(b, BOUND_MS);
     assert_int_equal(b->lost, 1);
     drop(b);

@@ -185,10 +185,41 @@ static void a_joining_that_asks_again_gets_its_answer_again(void **state)
             bench_pass(at, 10000);
             assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
             assert_int_equal(wfi_store_alive(at->store), 2);
+            bench_say_type(at, 9, WFI_STORE_HEARTBEAT);
             join_with(at, 10, 1, "another", 4); /* not the same joining */
             assert_int_equal(bench_last(at, 10, WFI_STORE_REFUSE)->status, WEFT_ERR_EXISTS);
             bench_destroy(at);
         }
+    }
+}
+
+/* One that lost the store, and that the store has not missed, joins again: its own former life holds the seat. */
+static void the_holder_of_a_seat_is_asked_whether_it_lives(void **state)
+{
+    (void)state;
+    for (int lives = 0; lives < 2; lives++) {
+        bench *at = bench_create_elastic(3, 2000);
+        join_with(at, 1, 0, "worker0", 1);
+        join_with(at, 2, 1, "guest", 2);
+        bench_pass(at, 60000); /* nobody depends on it, so it says nothing */
+        join_with(at, 3, lives ? -1 : 1, "guest", 3);
+        assert_true(at->lines[3].closed);
+        assert_int_equal(at->lines[3].count, 0); /* and tries again */
+        assert_int_equal(bench_heard(at, 2, WFI_STORE_SPEAK), 1);
+        if (lives) {
+            bench_say_type(at, 2, WFI_STORE_HEARTBEAT);
+            join_with(at, 4, -1, "guest", 3);
+            assert_int_equal(bench_last(at, 4, WFI_STORE_REFUSE)->status, WEFT_ERR_EXISTS);
+        } else {
+            bench_pass(at, 1500);
+            join_with(at, 4, 1, "guest", 3);
+            assert_int_equal(at->lines[4].count, 0);
+            bench_pass(at, 600);
+            assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+            join_with(at, 5, 1, "guest", 3);
+            assert_int_equal(at->lines[5].world.members[1].incarnation, 3);
+        }
+        bench_destroy(at);
     }
 }
 
@@ -334,6 +365,7 @@ int main(void)
         cmocka_unit_test(an_attempt_that_is_given_up_is_no_death),
         cmocka_unit_test(a_new_process_need_not_wait_for_a_lost_one),
         cmocka_unit_test(a_joining_that_asks_again_gets_its_answer_again),
+        cmocka_unit_test(the_holder_of_a_seat_is_asked_whether_it_lives),
         cmocka_unit_test(one_that_waits_may_ask_again),
         cmocka_unit_test(what_nobody_acknowledges_is_bounded),
         cmocka_unit_test(nobody_beats_and_nobody_dies_of_silence_unless_needed),

@@ -20,6 +20,8 @@ typedef struct sim_worker {
     int rank;
     int died, left, evicted, store_lost, terminated;
     uint64_t noticed_ns; /* the last of these */
+    uint64_t leaves_ns;  /* at that time of the world; 0: after the job's life_ms */
+    uint32_t again;      /* the incarnation as which it joined again; 0: it did not */
     weft_status status;
     char error[256];
     wfi_rendezvous *link;
@@ -31,7 +33,8 @@ typedef struct sim_job {
     int64_t death_timeout_ms, join_timeout_ms;
     uint64_t life_ms; /* how long each stays a member, if it does not close by agreement */
     bool by_agreement;
-    bool idle; /* nobody depends on anybody */
+    bool idle;    /* nobody depends on anybody */
+    bool rejoins; /* who is out joins again */
     sim_worker workers[WORKERS_MAX];
 } sim_job;
 
@@ -107,6 +110,26 @@ static void open_link(sim_worker *worker)
     weft_error_unref(error);
 }
 
+static void join_again(sim_worker *worker)
+{
+    wfi_rendezvous_close(worker->link);
+    worker->link = NULL;
+    open_link(worker);
+    if (!worker->status)
+        worker->again = wfi_rendezvous_members(worker->link)[worker->rank].incarnation;
+}
+
+static void live(sim_worker *worker)
+{
+    sim_job *job = worker->job;
+    uint64_t until_ns = worker->leaves_ns ? worker->leaves_ns : weft_sim_now(job->sim) + job->life_ms * MS, now_ns;
+    while ((now_ns = weft_sim_now(job->sim)) < until_ns) {
+        weft_sim_sleep(job->sim, until_ns - now_ns < MS ? until_ns - now_ns : MS);
+        if (job->rejoins && worker->evicted + worker->store_lost > 0 && !worker->again)
+            join_again(worker);
+    }
+}
+
 static void program(weft_sim *sim, int rank, void *arg)
 {
     sim_job *job = arg;
@@ -119,7 +142,7 @@ static void program(weft_sim *sim, int rank, void *arg)
     if (job->by_agreement)
         wfi_rendezvous_closing(worker->link);
     else
-        weft_sim_sleep(sim, job->life_ms * MS);
+        live(worker);
     while (job->by_agreement && !worker->terminated && !worker->store_lost && !worker->evicted)
         weft_sim_sleep(sim, MS);
     wfi_rendezvous *link = worker->link;
@@ -296,6 +319,72 @@ static void a_partition_shorter_than_the_bound_heals_unnoticed(void **state)
     finish(job);
 }
 
+static void pause_0_for_5_s(weft_sim *sim)
+{
+    weft_sim_pause(sim, 0);
+    weft_sim_sleep(sim, 5000 * MS);
+    weft_sim_resume(sim, 0);
+}
+
+/* The store stands still for two and a half bounds, and goes on: its own silence says nothing about the others. */
+static void a_paused_store_that_goes_on_loses_nobody(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        sim_job *job = plan(5, seed);
+        run_with(job, pause_0_for_5_s);
+        for (int rank = 0; rank < 5; rank++)
+            assert_int_equal(job->workers[rank].died + job->workers[rank].evicted + job->workers[rank].store_lost, 0);
+        finish(job);
+    }
+}
+
+static uint64_t cut_ms;
+
+static void cut_2(weft_sim *sim)
+{
+    weft_sim_cut(sim, 0, 2);
+    weft_sim_sleep(sim, cut_ms * MS);
+    weft_sim_heal(sim, 0, 2);
+}
+
+/* Up to three bounds it is told that it was declared dead, past them the store is lost to it; either way it joins again. */
+static void who_was_cut_off_for_long_joins_again_as_another(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        bool is_long = seed % 2;
+        sim_job *job = plan(4, seed);
+        job->rejoins = true;
+        job->life_ms = 30000;
+        cut_ms = is_long ? 6500 + 1000 * seed : 2500 + 300 * seed;
+        run_with(job, cut_2);
+        assert_int_equal(job->workers[2].evicted, !is_long);
+        assert_int_equal(job->workers[2].store_lost, is_long);
+        assert_int_equal(job->workers[2].again, 5);
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(job->workers[rank].died, rank != 2);
+        finish(job);
+    }
+}
+
+/* It leaves at some moment while its link looks for another wire, or has just found one. */
+static void a_goodbye_that_meets_a_resume_is_a_goodbye(void **state)
+{
+    (void)state;
+    cut_ms = 900;
+    for (uint64_t at = 0; at < 100; at++) {
+        sim_job *job = plan(3, at);
+        job->workers[2].leaves_ns = 3900 * MS + at * 2000; /* the greeting takes some tens of microseconds */
+        run_with(job, cut_2);
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(job->workers[rank].died, 0);
+            assert_true(job->workers[rank].left >= 1);
+        }
+        finish(job);
+    }
+}
+
 static void a_killed_store_is_lost_to_all(void **state)
 {
     (void)state;
@@ -334,6 +423,9 @@ int main(void)
         cmocka_unit_test(a_paused_rank_is_dead_within_the_bound_and_evicted_when_it_resumes),
         cmocka_unit_test(a_pause_shorter_than_the_bound_goes_unnoticed),
         cmocka_unit_test(a_partition_shorter_than_the_bound_heals_unnoticed),
+        cmocka_unit_test(a_paused_store_that_goes_on_loses_nobody),
+        cmocka_unit_test(who_was_cut_off_for_long_joins_again_as_another),
+        cmocka_unit_test(a_goodbye_that_meets_a_resume_is_a_goodbye),
         cmocka_unit_test(a_killed_store_is_lost_to_all),
         cmocka_unit_test(a_seed_replays),
     };
