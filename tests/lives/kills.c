@@ -2,12 +2,15 @@
 /*
  * kills.c - workers die, one after the other, in the middle of everything that can be under way with them.
  *
- * usage: kills [--count N] [--seed S] [--elastic]
+ * usage: kills [--count N] [--seed S] [--elastic] [--bound MS]
  *
  * Each round begins calls with arguments and results under way, calls that are held, parts that stream, references lent and
- * borrowed; then the worker is killed (every 40th: stopped for longer than the bound). All of it must end, well or with
+ * borrowed; then the worker is killed (every 100th: stopped for longer than the bound). All of it must end, well or with
  * WEFT_ERR_PEER_DEAD; what the dead one held, and was held for it, is let go; the survivors' calls are right; and another one
- * takes the seat. From a tenth of the rounds on nothing may grow, at either survivor.
+ * takes the seat.
+ *
+ * GROWTH. Both survivors are weighed every 100 deaths. From the first time on nothing may grow. What malloc gave to the caches of
+ * threads counts as in use, and would hide a few bytes a death: the program runs without them.
  */
 #include "lives/kills.h"
 #include "net/net_measure.h"
@@ -19,12 +22,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/*
- * Bytes of malloc that a survivor may have more at the end: a record of 0.7 KiB for each worker that ever was, as net.h says,
- * and what histograms and the caches of threads take once.
- */
-#define GROWTH_A_DEATH 768
-#define GROWTH_ONCE (256 << 10)
+/* Bytes of malloc that a survivor may have more at the end, whatever the number of deaths: histograms, spare frames, lanes. */
+#define GROWTH_A_DEATH 8
+#define GROWTH_ONCE (64 << 10)
+#define WEIGH_EVERY 100
+#define LANES_IDLE_MS 6000                   /* then lanes for large transfers have gone */
 #define GROWTH_DIRTY_KB 4096                 /* heaps of several threads */
 #define GROWTH_DESCRIPTORS (2 * (SEATS - 1)) /* lanes for large transfers come and go */
 
@@ -32,12 +34,13 @@ extern char **environ;
 
 typedef struct job {
     weft_agent *agent;
-    int port, count, stops;
-    bool elastic;
+    kill_options options;
+    int count, stops;
     uint64_t chance;
     pid_t pids[SEATS];
-    double worst_ms[2]; /* until all had ended: killed, stopped */
-    kill_footprint before[2];
+    double worst_ms[2];       /* until all had ended: killed, stopped */
+    kill_footprint before[2]; /* at the first weighing, after so many deaths: */
+    int weighed_at;
     int64_t right; /* the bystander's calls so far */
 } job;
 
@@ -49,16 +52,17 @@ static uint64_t chance_below(job *j, uint64_t below)
 
 static void start_worker(job *j, int rank)
 {
-    char rank_text[16], port_text[16];
+    char rank_text[16], port_text[16], bound_text[16];
     snprintf(rank_text, sizeof rank_text, "%d", rank);
-    snprintf(port_text, sizeof port_text, "%d", j->port);
-    char *argv[] = {"kills", "--serve", rank_text, port_text, j->elastic ? "1" : "0", NULL};
+    snprintf(port_text, sizeof port_text, "%d", j->options.port);
+    snprintf(bound_text, sizeof bound_text, "%d", j->options.bound_ms);
+    char *argv[] = {"kills", "--serve", rank_text, port_text, bound_text, j->options.elastic ? "1" : "0", NULL};
     MUST(posix_spawn(&j->pids[rank], "/proc/self/exe", NULL, NULL, argv, environ) == 0);
 }
 
 static void await_member(job *j, int rank, uint32_t not_this)
 {
-    double until = kill_now_ms() + 60000;
+    double until = kill_now_ms() + END_MS;
     while (!weft_agent_alive(j->agent, rank) || weft_agent_worker(j->agent, rank).incarnation == not_this) {
         MUST(kill_now_ms() < until);
         usleep(500);
@@ -84,7 +88,7 @@ static report ask_bystander(const job *j)
 /* Both survivors have let go of what the dead one held, and go on. `alive`: victims whose calls are held. */
 static void must_be_clean(job *j, int alive)
 {
-    double until = kill_now_ms() + 60000;
+    double until = kill_now_ms() + END_MS;
     for (;; usleep(1000)) {
         report r = ask_bystander(j);
         int objects = atomic_load(&counters.objects), held = atomic_load(&counters.held);
@@ -108,12 +112,22 @@ static void stop_until_dead(job *j, int victim)
     MUST(waitpid(j->pids[victim], &status, WUNTRACED) == j->pids[victim] && WIFSTOPPED(status));
 }
 
+/* On a busy machine others may have been taken for dead besides, and come again. */
+static void await_news_of_death(int dead_before)
+{
+    double until = kill_now_ms() + END_MS;
+    while (atomic_load(&counters.dead) <= dead_before) {
+        MUST(kill_now_ms() < until);
+        usleep(500);
+    }
+}
+
 static void one_round(job *j, int round)
 {
     int victim = FIRST_VICTIM + (int)chance_below(j, SEATS - FIRST_VICTIM), status;
-    bool stops = round % 40 == 7;
-    if (stops) /* not while it opens its agent, which then fails */
-        MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM), 60000));
+    bool stops = round % 100 == 7;
+    if (stops) /* not while it opens its agent */
+        MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM)));
     uint32_t incarnation = weft_agent_worker(j->agent, victim).incarnation;
     int dead = atomic_load(&counters.dead);
     kill_mess *mess = kill_mess_begin(j->agent, victim, (unsigned)chance_below(j, 32));
@@ -125,7 +139,7 @@ static void one_round(job *j, int round)
     double took = kill_mess_end(mess);
     if (took > j->worst_ms[stops])
         j->worst_ms[stops] = took;
-    MUST(kill_await(&counters.dead, dead + 1, 5000));
+    await_news_of_death(dead);
     if (stops) {
         j->stops++;
         MUST(kill(j->pids[victim], SIGCONT) == 0);
@@ -137,19 +151,35 @@ static void one_round(job *j, int round)
     await_member(j, victim, incarnation);
 }
 
+/* All victims are here, and have begun what they always hold. */
+static void must_be_whole(job *j)
+{
+    double until = kill_now_ms() + END_MS;
+    MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM)));
+    while (ask_bystander(j).held != 2 * (SEATS - FIRST_VICTIM)) {
+        MUST(kill_now_ms() < until);
+        usleep(1000);
+    }
+}
+
 static void weigh(job *j, kill_footprint out[2])
 {
     weft_values *values = NULL;
     const void *bytes;
     size_t size;
+    must_be_whole(j);
+    if (j->count > WEIGH_EVERY)
+        usleep(LANES_IDLE_MS * 1000);
     out[0] = kill_footprint_of(j->agent);
     MUST_OK(weft_rpc_sync(j->agent, weft_to_rank(1), "weigh", WEFT_NO_VALUES, NULL, &values));
     MUST(weft_values_get_bytes(values, 0, &bytes, &size) == WEFT_OK && size == sizeof out[1]);
     memcpy(&out[1], bytes, size);
     weft_values_unref(values);
     for (int i = 0; i < 2; i++)
-        printf("  rank %d: %zu KiB of malloc, %zu KiB private dirty, %zu descriptors, %zu threads, dump of %zu bytes\n",
-               i, out[i].in_use >> 10, out[i].private_dirty_kb, out[i].descriptors, out[i].threads, out[i].dump_bytes);
+        printf(
+            "  rank %d: %.1f KiB of malloc, %zu KiB private dirty, %zu descriptors, %zu threads, dump of %zu bytes\n",
+            i, (double)out[i].in_use / 1024, out[i].private_dirty_kb, out[i].descriptors, out[i].threads,
+            out[i].dump_bytes);
     fflush(stdout);
 }
 
@@ -176,7 +206,7 @@ static void end_job(job *j)
     }
     for (int rank = SEATS - 1; rank >= FIRST_VICTIM; rank--)
         MUST(waitpid(j->pids[rank], &status, 0) == j->pids[rank] && status == 0);
-    MUST(kill_await(&counters.held, 0, 60000));
+    MUST(kill_await(&counters.held, 0));
     MUST_OK(weft_agent_close(j->agent));
     MUST(waitpid(j->pids[1], &status, 0) == j->pids[1] && status == 0);
 }
@@ -184,14 +214,14 @@ static void end_job(job *j)
 /* In an elastic job the victims come last: they call both survivors at once. */
 static void begin_job(job *j)
 {
-    j->port = world_free_port();
+    j->options.port = world_free_port();
     start_worker(j, 1);
-    for (int rank = FIRST_VICTIM; !j->elastic && rank < SEATS; rank++)
+    for (int rank = FIRST_VICTIM; !j->options.elastic && rank < SEATS; rank++)
         start_worker(j, rank);
-    j->agent = kill_open(0, j->port, j->elastic);
+    j->agent = kill_open(0, &j->options);
     await_member(j, 1, 0);
     for (int rank = FIRST_VICTIM; rank < SEATS; rank++) {
-        if (j->elastic)
+        if (j->options.elastic)
             start_worker(j, rank);
         await_member(j, rank, 0);
     }
@@ -201,36 +231,54 @@ static void run_job(job *j)
 {
     double began = kill_now_ms();
     begin_job(j);
-    int first = j->count / 10 > 10 ? j->count / 10 : 10;
-    for (int round = 0; round < j->count; round++) {
-        if (round == first)
+    int every = j->count > WEIGH_EVERY ? WEIGH_EVERY : j->count / 2;
+    for (int deaths = 1; deaths <= j->count; deaths++) {
+        one_round(j, deaths - 1);
+        if (every == 0 || (deaths % every && deaths < j->count))
+            continue;
+        printf("%d deaths in %.0f s\n", deaths, (kill_now_ms() - began) / 1e3);
+        if (j->weighed_at)
+            must_not_have_grown(j, deaths - j->weighed_at);
+        else
             weigh(j, j->before);
-        one_round(j, round);
-        if ((round + 1) % 100 == 0)
-            fprintf(stderr, "%d deaths in %.0f s\n", round + 1, (kill_now_ms() - began) / 1e3);
+        j->weighed_at = j->weighed_at ? j->weighed_at : deaths;
     }
-    if (j->count > first)
-        must_not_have_grown(j, j->count - first);
     end_job(j);
     printf("%d deaths (%d by a stop) in %.1f s; all that was under way had ended after %.0f ms at most, after a stop "
            "%.0f ms\n",
            j->count, j->stops, (kill_now_ms() - began) / 1e3, j->worst_ms[0], j->worst_ms[1]);
 }
 
+/* And so do all that it starts. */
+static void run_without_caches(char **argv)
+{
+    if (getenv("GLIBC_TUNABLES"))
+        return;
+    MUST(setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1) == 0);
+    (void)execv("/proc/self/exe", argv);
+    perror("/proc/self/exe");
+    abort();
+}
+
 int main(int argc, char **argv)
 {
-    job j = {.count = 30, .chance = 1};
-    if (argc == 5 && strcmp(argv[1], "--serve") == 0)
-        return kill_serve(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]) != 0);
+    job j = {.count = 30, .chance = 1, .options.bound_ms = 3000};
+    if (argc == 6 && strcmp(argv[1], "--serve") == 0) {
+        const kill_options options = {.port = atoi(argv[3]), .bound_ms = atoi(argv[4]), .elastic = atoi(argv[5]) != 0};
+        return kill_serve(atoi(argv[2]), &options);
+    }
+    run_without_caches(argv);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--elastic") == 0)
-            j.elastic = true;
+            j.options.elastic = true;
         else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
             j.count = atoi(argv[++i]);
         else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
             j.chance = strtoull(argv[++i], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--bound") == 0)
+            j.options.bound_ms = atoi(argv[++i]);
         else {
-            fprintf(stderr, "usage: kills [--count N] [--seed S] [--elastic]\n");
+            fprintf(stderr, "usage: kills [--count N] [--seed S] [--elastic] [--bound MS]\n");
             return 2;
         }
     }

@@ -18,8 +18,7 @@
 
 #define SEATS 4
 #define FIRST_VICTIM 2
-#define BOUND_MS 3000 /* of deaths by silence: the survivors share a busy machine */
-#define LARGE 262144  /* elements of a tensor that is under way when a worker dies: 1 MiB */
+#define LARGE 262144 /* elements of a tensor that is under way when a worker dies: 1 MiB */
 
 /* What every worker serves, and what has become of it. */
 extern const weft_function kill_functions[];
@@ -35,18 +34,25 @@ typedef struct kill_counters {
 extern kill_counters counters;
 
 void kill_count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
-weft_agent *kill_open(int rank, int port, bool elastic);
+/* The same for every worker. The bound is that of deaths by silence: the survivors share a busy machine. */
+typedef struct kill_options {
+    int port, bound_ms;
+    bool elastic;
+} kill_options;
+
+/* NULL: it was declared dead before it was open, which only victims may be. */
+weft_agent *kill_open(int rank, const kill_options *options);
 
 /* What a worker costs, as it says itself when it has nothing to do. */
 typedef struct kill_footprint {
-    size_t in_use; /* bytes of malloc, in all arenas */
+    size_t in_use; /* bytes of malloc, in all arenas: the least of a few looks, as calls come and go */
     size_t private_dirty_kb, descriptors, threads;
     size_t dump_bytes; /* of weft_debug_dump: what stands in its tables */
     uint64_t bytes_held;
 } kill_footprint;
 kill_footprint kill_footprint_of(weft_agent *agent);
 /* The other ranks' programs. */
-int kill_serve(int rank, int port, bool elastic);
+int kill_serve(int rank, const kill_options *options);
 
 /* Everything that can be under way with a worker when it dies. */
 typedef struct kill_mess kill_mess;
@@ -55,7 +61,8 @@ kill_mess *kill_mess_begin(weft_agent *agent, int victim, unsigned shape);
 double kill_mess_end(kill_mess *mess);
 
 double kill_now_ms(void);
-/* Waits until it has the value; false after so many milliseconds. */
-bool kill_await(atomic_int *counter, int value, int ms);
+#define END_MS 60000 /* for anything to end: far more than the bound, as the machine may be busy */
+/* Waits until it has the value; false after END_MS. */
+bool kill_await(atomic_int *counter, int value);
 
 #endif

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-#define END_MS 60000 /* for each to end; far more than the bound, as the machine may be busy */
-
 typedef enum kind { ADD, CHECK, MAKE, HOLD, STREAM, KEEP, FETCH, KINDS } kind;
 static const char *const functions[KINDS] = {"add", "check", "make", "hold", "stream", "keep", "(fetch)"};
 
@@ -137,7 +135,7 @@ double kill_mess_end(kill_mess *mess)
         weft_rpc_sync(mess->agent, weft_to_worker(mess->victim), "add", WEFT_VALUES(weft_of_i64(1)), NULL, NULL);
     MUST_BE(again, WEFT_ERR_PEER_DEAD);
     for (int i = 0; i < 2 && mess->theirs[i]; i++) {
-        weft_status st = weft_rref_to_here(mess->theirs[i], 5000, NULL);
+        weft_status st = weft_rref_to_here(mess->theirs[i], END_MS, NULL);
         MUST_BE(st, WEFT_ERR_PEER_DEAD);
         weft_rref_unref(mess->theirs[i]);
     }

@@ -15,6 +15,7 @@
 
 #define KEPT_MAX 64
 #define PARTS 1000
+#define LOOKS 50
 
 kill_counters counters;
 
@@ -179,9 +180,9 @@ double kill_now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-bool kill_await(atomic_int *counter, int value, int ms)
+bool kill_await(atomic_int *counter, int value)
 {
-    for (double until = kill_now_ms() + ms; atomic_load(counter) != value; usleep(500))
+    for (double until = kill_now_ms() + END_MS; atomic_load(counter) != value; usleep(500))
         if (kill_now_ms() > until)
             return false;
     return true;
@@ -189,8 +190,9 @@ bool kill_await(atomic_int *counter, int value, int ms)
 
 void kill_count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)arg;
-    if (event == WEFT_STORE_LOST || (event == WEFT_MEMBER_DEAD && rank < FIRST_VICTIM)) {
+    (void)arg;
+    bool is_victim = weft_agent_rank(agent) >= FIRST_VICTIM;
+    if ((event == WEFT_STORE_LOST && !is_victim) || (event == WEFT_MEMBER_DEAD && rank < FIRST_VICTIM)) {
         fprintf(stderr, "a survivor is lost (event %d of rank %d): %s\n", (int)event, rank, why);
         abort();
     }
@@ -198,11 +200,11 @@ void kill_count_member(weft_agent *agent, weft_member_event event, int rank, con
         atomic_fetch_add(&counters.dead, 1);
     if (event == WEFT_MEMBER_JOINED)
         atomic_fetch_add(&counters.joined, 1);
-    if (event == WEFT_SELF_EVICTED)
+    if (event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST)
         atomic_fetch_add(&counters.evicted, 1);
 }
 
-weft_agent *kill_open(int rank, int port, bool elastic)
+weft_agent *kill_open(int rank, const kill_options *how)
 {
     weft_error *error = NULL;
     weft_agent *agent;
@@ -211,17 +213,32 @@ weft_agent *kill_open(int rank, int port, bool elastic)
                                   .has_rank = true,
                                   .rank = rank,
                                   .world_size = SEATS,
-                                  .elastic = elastic,
-                                  .master_port = port,
+                                  .elastic = how->elastic,
+                                  .master_port = how->port,
                                   .no_binding = true,
-                                  .death_timeout_ms = BOUND_MS,
+                                  .death_timeout_ms = how->bound_ms,
                                   .rendezvous_timeout_ms = 60000,
                                   .on_membership = kill_count_member,
                                   .error = &error};
     weft_status st = weft_agent_open(&options, &agent);
+    if (st == WEFT_ERR_EVICTED && rank >= FIRST_VICTIM) {
+        weft_error_unref(error);
+        return NULL;
+    }
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;
+}
+
+static size_t least_in_use(void)
+{
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < LOOKS; i++, usleep(2000)) {
+        struct mallinfo2 now = mallinfo2();
+        size_t in_use = now.uordblks + now.hblkhd;
+        least = in_use < least ? in_use : least;
+    }
+    return least;
 }
 
 kill_footprint kill_footprint_of(weft_agent *agent)
@@ -237,7 +254,7 @@ kill_footprint kill_footprint_of(weft_agent *agent)
     wfi_slab_trim(0); /* recycled tensors */
     malloc_trim(0);
     weft_agent_stats(agent, &stats);
-    return (kill_footprint){.in_use = mallinfo2().uordblks + mallinfo2().hblkhd,
+    return (kill_footprint){.in_use = least_in_use(),
                             .private_dirty_kb = measure_private_dirty_kb(),
                             .descriptors = measure_descriptors(),
                             .threads = measure_threads(),
@@ -285,7 +302,7 @@ static void depend_on_survivors(weft_agent *agent)
         weft_future *future;
         weft_status st = weft_rpc_async(agent, weft_to_rank(i % FIRST_VICTIM), "hold",
                                         WEFT_VALUES(weft_of_tensor(tensor)), &forever, &future);
-        if (st == WEFT_ERR_EVICTED)
+        if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
             break;
         MUST_OK(st);
         weft_future_unref(future);
@@ -301,10 +318,12 @@ static bool wait_for_an_end(void)
 }
 
 /* Until it is told to quit; when it is declared dead, it comes again. */
-static void be_victim(int rank, int port, bool elastic)
+static void be_victim(int rank, const kill_options *options)
 {
     for (;;) {
-        weft_agent *agent = kill_open(rank, port, elastic);
+        weft_agent *agent = kill_open(rank, options);
+        if (!agent)
+            continue;
         depend_on_survivors(agent);
         bool evicted = wait_for_an_end();
         give_up_kept();
@@ -312,23 +331,24 @@ static void be_victim(int rank, int port, bool elastic)
             weft_agent_stop(agent); /* its calls are held for good */
             return;
         }
-        MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
-        MUST(kill_await(&counters.held, 0, 5000)); /* their callers are gone, for us */
-        MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
+        weft_status why = weft_agent_status(agent);
+        MUST(why == WEFT_ERR_EVICTED || why == WEFT_ERR_STORE_LOST);
+        MUST(kill_await(&counters.held, 0)); /* their callers are gone, for us */
+        MUST_BE(weft_agent_close(agent), why);
         atomic_store(&counters.evicted, 0);
     }
 }
 
-int kill_serve(int rank, int port, bool elastic)
+int kill_serve(int rank, const kill_options *options)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (rank >= FIRST_VICTIM) {
-        be_victim(rank, port, elastic);
+        be_victim(rank, options);
         return 0;
     }
-    weft_agent *agent = kill_open(rank, port, elastic);
+    weft_agent *agent = kill_open(rank, options);
     stand_by(agent);
-    MUST(kill_await(&counters.held, 0, 60000));
+    MUST(kill_await(&counters.held, 0));
     MUST_OK(weft_agent_close(agent));
     MUST(!atomic_load(&counters.objects));
     return 0;
