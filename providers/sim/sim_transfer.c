@@ -4,13 +4,16 @@
  *
  * An operation's memory is read when its bytes leave, not when it is posted, and for writes when they arrive: who frees or
  * changes it too early is found out. A write that had left when its lane was closed still arrives, from a copy taken then,
- * as bytes in a socket would; a reader's memory is never touched after its lane was closed.
+ * as bytes in a socket would; a reader's memory is never touched after its lane was closed. A large write comes in two
+ * pieces, and its key counts when it begins: as on tcp, closing the region does not stop it, closing the lane does.
  */
 #include "sim/sim_world.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SIM_ATONCE_BYTES ((size_t)4096)
 
 static sim_packet *packet_of(sim_event *event)
 {
@@ -117,20 +120,47 @@ static void read_fire(weft_sim *sim, sim_event *event)
     packet_travel(packet, packet->to, packet->from, SIM_READ_DONE, departure_ns, done_fire);
 }
 
-static void write_fire(weft_sim *sim, sim_event *event)
+/* What a write brings; NULL: nothing, or it was lost for want of memory. */
+static const uint8_t *bytes_written(const sim_packet *packet)
 {
-    sim_packet *packet = packet_of(event);
-    const uint8_t *from = packet->op ? packet->local : packet->copy;
-    uint8_t *to = from || packet->op ? target_memory(packet, WFI_REMOTE_WRITE) : NULL;
-    if (to && packet->size) {
-        assert(from);
-        memcpy(to, from, packet->size);
-    }
-    if (to && packet->op)
+    return packet->op ? packet->local : packet->copy;
+}
+
+static void write_ends(weft_sim *sim, sim_packet *packet, bool landed)
+{
+    if (landed && packet->op)
         packet_travel(packet, packet->to, packet->from, SIM_WRITE_DONE, wfi_sim_departure(sim, &packet->to->wire, 0),
                       done_fire);
     else
-        packet_drop(sim, event);
+        packet_drop(sim, &packet->event);
+}
+
+/* The rest of a large one. Its key was looked at when it began: only a closed lane stops it, a closed region does not. */
+static void write_rest_fire(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    const uint8_t *from = bytes_written(packet);
+    bool lands = from && is_live(packet->to);
+    if (lands)
+        memcpy(packet->landing + SIM_ATONCE_BYTES, from + SIM_ATONCE_BYTES, packet->size - SIM_ATONCE_BYTES);
+    write_ends(sim, packet, lands);
+}
+
+static void write_fire(weft_sim *sim, sim_event *event)
+{
+    sim_packet *packet = packet_of(event);
+    const uint8_t *from = bytes_written(packet);
+    uint8_t *to = from || packet->op ? target_memory(packet, WFI_REMOTE_WRITE) : NULL;
+    bool is_large = packet->size > SIM_ATONCE_BYTES;
+    if (to && packet->size) {
+        assert(from);
+        memcpy(to, from, is_large ? SIM_ATONCE_BYTES : packet->size);
+    }
+    packet->landing = to;
+    if (to && is_large)
+        packet_travel(packet, packet->from, packet->to, SIM_WRITE, sim->now_ns, write_rest_fire);
+    else
+        write_ends(sim, packet, to != NULL);
 }
 
 /* ---- Departures ------------------------------------------------------------------------------------------------ */

@@ -237,8 +237,9 @@ typedef struct sim_packet {
     sim_op *op; /* NULL: nobody waits for it any more */
     sim_kind kind;
     bool departed;
-    uint8_t *local; /* the initiator's memory; for messages our copy, once departed */
-    uint8_t *copy;  /* freed with the packet */
+    uint8_t *local;   /* the initiator's memory; for messages our copy, once departed */
+    uint8_t *copy;    /* freed with the packet */
+    uint8_t *landing; /* the target's, of a write that has begun */
     uint64_t remote, key;
     size_t size;
     wfi_part parts[SIM_PARTS_MAX];

@@ -48,6 +48,7 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
         if (!wfi_frame_next(data, size, &at, &type, &bytes, &length))
             return;
         peer->received++;
+        peer->owes_ack = true; /* anew: what the last message made leave may have told of that one only */
         net->stats.bytes_received += length;
         net->untaken = false;
         if (type >= WFI_NET_MESSAGES)
@@ -85,7 +86,6 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
     conn->frames_returned = frame.consumed;
     conn->net->stats.frames_received++;
     peer->heard_ns = conn->net->now_ns;
-    peer->owes_ack = peer->owes_ack || frame.count;
     wfi_peer_acknowledge(peer, frame.ack);
     hand_up(conn, &frame, data, size);
 }

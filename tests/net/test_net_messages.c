@@ -120,6 +120,37 @@ static void a_full_queue_says_so_and_recovers(void **state)
     world_sim(&world, 6, 2, body_flood, NULL);
 }
 
+static void answer_the_first(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    (void)type, (void)bytes, (void)size;
+    if (host->rank == 1 && atomic_load(&host->arrived) == 0)
+        assert_int_equal(host_send(host, wfi_peer_rank(from), 0, 16, false), WEFT_OK);
+}
+
+static void body_answered_half_way(net_host *host)
+{
+    if (host->rank == 0) {
+        wfi_net_lock(host->net);
+        for (uint64_t i = 0; i < 3; i++)
+            assert_int_equal(host_send(host, 1, i, 16, false), WEFT_OK);
+        wfi_net_unlock(host->net);
+        host_until(host, &host->arrived, 1);
+        host_pause(host, 20000000);
+        assert_int_equal(atomic_load(&host->done_ok), 3);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+/* An answer that leaves while the rest of the frame is still to be taken does not acknowledge that rest. */
+static void the_rest_of_a_frame_is_acknowledged(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        net_world world = {.on_message = answer_the_first};
+        world_sim(&world, seed, 2, body_answered_half_way, NULL);
+    }
+}
+
 static void note_urgent(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     uint64_t number;
@@ -348,6 +379,7 @@ int main(void)
         cmocka_unit_test(messages_survive_resets_and_cuts),
         cmocka_unit_test(a_burst_shares_frames),
         cmocka_unit_test(a_full_queue_says_so_and_recovers),
+        cmocka_unit_test(the_rest_of_a_frame_is_acknowledged),
         cmocka_unit_test(urgent_messages_go_ahead),
         cmocka_unit_test(what_has_not_left_can_be_taken_back),
         cmocka_unit_test(all_connect_at_once),

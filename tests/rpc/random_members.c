@@ -277,6 +277,7 @@ void check_quiet(life *l)
         char *text = cJSON_Print(dump);
         tell_where();
         fprintf(stderr, "life %d (actor %d) still has %s:\n%s\n", l->number, l->actor, nothing[i], text);
+        show_running();
         abort();
     }
     cJSON_Delete(dump);
