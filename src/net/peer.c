@@ -249,16 +249,34 @@ uint32_t wfi_peer_incarnation(const wfi_peer *peer)
 
 #define LEAN_LOOKS 8 /* within the bound */
 
+static void look_at_leaners_soon(wfi_net *net)
+{
+    uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
+    if (!net->lean_timer.heap_index)
+        (void)wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns);
+}
+
+/* False: it could not be told for want of memory. */
+static bool tell_need(wfi_peer *peer)
+{
+    bool needed = peer->leaning > 0;
+    if (needed != peer->needed &&
+        !wfi_rendezvous_need(peer->net->rendezvous, peer->rank, peer->member.incarnation, needed))
+        return false;
+    peer->needed = needed;
+    return true;
+}
+
 void wfi_lean_due(wfi_timer *timer)
 {
     wfi_net *net = wfi_container_of(timer, wfi_net, lean_timer);
-    wfi_list *node;
-    while ((node = wfi_list_pop_front(&net->leaners))) {
-        wfi_peer *peer = wfi_container_of(node, wfi_peer, lean_link);
-        bool needed = peer->leaning > 0;
-        if (needed != peer->needed)
-            wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, needed);
-        peer->needed = needed;
+    while (!wfi_list_empty(&net->leaners)) {
+        wfi_peer *peer = wfi_container_of(net->leaners.next, wfi_peer, lean_link);
+        if (!tell_need(peer)) {
+            look_at_leaners_soon(net);
+            return;
+        }
+        wfi_list_remove(&peer->lean_link);
     }
 }
 
@@ -275,9 +293,7 @@ void wfi_peer_lean(wfi_peer *peer, int change)
         return;
     if (wfi_list_empty(&peer->lean_link))
         wfi_list_push_back(&net->leaners, &peer->lean_link);
-    uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
-    if (!net->lean_timer.heap_index)
-        (void)wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns);
+    look_at_leaners_soon(net);
 }
 
 const char *wfi_net_interface(const wfi_net *net)

@@ -12,6 +12,8 @@
 
 #define NS_PER_MS 1000000ull
 #define GRACE_MS 2000 /* where the bound is switched off */
+#define RESERVE 64    /* letters: that we close, and our reports */
+#define RESERVED_BYTES 64
 
 static weft_status refuse_options(weft_error **error, const char *what, int value)
 {
@@ -70,6 +72,10 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
 {
     if (sodium_init() < 0 || !copy_secret(link, options))
         return WEFT_ERR_MEMORY;
+    if (wfi_mail_reserve_init(&link->reserve, RESERVE, RESERVED_BYTES)) {
+        free(link->secret);
+        return WEFT_ERR_MEMORY;
+    }
     link->shell = shell;
     link->clock = options->clock;
     link->events = *options->events;
@@ -77,7 +83,7 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
     link->world_size = options->world_size;
     link->world.death_timeout_ms = -1;
     link->state = WFI_LINK_JOINING;
-    wfi_mail_init(&link->mail);
+    wfi_mail_init(&link->mail, &link->reserve);
     wfi_mutex_init(&link->lock);
     plan_join(link, options);
     return WEFT_OK;
@@ -96,6 +102,7 @@ void wfi_link_fini(wfi_rendezvous *link)
     free(link->incarnations);
     free(link->needs);
     wfi_mail_fini(&link->mail);
+    wfi_mail_reserve_fini(&link->reserve);
     wfi_mutex_fini(&link->lock);
 }
 
@@ -237,7 +244,7 @@ bool wfi_link_say_goodbye(wfi_rendezvous *link)
     wfi_store_message message = {.type = WFI_STORE_GOODBYE};
     wfi_mutex_lock(&link->lock);
     bool is_connected = link->state == WFI_LINK_MEMBER && link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE;
-    wfi_link_post_locked(link, &message);
+    (void)wfi_link_post_locked(link, &message);
     link->state = WFI_LINK_OUT; /* in one go: the store closes the connection at that word, which is no loss of it */
     wfi_mutex_unlock(&link->lock);
     return is_connected;
@@ -291,21 +298,23 @@ void wfi_rendezvous_closing(wfi_rendezvous *link)
     wfi_mutex_lock(&link->lock);
     if (!link->closing) {
         link->closing = true;
-        wfi_link_post_locked(link, &message);
+        (void)wfi_link_post_locked(link, &message);
     }
     wfi_mutex_unlock(&link->lock);
 }
 
-void wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed)
+bool wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed)
 {
     wfi_store_message message = {.type = WFI_STORE_NEED, .rank = rank, .incarnation = incarnation, .on = needed};
     if (rank < 0 || rank >= link->world_size || rank == link->rank || incarnation == 0)
-        return;
+        return true;
     wfi_mutex_lock(&link->lock);
     bool is_news = link->incarnations[rank] == incarnation && flip_need(link, rank, needed);
-    if (is_news)
-        wfi_link_post_locked(link, &message);
+    bool said = !is_news || wfi_link_post_locked(link, &message);
+    if (!said)
+        (void)flip_need(link, rank, !needed);
     wfi_mutex_unlock(&link->lock);
+    return said;
 }
 
 void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t round, const wfi_idle_report *report)

@@ -87,9 +87,9 @@ int wfi_rendezvous_rank(const wfi_rendezvous *link); /* ours, as given or as fou
 /*
  * We depend on that worker from now on, or not any more (net has counted: calls outstanding or deferred, references, watches).
  * The store has those whom somebody needs, and those who need somebody, send heartbeats; an idle job is silent. Cheap,
- * idempotent, does not block.
+ * idempotent, does not block. False: there is no memory to say it now; it has to be said again.
  */
-void wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed);
+bool wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed);
 
 /* A peer does not answer or its connection is refused: evidence for the store. */
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why);

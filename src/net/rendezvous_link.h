@@ -88,7 +88,8 @@ struct wfi_rendezvous {
     char refusal_text[WFI_STORE_TEXT_MAX];
 
     /* Under the lock. */
-    wfi_mail mail;          /* what we said and the store has not acknowledged */
+    wfi_mail mail; /* what we said and the store has not acknowledged */
+    wfi_mail_reserve reserve;
     bool mail_is_full;      /* the next tick gives up */
     uint32_t *incarnations; /* by rank: as the store has told us; 0: nobody */
     uint8_t *needs;         /* a bit a rank */
@@ -133,7 +134,7 @@ void wfi_link_evicted(wfi_rendezvous *link, const char *why);
 void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message);
 /* rendezvous_link.c, for rendezvous.c. */
 void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message);
-void wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message);
+bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message); /* false: no memory to keep it */
 
 weft_status wfi_link_open_socket(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);

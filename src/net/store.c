@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RESERVE 64         /* letters, and one for each worker */
+#define RESERVED_BYTES 320 /* the longest news of a death or a joining */
+
 static bool copy_secret(wfi_store *store, const wfi_store_options *options)
 {
     uint8_t *copy = options->secret_size ? malloc(options->secret_size) : NULL;
@@ -41,7 +44,8 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     store->options.secret = NULL;
     store->seats = calloc((size_t)options->world_size, sizeof *store->seats);
     store->members = calloc((size_t)options->world_size, sizeof *store->members);
-    if (!store->seats || !store->members || !copy_secret(store, options))
+    if (!store->seats || !store->members || !copy_secret(store, options) ||
+        wfi_mail_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES))
         goto free_store;
     wfi_map_init(&store->links);
     store->ticked_ns = options->now_ns;
@@ -50,6 +54,7 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     return WEFT_OK;
 
 free_store:
+    wipe_secrets(store);
     free(store->seats);
     free(store->members);
     free(store);
@@ -72,6 +77,7 @@ void wfi_store_destroy(wfi_store *store)
         sodium_memzero(store->seats[rank].token, sizeof store->seats[rank].token);
         free(store->seats[rank].needs);
     }
+    wfi_mail_reserve_fini(&store->reserve);
     wipe_secrets(store);
     free(store->seats);
     free(store->members);
@@ -206,7 +212,8 @@ static void acknowledge(wfi_store *store, int rank)
     wfi_store_tell(store, rank, &ack);
 }
 
-static void handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
+/* False: there was no memory for it; then it changed nothing. */
+static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
     switch (message->type) {
     case WFI_STORE_HEARTBEAT:
@@ -216,8 +223,7 @@ static void handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
         wfi_store_handle_suspect(store, link, message, now_ns);
         break;
     case WFI_STORE_NEED:
-        wfi_store_handle_need(store, link->rank, message, now_ns);
-        break;
+        return wfi_store_handle_need(store, link->rank, message, now_ns);
     case WFI_STORE_CLOSING:
         wfi_store_need_closing(store, link->rank, true, now_ns);
         wfi_store_end_closing(store);
@@ -228,6 +234,15 @@ static void handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
     default: /* an acknowledgement: done */
         break;
     }
+    return true;
+}
+
+/* What it said does not count as received, so it says it again, on another connection. */
+static void untake(wfi_store *store, wfi_store_link *link, uint64_t now_ns)
+{
+    int rank = link->rank;
+    wfi_store_hang_up(store, link, 0);
+    wfi_store_lost_connection(store, rank, WFI_STORE_CUT, false, now_ns);
 }
 
 static bool makes_sense(const wfi_store_message *message)
@@ -250,10 +265,10 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
         wfi_store_declare_dead(store, rank, "it sent the store a message that makes no sense");
     } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);
-    } else {
-        handle_word(store, link, message, now_ns);
-        if (wfi_store_type_is_kept(message->type))
-            acknowledge(store, rank);
+    } else if (!handle_word(store, link, message, now_ns)) {
+        untake(store, link, now_ns);
+    } else if (wfi_store_type_is_kept(message->type)) {
+        acknowledge(store, rank);
     }
 }
 

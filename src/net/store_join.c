@@ -287,7 +287,7 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
     seat->patience_ns = seat->suspected_ns = seat->lost_ns = WFI_NEVER;
     memcpy(seat->asked_with, join->token, sizeof seat->asked_with);
-    wfi_mail_init(&seat->mail);
+    wfi_mail_init(&seat->mail, &store->reserve);
     if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
         seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
     *member = (wfi_member){.rank = join->rank, .address_size = join->address_size};

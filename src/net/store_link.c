@@ -51,7 +51,7 @@ void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message
     wfi_seat *seat = &store->seats[rank];
     uint8_t frame[WFI_STORE_SMALL_MAX];
     size_t size = wfi_store_encode(message, frame);
-    if (wfi_store_type_is_kept(message->type) && wfi_mail_keep(&seat->mail, frame, size)) {
+    if (wfi_store_type_is_kept(message->type) && wfi_mail_keep(&seat->mail, frame, size, true)) {
         seat->hopeless = true; /* it would never know what it missed */
         wfi_store_due_by(store, 0);
     }

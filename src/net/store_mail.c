@@ -2,12 +2,54 @@
 /* store_mail.c - letters kept until they are acknowledged. */
 #include "net/store_mail.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-void wfi_mail_init(wfi_mail *mail)
+/* ---- The reserve ----------------------------------------------------------------------------------------------- */
+
+weft_status wfi_mail_reserve_init(wfi_mail_reserve *reserve, size_t count, size_t frame_size)
 {
-    *mail = (wfi_mail){0};
+    size_t unit = _Alignof(max_align_t), bytes = sizeof(wfi_letter) + frame_size;
+    *reserve = (wfi_mail_reserve){.letter_bytes = (bytes + unit - 1) / unit * unit, .count = count};
+    wfi_list_init(&reserve->back);
+    reserve->room = calloc(count, reserve->letter_bytes); /* of which the system gives nothing before it is used */
+    return reserve->room ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+void wfi_mail_reserve_fini(wfi_mail_reserve *reserve)
+{
+    free(reserve->room);
+    *reserve = (wfi_mail_reserve){0};
+}
+
+static wfi_letter *take_from(wfi_mail_reserve *reserve, size_t size)
+{
+    if (!reserve || sizeof(wfi_letter) + size > reserve->letter_bytes)
+        return NULL;
+    wfi_list *back = wfi_list_pop_front(&reserve->back);
+    void *room = back ? wfi_container_of(back, wfi_letter, link) : NULL;
+    if (!room && reserve->fresh < reserve->count)
+        room = reserve->room + reserve->letter_bytes * reserve->fresh++;
+    wfi_letter *letter = room;
+    if (letter)
+        letter->reserve = reserve;
+    return letter;
+}
+
+static void let_go(wfi_letter *letter)
+{
+    if (letter->reserve)
+        wfi_list_push_front(&letter->reserve->back, &letter->link);
+    else
+        free(letter);
+}
+
+/* ---- Mail ------------------------------------------------------------------------------------------------------ */
+
+void wfi_mail_init(wfi_mail *mail, wfi_mail_reserve *reserve)
+{
+    *mail = (wfi_mail){.reserve = reserve};
     wfi_list_init(&mail->letters);
 }
 
@@ -15,7 +57,7 @@ static void drop_first(wfi_mail *mail)
 {
     wfi_letter *letter = wfi_container_of(wfi_list_pop_front(&mail->letters), wfi_letter, link);
     mail->bytes -= sizeof *letter + letter->size;
-    free(letter);
+    let_go(letter);
 }
 
 void wfi_mail_fini(wfi_mail *mail)
@@ -24,11 +66,15 @@ void wfi_mail_fini(wfi_mail *mail)
         drop_first(mail);
 }
 
-weft_status wfi_mail_keep(wfi_mail *mail, const uint8_t *frame, size_t size)
+weft_status wfi_mail_keep(wfi_mail *mail, const uint8_t *frame, size_t size, bool matters)
 {
     if (mail->bytes + sizeof(wfi_letter) + size > WFI_MAIL_LIMIT)
         return WEFT_ERR_TOO_LARGE;
     wfi_letter *letter = malloc(sizeof *letter + size);
+    if (letter)
+        letter->reserve = NULL;
+    else if (matters)
+        letter = take_from(mail->reserve, size);
     if (!letter)
         return WEFT_ERR_MEMORY;
     letter->size = size;

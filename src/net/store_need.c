@@ -35,29 +35,26 @@ static void review_all(wfi_store *store, uint64_t now_ns)
         wfi_store_need_review(store, rank, now_ns);
 }
 
-static bool set_need(wfi_store *store, wfi_seat *from, int target, bool on)
+static void set_need(wfi_store *store, wfi_seat *from, int target, bool on, uint64_t now_ns)
 {
-    if (!from->needs && on)
-        from->needs = calloc(((size_t)store->options.world_size + 7) / 8, 1);
-    if (!from->needs) {
-        from->hopeless |= on; /* out of memory: it would wait for ever */
-        return false;
-    }
     if (has_bit(from->needs, target) == on)
-        return false;
+        return;
     from->needs[target / 8] ^= (uint8_t)(1u << (target % 8));
     store->seats[target].needed_by += on ? 1 : -1;
-    return true;
+    wfi_store_need_review(store, target, now_ns);
 }
 
-void wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns)
+bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns)
 {
+    wfi_seat *from = &store->seats[rank];
     if (need->rank < 0 || need->rank >= store->options.world_size || need->rank == rank)
-        return;
+        return true;
     if (store->seats[need->rank].state != WFI_SEAT_ALIVE || store->members[need->rank].incarnation != need->incarnation)
-        return; /* it has been told, or will be: the mail keeps the order */
-    if (set_need(store, &store->seats[rank], need->rank, need->on))
-        wfi_store_need_review(store, need->rank, now_ns);
+        return true; /* it has been told, or will be: the mail keeps the order */
+    if (!from->needs && need->on && !(from->needs = calloc(((size_t)store->options.world_size + 7) / 8, 1)))
+        return false;
+    set_need(store, from, need->rank, need->on, now_ns);
+    return true;
 }
 
 void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns)

@@ -65,7 +65,8 @@ struct wfi_store {
     wfi_member *members; /* by rank */
     int waiting, alive;  /* seats in these states */
     uint32_t incarnations;
-    uint64_t now_ns; /* of the input under way */
+    wfi_mail_reserve reserve; /* so that one death, at least, can be told to all though memory is out */
+    uint64_t now_ns;          /* of the input under way */
     uint64_t due_ns, ticked_ns;
     uint64_t late_ns;  /* so much later than it was due came the tick under way */
     bool ticking;      /* the last tick wanted another within a quarter of the bound */
@@ -124,7 +125,8 @@ void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 
 /* store_need.c */
-void wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns);
+/* False: there is no memory for it now. */
+bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns);
 void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns); /* it depends on all others */
 void wfi_store_need_gone(wfi_store *store, int rank);                    /* its needs, and all needs of it, are over */
 void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns); /* tells it to beat, or to stop */
