@@ -197,6 +197,8 @@ typedef struct weft_stats {
     uint64_t calls_refused;   /* of others, with WEFT_ERR_BUSY, over the memory budget */
     uint64_t calls_retried;   /* attempts of ours after the first */
     uint64_t bytes_held;      /* now: what counts against the memory budget */
+    uint64_t
+        rendezvous_messages; /* rank 0: what its store took and sent, heartbeats aside; 4 for each worker that joins */
 } weft_stats;
 WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);
 

@@ -56,8 +56,9 @@ void wfi_net_stats(wfi_net *net, weft_stats *out)
     out->frames_received = net->stats.frames_received;
     out->lanes_lost = net->stats.lanes_lost;
     if (net->open && !net->closing)
-        net->store_refused = wfi_rendezvous_refused(net->rendezvous);
-    out->strangers_refused = net->stats.strangers_refused + net->store_refused;
+        wfi_rendezvous_count(net->rendezvous, &net->store_counts);
+    out->strangers_refused = net->stats.strangers_refused + net->store_counts.refused;
+    out->rendezvous_messages = net->store_counts.messages;
 }
 
 void wfi_net_begin_closing(wfi_net *net)

@@ -296,7 +296,7 @@ struct wfi_net {
     wfi_list deferred[3];   /* wfi_task, by wfi_defer_kind */
     atomic_int releasing;   /* threads that do what was deferred as WFI_DEFER_RELEASE, without the lock */
     weft_stats stats;
-    uint64_t store_refused; /* strangers, by the store, if it is ours: as last asked */
+    wfi_store_counts store_counts; /* as last asked, if the store is ours */
 
     wfi_timer **heap; /* from 1 */
     size_t heap_count, heap_capacity;

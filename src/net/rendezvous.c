@@ -334,9 +334,9 @@ int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns)
     return link->shell->pump(link, due_ns);
 }
 
-uint64_t wfi_rendezvous_refused(const wfi_rendezvous *link)
+void wfi_rendezvous_count(const wfi_rendezvous *link, wfi_store_counts *out)
 {
-    return link->shell->refused(link);
+    link->shell->count(link, out);
 }
 
 int wfi_rendezvous_rank(const wfi_rendezvous *link)

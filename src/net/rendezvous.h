@@ -70,6 +70,11 @@ typedef struct wfi_rendezvous_options {
     const wfi_rendezvous_events *events; /* copied */
 } wfi_rendezvous_options;
 
+typedef struct wfi_store_counts {
+    uint64_t refused;  /* strangers: wrong proofs, nonsense */
+    uint64_t messages; /* that came and that left; without heartbeats */
+} wfi_store_counts;
+
 typedef struct wfi_rendezvous wfi_rendezvous;
 
 /*
@@ -104,7 +109,7 @@ void wfi_rendezvous_close(wfi_rendezvous *link);
  * the next heartbeat. */
 int wfi_rendezvous_pump(wfi_rendezvous *link, uint64_t *due_ns);
 
-/* Strangers that the store refused, if it is ours: rank 0's. Any thread, until it closes. */
-uint64_t wfi_rendezvous_refused(const wfi_rendezvous *link);
+/* What the store counted, if it is ours: rank 0's; else zeros. Any thread, until it closes. */
+void wfi_rendezvous_count(const wfi_rendezvous *link, wfi_store_counts *out);
 
 #endif

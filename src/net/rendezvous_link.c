@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define NS_PER_MS 1000000ull
-#define GREETING_NS (2000 * NS_PER_MS) /* to answer a hello, while joining */
+#define GREETING_NS (2000 * NS_PER_MS) /* to answer a hello, while joining; twice as long after each that was not */
+#define GREETING_DOUBLINGS 3           /* rank 0 may be busy starting hundreds of workers */
 #define UNBOUND_MS 2000                /* in place of the bound, where that is switched off */
 #define DIAL_LEAST_NS (10 * NS_PER_MS)
 #define LOST_BOUNDS 3 /* so many bounds without a word: the store is lost */
@@ -370,15 +371,23 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static uint64_t tick_greeting(wfi_rendezvous *link, uint64_t now_ns)
+{
+    unsigned doublings = link->unanswered < GREETING_DOUBLINGS ? link->unanswered : GREETING_DOUBLINGS;
+    uint64_t due_ns = link->wires[WFI_NEXT].since_ns + (GREETING_NS << doublings);
+    if (now_ns < due_ns)
+        return due_ns;
+    link->unanswered++;
+    drop_next(link, WEFT_OK, NULL);
+    return now_ns;
+}
+
 /* While joining: a wire that does not get on is dropped, and whoever opens tries again. */
 static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
 {
     const wfi_wire *wire = &link->wires[WFI_NEXT];
-    if (wire->stage == WFI_WIRE_GREETING) {
-        if (now_ns - wire->since_ns >= GREETING_NS)
-            drop_next(link, WEFT_OK, NULL);
-        return wire->since_ns + GREETING_NS;
-    }
+    if (wire->stage == WFI_WIRE_GREETING)
+        return tick_greeting(link, now_ns);
     if (wire->stage != WFI_WIRE_PRESENTED || link->world.death_timeout_ms < 0)
         return WFI_NEVER;
     if (now_ns - link->ticked_ns > bound_ns(link) / 2)

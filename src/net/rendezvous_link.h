@@ -62,7 +62,7 @@ typedef struct wfi_link_shell {
     void (*random)(wfi_rendezvous *link, void *out, size_t size);
     void (*close)(wfi_rendezvous *link); /* says goodbye, ends and frees */
     int (*pump)(wfi_rendezvous *link, uint64_t *due_ns);
-    uint64_t (*refused)(const wfi_rendezvous *link);
+    void (*count)(const wfi_rendezvous *link, wfi_store_counts *out);
 } wfi_link_shell;
 
 struct wfi_rendezvous {
@@ -84,6 +84,7 @@ struct wfi_rendezvous {
     bool answered;        /* joined, or refused */
     bool joined;
     bool greeted;        /* a store has answered, if not in time */
+    unsigned unanswered; /* hellos that nobody answered in time */
     weft_status refusal; /* with refusal_text */
     char refusal_text[WFI_STORE_TEXT_MAX];
 

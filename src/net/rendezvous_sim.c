@@ -210,9 +210,9 @@ static void sim_close(wfi_rendezvous *base)
     free_link(link);
 }
 
-static uint64_t sim_refused(const wfi_rendezvous *base)
+static void sim_count(const wfi_rendezvous *base, wfi_store_counts *out)
 {
-    return wfi_store_sim_refused(wfi_container_of(base, const sim_link, base)->store);
+    wfi_store_sim_count(wfi_container_of(base, const sim_link, base)->store, out);
 }
 
 static const wfi_link_shell sim_shell = {.send = sim_send,
@@ -223,7 +223,7 @@ static const wfi_link_shell sim_shell = {.send = sim_send,
                                          .random = sim_random,
                                          .close = sim_close,
                                          .pump = sim_pump,
-                                         .refused = sim_refused};
+                                         .count = sim_count};
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 

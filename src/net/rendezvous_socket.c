@@ -296,9 +296,9 @@ static void socket_close(wfi_rendezvous *base)
     free_link(link);
 }
 
-static uint64_t socket_refused(const wfi_rendezvous *base)
+static void socket_count(const wfi_rendezvous *base, wfi_store_counts *out)
 {
-    return wfi_store_server_refused(wfi_container_of(base, const socket_link, base)->server);
+    wfi_store_server_count(wfi_container_of(base, const socket_link, base)->server, out);
 }
 
 static const wfi_link_shell socket_shell = {.send = socket_send,
@@ -309,7 +309,7 @@ static const wfi_link_shell socket_shell = {.send = socket_send,
                                             .random = socket_random,
                                             .close = socket_close,
                                             .pump = socket_pump,
-                                            .refused = socket_refused};
+                                            .count = socket_count};
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 

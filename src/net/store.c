@@ -301,6 +301,7 @@ void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, 
     if (!link)
         return;
     store->now_ns = now_ns;
+    wfi_store_count_message(store, frame);
     if (link->stage == WFI_STORE_STRANGER)
         handle_stranger(store, link, frame, size);
     else if (link->rank < 0)
@@ -315,9 +316,10 @@ bool wfi_store_has_joined(const wfi_store *store, uint64_t connection)
     return link && link->rank >= 0;
 }
 
-uint64_t wfi_store_refused(const wfi_store *store)
+void wfi_store_count(const wfi_store *store, wfi_store_counts *out)
 {
-    return atomic_load(&store->refused);
+    out->refused = atomic_load(&store->refused);
+    out->messages = atomic_load(&store->messages);
 }
 
 int wfi_store_alive(const wfi_store *store)

@@ -81,9 +81,9 @@ void wfi_store_tick(wfi_store *store, uint64_t now_ns);
 
 /* Has this connection joined? Those that have not are strangers, whose number and time the shell bounds. */
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
-uint64_t wfi_store_refused(const wfi_store *store); /* strangers: wrong proofs, nonsense; from any thread */
-void wfi_store_count_refusal(wfi_store *store, const char *why); /* of one that the shell met */
-int wfi_store_alive(const wfi_store *store);                     /* members neither dead nor gone, and those who wait */
+void wfi_store_count(const wfi_store *store, wfi_store_counts *out); /* from any thread */
+void wfi_store_count_refusal(wfi_store *store, const char *why);     /* of one that the shell met */
+int wfi_store_alive(const wfi_store *store); /* members neither dead nor gone, and those who wait */
 
 /* Rank 0 is going: from now on the store is finished when nobody is left, or at the deadline. */
 void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns);

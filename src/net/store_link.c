@@ -19,8 +19,15 @@ int64_t wfi_store_bound_ms(const wfi_store *store)
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
+void wfi_store_count_message(wfi_store *store, const uint8_t *frame)
+{
+    if (wfi_store_frame_type(frame) != WFI_STORE_HEARTBEAT)
+        atomic_fetch_add(&store->messages, 1);
+}
+
 static void output(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
 {
+    wfi_store_count_message(store, frame);
     store->options.outputs.send(store->options.outputs.arg, link->id, frame, size);
 }
 

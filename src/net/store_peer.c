@@ -56,6 +56,8 @@ short wfi_store_peer_events(const wfi_store_peer *peer)
     short events = peer->output_at < peer->output_size ? POLLOUT : 0;
     if (peer->state != WFI_STORE_PEER_KEPT)
         events |= POLLIN;
+    if (peer->is_stranger)
+        events |= POLLRDHUP;
     return events;
 }
 
@@ -167,7 +169,7 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
             peer->is_broken = true; /* what resumes, if anything, is a member that speaks the protocol */
             return;
         }
-        if (size == 0 || size > have)
+        if (size == 0 || size > have || peer->has_gone)
             break;
         if (peer->is_stranger) /* not before: hundreds of silent ones shall cost little */
             wfi_tune_socket(peer->fd);
@@ -213,6 +215,8 @@ void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns)
         return;
     if (ready & POLLOUT)
         wfi_store_peer_flush(peer);
+    if (ready & POLLRDHUP) /* it gave up waiting at our door, and knocks again: nobody is there to be answered */
+        peer->has_gone = true;
     if (peer->state != WFI_STORE_PEER_KEPT && (ready & (POLLIN | POLLHUP | POLLERR)))
         read_some(peer, now_ns);
     else if (ready & (POLLHUP | POLLERR))

@@ -23,6 +23,7 @@ typedef struct wfi_store_peer {
     int fd;
     wfi_store_peer_state state;
     bool is_stranger, is_broken, is_shut;
+    bool has_gone;        /* a stranger that wants no answer any more */
     wfi_store_loss loss;  /* how it broke */
     uint64_t deadline_ns; /* when it is closed; WFI_NEVER for members */
     uint8_t *output;      /* what the kernel has not taken: [output_at, output_size) */

@@ -245,9 +245,11 @@ give_error:;
     return status;
 }
 
-uint64_t wfi_store_server_refused(const wfi_store_server *server)
+void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out)
 {
-    return server ? wfi_store_refused(server->store) : 0;
+    *out = (wfi_store_counts){0};
+    if (server)
+        wfi_store_count(server->store, out);
 }
 
 void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms)

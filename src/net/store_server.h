@@ -26,7 +26,7 @@ typedef struct wfi_store_server_options {
 typedef struct wfi_store_server wfi_store_server;
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error);
-uint64_t wfi_store_server_refused(const wfi_store_server *server); /* strangers so far; NULL: 0. Any thread */
+void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out); /* NULL: zeros. Any thread */
 /* Serves on until all members are gone, at most grace_ms; waits for that; frees. NULL is a no-op. */
 void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms);
 

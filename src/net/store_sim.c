@@ -252,9 +252,11 @@ free_store:
     return status;
 }
 
-uint64_t wfi_store_sim_refused(const wfi_store_sim *store)
+void wfi_store_sim_count(const wfi_store_sim *store, wfi_store_counts *out)
 {
-    return store ? wfi_store_refused(store->store) : 0;
+    *out = (wfi_store_counts){0};
+    if (store)
+        wfi_store_count(store->store, out);
 }
 
 void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)

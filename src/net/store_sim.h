@@ -9,7 +9,7 @@ typedef struct wfi_store_sim wfi_store_sim;
 
 /* Listens as rank 0. WEFT_ERR_EXISTS if a store does already. */
 weft_status wfi_store_sim_start(const wfi_rendezvous_options *options, wfi_store_sim **out);
-uint64_t wfi_store_sim_refused(const wfi_store_sim *store); /* strangers so far; NULL: 0 */
+void wfi_store_sim_count(const wfi_store_sim *store, wfi_store_counts *out); /* NULL: zeros */
 /* Serves on until all members are gone, at most grace_ms; parks for that; frees. NULL is a no-op. */
 void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms);
 /* Of a rank 0 that was killed, or a world that runs no more: frees the memory, touches nothing of the world. */

@@ -74,8 +74,8 @@ struct wfi_store {
     bool draining;
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
     uint64_t challenges;
-    _Atomic uint64_t refused; /* others may read it */
-    int closers;              /* members that close */
+    _Atomic uint64_t refused, messages; /* others may read them */
+    int closers;                        /* members that close */
 
     /* The end: waves of probes. */
     uint64_t round;      /* of the last wave that began */
@@ -93,6 +93,7 @@ void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
 void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
 /* WEFT_OK: *plain is a frame in the clear, of *plain_size. */
+void wfi_store_count_message(wfi_store *store, const uint8_t *frame);
 weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,
                                  uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size);
 void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello);

@@ -208,6 +208,8 @@ static void write_stats(const text *t)
         {"weft_lanes_lost_total", "Connections that broke and were opened again.", s.lanes_lost},
         {"weft_strangers_refused_total", "Connections or messages refused for want of proof or sense.",
          s.strangers_refused},
+        {"weft_rendezvous_messages_total", "Rank 0: messages that its store took and sent, heartbeats aside.",
+         s.rendezvous_messages},
     };
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         write_one(t, counters[i].name, "counter", counters[i].help, counters[i].value);

@@ -178,6 +178,20 @@ void bench_pass(bench *at, uint64_t ms)
     at->now_ns = until_ns;
 }
 
+uint64_t bench_refused(const bench *at)
+{
+    wfi_store_counts counts;
+    wfi_store_count(at->store, &counts);
+    return counts.refused;
+}
+
+uint64_t bench_messages(const bench *at)
+{
+    wfi_store_counts counts;
+    wfi_store_count(at->store, &counts);
+    return counts.messages;
+}
+
 size_t bench_heard(const bench *at, uint64_t line, wfi_store_type type)
 {
     size_t count = 0;

@@ -56,6 +56,8 @@ void bench_say_type(bench *at, uint64_t line, wfi_store_type type);
 void bench_pass(bench *at, uint64_t ms);
 /* How many messages of a type a line got, and the last of them. */
 size_t bench_heard(const bench *at, uint64_t line, wfi_store_type type);
+uint64_t bench_refused(const bench *at);  /* strangers, by the store */
+uint64_t bench_messages(const bench *at); /* as the store counts them */
 const wfi_store_message *bench_last(const bench *at, uint64_t line, wfi_store_type type);
 
 #endif

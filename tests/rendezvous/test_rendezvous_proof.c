@@ -120,7 +120,7 @@ static void those_who_have_the_secret_join(void **state)
         assert_int_equal(at->lines[line].world.job_key[3], 0x5a);
         assert_int_equal(at->lines[line].challenges + at->lines[line].frames, 2); /* and two of its own: 4 N */
     }
-    assert_int_equal(wfi_store_refused(at->store), 0);
+    assert_int_equal(bench_refused(at), 0);
     bench_destroy(at);
 }
 
@@ -137,7 +137,7 @@ static void one_side_without_a_secret_is_named(void **state)
     at->secret = SECRET;
     bench_greet(at, 1);
     assert_string_equal(bench_last(at, 1, WFI_STORE_REFUSE)->text, "this worker has a secret, rank 0's job has none");
-    assert_int_equal(wfi_store_refused(at->store), 1);
+    assert_int_equal(bench_refused(at), 1);
     bench_destroy(at);
 }
 
@@ -153,7 +153,7 @@ static void a_wrong_secret_gets_nothing_and_is_counted(void **state)
     bench_say(at, 1, &join);
     assert_true(line->closed);
     assert_int_equal(line->frames, 0);
-    assert_int_equal(wfi_store_refused(at->store), 1);
+    assert_int_equal(bench_refused(at), 1);
     assert_int_equal(wfi_store_alive(at->store), 0);
     bench_destroy(at);
 }
@@ -181,7 +181,7 @@ static void a_recorded_join_is_worth_nothing(void **state)
     wfi_store_received(at->store, 2, at->now_ns, sealed, size);
     assert_true(at->lines[2].closed);
     assert_int_equal(wfi_store_alive(at->store), 0);
-    assert_int_equal(wfi_store_refused(at->store), 1);
+    assert_int_equal(bench_refused(at), 1);
     bench_destroy(at);
 }
 

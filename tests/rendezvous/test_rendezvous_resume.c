@@ -57,7 +57,7 @@ static void a_resume_without_the_token_is_refused(void **state)
     at->lines[2].world.token[0] ^= 1;
     bench_resume(at, 10, 2, 99); /* it claims to have heard what was never said */
     assert_int_equal(bench_last(at, 10, WFI_STORE_REFUSE)->status, WEFT_ERR_PROTOCOL);
-    assert_int_equal(wfi_store_refused(at->store), 2);
+    assert_int_equal(bench_refused(at), 2);
     bench_destroy(at);
 }
 

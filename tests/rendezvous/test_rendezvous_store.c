@@ -58,6 +58,17 @@ static void expect_refusal(int rank, int world_size, const char *name, weft_stat
     bench_destroy(at);
 }
 
+static void joining_takes_four_messages_a_worker(void **state)
+{
+    (void)state;
+    bench *at = bench_create(9, 2000);
+    bench_join_all(at, 9);
+    assert_int_equal(bench_messages(at), 4 * 9);
+    bench_say_type(at, 1, WFI_STORE_HEARTBEAT);
+    assert_int_equal(bench_messages(at), 4 * 9);
+    bench_destroy(at);
+}
+
 static void a_rank_out_of_range_is_refused(void **state)
 {
     (void)state;
@@ -432,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_in_any_order_are_answered_once_with_the_whole_table),
         cmocka_unit_test(a_large_job_takes_one_message_each_way),
+        cmocka_unit_test(joining_takes_four_messages_a_worker),
         cmocka_unit_test(a_rank_out_of_range_is_refused),
         cmocka_unit_test(a_rank_twice_is_refused_and_names_the_other),
         cmocka_unit_test(a_name_twice_is_refused),

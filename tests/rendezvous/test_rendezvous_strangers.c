@@ -4,6 +4,7 @@
  * the store, and in floods; and that those who are join all the same.
  */
 #include "link_watch.h"
+#include "net/store_wire.h"
 
 #include <errno.h>
 #include <dirent.h>
@@ -100,6 +101,51 @@ static void another_secret_is_refused_by_the_worker(void **state)
 {
     (void)state;
     expect_refused(SECRET, "what only the workers of that job know", "could not prove that it has this job's secret");
+}
+
+/* At the door before anybody serves there. */
+static int knock(int port)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    const wfi_store_message hello = {.type = WFI_STORE_HELLO, .on = true, .nonce = {7}};
+    struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&where, sizeof where), 0);
+    size_t size = wfi_store_encode(&hello, frame);
+    assert_int_equal(send(fd, frame, size, MSG_NOSIGNAL), size);
+    return fd;
+}
+
+/* Workers that come long before rank 0 do: those that gave up waiting and came again cost no messages. */
+static void who_gave_up_at_the_door_gets_no_answer(void **state)
+{
+    (void)state;
+    enum { GONE = 3 };
+    uint8_t answer[WFI_STORE_SMALL_MAX];
+    int gone[GONE];
+    link_watch zero;
+    wfi_store_counts counts;
+    link_place place = {.world_size = 1, .secret = SECRET, .join_timeout_ms = 10000, .death_timeout_ms = -1};
+    place.store_fd = link_watch_listen(&place.port);
+    for (int i = 0; i < GONE; i++) {
+        gone[i] = knock(place.port);
+        assert_int_equal(shutdown(gone[i], SHUT_WR), 0);
+    }
+    int waiting = knock(place.port);
+    link_watch_init(&zero);
+    link_watch_open(&zero, &place);
+    assert_int_equal(zero.status, WEFT_OK);
+    for (int i = 0; i < GONE; i++) {
+        assert_int_equal(recv(gone[i], answer, sizeof answer, 0), 0);
+        close(gone[i]);
+    }
+    assert_true(recv(waiting, answer, sizeof answer, 0) > WFI_STORE_HEAD);
+    assert_int_equal(wfi_store_frame_type(answer), WFI_STORE_CHALLENGE);
+    close(waiting);
+    wfi_rendezvous_count(zero.link, &counts);
+    assert_int_equal(counts.messages, 4 + 2); /* rank 0's own, and of the one that waited */
+    link_watch_close(&zero);
 }
 
 /* Rank 0 alone is a job; the other joins when it likes, goes, and comes again. */
@@ -272,6 +318,7 @@ int main(void)
         cmocka_unit_test(with_the_same_secret_both_join),
         cmocka_unit_test(a_missing_secret_is_named),
         cmocka_unit_test(another_secret_is_refused_by_the_worker),
+        cmocka_unit_test(who_gave_up_at_the_door_gets_no_answer),
         cmocka_unit_test(an_elastic_job_over_sockets),
         cmocka_unit_test(what_is_certainly_no_store_is_named_at_once),
         cmocka_unit_test(what_may_be_no_store_is_named_in_the_end),
