@@ -68,6 +68,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->rrefs);
     wfi_map_init(&agent->forks);
     wfi_map_init(&agent->group_pasts);
+    wfi_list_init(&agent->pasts_over);
     wfi_map_init(&agent->found_names);
     wfi_map_init(&agent->given_names);
     wfi_map_init(&agent->fork_index);

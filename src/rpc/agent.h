@@ -101,6 +101,8 @@ struct weft_agent {
     weft_future *terminated;
     wfi_list groups;     /* src/rpc/group.h */
     wfi_map group_pasts; /* what was of each name and list: wfi_group_past */
+    wfi_list pasts_over; /* of those the ones that can only be asked for, oldest first */
+    size_t pasts_over_count;
     size_t early_parts;  /* of all workers */
     wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: src/rpc/names.c */
     wfi_map given_names; /* what weft_agent_name has given, by its hash */

@@ -78,6 +78,7 @@ void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
 void wfi_on_peer_joined(void *arg, wfi_peer *peer)
 {
     wfi_rrefs_peer_joined(arg, peer);
+    wfi_groups_peer_joined(arg, peer);
     wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 

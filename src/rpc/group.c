@@ -140,7 +140,7 @@ static weft_status open_group(weft_group *group, const int *ranks, size_t count)
         return st;
     group->key.generation = wfi_group_generation(agent, &group->key);
     weft_group *record = wfi_group_find(agent, &group->key, false);
-    st = wfi_group_next_generation(agent, &group->key);
+    st = wfi_group_next_generation(group);
     if (st)
         return st;
     group->opened = true;

@@ -131,11 +131,19 @@ void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why);
 weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened);
 weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key);
 void wfi_group_free(weft_group *group);
-/* What is remembered of a name and list of members, until the agent is freed. A member that was lost never comes back as the same
- * incarnation: once broken, all groups of that list are. */
+/*
+ * What is remembered of a name and list of members. A member that was lost never comes back as the same incarnation: once broken,
+ * all groups of that list are. Once its rank was taken again the list is over: nobody can name it here any more. It is kept for
+ * parts that come late, while it is among the last WFI_PASTS_OVER.
+ */
+#define WFI_PASTS_OVER 64
 typedef struct wfi_group_past {
+    wfi_list link; /* over: in the agent's pasts_over */
+    uint64_t key;
     uint64_t generations; /* how many groups were made here */
     weft_error *broken;   /* why one of them broke */
+    size_t size;
+    weft_worker members[];
 } wfi_group_past;
 
 wfi_group_past *wfi_group_past_of(weft_agent *agent, const wfi_group_key *key); /* NULL: none. [agent lock] */
@@ -143,11 +151,12 @@ void wfi_group_remember_broken(const weft_group *group);                        
 void wfi_group_pasts_fini(weft_agent *agent);
 /* How many groups of this name and list were made here. [agent lock] */
 uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key);
-weft_status wfi_group_next_generation(weft_agent *agent, const wfi_group_key *key);
+weft_status wfi_group_next_generation(const weft_group *group); /* one more */
 
 /* ---- for the rest of src/rpc ---- */
 
 void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why); /* [agent lock] */
+void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer);                /* [agent lock] */
 /* This worker closes. In an elastic job: what waits here for it is told so. [agent lock] */
 void wfi_groups_closing(weft_agent *agent);
 /* The agent ends: nothing of groups waits any more. [agent lock] */

@@ -160,19 +160,31 @@ uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key)
     return past ? past->generations : 0;
 }
 
-weft_status wfi_group_next_generation(weft_agent *agent, const wfi_group_key *key)
+static weft_status add_past(const weft_group *group, wfi_group_past **out)
 {
-    wfi_group_past *past = wfi_group_past_of(agent, key);
-    if (!past) {
-        past = calloc(1, sizeof *past);
-        weft_status st = past ? wfi_map_put(&agent->group_pasts, generation_key(key), past) : WEFT_ERR_MEMORY;
-        if (st) {
-            free(past);
-            return st;
-        }
-    }
-    past->generations++;
-    return WEFT_OK;
+    wfi_group_past *past = calloc(1, sizeof *past + group->size * sizeof *past->members);
+    if (!past)
+        return WEFT_ERR_MEMORY;
+    wfi_list_init(&past->link);
+    past->key = generation_key(&group->key);
+    past->size = group->size;
+    for (size_t i = 0; i < group->size; i++)
+        past->members[i] = (weft_worker){group->members[i].rank, group->members[i].incarnation};
+    weft_status st = wfi_map_put(&group->agent->group_pasts, past->key, past);
+    if (st)
+        free(past);
+    else
+        *out = past;
+    return st;
+}
+
+weft_status wfi_group_next_generation(const weft_group *group)
+{
+    wfi_group_past *past = wfi_group_past_of(group->agent, &group->key);
+    weft_status st = past ? WEFT_OK : add_past(group, &past);
+    if (!st)
+        past->generations++;
+    return st;
 }
 
 void wfi_group_remember_broken(const weft_group *group)
@@ -182,15 +194,45 @@ void wfi_group_remember_broken(const weft_group *group)
         past->broken = weft_error_ref(group->broken);
 }
 
+static void free_past(wfi_group_past *past)
+{
+    weft_error_unref(past->broken);
+    free(past);
+}
+
 void wfi_group_pasts_fini(weft_agent *agent)
 {
     size_t cursor = 0;
     uint64_t key;
-    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));) {
-        weft_error_unref(past->broken);
-        free(past);
-    }
+    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));)
+        free_past(past);
     wfi_map_fini(&agent->group_pasts);
+}
+
+static bool names_former(const wfi_group_past *past, int rank, uint32_t incarnation)
+{
+    for (size_t i = 0; i < past->size; i++)
+        if (past->members[i].rank == rank)
+            return past->members[i].incarnation < incarnation;
+    return false;
+}
+
+void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
+{
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));) {
+        if (!wfi_list_empty(&past->link) || !names_former(past, wfi_peer_rank(peer), wfi_peer_incarnation(peer)))
+            continue;
+        wfi_list_push_back(&agent->pasts_over, &past->link);
+        agent->pasts_over_count++;
+    }
+    for (; agent->pasts_over_count > WFI_PASTS_OVER; agent->pasts_over_count--) {
+        wfi_list *oldest = wfi_list_pop_front(&agent->pasts_over);
+        wfi_group_past *past = wfi_container_of(oldest, wfi_group_past, link);
+        wfi_map_take(&agent->group_pasts, past->key);
+        free_past(past);
+    }
 }
 
 /* ---- Operations ---------------------------------------------------------------------------------------------------- */

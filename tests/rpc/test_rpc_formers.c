@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_formers.c - hundreds of incarnations take one seat, each with calls, references, groups and a watch, and each dies:
+ * nothing of them is left. The store's word for it is the test's.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include "net/net_internal.h"
+#include "rpc/agent.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FORMERS 300
+#define PASTS_MAX 70 /* of groups: a few more than WFI_PASTS_OVER */
+
+static const wfi_rendezvous_events *events(void)
+{
+    return wfi_member_events();
+}
+
+static void take_seat(weft_agent *agent, uint32_t incarnation)
+{
+    wfi_member member = {.rank = 1, .incarnation = incarnation, .address_size = 1}; /* which leads nowhere */
+    snprintf(member.name, sizeof member.name, "guest%u", incarnation % 3);
+    events()->joined(agent->net, &member);
+    MUST(weft_agent_worker(agent, 1).incarnation == incarnation);
+}
+
+static void lead_a_life(weft_agent *agent, uint32_t incarnation)
+{
+    weft_future *call;
+    weft_rref *theirs;
+    weft_group *group;
+    take_seat(agent, incarnation);
+    const char *name = weft_agent_name(agent, 1);
+    MUST_OK(weft_watch(agent, 1));
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &call));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    events()->died(agent->net, 1, incarnation, "said by the test");
+    MUST_BE(weft_future_wait(call, 10000), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_group_barrier(group, 10000), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_rref_to_here(theirs, 10000, NULL), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_unwatch(agent, 1), WEFT_ERR_PEER_DEAD);
+    MUST(strncmp(name, "guest", 5) == 0 && weft_agent_name(agent, 1) == name);
+    weft_group_destroy(group);
+    weft_rref_unref(theirs);
+    weft_future_unref(call);
+}
+
+typedef struct tally {
+    size_t peers, pasts, names, timers;
+} tally;
+
+static tally count(weft_agent *agent)
+{
+    tally t = {0};
+    wfi_net_lock(agent->net);
+    for (wfi_list *link = agent->net->known.next; link != &agent->net->known; link = link->next)
+        t.peers++;
+    t.pasts = agent->group_pasts.count;
+    t.names = agent->given_names.count;
+    t.timers = agent->net->heap_reserved;
+    MUST(wfi_list_empty(&agent->references) && agent->calls.count == 0 && agent->forks.count == 0);
+    wfi_net_unlock(agent->net);
+    return t;
+}
+
+/* Who holds a reference to a value of one who is gone holds that one, and learns the same of it as before. */
+static void hold_one(weft_agent *agent, uint32_t incarnation)
+{
+    weft_rref *theirs;
+    take_seat(agent, incarnation);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
+    take_seat(agent, incarnation + 1);
+    MUST_BE(weft_rref_to_here(theirs, 10000, NULL), WEFT_ERR_PEER_DEAD);
+    MUST(weft_rref_owner(theirs) == 1);
+    weft_rref_unref(theirs);
+}
+
+static void see_them_come_and_go(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    uint32_t first = weft_agent_worker(agent, 1).incarnation + 1000;
+    for (uint32_t i = 0; i < 10; i++)
+        lead_a_life(agent, first + i);
+    tally before = count(agent);
+    for (uint32_t i = 10; i < FORMERS; i++)
+        lead_a_life(agent, first + i);
+    hold_one(agent, first + FORMERS);
+    tally after = count(agent);
+    MUST(after.peers <= before.peers && after.timers <= before.timers && after.names == before.names);
+    MUST(after.pasts <= PASTS_MAX);
+}
+
+static void those_who_are_gone_leave_nothing(void **state)
+{
+    (void)state;
+    for (world_fabric fabric = 0; fabric < WORLD_FABRICS; fabric++) {
+        world w = {.fabric = fabric, .size = 2, .seed = 4, .program = see_them_come_and_go, .stop = true};
+        world_run(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_who_are_gone_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
