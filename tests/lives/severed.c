@@ -2,10 +2,12 @@
 /*
  * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link does): an agent, and calls.
  *
- * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out]
- * For SECONDS everybody calls everybody, with and without a tensor. stays: every call must succeed, and nobody die. sees: one
- * worker is cut off for longer than the bound; it must be declared dead and come again, calls to it fail in between, all
- * others succeed. out: this is that worker; it must be told so, joins again, and its calls succeed again.
+ * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out | lost | apart]
+ * For SECONDS everybody calls everybody, without time limits, with and without a tensor. stays: every call must succeed, and
+ * nobody die. sees: one worker is cut off for longer than the bound; it must be declared dead and come again, calls to it fail in
+ * between, all others succeed. out: this is that worker; it must be told so, joins again, and its calls succeed again. lost: the
+ * same, for longer than three bounds: the store is lost to it. apart: the link to one other is cut, that to the store is not:
+ * calls to that one fail as unreachable, nobody dies, and in the end they succeed again.
  */
 #include "rpc/must.h"
 
@@ -19,7 +21,7 @@
 #define ELEMENTS 262144 /* 1 MiB */
 #define BOUND_MS 2000
 
-static atomic_int dead, joined, evicted;
+static atomic_int dead, joined, evicted, lost;
 
 static void count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
@@ -30,6 +32,8 @@ static void count_member(weft_agent *agent, weft_member_event event, int rank, c
         atomic_fetch_add(&joined, 1);
     if (event == WEFT_SELF_EVICTED)
         atomic_fetch_add(&evicted, 1);
+    if (event == WEFT_STORE_LOST)
+        atomic_fetch_add(&lost, 1);
 }
 
 /* The number plus one, and the tensor as it came. */
@@ -70,8 +74,9 @@ static weft_status call_one(weft_agent *agent, int rank, int64_t number, weft_te
     weft_values *values = NULL;
     weft_tensor *back;
     int64_t sum;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(rank), "echo",
-                                   WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)), NULL, &values);
+    weft_status st =
+        weft_rpc_sync(agent, weft_to_rank(rank), "echo", WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)),
+                      &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &values);
     if (st)
         return st;
     MUST_OK(weft_values_get_i64(values, 0, &sum));
@@ -87,6 +92,17 @@ typedef struct tally {
     int well, badly, well_after; /* after the last one that ended badly */
 } tally;
 
+static bool fits(weft_status status, const char *expected)
+{
+    if (strcmp(expected, "sees") == 0)
+        return status == WEFT_ERR_PEER_DEAD;
+    if (strcmp(expected, "out") == 0)
+        return status == WEFT_ERR_EVICTED;
+    if (strcmp(expected, "lost") == 0)
+        return status == WEFT_ERR_STORE_LOST || status == WEFT_ERR_UNREACHABLE;
+    return strcmp(expected, "apart") == 0 && status == WEFT_ERR_UNREACHABLE;
+}
+
 /* Until the time is over, or this worker is out. */
 static tally call_on(weft_agent *agent, double seconds, const char *expected)
 {
@@ -94,7 +110,7 @@ static tally call_on(weft_agent *agent, double seconds, const char *expected)
     weft_tensor *small = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 2);
     weft_tensor *large = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, 3);
     uint64_t until = weft_agent_now_ns(agent) + (uint64_t)(seconds * 1e9);
-    for (int64_t number = 0; weft_agent_now_ns(agent) < until && !atomic_load(&evicted); number++) {
+    for (int64_t number = 0; weft_agent_now_ns(agent) < until && !weft_agent_status(agent); number++) {
         for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
             weft_status st = call_one(agent, rank, number, number % 4 ? small : large);
             if (st == WEFT_OK) {
@@ -102,9 +118,7 @@ static tally call_on(weft_agent *agent, double seconds, const char *expected)
                 t.well_after++;
                 continue;
             }
-            bool fits = (strcmp(expected, "sees") == 0 && st == WEFT_ERR_PEER_DEAD) ||
-                        (strcmp(expected, "out") == 0 && st == WEFT_ERR_EVICTED);
-            if (!fits) {
+            if (!fits(st, expected)) {
                 fprintf(stderr, "rank %d: a call to %d: %s\n", weft_agent_rank(agent), rank, weft_status_name(st));
                 abort();
             }
@@ -118,29 +132,43 @@ static tally call_on(weft_agent *agent, double seconds, const char *expected)
     return t;
 }
 
+/* It was told that it is out, and joins again: as a new incarnation, once it can. */
+static weft_agent *join_again(weft_agent *agent, char **argv, weft_status why)
+{
+    MUST(atomic_load(&evicted) == (why == WEFT_ERR_EVICTED) && atomic_load(&lost) == (why == WEFT_ERR_STORE_LOST));
+    MUST_BE(weft_agent_status(agent), why);
+    MUST_BE(weft_agent_close(agent), why);
+    atomic_store(&evicted, 0);
+    atomic_store(&lost, 0);
+    return open_as(argv);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 6) {
-        fprintf(stderr, "usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out]\n");
+        fprintf(stderr,
+                "usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out | lost | apart]\n");
         return 2;
     }
     const char *expected = argc > 6 ? argv[6] : "stays";
     double seconds = atof(argv[5]);
     alarm(120);
     weft_agent *agent = open_as(argv);
+    printf("rank %s: in\n", argv[1]); /* tools/long.d/severed_link waits for that */
+    fflush(stdout);
     uint64_t began = weft_agent_now_ns(agent);
     tally t = call_on(agent, seconds, expected);
-    if (strcmp(expected, "out") == 0) {
-        MUST(atomic_load(&evicted) == 1);
-        MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
+    if (strcmp(expected, "out") == 0 || strcmp(expected, "lost") == 0) {
         double out_after = (double)(weft_agent_now_ns(agent) - began) / 1e9;
-        MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
-        atomic_store(&evicted, 0);
-        agent = open_as(argv); /* a new incarnation */
-        printf("rank %s: out after %.1f s with %d calls well, %d not; in again\n", argv[1], out_after, t.well, t.badly);
-        t = call_on(agent, seconds - out_after, "stays");
+        agent = join_again(agent, argv, strcmp(expected, "out") == 0 ? WEFT_ERR_EVICTED : WEFT_ERR_STORE_LOST);
+        double in_after = (double)(weft_agent_now_ns(agent) - began) / 1e9;
+        printf("rank %s: out after %.1f s with %d calls well, %d not; in again after %.1f s\n", argv[1], out_after,
+               t.well, t.badly, in_after);
+        t = call_on(agent, seconds - in_after, "stays");
     } else if (strcmp(expected, "sees") == 0) {
         MUST(atomic_load(&dead) == 1 && atomic_load(&joined) == 1 && t.badly > 0 && t.well_after > 0);
+    } else if (strcmp(expected, "apart") == 0) {
+        MUST(!atomic_load(&dead) && !weft_agent_status(agent) && t.badly > 0 && t.well_after > 0);
     } else {
         MUST(!atomic_load(&dead) && !t.badly);
     }

@@ -126,6 +126,8 @@ int main(int argc, char **argv)
     net_host *host = &world.hosts[atoi(argv[1])];
     alarm(120);
     host_open(host);
+    printf("rank %d: in\n", host->rank); /* tools/long.d/severed_link waits for that */
+    fflush(stdout);
     bulk_create(&mine, host, 0, &size, 1);
     bulk_fill(&mine, host->rank ? 0 : 3);
     for (int rank = 1; host->rank == 0 && rank < world.size; rank++)

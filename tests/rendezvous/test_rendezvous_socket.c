@@ -211,15 +211,14 @@ static void a_link_without_threads_is_pumped(void **state)
 {
     (void)state;
     job at;
-    plan(&at, 2, 400);
+    plan(&at, 2, 1000);
     at.places[1].no_threads = true;
     open_all(&at);
     need_all(&at);
-    double until = link_watch_ms() + 1000;
+    double until = link_watch_ms() + 2500;
     while (link_watch_ms() < until) {
         uint64_t due_ns;
         struct pollfd wait = {.fd = wfi_rendezvous_pump(at.watches[1].link, &due_ns), .events = POLLIN};
-        assert_true(wait.fd >= 0);
         poll(&wait, 1, wfi_poll_timeout(wfi_now(&wfi_clock_real), due_ns));
     }
     assert_int_equal(at.watches[0].died, 0);
