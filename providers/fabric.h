@@ -46,6 +46,7 @@ typedef enum wfi_event_kind {
     WFI_EVENT_REQUEST = 1,   /* somebody wants to connect: accept or reject */
     WFI_EVENT_CONNECTED = 2, /* a lane of ours is up (connected or accepted); data: what the acceptor sent */
     WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The lane is still ours to close */
+    WFI_EVENT_STRANGERS = 4, /* callers that never asked for anything were hung up on; count: how many */
 } wfi_event_kind;
 
 typedef struct wfi_event {
@@ -56,6 +57,7 @@ typedef struct wfi_event {
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
+    size_t count; /* STRANGERS */
 } wfi_event;
 
 /* A registered range. Remote sides use base + offset and key. */

@@ -82,7 +82,8 @@ typedef struct weft_agent_options {
     /* Time limits, in milliseconds; 0 takes the default, WEFT_FOREVER switches it off. */
     int64_t rendezvous_timeout_ms; /* 60,000: missing ranks are named in the error */
     int64_t call_timeout_ms;       /* 60,000: of calls that name none */
-    int64_t death_timeout_ms;      /* 2,000: silence after which the store declares a worker dead; WEFT_DEATH_MS */
+    int64_t death_timeout_ms; /* 2,000: silence after which the store declares a worker dead; WEFT_DEATH_MS. Rank 0's
+                                      counts, for the whole job: the others take it from the store, whatever theirs is */
 
     /* Limits. */
     size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
@@ -115,6 +116,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * its own calls are answered, those that it serves are finished, and what it owes others has arrived; if they keep it busy for
  * half a second, it refuses what comes new (WEFT_ERR_PEER_LEFT). After a death or the loss of the store it waits only for
  * those alive. Then threads and connections end, the agent is freed, and its seat is free.
+ *
+ * There is no time limit: while a worker that lives never closes, a handler never ends, or a deferred call that somebody waits
+ * for is never finished, this waits. weft_debug_dump, from another thread, says for what. Whoever cannot wait any longer calls
+ * weft_agent_stop instead of this one: not after it, nor beside it, since both free the agent.
  *
  * Returns the first trouble met: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail); but from a handler or
  * continuation of this agent it is WEFT_ERR_DEADLOCK and nothing happens. NULL is a no-op.

@@ -178,6 +178,15 @@ static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
     return fds[1].revents != 0;
 }
 
+static size_t tell_of_strangers(wfofi_fabric *fabric, wfi_event *out)
+{
+    if (!fabric->strangers_ended)
+        return 0;
+    *out = (wfi_event){.kind = WFI_EVENT_STRANGERS, .count = fabric->strangers_ended};
+    fabric->strangers_ended = 0;
+    return 1;
+}
+
 size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
 {
     wfofi_fabric *fabric = wfofi_of(base);
@@ -188,6 +197,8 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
         size_t count = read_events(fabric, out, room);
         if (fabric->provider->sockets)
             wfofi_strangers_look(fabric);
+        if (count < room)
+            count += tell_of_strangers(fabric, &out[count]);
         int wait_ms = left_ms(deadline);
         if (count > 0 || woken || wait_ms == 0 || room == 0)
             return count;

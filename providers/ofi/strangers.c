@@ -104,7 +104,7 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
 void wfofi_strangers_look(wfofi_fabric *fabric)
 {
     if (fabric->strangers_suspected && wfi_now(&wfi_clock_real) >= fabric->strangers_due_ns)
-        (void)look_now(fabric, false);
+        fabric->strangers_ended += look_now(fabric, false);
 }
 
 /*

@@ -6,7 +6,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h> /* getenv, strtoll */
+#include <string.h>
 #include <strings.h>
 
 #define SHOWN_MAX 64 /* bytes of a malformed value that a message quotes */
@@ -27,8 +29,9 @@ weft_status wfi_env_i64(const char *name, int64_t min, int64_t max, int64_t *out
     errno = 0;
     value = strtoll(text, &end, 10);
     if (isspace((unsigned char)text[0]) || *end != '\0' || end == text) {
-        wfi_error_give(error,
-                       weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is not a whole number", name, SHOWN_MAX, text));
+        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
+                                                "%s=\"%.*s\" is not a whole number from %" PRId64 " to %" PRId64, name,
+                                                SHOWN_MAX, text, min, max));
         return WEFT_ERR_INVALID;
     }
     if (errno == ERANGE || value < min || value > max) {
@@ -53,7 +56,27 @@ weft_status wfi_env_bool(const char *name, bool *out, weft_error **error)
             return WEFT_OK;
         }
     }
+    wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
+                                            "%s=\"%.*s\" is neither yes (true, on, 1) nor no (false, off, 0)", name,
+                                            SHOWN_MAX, text));
+    return WEFT_ERR_INVALID;
+}
+
+weft_status wfi_env_word(const char *name, const char *const *words, int *out, weft_error **error)
+{
+    const char *text = wfi_env_string(name);
+    char list[128] = "";
+    if (text == NULL)
+        return WEFT_OK;
+    for (int i = 0; words[i] != NULL; i++) {
+        size_t length = strlen(list);
+        if (strcmp(text, words[i]) == 0) {
+            *out = i;
+            return WEFT_OK;
+        }
+        snprintf(list + length, sizeof list - length, "%s%s", i > 0 ? ", " : "", words[i]);
+    }
     wfi_error_give(error,
-                   weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is neither yes nor no", name, SHOWN_MAX, text));
+                   weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is none of %s", name, SHOWN_MAX, text, list));
     return WEFT_ERR_INVALID;
 }

@@ -23,28 +23,28 @@
 
 _Atomic int wfi_log_level_now = LEVEL_UNREAD;
 
-static const char *const level_names[] = {
-    [WEFT_LOG_ERROR] = "error", [WEFT_LOG_WARN] = "warn",   [WEFT_LOG_INFO] = "info",
-    [WEFT_LOG_DEBUG] = "debug", [WEFT_LOG_TRACE] = "trace",
-};
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL}; /* from WEFT_LOG_ERROR on */
 
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static pthread_rwlock_t sink_lock = PTHREAD_RWLOCK_INITIALIZER;
 static weft_log_sink current_sink;
 static void *current_arg;
 
+weft_status wfi_log_setting(int *level, weft_error **error)
+{
+    int place = WEFT_LOG_WARN - WEFT_LOG_ERROR;
+    weft_status status = wfi_env_word("WEFT_LOG", level_names, &place, error);
+    *level = WEFT_LOG_ERROR + place;
+    return status;
+}
+
 static void read_level(void)
 {
-    const char *text = wfi_env_string("WEFT_LOG");
-    int level = WEFT_LOG_WARN, i;
-    for (i = WEFT_LOG_ERROR; text != NULL && i <= WEFT_LOG_TRACE; i++) {
-        if (strcmp(text, level_names[i]) == 0)
-            break;
-    }
-    if (text != NULL && i <= WEFT_LOG_TRACE)
-        level = i;
-    else if (text != NULL) /* no function returns this error to anybody, so it is said here */
-        fprintf(stderr, "weft: warn WEFT_LOG=\"%.32s\" is none of error, warn, info, debug, trace\n", text);
+    weft_error *error = NULL;
+    int level;
+    if (wfi_log_setting(&level, &error) != WEFT_OK) /* whoever only logs hears of it nowhere else */
+        fprintf(stderr, "weft: warn %s\n", weft_error_message(error));
+    weft_error_unref(error);
     atomic_store(&wfi_log_level_now, level);
 }
 
@@ -72,7 +72,7 @@ static void emit(weft_log_level level, const char *line, const wfi_clock *clock)
         current_sink(level, line, current_arg);
     } else {
         write_time(clock, time, sizeof time);
-        fprintf(stderr, "weft: %s %s %s\n", time, level_names[level], line);
+        fprintf(stderr, "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
     }
     pthread_rwlock_unlock(&sink_lock);
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 
 #include <weft/log.h>
+#include <weft/status.h>
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -24,6 +25,8 @@ typedef struct wfi_log_context {
     const wfi_clock *clock; /* a simulation's time is shown; NULL or the machine's clock: the time of day */
 } wfi_log_context;
 
+/* What WEFT_LOG says, or the default; WEFT_ERR_INVALID. */
+weft_status wfi_log_setting(int *level, weft_error **error);
 void wfi_log_line(weft_log_level level, const char *format, ...) WEFT_PRINTF(2, 3);
 void wfi_log_in(const wfi_log_context *context, weft_log_level level, const char *format, ...) WEFT_PRINTF(3, 4);
 void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const char *format, va_list args)

@@ -41,6 +41,12 @@ static struct slab_pool {
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
+weft_status wfi_slab_setting(int64_t *keep_mb, weft_error **error)
+{
+    *keep_mb = -1;
+    return wfi_env_i64("WEFT_SLAB_KEEP_MB", 0, INT64_MAX >> 20, keep_mb, error);
+}
+
 static void pool_init(void)
 {
     wfi_mutex_init(&pool.lock);
@@ -48,9 +54,8 @@ static void pool_init(void)
         wfi_list_init(&pool.classes[i]);
     wfi_list_init(&pool.ages);
     pool.window = 1;
-    pool.keep_mb = -1;
     weft_error *error = NULL;
-    if (wfi_env_i64("WEFT_SLAB_KEEP_MB", 0, INT64_MAX >> 20, &pool.keep_mb, &error) != WEFT_OK) {
+    if (wfi_slab_setting(&pool.keep_mb, &error) != WEFT_OK) {
         wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error)); /* nobody here to return it to */
         weft_error_unref(error);
     }

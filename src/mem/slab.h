@@ -20,6 +20,8 @@ typedef struct wfi_slab {
 
 weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out);
 void wfi_slab_give(wfi_slab *slab);
+/* What WEFT_SLAB_KEEP_MB says, or -1; WEFT_ERR_INVALID. */
+weft_status wfi_slab_setting(int64_t *keep_mb, weft_error **error);
 
 /* Classes: sixteen to each doubling, so that at most a sixteenth is added. Exposed for tests. */
 unsigned wfi_slab_class(size_t size);

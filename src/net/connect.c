@@ -400,6 +400,12 @@ void wfi_net_event(wfi_net *net, const wfi_event *event)
         on_request(net, event);
         return;
     }
+    if (event->kind == WFI_EVENT_STRANGERS) {
+        net->stats.strangers_refused += event->count - 1;
+        wfi_net_refused(net, "%zu callers of the fabric's port who never asked for anything were hung up on",
+                        event->count);
+        return;
+    }
     wfi_conn *conn = wfi_map_get(&net->conns, (uint64_t)(uintptr_t)event->lane_user);
     if (!conn)
         return;

@@ -22,6 +22,11 @@ uint64_t wfi_net_now(const wfi_net *net)
     return net->in_round ? net->now_ns : wfi_now(net->clock);
 }
 
+int64_t wfi_net_death_timeout_ms(const wfi_net *net)
+{
+    return net->death_timeout_ms;
+}
+
 wfi_driver *wfi_net_driver(wfi_net *net)
 {
     return &net->driver;
@@ -152,7 +157,7 @@ static bool read_port(const char **text, long *out)
     return *out >= 1 && *out <= 65535;
 }
 
-/* "low-high", or one port. */
+/* "low-high". One number is no range: it is as likely to be meant for "yes". */
 static bool read_ports(const char *text, wfi_fabric_options *out)
 {
     long low, high;
@@ -160,12 +165,8 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
         return true;
     if (!read_port(&text, &low))
         return false;
-    high = low;
-    if (*text == '-') {
-        text++;
-        if (!read_port(&text, &high))
-            return false;
-    }
+    if (*text++ != '-' || !read_port(&text, &high))
+        return false;
     out->port_low = (int)low;
     out->port_high = (int)high;
     return !*text && low <= high;
@@ -184,7 +185,8 @@ static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, wef
     if (!net->ops)
         return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
     if (!read_ports(agent->ports, &how))
-        return refuse_value(error, "ports (WEFT_PORTS)", agent->ports, "\"low-high\", each 1 to 65535");
+        return refuse_value(error, "ports (WEFT_PORTS)", agent->ports,
+                            "\"low-high\", each 1 to 65535, low not above high");
     weft_status status = net->ops->open(&how, &net->fabric, error);
     if (status)
         return status;
@@ -237,6 +239,7 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
     if (status)
         return status;
     net->rank = wfi_rendezvous_rank(net->rendezvous);
+    net->death_timeout_ms = wfi_rendezvous_death_timeout_ms(net->rendezvous);
     memcpy(net->job_key, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->job_key));
     status = take_table(net, wfi_rendezvous_members(net->rendezvous));
     wfi_rendezvous_drop_members(net->rendezvous);

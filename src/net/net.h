@@ -111,10 +111,11 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
  * net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer beyond its peer_gone holds it, and so
  * never means another.
  */
-wfi_peer *wfi_peer_ref(wfi_peer *peer);     /* [locked] */
-void wfi_peer_unref(wfi_peer *peer);        /* NULL is a no-op; [locked] */
-int wfi_net_rank(const wfi_net *net);       /* ours, known when open has returned */
-int wfi_net_world_size(const wfi_net *net); /* elastic: the number of seats */
+wfi_peer *wfi_peer_ref(wfi_peer *peer);               /* [locked] */
+void wfi_peer_unref(wfi_peer *peer);                  /* NULL is a no-op; [locked] */
+int wfi_net_rank(const wfi_net *net);                 /* ours, known when open has returned */
+int64_t wfi_net_death_timeout_ms(const wfi_net *net); /* the job's; < 0: silence is no death */
+int wfi_net_world_size(const wfi_net *net);           /* elastic: the number of seats */
 /* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock is held; of
  * ourselves neither. */
 const wfi_member *wfi_net_member(const wfi_net *net, int rank);

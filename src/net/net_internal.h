@@ -262,7 +262,7 @@ struct wfi_net {
     int rank, world_size;     /* (constant) once `open` */
     int group;                /* (constant) our number in the simulation */
     bool no_threads;          /* (constant) */
-    int64_t death_timeout_ms; /* (constant) */
+    int64_t death_timeout_ms; /* (constant) once `open`: the store's */
     size_t queue_limit_bytes; /* (constant) */
 
     bool open;           /* the table is here; upcalls may go up */

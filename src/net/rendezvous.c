@@ -339,6 +339,11 @@ void wfi_rendezvous_count(const wfi_rendezvous *link, wfi_store_counts *out)
     link->shell->count(link, out);
 }
 
+int64_t wfi_rendezvous_death_timeout_ms(const wfi_rendezvous *link)
+{
+    return link->world.death_timeout_ms;
+}
+
 int wfi_rendezvous_rank(const wfi_rendezvous *link)
 {
     return link->rank;

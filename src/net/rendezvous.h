@@ -65,7 +65,7 @@ typedef struct wfi_rendezvous_options {
     weft_sim *sim;   /* not NULL: over the simulation's channels */
     bool no_threads; /* pumped by wfi_rendezvous_pump (rank 0's store keeps its thread) */
     int64_t join_timeout_ms;
-    int64_t death_timeout_ms; /* < 0: nobody is declared dead for silence */
+    int64_t death_timeout_ms; /* rank 0: the job's; < 0: nobody is declared dead for silence */
     const wfi_clock *clock;
     const wfi_rendezvous_events *events; /* copied */
 } wfi_rendezvous_options;
@@ -87,7 +87,8 @@ weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rende
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);
 void wfi_rendezvous_drop_members(wfi_rendezvous *link); /* frees the table, of which the caller has made a copy */
 const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link);
-int wfi_rendezvous_rank(const wfi_rendezvous *link); /* ours, as given or as found free */
+int64_t wfi_rendezvous_death_timeout_ms(const wfi_rendezvous *link); /* the store's, which all of the job have */
+int wfi_rendezvous_rank(const wfi_rendezvous *link);                 /* ours, as given or as found free */
 
 /*
  * We depend on that worker from now on, or not any more (net has counted: calls outstanding or deferred, references, watches).

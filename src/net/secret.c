@@ -133,16 +133,6 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
     return status;
 }
 
-/* Whatever wins, this one does not stay in the environment. */
-static void forget_variable(void)
-{
-    char *value = getenv("WEFT_SECRET");
-    if (!value)
-        return;
-    sodium_memzero(value, strlen(value));
-    (void)unsetenv("WEFT_SECRET");
-}
-
 static weft_status find_around(wfi_secret *out, weft_error **error)
 {
     int fd = inherited_fd();
@@ -168,11 +158,22 @@ weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *ou
     pthread_mutex_lock(&kept_lock);
     weft_status status =
         given ? take_bytes(given, given_size, "weft_agent_options.secret", out, error) : find_around(out, error);
-    forget_variable();
     pthread_mutex_unlock(&kept_lock);
+    wfi_secret_hide();
     if (status)
         wfi_secret_wipe(out);
     return status;
+}
+
+void wfi_secret_hide(void)
+{
+    wfi_secret scratch;
+    pthread_mutex_lock(&kept_lock);
+    char *value = getenv("WEFT_SECRET");
+    if (value)
+        (void)take_variable(value, &scratch, NULL);
+    pthread_mutex_unlock(&kept_lock);
+    wfi_secret_wipe(&scratch);
 }
 
 void wfi_secret_wipe(wfi_secret *secret)

@@ -27,6 +27,8 @@ typedef struct wfi_secret {
  * cannot be read. The detail names the source, never the secret.
  */
 weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *out, weft_error **error);
+/* Takes WEFT_SECRET out of the environment, if it is there, and keeps it for the next agent. Threads as above. */
+void wfi_secret_hide(void);
 void wfi_secret_wipe(wfi_secret *secret); /* when done; NULL is a no-op */
 
 weft_status wfi_secret_random(wfi_secret *out); /* WFI_SECRET_RANDOM bytes; WEFT_ERR_SYSTEM */

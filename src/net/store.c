@@ -124,6 +124,15 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
     return status;
 }
 
+/* A worker with another secret finds our proof wrong and says no more. Who only came and went is not worth a word. */
+static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_store_loss how)
+{
+    if (link->stage == WFI_STORE_GREETED && link->seal.on)
+        wfi_store_count_refusal(store, "it did not answer the store's proof: it may have another secret");
+    else if (link->stage == WFI_STORE_STRANGER && how == WFI_STORE_CUT)
+        wfi_store_count_refusal(store, "it said nothing in its time");
+}
+
 void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how, uint64_t now_ns)
 {
     wfi_store_link *link = wfi_map_take(&store->links, connection);
@@ -132,6 +141,8 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     store->now_ns = now_ns;
     int rank = link->rank;
     bool unconfirmed = link->unconfirmed;
+    if (rank < 0)
+        count_unproven(store, link, how);
     wfi_seal_wipe(&link->seal);
     free(link);
     if (rank < 0)

@@ -61,29 +61,16 @@ static void withdraw(wfi_outcall *call, bool quiet)
     call->land_exposed = 0;
 }
 
-static void settle_future(wfi_outcall *call, const weft_values *values, const weft_error *error)
+void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
 {
-    weft_stats *stats = &call->agent->stats;
-    stats->calls_finished++;
-    stats->calls_failed += error != NULL;
     weft_status st;
     if (error)
-        st = weft_future_fail(call->future, error);
+        st = weft_future_fail(future, error);
     else
-        st = weft_future_complete(call->future, weft_values_ref((weft_values *)values), wfi_values_drop);
-    (void)st; /* a call completes its future once: `completed` guards it */
-    if (call->remote && !call->is_attempt)
-        wfi_rref_created(call->remote, error);
-}
-
-static void leave_parent(wfi_outcall *call, const weft_error *error)
-{
-    if (!call->within)
-        return;
-    if (error && !call->is_attempt)
-        wfi_parent_note(call->within, error);
-    wfi_child_leave(&call->child);
-    call->within = NULL;
+        st = weft_future_complete(future, weft_values_ref((weft_values *)values), wfi_values_drop);
+    (void)st; /* who calls this does so once */
+    if (remote)
+        wfi_rref_created(remote, error);
 }
 
 void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet)
@@ -99,7 +86,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_peer_lean(call->peer, -1);
     wfi_peer_await(call->peer, -1);
     wfi_letters_release(agent, &call->letters);
-    leave_parent(call, error);
+    wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
         agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
     withdraw(call, quiet);
@@ -107,7 +94,9 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
         call->message_out = false;
         wfi_call_drop_hold(call);
     }
-    settle_future(call, values, error);
+    agent->stats.calls_finished++;
+    agent->stats.calls_failed += error != NULL;
+    wfi_call_settle(call->future, call->is_attempt ? NULL : call->remote, values, error);
     wfi_call_drop_hold(call);
 }
 
@@ -186,10 +175,8 @@ const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_b
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
-    wfi_outcall *call = wfi_container_of(child, wfi_outcall, child);
-    call->within = NULL;
     if (why)
-        wfi_call_fail(call, why, text);
+        wfi_call_fail(wfi_container_of(child, wfi_outcall, child), why, text);
 }
 
 /* The first one that goes on, of this peer or of all. */
@@ -380,8 +367,7 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     agent->stats.bytes_packed += call->arguments.packed_bytes;
     agent->stats.bytes_copied += call->arguments.copied_bytes;
     call->child.parent_over = parent_over;
-    if (call->within)
-        wfi_child_join(&call->child, call->within);
+    wfi_child_join(&call->child, call->child.within);
     call->timer.fire = timer_fired;
     /* Without a timer it could hang: then it ends now, by the road that ends all calls. */
     if (deadline_ns != WFI_NEVER && wfi_net_timer_set(agent->net, &call->timer, deadline_ns))
@@ -401,7 +387,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
     if (st)
         return st;
     call->id = next_id(agent);
-    call->within = (weft_call *)*plan->within;
+    call->child.within = (weft_call *)*plan->within; /* which it joins when it is on its way */
     wfi_observe_started(call, now);
     st = wfi_letters_promise(agent, 2, &call->letters);
     if (!st)

@@ -14,6 +14,7 @@
  */
 typedef struct wfi_child {
     wfi_list link;
+    weft_call *within; /* the served call, while it is being served; else NULL */
     void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
 } wfi_child;
 
@@ -60,8 +61,7 @@ struct wfi_outcall {
     weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* which leaves that to src/rpc/retry.c */
     unsigned letters;           /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
-    weft_call *within;          /* the served call that this one is made for, while it is being served; else NULL */
-    wfi_child child;            /* in its children */
+    wfi_child child;            /* of the served call that this one is made for, if any */
     struct wfi_parts_in *parts; /* streamed results: src/rpc/parts_in.c */
     wfi_span span;
     wfi_task release;
@@ -97,6 +97,9 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be
  * done with what we exposed. [agent lock] */
 void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet);
+/* Completes the future that the user holds, with `values` or `error` (one of them; borrowed), and so `remote`, unless it is
+ * NULL. Whose alone that is to do. [agent lock] */
+void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
 /* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
 void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text);
 /* The same with this error, which it takes over. [agent lock] */
@@ -107,8 +110,10 @@ void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, cons
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */
 
 /* src/rpc/within.c. All [agent lock]. */
-void wfi_child_join(wfi_child *child, weft_call *parent);
-void wfi_child_leave(wfi_child *child); /* no-op if it is in no list (but its link was initialised) */
+void wfi_child_join(wfi_child *child, weft_call *parent); /* no-op but for child->within if parent is NULL */
+void wfi_child_leave(wfi_child *child);                   /* no-op if it is nobody's */
+/* The same when it has ended; error: how it failed, which is noted, or NULL. */
+void wfi_child_end(wfi_child *child, const weft_error *error);
 /* WEFT_OK, or why nothing may start within it any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
 weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
 /* A call made within it failed: if its handler returns the same, the error goes on with its chain. */

@@ -9,16 +9,6 @@
 
 #include <stdlib.h>
 
-static void leave_parent(weft_call *call, const weft_error *error)
-{
-    if (!call->within)
-        return;
-    if (error && !call->is_attempt)
-        wfi_parent_note(call->within, error);
-    wfi_child_leave(&call->child);
-    call->within = NULL;
-}
-
 void wfi_local_complete(weft_call *call, weft_error *error)
 {
     if (!call->local_future)
@@ -27,15 +17,8 @@ void wfi_local_complete(weft_call *call, weft_error *error)
     stats->calls_finished++;
     stats->calls_failed += error != NULL;
     wfi_observe_settled(call, weft_error_code(error));
-    leave_parent(call, error);
-    weft_status st;
-    if (error)
-        st = weft_future_fail(call->local_future, error);
-    else
-        st = weft_future_complete(call->local_future, weft_values_ref(call->results), wfi_values_drop);
-    (void)st; /* ours alone to complete */
-    if (call->local_rref && !call->is_attempt)
-        wfi_rref_created(call->local_rref, error);
+    wfi_child_end(&call->child, call->is_attempt ? NULL : error);
+    wfi_call_settle(call->local_future, call->is_attempt ? NULL : call->local_rref, call->results, error);
     weft_future_unref(call->local_future);
     call->local_future = NULL;
     wfi_net_timer_clear(call->agent->net, &call->timer);
@@ -77,10 +60,8 @@ static void timer_fired(wfi_timer *timer)
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
-    weft_call *call = wfi_container_of(child, weft_call, child);
-    call->within = NULL;
     if (why)
-        give_up(call, why, text);
+        give_up(wfi_container_of(child, weft_call, child), why, text);
 }
 
 /* The call lives at least until it has completed its future. */
@@ -220,9 +201,7 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
         call->owned = wfi_rref_home(call->local_rref);
         wfi_owned_begin(call->owned);
     }
-    call->within = (weft_call *)*plan->within;
-    if (call->within)
-        wfi_child_join(&call->child, call->within);
+    wfi_child_join(&call->child, (weft_call *)*plan->within);
     wfi_future_set_canceller(call->local_future, &local_canceller, call, 0);
     call->holds = 1;
     wfi_list_push_back(&agent->local_calls, &call->local_link);

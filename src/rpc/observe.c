@@ -175,7 +175,7 @@ void wfi_observe_started(wfi_outcall *call, uint64_t now_ns)
 {
     if (!call->span.begun_ns) /* else it waited for room in the queue */
         call->span.begun_ns = now_ns;
-    join_trace(call->agent->observer, &call->span, call->within);
+    join_trace(call->agent->observer, &call->span, call->child.within);
 }
 
 void wfi_observe_sent(wfi_outcall *call)
@@ -226,7 +226,7 @@ void wfi_observe_arrived(weft_call *call)
     wfi_call_observer *observer = call->agent->observer;
     call->span.begun_ns = wfi_net_now(call->agent->net);
     if (!call->peer)
-        join_trace(observer, &call->span, call->within);
+        join_trace(observer, &call->span, call->child.within);
     else if (observer->trace) {
         call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
         call->span.id = new_id(observer);

@@ -5,7 +5,9 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "mem/slab.h"
 #include "net/spawn.h"
+#include "tensor/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +49,26 @@ static weft_status ask_launcher(size_t which, bool elastic, int64_t *rank, int64
     return st ? st : wfi_env_i64(launchers[which][1], 1, 65536, size, error);
 }
 
+/* No launcher says all. If one says half, that is the likely mistake. */
+static weft_status no_rank(bool elastic, weft_error **error)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
+        if (!rank == !size)
+            continue;
+        *error = weft_error_create(WEFT_ERR_INVALID, "%s is set (\"%.32s\"), but %s is not: which worker this is, %s",
+                                   launchers[i][!rank], rank ? rank : size, launchers[i][rank != NULL],
+                                   "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
+        return WEFT_ERR_INVALID;
+    }
+    *error = weft_error_create(WEFT_ERR_INVALID,
+                               elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
+                                         "seats the elastic job has"
+                                       : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
+                                         "which worker this is");
+    return WEFT_ERR_INVALID;
+}
+
 static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
 {
     int64_t rank = WEFT_ANY_RANK, size = -1;
@@ -58,15 +80,8 @@ static weft_status rank_from_launcher(weft_agent_options *values, weft_error **e
             break;
         size = -1;
     }
-    if (size < 1) {
-        *error = weft_error_create(WEFT_ERR_INVALID,
-                                   values->elastic
-                                       ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
-                                         "seats the elastic job has"
-                                       : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
-                                         "which worker this is");
-        return WEFT_ERR_INVALID;
-    }
+    if (size < 1)
+        return no_rank(values->elastic, error);
     values->rank = (int)rank;
     values->world_size = (int)size;
     return WEFT_OK;
@@ -296,13 +311,26 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     return st;
 }
 
+/* What the process reads for itself, once, where it is first needed: there nobody could be told of a bad value. */
+static weft_status check_process(weft_error **error)
+{
+    int64_t number;
+    int level;
+    weft_status st = wfi_log_setting(&level, error);
+    if (!st)
+        st = wfi_cpu_threads_setting(&number, error);
+    return st ? st : wfi_slab_setting(&number, error);
+}
+
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
     memset(out, 0, sizeof *out);
     out->store_fd = -1;
     if (given)
         out->values = *given;
-    weft_status st = resolve_rank(out, error);
+    weft_status st = check_process(error);
+    if (!st)
+        st = resolve_rank(out, error);
     if (!st)
         st = resolve_port(&out->values, error);
     if (!st)
@@ -311,6 +339,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         st = resolve_texts(out, error);
     if (!st)
         st = resolve_secret(out, error);
+    wfi_secret_hide(); /* also if it was not asked for, or something else is wrong: then for the next try */
     return st;
 }
 

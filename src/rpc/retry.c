@@ -35,8 +35,7 @@ typedef struct retry {
     uint64_t deadline_ns;
 
     /* ---- agent lock ---- */
-    wfi_list link;     /* agent->retries */
-    weft_call *within; /* while it is being served */
+    wfi_list link; /* agent->retries */
     wfi_child child;
     weft_future *attempt; /* under way, for all that is known */
     wfi_observer observer;
@@ -97,20 +96,8 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     r->over = true;
     wfi_list_remove(&r->link);
     wfi_net_timer_clear(r->agent->net, &r->timer);
-    if (r->within) {
-        if (error)
-            wfi_parent_note(r->within, error);
-        wfi_child_leave(&r->child);
-        r->within = NULL;
-    }
-    weft_status st;
-    if (error)
-        st = weft_future_fail(r->future, error);
-    else
-        st = weft_future_complete(r->future, weft_values_ref((weft_values *)values), wfi_values_drop);
-    (void)st; /* ours alone to complete */
-    if (r->remote)
-        wfi_rref_created(r->remote, error);
+    wfi_child_end(&r->child, error);
+    wfi_call_settle(r->future, r->remote, values, error);
     drop_locked(r);
 }
 
@@ -129,10 +116,8 @@ static void stop(retry *r, weft_status why, const char *text)
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
-    retry *r = wfi_container_of(child, retry, child);
-    r->within = NULL;
     if (why)
-        stop(r, why, text); /* the attempt under way is a child of its own */
+        stop(wfi_container_of(child, retry, child), why, text); /* the attempt under way is a child of its own */
 }
 
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text)
@@ -261,7 +246,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .remote = r->remote,
                           .is_attempt = true,
                           .packed = &r->packed,
-                          .within = (const weft_call *const *)&r->within,
+                          .within = (const weft_call *const *)&r->child.within,
                           .deadline_ns = r->deadline_ns};
     if (r->options.retry.attempt_ms && !r->remote) {
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
@@ -386,9 +371,7 @@ static weft_status enter(retry *r, wfi_call_plan *plan)
         st = wfi_call_limit(agent, plan, wfi_now(wfi_net_clock(agent->net)), &r->deadline_ns);
     if (st)
         return st;
-    r->within = (weft_call *)*plan->within;
-    if (r->within)
-        wfi_child_join(&r->child, r->within);
+    wfi_child_join(&r->child, (weft_call *)*plan->within);
     wfi_list_push_back(&agent->retries, &r->link);
     r->starting = true;
     r->attempts = 1;

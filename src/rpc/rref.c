@@ -302,7 +302,7 @@ static void owner_did_not_come(wfi_timer *timer)
 static weft_status await_owner(weft_rref *rref)
 {
     weft_agent *agent = rref->agent;
-    int64_t bound_ms = agent->options.values.death_timeout_ms;
+    int64_t bound_ms = wfi_net_death_timeout_ms(agent->net);
     rref->timer.fire = owner_did_not_come;
     rref->fork = ++agent->next_fork;
     weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);

@@ -59,13 +59,12 @@ struct weft_call {
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
 
-    atomic_int unwanted;         /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
-    weft_future *cancellation;   /* made at first asking */
-    wfi_list children;           /* wfi_child: what was started within it */
-    weft_error *inner;           /* the last failure of those; [agent lock] */
-    weft_call *within;           /* of a call to ourselves: the call that it is made for, while that is being served */
-    wfi_child child;             /* in its children */
-    struct wfi_parts_out *parts; /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
+    atomic_int unwanted;              /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
+    weft_future *cancellation;        /* made at first asking */
+    wfi_list children;                /* wfi_child: what was started within it */
+    weft_error *inner;                /* the last failure of those; [agent lock] */
+    wfi_child child;                  /* a call to ourselves: of the call that it is made for, if any */
+    struct wfi_parts_out *parts;      /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
     struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
     unsigned letters;                 /* promised for it: a refusal, should there be no memory for its answer */
     size_t charged;                   /* bytes against the memory budget: the call, its arguments */

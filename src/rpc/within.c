@@ -7,13 +7,31 @@
 
 void wfi_child_join(wfi_child *child, weft_call *parent)
 {
+    child->within = parent;
+    if (!parent)
+        return;
     wfi_assert_held(wfi_net_mutex(parent->agent->net));
     wfi_list_push_back(&parent->children, &child->link);
 }
 
 void wfi_child_leave(wfi_child *child)
 {
-    wfi_list_remove(&child->link);
+    if (child->within)
+        wfi_list_remove(&child->link);
+    child->within = NULL;
+}
+
+void wfi_parent_note(weft_call *parent, const weft_error *error)
+{
+    weft_error_unref(parent->inner);
+    parent->inner = weft_error_ref(error);
+}
+
+void wfi_child_end(wfi_child *child, const weft_error *error)
+{
+    if (child->within && error)
+        wfi_parent_note(child->within, error);
+    wfi_child_leave(child);
 }
 
 /* What those within it hear: only the time-out is theirs as well. */
@@ -29,16 +47,11 @@ weft_status wfi_parent_status(const weft_call *parent, uint64_t now)
     return now >= parent->deadline_ns ? WEFT_ERR_TIMEOUT : WEFT_OK;
 }
 
-void wfi_parent_note(weft_call *parent, const weft_error *error)
-{
-    weft_error_unref(parent->inner);
-    parent->inner = weft_error_ref(error);
-}
-
 static void end_children(weft_call *call, weft_status why, const char *text)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&call->children));) {
         wfi_child *child = wfi_container_of(link, wfi_child, link);
+        child->within = NULL;
         child->parent_over(child, why, text);
     }
 }

@@ -6,8 +6,10 @@
 #include "net/net_host.h"
 #include "ofi/objects.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define BOUND_MS 20.0 /* what a stranger may cost */
@@ -70,7 +72,35 @@ static double median_among(net_host *host, int count, const void *words, size_t 
 /* A request's header of libfabric's tcp, 32 bytes: version 3, type 0, and 40 bytes to follow, which never come. */
 static const uint8_t promise[32] = {3, 0, 0, 40};
 
+static uint64_t silent_counted;
 static double alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms;
+
+static uint64_t refused_by(net_host *host)
+{
+    weft_stats stats;
+    wfi_net_lock(host->net);
+    wfi_net_stats(host->net, &stats);
+    wfi_net_unlock(host->net);
+    return stats.strangers_refused;
+}
+
+/* Whoever stays and says nothing is hung up on, and counted: all three, once. */
+static void count_silent(net_host *host)
+{
+    net_host *other = &host->world->hosts[1];
+    uint64_t before = refused_by(other), deadline = wfi_deadline(&wfi_clock_real, 20000);
+    int fds[3];
+    char byte;
+    for (int i = 0; i < 3; i++)
+        fds[i] = knock(wfi_net_member(host->net, 1), NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        (void)setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 20}, sizeof(struct timeval));
+        assert_true(recv(fds[i], &byte, 1, 0) <= 0 && errno != EAGAIN);
+        close(fds[i]);
+    }
+    while ((silent_counted = refused_by(other) - before) < 3 && wfi_now(&wfi_clock_real) < deadline)
+        usleep(1000);
+}
 
 static void body(net_host *host)
 {
@@ -87,6 +117,7 @@ static void body(net_host *host)
                       "request, %.2f garbage, %.2f fifty silent, %.2f fifty half requests\n",
                       alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms);
         assert_int_equal(host->gone, 0);
+        count_silent(host);
     }
     host_meet(host, &host->world->finished);
 }
@@ -120,12 +151,19 @@ static void many_half_requests_cost_no_more_than_one(void **state)
     assert_true(fifty_promise_ms <= alone_ms + BOUND_MS + NOISE_MS);
 }
 
+static void who_stays_silent_is_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(silent_counted, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stranger_costs_little),
         cmocka_unit_test(silent_ones_cost_little_together),
         cmocka_unit_test(many_half_requests_cost_no_more_than_one),
+        cmocka_unit_test(who_stays_silent_is_counted),
     };
     return cmocka_run_group_tests(tests, measure, NULL);
 }

@@ -158,6 +158,28 @@ static void a_wrong_secret_gets_nothing_and_is_counted(void **state)
     bench_destroy(at);
 }
 
+/* A worker with another secret finds the store's proof wrong, and goes without a word. */
+static void who_goes_at_the_proof_is_counted(void **state)
+{
+    (void)state;
+    bench *at = secret_bench(2);
+    bench_greet(at, 1);
+    wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
+    assert_int_equal(wfi_store_refused(at->store), 1);
+    wfi_store_opened(at->store, 2); /* comes and goes: nobody was refused */
+    wfi_store_closed(at->store, 2, WFI_STORE_ENDED, at->now_ns);
+    assert_int_equal(wfi_store_refused(at->store), 1);
+    wfi_store_opened(at->store, 3); /* was silent until its time was over */
+    wfi_store_closed(at->store, 3, WFI_STORE_CUT, at->now_ns);
+    assert_int_equal(wfi_store_refused(at->store), 2);
+    bench_destroy(at);
+    at = secret_bench(2);
+    bench_join_all(at, 2);
+    wfi_store_closed(at->store, 2, WFI_STORE_CUT, at->now_ns); /* a member's is no stranger's */
+    assert_int_equal(wfi_store_refused(at->store), 0);
+    bench_destroy(at);
+}
+
 /* What a worker said when it joined is said again, on a connection of its own: the store's nonce is another by then. */
 static void a_recorded_join_is_worth_nothing(void **state)
 {
@@ -211,6 +233,7 @@ int main(void)
         cmocka_unit_test(those_who_have_the_secret_join),
         cmocka_unit_test(one_side_without_a_secret_is_named),
         cmocka_unit_test(a_wrong_secret_gets_nothing_and_is_counted),
+        cmocka_unit_test(who_goes_at_the_proof_is_counted),
         cmocka_unit_test(a_recorded_join_is_worth_nothing),
         cmocka_unit_test(a_frame_without_a_seal_is_not_a_members),
     };

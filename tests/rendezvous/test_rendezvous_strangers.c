@@ -54,7 +54,6 @@ static void begin(pair *at, const char *first, const char *second)
 
 static void finish(pair *at)
 {
-    pthread_join(at->first, NULL);
     link_watch_close(&at->watches[1]);
     link_watch_close(&at->watches[0]);
 }
@@ -74,7 +73,15 @@ static void with_the_same_secret_both_join(void **state)
     link_watch_close(&at.watches[0]);
 }
 
-/* Rank 1 is refused, at once and in words; the true one then joins. */
+static void await_refused(const pair *at, uint64_t count)
+{
+    double limit = link_watch_ms() + 10000;
+    while (wfi_rendezvous_refused(at->watches[0].link) < count && link_watch_ms() < limit)
+        usleep(1000);
+    assert_int_equal(wfi_rendezvous_refused(at->watches[0].link), count);
+}
+
+/* Rank 1 is refused, at once and in words, and rank 0 counts it; the true one then joins. */
 static void expect_refused(const char *first, const char *second, const char *words)
 {
     pair at;
@@ -87,6 +94,8 @@ static void expect_refused(const char *first, const char *second, const char *wo
     at.places[1].secret = first;
     link_watch_open(&at.watches[1], &at.places[1]);
     assert_int_equal(at.watches[1].status, WEFT_OK);
+    pthread_join(at.first, NULL);
+    await_refused(&at, 1);
     finish(&at);
 }
 

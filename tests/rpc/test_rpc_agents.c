@@ -436,8 +436,12 @@ static void test_bad_options(void **s)
     must_not_open(bad, WEFT_ERR_INVALID, "");
     bad = good, bad.fabric = "sim";
     must_not_open(bad, WEFT_ERR_INVALID, "sim");
-    bad = good, bad.ports = "9-8";
-    must_not_open(bad, WEFT_ERR_INVALID, "ports");
+    static const char *const no_ports[] = {"9-8",   "1",          "5000",       "0-9", "5000-",
+                                           "-5000", "5000-65536", "5000-6000x", "a-b"};
+    for (size_t i = 0; i < sizeof no_ports / sizeof *no_ports; i++) {
+        bad = good, bad.ports = no_ports[i];
+        must_not_open(bad, WEFT_ERR_INVALID, "ports (WEFT_PORTS)");
+    }
     bad = good, bad.functions = &no_name, bad.function_count = 1;
     must_not_open(bad, WEFT_ERR_INVALID, "function 0");
     bad = good, bad.functions = &no_run, bad.function_count = 1;

@@ -10,13 +10,13 @@
 
 #include <cmocka.h>
 
-static const char *const variables[] = {
-    "RANK",         "WORLD_SIZE",    "MASTER_ADDR",          "MASTER_PORT",
-    "WEFT_NAME",    "WEFT_FABRIC",   "WEFT_IFACE",           "WEFT_PORTS",
-    "WEFT_WORKERS", "WEFT_DEATH_MS", "WEFT_NO_BINDING",      "WEFT_ELASTIC",
-    "WEFT_TRACE",   "WEFT_SECRET",   "WEFT_SECRET_FILE",     "WEFT_SECRET_FD",
-    "SLURM_PROCID", "SLURM_NTASKS",  "WEFT_MEMORY_BUDGET",   "WEFT_METRICS_PORT",
-    "PMI_RANK",     "PMI_SIZE",      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+static const char *const variables[] = {"RANK",         "WORLD_SIZE",           "MASTER_ADDR",         "MASTER_PORT",
+                                        "WEFT_NAME",    "WEFT_FABRIC",          "WEFT_IFACE",          "WEFT_PORTS",
+                                        "WEFT_WORKERS", "WEFT_DEATH_MS",        "WEFT_NO_BINDING",     "WEFT_ELASTIC",
+                                        "WEFT_TRACE",   "WEFT_SECRET",          "WEFT_SECRET_FILE",    "WEFT_SECRET_FD",
+                                        "WEFT_LOG",     "WEFT_CPU_THREADS",     "WEFT_SLAB_KEEP_MB",   "SLURM_PROCID",
+                                        "SLURM_NTASKS", "WEFT_MEMORY_BUDGET",   "WEFT_METRICS_PORT",   "PMI_RANK",
+                                        "PMI_SIZE",     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
 
 static int clear_environment(void **state)
 {
@@ -147,6 +147,12 @@ static void test_bad_variables(void **state)
                {"WEFT_MEMORY_BUDGET", "1e30"},
                {"WEFT_MEMORY_BUDGET", "nan"},
                {"WEFT_SECRET_FD", "no"},
+               {"WEFT_LOG", "chatty"},
+               {"WEFT_LOG", "WARN"},
+               {"WEFT_CPU_THREADS", "0"},
+               {"WEFT_CPU_THREADS", "all"},
+               {"WEFT_SLAB_KEEP_MB", "-1"},
+               {"WEFT_SLAB_KEEP_MB", "1G"},
                {"WEFT_NAME", "two words"}};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -193,6 +199,46 @@ static void test_bad_fields(void **state)
     fabric[sizeof fabric - 1] = 0;
     bad = good, bad.fabric = fabric;
     must_refuse(&bad, "WEFT_FABRIC", "too long");
+}
+
+/* A message says what the value may be. */
+static void test_what_is_allowed_is_said(void **state)
+{
+    static const struct {
+        const char *name, *value, *allowed;
+    } bad[] = {{"WEFT_LOG", "loud", "error, warn, info, debug, trace"},
+               {"WEFT_CPU_THREADS", "all", "1 to "},
+               {"WEFT_SLAB_KEEP_MB", "lots", "0 to "},
+               {"WEFT_WORKERS", "many", "1 to 1024"},
+               {"WEFT_WORKERS", "2000", "1 to 1024"},
+               {"WEFT_DEATH_MS", "2s", "-1 to "},
+               {"WEFT_METRICS_PORT", "http", "-1 to 65535"},
+               {"WEFT_MEMORY_BUDGET", "lots", "K, M, G or T"},
+               {"WEFT_ELASTIC", "rubber", "yes (true, on, 1)"},
+               {"WEFT_NO_BINDING", "maybe", "no (false, off, 0)"},
+               {"MASTER_PORT", "http", "1 to 65535"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        clear_environment(NULL);
+        setenv(bad[i].name, bad[i].value, 1);
+        must_refuse(NULL, bad[i].name, bad[i].allowed);
+    }
+}
+
+/* A launcher's half of the pair, and what is missing, are named. */
+static void test_half_a_rank(void **state)
+{
+    (void)state;
+    unsetenv("WORLD_SIZE");
+    must_refuse(NULL, "RANK is set (\"1\")", "WORLD_SIZE is not");
+    setenv("WEFT_ELASTIC", "1", 1);
+    must_refuse(NULL, "RANK is set (\"1\")", "WORLD_SIZE is not");
+    clear_environment(NULL);
+    unsetenv("RANK");
+    must_refuse(NULL, "WORLD_SIZE is set (\"4\")", "RANK is not");
+    unsetenv("WORLD_SIZE");
+    setenv("SLURM_PROCID", "7", 1);
+    must_refuse(NULL, "SLURM_PROCID is set (\"7\")", "SLURM_NTASKS is not");
 }
 
 /* Without RANK, an elastic job's worker takes any; its name then is the store's to give. */
@@ -247,6 +293,44 @@ static void test_secret(void **state)
     wfi_options_wipe(&out); /* once is enough */
 }
 
+/* Whatever else is wrong, and whichever secret is used. */
+static void test_secret_leaves_the_environment(void **state)
+{
+    static const char secret[] = "twenty-seven bytes of secret";
+    static const char *const troubles[] = {"WEFT_LOG", "RANK", "MASTER_PORT", "WEFT_WORKERS", "WEFT_NAME"};
+    wfi_options out;
+    (void)state;
+    for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) {
+        clear_environment(NULL);
+        setenv("WEFT_SECRET", secret, 1);
+        const char *where = getenv("WEFT_SECRET");
+        setenv(troubles[i], "not this!", 1);
+        must_refuse(NULL, "not this!", "");
+        assert_null(getenv("WEFT_SECRET"));
+        assert_true(where[0] == 0 && where[sizeof secret - 2] == 0);
+        clear_environment(NULL); /* the next try still has it */
+        must_resolve(NULL, &out);
+        assert_int_equal(out.values.secret_size, strlen(secret));
+        assert_memory_equal(out.values.secret, secret, strlen(secret));
+        wfi_options_wipe(&out);
+    }
+    setenv("WEFT_SECRET", "short", 1);
+    must_refuse(NULL, "WEFT_SECRET", "16");
+    assert_null(getenv("WEFT_SECRET"));
+    setenv("WEFT_SECRET", secret, 1);
+    must_resolve(&(weft_agent_options){.secret = "another one of 25 bytes..", .secret_size = 25}, &out);
+    assert_int_equal(out.values.secret_size, 25);
+    assert_null(getenv("WEFT_SECRET"));
+    wfi_options_wipe(&out);
+    setenv("WEFT_SECRET", secret, 1);
+    setenv("WEFT_SECRET_FILE", "/nowhere/at/all", 1);
+    weft_error *error = NULL;
+    assert_int_equal(wfi_options_resolve(NULL, &out, &error), WEFT_ERR_IO);
+    assert_null(getenv("WEFT_SECRET"));
+    weft_error_unref(error);
+    wfi_options_wipe(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,8 +338,11 @@ int main(void)
         cmocka_unit_test_setup(test_environment, clear_environment),
         cmocka_unit_test_setup(test_bad_variables, clear_environment),
         cmocka_unit_test_setup(test_bad_fields, clear_environment),
+        cmocka_unit_test_setup(test_what_is_allowed_is_said, clear_environment),
+        cmocka_unit_test_setup(test_half_a_rank, clear_environment),
         cmocka_unit_test_setup(test_elastic, clear_environment),
         cmocka_unit_test_setup(test_secret, clear_environment),
+        cmocka_unit_test_setup(test_secret_leaves_the_environment, clear_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

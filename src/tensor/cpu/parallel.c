@@ -44,11 +44,17 @@ static struct parallel_pool {
 
 static _Atomic int thread_setting; /* 0: not yet known */
 
+weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error)
+{
+    *threads = 0;
+    return wfi_env_i64("WEFT_CPU_THREADS", 1, THREADS_MAX, threads, error);
+}
+
 static int threads_at_start(void)
 {
-    int64_t threads = 0;
+    int64_t threads;
     weft_error *error = NULL;
-    weft_status status = wfi_env_i64("WEFT_CPU_THREADS", 1, THREADS_MAX, &threads, &error);
+    weft_status status = wfi_cpu_threads_setting(&threads, &error);
     if (status == WEFT_OK && threads == 0)
         status =
             wfi_env_i64("OMP_NUM_THREADS", 1, INT32_MAX, &threads, NULL); /* may be a list: then it is left alone */
