@@ -295,6 +295,9 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     memcpy(member->address, join->address, join->address_size);
     link->rank = join->rank;
     store->waiting++;
+    if (store->phase == WFI_STORE_GATHERING)
+        wfi_log(WEFT_LOG_INFO, "store: \"%s\" has come for rank %d: %d of %d", member->name, member->rank,
+                store->waiting, store->options.world_size);
     wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
 }
 

@@ -82,6 +82,8 @@ static void on_event(ofi_node *node, wfi_event *event)
         link->closed++;
         link->why = event->status;
         break;
+    case WFI_EVENT_STRANGERS: /* nobody asks how many */
+        break;
     }
 }
 

@@ -3,6 +3,7 @@
  * test_rpc_death.c - workers that die or stop with calls of all kinds outstanding: on the simulation at random moments, on
  * tcp with processes. This program is its own child there, told by argv[1] what to do.
  */
+#include "rpc/children.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -12,7 +13,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -219,8 +219,6 @@ static void test_stopped_at_any_moment(void **state)
 
 /* ---- On tcp: children ------------------------------------------------------------------------------------------ */
 
-#define REPORT_FD 109
-
 static atomic_int member_event;
 
 static void keep_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
@@ -231,11 +229,6 @@ static void keep_event(weft_agent *agent, weft_member_event event, int rank, con
     (void)arg;
     if (event != WEFT_MEMBER_LEFT)
         atomic_store(&member_event, (int)event);
-}
-
-static void say(char what)
-{
-    MUST(write(REPORT_FD, &what, 1) == 1);
 }
 
 static weft_agent *open_child(void)
@@ -265,7 +258,7 @@ static void await_event(weft_member_event event)
 static int child_serves(void)
 {
     weft_agent *agent = open_child();
-    say('r');
+    child_say('r');
     MUST_OK(weft_agent_close(agent));
     return 0;
 }
@@ -277,9 +270,9 @@ static int child_calls(void)
     weft_agent *agent = open_child();
     start_all(agent, &o, 1);
     usleep(100000);
-    say('r');
+    child_say('r');
     await_all(&o, WEFT_ERR_PEER_DEAD);
-    say('f');
+    child_say('f');
     await_event(WEFT_MEMBER_DEAD);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_PEER_DEAD);
     int other = weft_agent_rank(agent) == 0 ? 2 : 0;
@@ -296,14 +289,14 @@ static int child_is_stopped(void)
     weft_agent *agent = open_child();
     start_all(agent, &o, 0);
     usleep(100000);
-    say('r');
+    child_say('r');
     await_all(&o, WEFT_ERR_EVICTED);
     await_event(WEFT_SELF_EVICTED);
     drop_all(&o);
     MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_EVICTED);
     MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
-    say('f');
+    child_say('f');
     return 0;
 }
 
@@ -315,10 +308,10 @@ static int child_loses_the_store(void)
     start_all(agent, &o, 0);
     start_all(agent, &p, 3 - weft_agent_rank(agent));
     usleep(100000);
-    say('r');
+    child_say('r');
     await_all(&o, WEFT_ERR_STORE_LOST);
     await_all(&p, WEFT_ERR_STORE_LOST);
-    say('f');
+    child_say('f');
     await_event(WEFT_STORE_LOST);
     drop_all(&o);
     drop_all(&p);
@@ -326,97 +319,35 @@ static int child_loses_the_store(void)
     return 0;
 }
 
-static const struct {
-    const char *name;
-    int (*run)(void);
-} roles[] = {{"serves", child_serves},
-             {"calls", child_calls},
-             {"is-stopped", child_is_stopped},
-             {"loses-the-store", child_loses_the_store}};
+static const child_role roles[] = {{"serves", child_serves},
+                                   {"calls", child_calls},
+                                   {"is-stopped", child_is_stopped},
+                                   {"loses-the-store", child_loses_the_store}};
 
 /* ---- On tcp: the parent ---------------------------------------------------------------------------------------- */
-
-typedef struct child {
-    pid_t pid;
-    int pipe;
-} child;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static child start_child(int rank, int port, const char *role)
-{
-    char self[512], rank_text[16], port_text[16];
-    int ends[2];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    MUST(length > 0 && pipe(ends) == 0);
-    self[length] = 0;
-    snprintf(rank_text, sizeof rank_text, "%d", rank);
-    snprintf(port_text, sizeof port_text, "%d", port);
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid == 0) {
-        alarm(40);
-        close(ends[0]); /* before: it may have that very number */
-        dup2(ends[1], REPORT_FD);
-        setenv("RANK", rank_text, 1);
-        setenv("WORLD_SIZE", "3", 1);
-        setenv("MASTER_PORT", port_text, 1);
-        execl(self, self, role, (char *)NULL);
-        _exit(99);
-    }
-    close(ends[1]);
-    return (child){pid, ends[0]};
-}
-
-static void start_job(child children[3], const char *zero, const char *one, const char *two)
-{
-    int port = world_free_port();
-    children[0] = start_child(0, port, zero);
-    children[1] = start_child(1, port, one);
-    children[2] = start_child(2, port, two);
-}
-
-static bool hears(const child *from, char what)
-{
-    char heard = 0;
-    return read(from->pipe, &heard, 1) == 1 && heard == what;
-}
-
-static int end_of(child *one)
-{
-    int status;
-    MUST(waitpid(one->pid, &status, 0) == one->pid);
-    close(one->pipe);
-    return status;
-}
 
 static void disturb_rank_1(const char *role, int signal_number)
 {
     child children[3];
-    start_job(children, "calls", role, "calls");
+    child_start_three(children, "calls", role, "calls");
     for (int rank = 0; rank < 3; rank++)
-        assert_true(hears(&children[rank], 'r'));
-    double began = now_s();
-    kill(children[1].pid, signal_number);
-    assert_true(hears(&children[0], 'f'));
-    assert_true(hears(&children[2], 'f'));
-    double took = now_s() - began;
+        child_hear(&children[rank], 'r');
+    double began = child_now_s();
+    child_signal(&children[1], signal_number);
+    child_hear(&children[0], 'f');
+    child_hear(&children[2], 'f');
+    double took = child_now_s() - began;
     printf("         every call to it had failed after %.0f ms\n", took * 1e3);
     assert_true(took < 2.5);
     if (signal_number == SIGSTOP) {
-        kill(children[1].pid, SIGCONT);
-        assert_true(hears(&children[1], 'f'));
-        assert_int_equal(end_of(&children[1]), 0);
+        child_signal(&children[1], SIGCONT);
+        child_hear(&children[1], 'f');
+        assert_int_equal(child_end(&children[1]), 0);
     } else {
-        assert_true(WIFSIGNALED(end_of(&children[1])));
+        assert_true(WIFSIGNALED(child_end(&children[1])));
     }
-    assert_int_equal(end_of(&children[0]), 0);
-    assert_int_equal(end_of(&children[2]), 0);
+    assert_int_equal(child_end(&children[0]), 0);
+    assert_int_equal(child_end(&children[2]), 0);
 }
 
 static void test_sigkill(void **state)
@@ -435,23 +366,24 @@ static void test_store_lost(void **state)
 {
     child children[3];
     (void)state;
-    start_job(children, "serves", "loses-the-store", "loses-the-store");
+    child_start_three(children, "serves", "loses-the-store", "loses-the-store");
     for (int rank = 0; rank < 3; rank++)
-        assert_true(hears(&children[rank], 'r'));
-    double began = now_s();
-    kill(children[0].pid, SIGKILL);
-    assert_true(hears(&children[1], 'f') && hears(&children[2], 'f'));
-    assert_true(now_s() - began < 2.5);
-    assert_true(WIFSIGNALED(end_of(&children[0])));
-    assert_int_equal(end_of(&children[1]), 0);
-    assert_int_equal(end_of(&children[2]), 0);
+        child_hear(&children[rank], 'r');
+    double began = child_now_s();
+    child_signal(&children[0], SIGKILL);
+    child_hear(&children[1], 'f');
+    child_hear(&children[2], 'f');
+    assert_true(child_now_s() - began < 2.5);
+    assert_true(WIFSIGNALED(child_end(&children[0])));
+    assert_int_equal(child_end(&children[1]), 0);
+    assert_int_equal(child_end(&children[2]), 0);
 }
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(argv[1], roles[i].name) == 0)
-            return roles[i].run();
+    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    if (played >= 0)
+        return played;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sigkill),
         cmocka_unit_test(test_sigstop),

@@ -4,217 +4,20 @@
  * on the simulation and on tcp, where each actor is a thread.
  */
 #include "rpc/must.h"
-#include "rpc/world.h"
+#include "rpc/stage.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
-
-#define SEATS 4
-#define ACTORS_MAX 8
-#define NEWS_MAX 256
-
-/* What one agent was told, in order. */
-typedef struct news {
-    atomic_int count;
-    struct {
-        weft_member_event event;
-        int rank;
-    } items[NEWS_MAX];
-} news;
-
-typedef struct stage {
-    weft_sim *sim; /* NULL: tcp */
-    int port;
-    void (*program)(struct stage *s, int actor);
-    int actors;
-    int64_t death_ms;
-    news heard[ACTORS_MAX];
-    atomic_int flags[16];
-    weft_worker known[4];
-    weft_call *held[4];
-    atomic_int held_count;
-} stage;
-
-typedef struct seat {
-    stage *s;
-    int actor;
-} seat;
-
-static stage *now_playing;
-
-static void sleep_ms(stage *s, int ms)
-{
-    if (s->sim)
-        weft_sim_sleep(s->sim, (uint64_t)ms * 1000000u);
-    else
-        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
-}
-
-static void await_flag(stage *s, int which, int wanted)
-{
-    while (atomic_load(&s->flags[which]) < wanted)
-        sleep_ms(s, 1);
-}
-
-static void note(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
-{
-    news *heard = arg;
-    int at = atomic_load(&heard->count); /* one at a time: nobody else counts */
-    (void)agent;
-    MUST(why && at < NEWS_MAX);
-    heard->items[at].event = event;
-    heard->items[at].rank = rank;
-    atomic_store(&heard->count, at + 1);
-}
-
-static weft_status run_add(weft_call *call, void *user)
-{
-    (void)user;
-    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
-    return WEFT_OK;
-}
-
-static weft_status run_hold(weft_call *call, void *user)
-{
-    (void)user;
-    int at = atomic_fetch_add(&now_playing->held_count, 1);
-    now_playing->held[at] = weft_call_defer(call);
-    return WEFT_DEFERRED;
-}
-
-static const weft_function functions[] = {
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-    {.name = "hold", .run = run_hold},
-};
-
-static weft_agent_options options_of(stage *s, int actor, int rank, const char *name)
-{
-    return (weft_agent_options){.functions = functions,
-                                .function_count = sizeof functions / sizeof *functions,
-                                .has_rank = true,
-                                .rank = rank,
-                                .world_size = SEATS,
-                                .name = name,
-                                .elastic = true,
-                                .master_port = s->port,
-                                .sim = s->sim,
-                                .workers = 2,
-                                .no_binding = true,
-                                .rendezvous_timeout_ms = 20000,
-                                .death_timeout_ms = s->death_ms,
-                                .on_membership = note,
-                                .membership_arg = &s->heard[actor]};
-}
-
-static weft_agent *open_as(stage *s, int actor, int rank, const char *name)
-{
-    weft_error *error = NULL;
-    weft_agent *agent = NULL;
-    weft_agent_options options = options_of(s, actor, rank, name);
-    options.error = &error;
-    weft_status st = weft_agent_open(&options, &agent);
-    weft_error_print(error, stderr);
-    MUST_OK(st);
-    return agent;
-}
-
-static weft_status add_at(weft_agent *agent, weft_target to)
-{
-    weft_values *got;
-    int64_t sum;
-    weft_status st = weft_rpc_sync(agent, to, "add", WEFT_VALUES(weft_of_i64(4)), NULL, &got);
-    if (st)
-        return st;
-    MUST_OK(weft_values_get_i64(got, 0, &sum));
-    MUST(sum == 5);
-    weft_values_unref(got);
-    return WEFT_OK;
-}
-
-/* The agent has been told this, for the `count`th time. */
-static void await_news(stage *s, int actor, weft_member_event event, int rank, int count)
-{
-    const news *heard = &s->heard[actor];
-    for (;;) {
-        int seen = 0, total = atomic_load(&heard->count);
-        for (int i = 0; i < total; i++)
-            seen += heard->items[i].event == event && (rank < 0 || heard->items[i].rank == rank);
-        MUST(seen <= count);
-        if (seen == count)
-            return;
-        sleep_ms(s, 1);
-    }
-}
-
-/* So many are there. Those who came before rank 0 are in its table from the beginning: it is not told of them. */
-static void await_workers(stage *s, weft_agent *agent, size_t count)
-{
-    while (weft_agent_workers(agent, NULL, 0) < count)
-        sleep_ms(s, 1);
-}
-
-/* ---- The stage --------------------------------------------------------------------------------------------------- */
-
-static void *act(void *arg)
-{
-    seat *one = arg;
-    one->s->program(one->s, one->actor);
-    return NULL;
-}
-
-static void act_on_fiber(weft_sim *sim, int rank, void *arg)
-{
-    (void)sim;
-    ((stage *)arg)->program(arg, rank);
-}
-
-static void play_on_threads(stage *s)
-{
-    pthread_t threads[ACTORS_MAX];
-    seat seats[ACTORS_MAX];
-    s->port = world_free_port();
-    for (int i = 0; i < s->actors; i++) {
-        seats[i] = (seat){s, i};
-        MUST(!pthread_create(&threads[i], NULL, act, &seats[i]));
-    }
-    for (int i = 0; i < s->actors; i++)
-        pthread_join(threads[i], NULL);
-}
-
-static void play_on_sim(stage *s, uint64_t seed)
-{
-    s->sim = weft_sim_create(&(weft_sim_options){.seed = seed});
-    for (int i = 0; i < s->actors; i++)
-        MUST_OK(weft_sim_spawn(s->sim, i, act_on_fiber, s));
-    MUST_OK(weft_sim_run(s->sim, 600 * 1000));
-    weft_sim_destroy(s->sim);
-}
-
-static void play(void (*program)(stage *s, int actor), int actors, int seeds, int tcp_times)
-{
-    for (int i = 0; i < seeds + tcp_times; i++) {
-        stage s = {.program = program, .actors = actors, .death_ms = 2000};
-        now_playing = &s;
-        if (i < seeds)
-            play_on_sim(&s, (uint64_t)i + 1);
-        else
-            play_on_threads(&s);
-    }
-}
 
 /* ---- Joining and leaving ------------------------------------------------------------------------------------------- */
 
 static void check_tables(weft_agent *agent, int count)
 {
-    weft_worker workers[SEATS];
-    size_t living = weft_agent_workers(agent, workers, SEATS);
+    weft_worker workers[STAGE_SEATS];
+    size_t living = weft_agent_workers(agent, workers, STAGE_SEATS);
     MUST(living == (size_t)count && weft_agent_workers(agent, NULL, 0) == living);
     for (size_t i = 0; i < living; i++) {
         MUST(weft_agent_alive(agent, workers[i].rank) && workers[i].incarnation > 0);
@@ -228,37 +31,37 @@ static void check_tables(weft_agent *agent, int count)
 static void come_and_go(stage *s, int actor)
 {
     if (actor == 0) {
-        weft_agent *agent = open_as(s, 0, 0, NULL);
-        MUST(weft_agent_rank(agent) == 0 && weft_agent_world_size(agent) == SEATS);
+        weft_agent *agent = stage_open(s, 0, 0, NULL);
+        MUST(weft_agent_rank(agent) == 0 && weft_agent_world_size(agent) == STAGE_SEATS);
         check_tables(agent, 1);
         MUST(!weft_agent_alive(agent, 1) && !weft_agent_name(agent, 1) && weft_agent_worker(agent, 1).incarnation == 0);
-        MUST_OK(add_at(agent, weft_to_rank(0)));
-        MUST_BE(add_at(agent, weft_to_name("guest")), WEFT_ERR_NOT_FOUND);
+        MUST_OK(stage_add_at(agent, weft_to_rank(0)));
+        MUST_BE(stage_add_at(agent, weft_to_name("guest")), WEFT_ERR_NOT_FOUND);
         MUST_BE(weft_watch(agent, 1), WEFT_ERR_NOT_FOUND);
         atomic_store(&s->flags[0], 1); /* 1 may come */
-        await_news(s, 0, WEFT_MEMBER_JOINED, 1, 1);
+        stage_await_news(s, 0, WEFT_MEMBER_JOINED, 1, 1);
         const char *name = weft_agent_name(agent, 1);
         weft_worker first = weft_agent_worker(agent, 1);
         MUST(strcmp(name, "guest") == 0 && weft_agent_find(agent, "guest") == 1);
-        MUST_OK(add_at(agent, weft_to_name("guest")));
+        MUST_OK(stage_add_at(agent, weft_to_name("guest")));
         atomic_store(&s->flags[0], 2); /* 2 may come */
-        await_news(s, 0, WEFT_MEMBER_JOINED, 2, 1);
+        stage_await_news(s, 0, WEFT_MEMBER_JOINED, 2, 1);
         check_tables(agent, 3);
-        MUST_OK(add_at(agent, weft_to_rank(2)));
+        MUST_OK(stage_add_at(agent, weft_to_rank(2)));
         MUST_OK(weft_watch(agent, 1));
         atomic_store(&s->flags[0], 3); /* 1 may leave */
-        await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
+        stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
         check_tables(agent, 2);
         MUST(weft_agent_find(agent, "guest") == -1);
-        MUST_BE(add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_LEFT);
+        MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_LEFT);
         MUST_BE(weft_watch(agent, 1), WEFT_ERR_PEER_LEFT);
         atomic_store(&s->flags[0], 4); /* 3 may come */
-        await_news(s, 0, WEFT_MEMBER_JOINED, 1, 2);
+        stage_await_news(s, 0, WEFT_MEMBER_JOINED, 1, 2);
         weft_worker second = weft_agent_worker(agent, 1);
         MUST(second.incarnation > first.incarnation && strcmp(weft_agent_name(agent, 1), "guest") == 0);
         MUST(strcmp(name, "guest") == 0); /* the old pointer is as good as ever */
-        MUST_OK(add_at(agent, weft_to_worker(second)));
-        MUST_BE(add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_LEFT);
+        MUST_OK(stage_add_at(agent, weft_to_worker(second)));
+        MUST_BE(stage_add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_LEFT);
         MUST_BE(weft_unwatch(agent, 1), WEFT_ERR_STATE); /* that watch was for another */
         MUST_OK(weft_watch(agent, 1));
         MUST_OK(weft_unwatch(agent, 1));
@@ -272,20 +75,20 @@ static void come_and_go(stage *s, int actor)
             MUST(s->heard[0].items[i].event == order[i]);
         return;
     }
-    await_flag(s, 0, actor == 3 ? 4 : actor);
-    weft_agent *agent = open_as(s, actor,
-                                actor == 2   ? WEFT_ANY_RANK
-                                : actor == 1 ? WEFT_ANY_RANK
-                                             : 1,
-                                actor == 2 ? NULL : "guest");
+    stage_await_flag(s, 0, actor == 3 ? 4 : actor);
+    weft_agent *agent = stage_open(s, actor,
+                                   actor == 2   ? WEFT_ANY_RANK
+                                   : actor == 1 ? WEFT_ANY_RANK
+                                                : 1,
+                                   actor == 2 ? NULL : "guest");
     MUST(weft_agent_rank(agent) == (actor == 2 ? 2 : 1));
     MUST(strcmp(weft_agent_name(agent, weft_agent_rank(agent)), actor == 2 ? "worker2" : "guest") == 0);
-    MUST_OK(add_at(agent, weft_to_rank(0)));
-    await_flag(s, 0, actor == 1 ? 3 : 5);
+    MUST_OK(stage_add_at(agent, weft_to_rank(0)));
+    stage_await_flag(s, 0, actor == 1 ? 3 : 5);
     if (actor != 1) {
-        MUST_OK(add_at(agent, weft_to_rank(actor == 2 ? 1 : 2)));
+        MUST_OK(stage_add_at(agent, weft_to_rank(actor == 2 ? 1 : 2)));
         atomic_fetch_add(&s->flags[2], 1);
-        await_flag(s, 2, 2);
+        stage_await_flag(s, 2, 2);
         atomic_fetch_add(&s->flags[1], 1);
     }
     MUST_OK(weft_agent_close(agent)); /* does not wait for the others */
@@ -294,7 +97,7 @@ static void come_and_go(stage *s, int actor)
 static void test_come_and_go(void **state)
 {
     (void)state;
-    play(come_and_go, 4, 10, 3);
+    stage_play(come_and_go, 4, 10, 3);
 }
 
 /* ---- Leaving while busy --------------------------------------------------------------------------------------------- */
@@ -305,10 +108,10 @@ static void test_come_and_go(void **state)
  */
 static void leave_busy(stage *s, int actor)
 {
-    weft_agent *agent = open_as(s, actor, actor, NULL);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
     weft_future *future;
     if (actor == 1) {
-        await_flag(s, 0, 1);
+        stage_await_flag(s, 0, 1);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
         atomic_store(&s->flags[1], 1);
         MUST_OK(weft_agent_close(agent));
@@ -318,14 +121,14 @@ static void leave_busy(stage *s, int actor)
         return;
     }
     if (actor == 0)
-        await_workers(s, agent, 3);
+        stage_await_workers(s, agent, 3);
     else
         while (!weft_agent_alive(agent, 1))
-            sleep_ms(s, 1);
+            stage_sleep_ms(s, 1);
     if (actor == 2) { /* keeps it busy */
         weft_status st = WEFT_OK;
         while (!st) {
-            st = add_at(agent, weft_to_rank(1));
+            st = stage_add_at(agent, weft_to_rank(1));
             if (s->sim)
                 weft_sim_sleep(s->sim, 100000);
         }
@@ -333,18 +136,18 @@ static void leave_busy(stage *s, int actor)
     } else {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
         while (atomic_load(&s->held_count) < 1)
-            sleep_ms(s, 1);
+            stage_sleep_ms(s, 1);
         atomic_store(&s->flags[0], 1);
-        await_flag(s, 1, 1);
+        stage_await_flag(s, 1, 1);
         while (atomic_load(&s->held_count) < 2)
-            sleep_ms(s, 1);
-        sleep_ms(s, 100);
+            stage_sleep_ms(s, 1);
+        stage_sleep_ms(s, 100);
         MUST(!atomic_load(&s->flags[3]) && weft_agent_alive(agent, 1));
         weft_call_finish(s->held[0], WEFT_OK);
         MUST_OK(weft_future_wait(future, 5000));
         weft_future_unref(future);
         weft_call_finish(s->held[1], WEFT_OK);
-        await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
+        stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
     }
     MUST_OK(weft_agent_close(agent));
 }
@@ -352,27 +155,27 @@ static void leave_busy(stage *s, int actor)
 static void test_leave_busy(void **state)
 {
     (void)state;
-    play(leave_busy, 3, 3, 2);
+    stage_play(leave_busy, 3, 3, 2);
 }
 
 /* The member that gathers leaves without having come, its group still open. */
 static void leave_group(stage *s, int actor)
 {
     static const int ranks[] = {1, 0, 2};
-    weft_agent *agent = open_as(s, actor, actor, NULL);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
     weft_group *group;
-    await_workers(s, agent, 3);
+    stage_await_workers(s, agent, 3);
     MUST_OK(weft_group_create(agent, "all", ranks, 3, &group));
     MUST_OK(weft_group_barrier(group, 10000));
     if (actor == 1) {
-        sleep_ms(s, 50);
+        stage_sleep_ms(s, 50);
         MUST_OK(weft_agent_close(agent));
         weft_group_destroy(group);
         return;
     }
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
     while (weft_agent_alive(agent, 1))
-        sleep_ms(s, 1);
+        stage_sleep_ms(s, 1);
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
     weft_group_destroy(group);
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &group)); /* those alive */
@@ -385,7 +188,7 @@ static void leave_group(stage *s, int actor)
 static void test_leave_group(void **state)
 {
     (void)state;
-    play(leave_group, 3, 5, 2);
+    stage_play(leave_group, 3, 5, 2);
 }
 
 /* ---- Rank 0 ----------------------------------------------------------------------------------------------------------- */
@@ -393,9 +196,9 @@ static void test_leave_group(void **state)
 /* Rank 0 stops: for all others the job is over, and says so. */
 static void rank_0_stops(stage *s, int actor)
 {
-    weft_agent *agent = open_as(s, actor, actor, NULL);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
     if (actor == 0) {
-        await_workers(s, agent, 3);
+        stage_await_workers(s, agent, 3);
         weft_agent_stop(agent);
         for (int i = 0; i < atomic_load(&s->held_count); i++)
             weft_call_finish(s->held[i], WEFT_OK);
@@ -409,17 +212,17 @@ static void rank_0_stops(stage *s, int actor)
         weft_future_unref(future);
     }
     MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
-    await_news(s, actor, WEFT_STORE_LOST, 0, 1);
+    stage_await_news(s, actor, WEFT_STORE_LOST, 0, 1);
     MUST_BE(weft_agent_status(agent), WEFT_ERR_STORE_LOST);
     MUST(!weft_agent_alive(agent, actor) && !weft_agent_alive(agent, 0));
-    MUST_BE(add_at(agent, weft_to_rank(0)), WEFT_ERR_STORE_LOST);
+    MUST_BE(stage_add_at(agent, weft_to_rank(0)), WEFT_ERR_STORE_LOST);
     MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
 }
 
 static void test_rank_0_stops(void **state)
 {
     (void)state;
-    play(rank_0_stops, 3, 5, 2);
+    stage_play(rank_0_stops, 3, 5, 2);
 }
 
 /* ---- Mistakes --------------------------------------------------------------------------------------------------------- */
@@ -429,7 +232,7 @@ static void must_not_open(stage *s, int actor, int rank, const char *name, bool 
 {
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    weft_agent_options options = options_of(s, actor, rank, name);
+    weft_agent_options options = stage_options(s, actor, rank, name);
     options.error = &error;
     options.elastic = elastic;
     MUST_BE(weft_agent_open(&options, &agent), wanted);
@@ -443,7 +246,7 @@ static void must_not_open(stage *s, int actor, int rank, const char *name, bool 
 static void refused(stage *s, int actor)
 {
     if (actor == 2) {
-        await_flag(s, 0, 1);
+        stage_await_flag(s, 0, 1);
         must_not_open(s, 2, 1, "another", true, WEFT_ERR_EXISTS, "rank 1 is taken");
         must_not_open(s, 2, 2, "worker1", true, WEFT_ERR_EXISTS, "worker1");
         must_not_open(s, 2, 2, NULL, false, WEFT_ERR_INVALID, "elastic");
@@ -452,19 +255,19 @@ static void refused(stage *s, int actor)
         atomic_store(&s->flags[1], 1);
         return;
     }
-    weft_agent *agent = open_as(s, actor, actor, NULL);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
     if (actor == 1)
         atomic_store(&s->flags[0], 1);
-    await_flag(s, 1, 1);
+    stage_await_flag(s, 1, 1);
     if (actor == 1)
-        MUST_OK(add_at(agent, weft_to_rank(0))); /* nobody minds */
+        MUST_OK(stage_add_at(agent, weft_to_rank(0))); /* nobody minds */
     MUST_OK(weft_agent_close(agent));
 }
 
 static void test_refused(void **state)
 {
     (void)state;
-    play(refused, 3, 1, 1);
+    stage_play(refused, 3, 1, 1);
 }
 
 /* ---- Evicted, and back again ---------------------------------------------------------------------------------------- */
@@ -472,35 +275,35 @@ static void test_refused(void **state)
 /* Paused for longer than the bound: declared dead, told so, and in again as a new incarnation. On the simulation. */
 static void back_again(stage *s, int actor)
 {
-    weft_agent *agent = open_as(s, actor, actor, NULL);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
     if (actor == 0) {
-        await_workers(s, agent, 3);
+        stage_await_workers(s, agent, 3);
         weft_worker first = weft_agent_worker(agent, 1);
         MUST_OK(weft_watch(agent, 1));
-        MUST_OK(add_at(agent, weft_to_rank(1)));
+        MUST_OK(stage_add_at(agent, weft_to_rank(1)));
         weft_sim_pause(s->sim, 1);
-        await_news(s, 0, WEFT_MEMBER_DEAD, 1, 1);
-        MUST_BE(add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_DEAD);
-        sleep_ms(s, 500);
+        stage_await_news(s, 0, WEFT_MEMBER_DEAD, 1, 1);
+        MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_DEAD);
+        stage_sleep_ms(s, 500);
         weft_sim_resume(s->sim, 1);
-        await_workers(s, agent, 3);
+        stage_await_workers(s, agent, 3);
         weft_worker second = weft_agent_worker(agent, 1);
         MUST(second.incarnation > first.incarnation);
-        MUST_OK(add_at(agent, weft_to_rank(1)));
-        MUST_OK(add_at(agent, weft_to_worker(second)));
-        MUST_BE(add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_DEAD);
+        MUST_OK(stage_add_at(agent, weft_to_rank(1)));
+        MUST_OK(stage_add_at(agent, weft_to_worker(second)));
+        MUST_BE(stage_add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_DEAD);
         atomic_store(&s->flags[0], 1);
     } else if (actor == 1) {
-        await_news(s, 1, WEFT_SELF_EVICTED, 1, 1);
+        stage_await_news(s, 1, WEFT_SELF_EVICTED, 1, 1);
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
-        MUST_BE(add_at(agent, weft_to_rank(0)), WEFT_ERR_EVICTED);
+        MUST_BE(stage_add_at(agent, weft_to_rank(0)), WEFT_ERR_EVICTED);
         MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
-        agent = open_as(s, 1, 1, NULL);
-        MUST_OK(add_at(agent, weft_to_rank(0)));
-        MUST_OK(add_at(agent, weft_to_rank(2)));
-        await_flag(s, 0, 1);
+        agent = stage_open(s, 1, 1, NULL);
+        MUST_OK(stage_add_at(agent, weft_to_rank(0)));
+        MUST_OK(stage_add_at(agent, weft_to_rank(2)));
+        stage_await_flag(s, 0, 1);
     } else {
-        await_flag(s, 0, 1);
+        stage_await_flag(s, 0, 1);
     }
     MUST_OK(weft_agent_close(agent));
 }
@@ -508,7 +311,7 @@ static void back_again(stage *s, int actor)
 static void test_back_again(void **state)
 {
     (void)state;
-    play(back_again, 3, 10, 0);
+    stage_play(back_again, 3, 10, 0);
 }
 
 /* ---- Again and again ---------------------------------------------------------------------------------------------------- */
@@ -517,26 +320,26 @@ static void test_back_again(void **state)
 static void churn(stage *s, int actor)
 {
     if (actor == 0) {
-        weft_agent *agent = open_as(s, 0, 0, NULL);
+        weft_agent *agent = stage_open(s, 0, 0, NULL);
         atomic_store(&s->flags[0], 1);
-        await_flag(s, 1, s->actors - 1);
+        stage_await_flag(s, 1, s->actors - 1);
         MUST_OK(weft_agent_close(agent));
-        int state[SEATS] = {0};
+        int state[STAGE_SEATS] = {0};
         for (int i = 0; i < atomic_load(&s->heard[0].count); i++) {
             int rank = s->heard[0].items[i].rank;
             bool joined = s->heard[0].items[i].event == WEFT_MEMBER_JOINED;
             MUST(joined || s->heard[0].items[i].event == WEFT_MEMBER_LEFT);
-            MUST(rank > 0 && rank < SEATS && state[rank] == !joined);
+            MUST(rank > 0 && rank < STAGE_SEATS && state[rank] == !joined);
             state[rank] = joined;
         }
         return;
     }
-    await_flag(s, 0, 1);
+    stage_await_flag(s, 0, 1);
     for (int i = 0; i < 12; i++) {
-        weft_agent *agent = open_as(s, actor, WEFT_ANY_RANK, NULL);
-        MUST_OK(add_at(agent, weft_to_rank(0)));
-        for (int rank = 1; rank < SEATS; rank++) {
-            weft_status st = add_at(agent, weft_to_rank(rank));
+        weft_agent *agent = stage_open(s, actor, WEFT_ANY_RANK, NULL);
+        MUST_OK(stage_add_at(agent, weft_to_rank(0)));
+        for (int rank = 1; rank < STAGE_SEATS; rank++) {
+            weft_status st = stage_add_at(agent, weft_to_rank(rank));
             MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_NOT_FOUND);
         }
         if ((i + actor) % 3 == 0)
@@ -550,7 +353,7 @@ static void churn(stage *s, int actor)
 static void test_churn(void **state)
 {
     (void)state;
-    play(churn, 4, 20, 2);
+    stage_play(churn, 4, 20, 2);
 }
 
 int main(void)

@@ -1,32 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_lives.c - processes of a job on tcp that are stopped, continued or killed, and what the others see of it. This program
- * is its own child, told by argv[1] what to do; child and parent talk over two pipes.
+ * is its own child.
  */
+#include "rpc/children.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define REPORT_FD 109 /* out of the way of those that are open already */
-#define ORDER_FD 110
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- The children -------------------------------------------------------------------------------------------------- */
 
@@ -76,17 +65,6 @@ static weft_agent *open_child(void)
     return agent;
 }
 
-static void say(char what)
-{
-    MUST(write(REPORT_FD, &what, 1) == 1);
-}
-
-static void await_order(char what)
-{
-    char got = 0;
-    MUST(read(ORDER_FD, &got, 1) == 1 && got == what);
-}
-
 static weft_status add_at(weft_agent *agent, int rank)
 {
     return weft_rpc_sync(agent, weft_to_rank(rank), "add", WEFT_VALUES(weft_of_i64(1)), NULL, NULL);
@@ -105,7 +83,7 @@ static int child_comes_again(void)
     weft_agent *agent = open_child();
     MUST_OK(add_at(agent, 0));
     for (int round = 0; round < 2; round++) {
-        say('r');
+        child_say('r');
         await_told(WEFT_SELF_EVICTED, 1);
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
         MUST_BE(add_at(agent, 0), WEFT_ERR_EVICTED);
@@ -114,7 +92,7 @@ static int child_comes_again(void)
         agent = open_child();
         MUST_OK(add_at(agent, 0));
         MUST_OK(add_at(agent, 2));
-        say('a');
+        child_say('a');
     }
     MUST_OK(weft_agent_close(agent));
     return 0;
@@ -128,19 +106,19 @@ static int child_watches(void)
         weft_worker before = weft_agent_worker(agent, 1);
         MUST_OK(weft_watch(agent, 1));
         MUST_OK(add_at(agent, 1));
-        say('r');
+        child_say('r');
         await_told(WEFT_MEMBER_DEAD, 1);
         MUST_BE(add_at(agent, 1), WEFT_ERR_PEER_DEAD);
         MUST(weft_agent_find(agent, "worker1") == -1 && !weft_agent_alive(agent, 1));
         MUST_OK(add_at(agent, 2 - weft_agent_rank(agent)));
-        say('d');
+        child_say('d');
         await_told(WEFT_MEMBER_JOINED, 1);
         weft_worker after = weft_agent_worker(agent, 1);
         MUST(after.incarnation > before.incarnation && weft_agent_find(agent, "worker1") == 1);
         MUST_OK(add_at(agent, 1));
         memset(told, 0, sizeof told);
-        say('j');
-        await_order('n');
+        child_say('j');
+        child_await_order('n');
     }
     MUST_OK(weft_agent_close(agent));
     MUST(!atomic_load(&told[WEFT_MEMBER_DEAD][1]));
@@ -156,12 +134,12 @@ static int child_is_patient(void)
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &future));
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     weft_future_unref(future);
-    say('r');
-    await_order('n'); /* rank 1 is stopped */
+    child_say('r');
+    child_await_order('n'); /* rank 1 is stopped */
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &future));
     MUST_BE(weft_future_wait(future, 3000), WEFT_ERR_TIMEOUT);
     MUST(!weft_future_done(future) && weft_agent_alive(agent, 1));
-    say('a');
+    child_say('a');
     MUST_OK(weft_future_wait(future, WEFT_FOREVER)); /* continued: as if nothing had been */
     weft_future_unref(future);
     MUST(!atomic_load(&told[WEFT_MEMBER_DEAD][1]));
@@ -172,7 +150,7 @@ static int child_is_patient(void)
 static int child_serves(void)
 {
     weft_agent *agent = open_child();
-    say('r');
+    child_say('r');
     MUST_OK(weft_agent_close(agent));
     return 0;
 }
@@ -182,15 +160,15 @@ static int child_loses_the_store(bool closes)
 {
     weft_agent *agent = open_child();
     MUST_OK(add_at(agent, 0));
-    say('r');
+    child_say('r');
     if (!closes) {
         await_told(WEFT_STORE_LOST, 0);
-        say('f');
+        child_say('f');
     }
-    double began = now_s();
+    double began = child_now_s();
     MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
-    MUST(closes || now_s() - began < 5);
-    say('c');
+    MUST(closes || child_now_s() - began < 5);
+    child_say('c');
     return 0;
 }
 
@@ -208,8 +186,8 @@ static int child_loses_the_store_working(void)
 static int child_keeps_the_store(void)
 {
     weft_agent *agent = open_child();
-    say('r');
-    await_order('n');
+    child_say('r');
+    child_await_order('n');
     weft_agent_stop(agent);
     return 0;
 }
@@ -223,10 +201,10 @@ static int child_meets(void)
     weft_future *future;
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
-    say('r');
+    child_say('r');
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
     MUST(weft_error_worker(weft_future_error(future)) == 1);
-    say('f');
+    child_say('f');
     weft_future_unref(future);
     MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
     MUST_OK(weft_group_create(agent, "two", left, 2, &two));
@@ -237,158 +215,74 @@ static int child_meets(void)
     return 0;
 }
 
-static const struct {
-    const char *name;
-    int (*run)(void);
-} roles[] = {{"comes-again", child_comes_again},
-             {"watches", child_watches},
-             {"is-patient", child_is_patient},
-             {"serves", child_serves},
-             {"meets", child_meets},
-             {"loses-closing", child_loses_the_store_closing},
-             {"loses-working", child_loses_the_store_working},
-             {"keeps-the-store", child_keeps_the_store}};
+static const child_role roles[] = {{"comes-again", child_comes_again},
+                                   {"watches", child_watches},
+                                   {"is-patient", child_is_patient},
+                                   {"serves", child_serves},
+                                   {"meets", child_meets},
+                                   {"loses-closing", child_loses_the_store_closing},
+                                   {"loses-working", child_loses_the_store_working},
+                                   {"keeps-the-store", child_keeps_the_store}};
 
 /* ---- The parent ---------------------------------------------------------------------------------------------------- */
-
-typedef struct child {
-    pid_t pid;
-    int report, order;
-} child;
-
-static void become(const char *role, int rank, int port, int report, int order)
-{
-    char rank_text[16], port_text[16];
-    snprintf(rank_text, sizeof rank_text, "%d", rank);
-    snprintf(port_text, sizeof port_text, "%d", port);
-    alarm(60);
-    report = fcntl(report, F_DUPFD, 100); /* out of the way of the numbers that they get */
-    order = fcntl(order, F_DUPFD, 100);
-    for (int fd = 3; fd < 100; fd++)
-        close(fd);
-    dup2(report, REPORT_FD);
-    dup2(order, ORDER_FD);
-    close(report);
-    close(order);
-    setenv("RANK", rank_text, 1);
-    setenv("WORLD_SIZE", "3", 1);
-    setenv("MASTER_PORT", port_text, 1);
-    execl("/proc/self/exe", "test_rpc_lives", role, (char *)NULL);
-    _exit(99);
-}
-
-static child start_child(int rank, int port, const char *role)
-{
-    int reports[2], orders[2];
-    MUST(pipe(reports) == 0 && pipe(orders) == 0);
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid == 0)
-        become(role, rank, port, reports[1], orders[0]);
-    close(reports[1]);
-    close(orders[0]);
-    return (child){pid, reports[0], orders[1]};
-}
-
-static void start_job(child children[3], const char *zero, const char *one, const char *two, const char *death_ms)
-{
-    int port = world_free_port();
-    setenv("WEFT_DEATH_MS", death_ms, 1);
-    children[0] = start_child(0, port, zero);
-    children[1] = start_child(1, port, one);
-    children[2] = start_child(2, port, two);
-}
-
-static void hear(const child *from, char what)
-{
-    char heard = 0;
-    assert_int_equal(read(from->report, &heard, 1), 1);
-    assert_int_equal(heard, what);
-}
-
-static void order(const child *to, char what)
-{
-    assert_int_equal(write(to->order, &what, 1), 1);
-}
-
-/* Returns when it stands still: until then its other threads may go on. */
-static void send_signal(const child *to, int signal_number)
-{
-    int status;
-    MUST(kill(to->pid, signal_number) == 0);
-    if (signal_number == SIGSTOP)
-        MUST(waitpid(to->pid, &status, WUNTRACED) == to->pid && WIFSTOPPED(status));
-}
-
-static int end_of(child *one)
-{
-    int status;
-    MUST(waitpid(one->pid, &status, 0) == one->pid);
-    close(one->report);
-    close(one->order);
-    return status;
-}
-
-static void must_end_well(child children[3])
-{
-    for (int rank = 0; rank < 3; rank++)
-        assert_int_equal(end_of(&children[rank]), 0);
-}
 
 static void test_comes_again(void **state)
 {
     child children[3];
     (void)state;
-    start_job(children, "watches", "comes-again", "watches", "1000");
+    setenv("WEFT_DEATH_MS", "1000", 1);
+    child_start_three(children, "watches", "comes-again", "watches");
     for (int round = 0; round < 2; round++) {
         for (int rank = 0; rank < 3; rank++)
-            hear(&children[rank], 'r');
-        double began = now_s();
-        send_signal(&children[1], SIGSTOP);
-        hear(&children[0], 'd');
-        hear(&children[2], 'd');
-        assert_true(now_s() - began < 6); /* the bound of 1 s, on a busy machine */
-        send_signal(&children[1], SIGCONT);
-        hear(&children[1], 'a');
-        hear(&children[0], 'j');
-        hear(&children[2], 'j');
-        order(&children[0], 'n');
-        order(&children[2], 'n');
+            child_hear(&children[rank], 'r');
+        double began = child_now_s();
+        child_signal(&children[1], SIGSTOP);
+        child_hear(&children[0], 'd');
+        child_hear(&children[2], 'd');
+        assert_true(child_now_s() - began < 6); /* the bound of 1 s, on a busy machine */
+        child_signal(&children[1], SIGCONT);
+        child_hear(&children[1], 'a');
+        child_hear(&children[0], 'j');
+        child_hear(&children[2], 'j');
+        child_order(&children[0], 'n');
+        child_order(&children[2], 'n');
     }
-    must_end_well(children);
+    child_must_end_well(children, 3);
 }
 
 static void test_bound_switched_off(void **state)
 {
     child children[3];
     (void)state;
-    start_job(children, "is-patient", "serves", "is-patient", "-1");
+    setenv("WEFT_DEATH_MS", "-1", 1);
+    child_start_three(children, "is-patient", "serves", "is-patient");
     for (int rank = 0; rank < 3; rank++)
-        hear(&children[rank], 'r');
-    send_signal(&children[1], SIGSTOP);
-    order(&children[0], 'n');
-    order(&children[2], 'n');
-    hear(&children[0], 'a');
-    hear(&children[2], 'a');
-    send_signal(&children[1], SIGCONT);
-    must_end_well(children);
+        child_hear(&children[rank], 'r');
+    child_signal(&children[1], SIGSTOP);
+    child_order(&children[0], 'n');
+    child_order(&children[2], 'n');
+    child_hear(&children[0], 'a');
+    child_hear(&children[2], 'a');
+    child_signal(&children[1], SIGCONT);
+    child_must_end_well(children, 3);
 }
 
 static void lose_a_member(int signal_number)
 {
     child children[3];
-    start_job(children, "meets", "serves", "meets", "1000");
+    setenv("WEFT_DEATH_MS", "1000", 1);
+    child_start_three(children, "meets", "serves", "meets");
     for (int rank = 0; rank < 3; rank++)
-        hear(&children[rank], 'r');
-    double began = now_s();
-    send_signal(&children[1], signal_number);
-    hear(&children[0], 'f');
-    hear(&children[2], 'f');
-    assert_true(now_s() - began < 6); /* the bound of 1 s, on a busy machine */
-    assert_int_equal(end_of(&children[0]), 0);
-    assert_int_equal(end_of(&children[2]), 0);
-    send_signal(&children[1], SIGKILL);
-    assert_true(WIFSIGNALED(end_of(&children[1])));
+        child_hear(&children[rank], 'r');
+    double began = child_now_s();
+    child_signal(&children[1], signal_number);
+    child_hear(&children[0], 'f');
+    child_hear(&children[2], 'f');
+    assert_true(child_now_s() - began < 6); /* the bound of 1 s, on a busy machine */
+    assert_int_equal(child_end(&children[0]), 0);
+    assert_int_equal(child_end(&children[2]), 0);
+    child_signal(&children[1], SIGKILL);
+    assert_true(WIFSIGNALED(child_end(&children[1])));
 }
 
 static void test_member_lost(void **state)
@@ -402,22 +296,23 @@ static void test_member_lost(void **state)
 static void lose_the_store(const char *role, int signal_number, bool working)
 {
     child children[3];
-    start_job(children, "keeps-the-store", role, role, "1000");
+    setenv("WEFT_DEATH_MS", "1000", 1);
+    child_start_three(children, "keeps-the-store", role, role);
     for (int rank = 0; rank < 3; rank++)
-        hear(&children[rank], 'r');
+        child_hear(&children[rank], 'r');
     usleep(working ? 0 : 200000); /* they are in weft_agent_close, or about to be: either must do */
-    double began = now_s();
-    send_signal(&children[0], signal_number);
+    double began = child_now_s();
+    child_signal(&children[0], signal_number);
     for (int rank = 1; rank < 3; rank++) {
         if (working)
-            hear(&children[rank], 'f');
-        hear(&children[rank], 'c');
+            child_hear(&children[rank], 'f');
+        child_hear(&children[rank], 'c');
     }
-    assert_true(now_s() - began < 10);
-    send_signal(&children[0], SIGKILL);
-    assert_true(WIFSIGNALED(end_of(&children[0])));
-    assert_int_equal(end_of(&children[1]), 0);
-    assert_int_equal(end_of(&children[2]), 0);
+    assert_true(child_now_s() - began < 10);
+    child_signal(&children[0], SIGKILL);
+    assert_true(WIFSIGNALED(child_end(&children[0])));
+    assert_int_equal(child_end(&children[1]), 0);
+    assert_int_equal(child_end(&children[2]), 0);
 }
 
 static void test_store_killed(void **state)
@@ -435,10 +330,9 @@ static void test_store_stopped(void **state)
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(argv[1], roles[i].name) == 0)
-            return roles[i].run();
-    signal(SIGPIPE, SIG_IGN);
+    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    if (played >= 0)
+        return played;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comes_again),   cmocka_unit_test(test_bound_switched_off),
         cmocka_unit_test(test_member_lost),   cmocka_unit_test(test_store_killed),
