@@ -10,6 +10,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define UNPRIVILEGED 1024 /* the first port that anybody may have */
+
 /* ---- Small answers --------------------------------------------------------------------------------------------- */
 
 const wfi_clock *wfi_net_clock(const wfi_net *net)
@@ -157,7 +159,7 @@ static bool read_port(const char **text, long *out)
     return *out >= 1 && *out <= 65535;
 }
 
-/* "low-high". One number is no range: it is as likely to be meant for "yes". */
+/* "low-high", or one port; but "1" is as likely to be meant for "yes". */
 static bool read_ports(const char *text, wfi_fabric_options *out)
 {
     long low, high;
@@ -165,8 +167,14 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
         return true;
     if (!read_port(&text, &low))
         return false;
-    if (*text++ != '-' || !read_port(&text, &high))
+    high = low;
+    if (*text == '-') {
+        text++;
+        if (!read_port(&text, &high))
+            return false;
+    } else if (low < UNPRIVILEGED) {
         return false;
+    }
     out->port_low = (int)low;
     out->port_high = (int)high;
     return !*text && low <= high;
@@ -186,7 +194,7 @@ static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, wef
         return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
     if (!read_ports(agent->ports, &how))
         return refuse_value(error, "ports (WEFT_PORTS)", agent->ports,
-                            "\"low-high\", each 1 to 65535, low not above high");
+                            "\"low-high\", each 1 to 65535, low not above high; or one port from 1024 on");
     weft_status status = net->ops->open(&how, &net->fabric, error);
     if (status)
         return status;

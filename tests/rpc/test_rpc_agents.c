@@ -436,7 +436,7 @@ static void test_bad_options(void **s)
     must_not_open(bad, WEFT_ERR_INVALID, "");
     bad = good, bad.fabric = "sim";
     must_not_open(bad, WEFT_ERR_INVALID, "sim");
-    static const char *const no_ports[] = {"9-8",   "1",          "5000",       "0-9", "5000-",
+    static const char *const no_ports[] = {"9-8",   "1",          "80",         "0-9", "5000-",
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};
     for (size_t i = 0; i < sizeof no_ports / sizeof *no_ports; i++) {
         bad = good, bad.ports = no_ports[i];

@@ -17,7 +17,7 @@ enum { CALLEE = 1, CALLER = 2 };
 
 static struct shared {
     world *w;
-    atomic_int begun, ended, inner_begun;
+    atomic_int begun, ended, inner_begun, heard;
     atomic_int told, asked; /* what the cancellation's future said; what weft_call_cancelled said when it was told */
     atomic_int inner;       /* how the call within ended */
     atomic_bool open, over;
@@ -229,14 +229,16 @@ static void not_begun(weft_agent *agent, void *arg)
         weft_future *blocker = start(agent, CALLEE, "block", WEFT_NO_VALUES, WEFT_FOREVER);
         await_at_least(&shared.begun, 1);
         for (int i = 0; i < CALLS; i++)
-            futures[i] = start(agent, CALLEE, "count", WEFT_NO_VALUES, i % 3 == 1 ? 20 : WEFT_FOREVER);
-        world_sleep_ms(shared.w, 5); /* let them arrive: those that have not left would be taken back */
+            futures[i] = start(agent, CALLEE, "count", WEFT_NO_VALUES, i % 3 == 1 ? 100 : WEFT_FOREVER);
+        /* They have arrived when what was sent behind them is answered: those that have not left would be taken back. */
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "no such", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
         for (int i = 0; i < CALLS; i++) {
             if (i % 3 == 0)
                 MUST_OK(weft_future_cancel(futures[i]));
             if (i % 3 < 2)
                 expect(futures[i], i % 3 ? WEFT_ERR_TIMEOUT : WEFT_ERR_CANCELLED);
         }
+        await_at_least(&shared.heard, 2 * CALLS / 3);
         atomic_store(&shared.open, true);
         expect(blocker, WEFT_OK);
         for (int i = 2; i < CALLS; i += 3)
@@ -244,8 +246,11 @@ static void not_begun(weft_agent *agent, void *arg)
         MUST(atomic_load(&shared.inner_begun) == CALLS / 3); /* those that somebody waited for */
         atomic_store(&shared.over, true);
     }
-    while (!atomic_load(&shared.over))
+    while (!atomic_load(&shared.over)) {
+        if (weft_agent_rank(agent) == CALLEE)
+            atomic_store(&shared.heard, (int)cancelled_at(agent));
         world_sleep_ms(shared.w, 1);
+    }
     if (weft_agent_rank(agent) == CALLEE)
         MUST(cancelled_at(agent) == 2 * CALLS / 3);
 }

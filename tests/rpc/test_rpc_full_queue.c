@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_full_queue.c - a worker stands still, and what is sent to it fills its queue: who calls it is told so at once, or waits
+ * no longer than its time limit; everybody else goes on; and what was taken is done when it goes on. On the simulation, and with
+ * processes on tcp, where this program is its own child.
+ */
+#include "rpc/children.h"
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define QUEUE_BYTES 65536
+#define PIECE 900 /* bytes of a call: it travels in the frame */
+#define CALLS_MAX 4096
+#define LIMIT_MS 300
+#define SLACK_MS 20000 /* where time is real: a busy machine */
+
+static world *scene; /* of the simulation; NULL: a process of its own */
+static atomic_bool over;
+
+static weft_status run_length(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)strlen(weft_call_string(call, 0)))));
+    return WEFT_OK;
+}
+
+static weft_status run_over(weft_call *call, void *user)
+{
+    (void)call, (void)user;
+    atomic_store(&over, true);
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "length", .takes = {WEFT_STRING}, .gives = {WEFT_I64}, .run = run_length},
+    {.name = "over", .run = run_over},
+};
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->queue_limit_bytes = QUEUE_BYTES;
+    options->death_timeout_ms = WEFT_FOREVER; /* it is not dead, and nobody shall think so */
+}
+
+static void stop_rank_1(void)
+{
+    if (scene) {
+        weft_sim_pause(scene->sim, 1);
+        return;
+    }
+    child_say('s');
+    child_await_order('s');
+}
+
+static void continue_rank_1(void)
+{
+    if (scene) {
+        weft_sim_resume(scene->sim, 1);
+        return;
+    }
+    child_say('c');
+    child_await_order('c');
+}
+
+static int64_t ms_since(weft_agent *agent, uint64_t began)
+{
+    return (int64_t)((weft_agent_now_ns(agent) - began) / 1000000);
+}
+
+/* It ends after its limit and, in virtual time, soon after that. */
+static void must_be_bounded(weft_agent *agent, uint64_t began, int64_t limit_ms)
+{
+    int64_t took = ms_since(agent, began);
+    MUST(took >= limit_ms && took <= limit_ms + (scene ? 50 : SLACK_MS));
+}
+
+static char piece[PIECE + 1];
+
+static weft_status call_length(weft_agent *agent, int rank, weft_rpc_options options, weft_future **out)
+{
+    return weft_rpc_async(agent, weft_to_rank(rank), "length", WEFT_VALUES(weft_of_string(piece)), &options, out);
+}
+
+static void must_work(weft_agent *agent, int rank)
+{
+    weft_future *future;
+    int64_t length;
+    MUST_OK(call_length(agent, rank, (weft_rpc_options){.timeout_ms = SLACK_MS, .wait_for_room = true}, &future));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &length));
+    MUST(length == PIECE);
+    weft_future_unref(future);
+}
+
+/* Until there is no room: which is soon. Every other one has a limit. */
+static int fill(weft_agent *agent, weft_future **futures)
+{
+    int count = 0;
+    weft_status st = WEFT_OK;
+    while (!st && count < CALLS_MAX) {
+        weft_rpc_options options = {.timeout_ms = count % 2 ? LIMIT_MS : WEFT_FOREVER};
+        st = call_length(agent, 1, options, &futures[count]);
+        count += !st;
+    }
+    MUST_BE(st, WEFT_ERR_AGAIN);
+    return count;
+}
+
+/* What needs room there, and has none. */
+static void be_refused(weft_agent *agent)
+{
+    weft_future *future;
+    weft_rref *rref;
+    uint64_t began = weft_agent_now_ns(agent);
+    MUST_BE(call_length(agent, 1, (weft_rpc_options){0}, &future), WEFT_ERR_AGAIN);
+    weft_args args = WEFT_VALUES(weft_of_string(piece));
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "length", args, NULL, NULL), WEFT_ERR_AGAIN);
+    MUST_BE(weft_rpc_remote(agent, weft_to_rank(1), "length", args, NULL, &rref), WEFT_ERR_AGAIN);
+    must_be_bounded(agent, began, 0);
+    began = weft_agent_now_ns(agent);
+    weft_rpc_options waits = {.timeout_ms = LIMIT_MS / 3, .wait_for_room = true};
+    MUST_BE(call_length(agent, 1, waits, &future), WEFT_ERR_TIMEOUT);
+    must_be_bounded(agent, began, LIMIT_MS / 3);
+    began = weft_agent_now_ns(agent);
+    weft_rpc_options retries = {.timeout_ms = LIMIT_MS / 3, .retry = {.attempts = 3, .pause_ms = 5}};
+    weft_status st = call_length(agent, 1, retries, &future);
+    if (!st) {
+        st = weft_future_wait(future, WEFT_FOREVER);
+        weft_future_unref(future);
+    }
+    MUST(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_AGAIN);
+    must_be_bounded(agent, began, 0);
+}
+
+static void rank_0(weft_agent *agent)
+{
+    static weft_future *futures[CALLS_MAX];
+    must_work(agent, 1);
+    stop_rank_1();
+    uint64_t began = weft_agent_now_ns(agent);
+    int count = fill(agent, futures);
+    MUST(count >= QUEUE_BYTES / PIECE / 2);
+    be_refused(agent);
+    must_work(agent, 2); /* the others are there as ever */
+    must_work(agent, 0);
+    for (int i = 1; i < count; i += 2)
+        MUST_BE(weft_future_wait(futures[i], WEFT_FOREVER), WEFT_ERR_TIMEOUT);
+    must_be_bounded(agent, began, LIMIT_MS);
+    for (int i = 0; i < count; i += 2)
+        MUST(!weft_future_done(futures[i]));
+    continue_rank_1();
+    for (int i = 0; i < count; i++) {
+        if (i % 2 == 0)
+            MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+    must_work(agent, 1);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "over", WEFT_NO_VALUES, NULL, NULL));
+}
+
+/* Rank 2 calls rank 0 all the while, which answers in time. */
+static void rank_2(weft_agent *agent)
+{
+    while (!atomic_load(&over)) {
+        uint64_t began = weft_agent_now_ns(agent);
+        must_work(agent, 0);
+        must_be_bounded(agent, began, 0);
+        if (scene)
+            world_sleep_ms(scene, 1);
+    }
+}
+
+static void program(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0)
+        rank_0(agent);
+    else if (weft_agent_rank(agent) == 2)
+        rank_2(agent);
+}
+
+static void test_on_sim(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        world w = {.fabric = WORLD_SIM,
+                   .size = 3,
+                   .seed = seed,
+                   WORLD_FUNCTIONS(functions),
+                   .program = program,
+                   .adjust = adjust};
+        scene = &w;
+        atomic_store(&over, false);
+        world_run(&w);
+    }
+}
+
+/* ---- Processes ------------------------------------------------------------------------------------------------------ */
+
+static int child_works(void)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_agent_options options = {.functions = functions,
+                                  .function_count = sizeof functions / sizeof *functions,
+                                  .rendezvous_timeout_ms = 20000,
+                                  .no_binding = true,
+                                  .error = &error};
+    adjust(&options, NULL);
+    weft_status st = weft_agent_open(&options, &agent);
+    weft_error_print(error, stderr);
+    MUST_OK(st);
+    program(agent, NULL);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+static const child_role roles[] = {{"works", child_works}};
+
+static void test_on_tcp(void **state)
+{
+    child children[3];
+    (void)state;
+    child_start_three(children, "works", "works", "works");
+    child_hear(&children[0], 's');
+    child_signal(&children[1], SIGSTOP);
+    child_order(&children[0], 's');
+    child_hear(&children[0], 'c');
+    child_signal(&children[1], SIGCONT);
+    child_order(&children[0], 'c');
+    child_must_end_well(children, 3);
+}
+
+int main(int argc, char **argv)
+{
+    memset(piece, 'x', PIECE);
+    int played = child_play(argc, argv, roles, 1);
+    if (played >= 0)
+        return played;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_on_sim),
+        cmocka_unit_test(test_on_tcp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
