@@ -3,6 +3,7 @@
 #include "net/net_host.h"
 #include "ofi/objects.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -11,6 +12,8 @@
 #define NONE_FREE 4 /* those below are in use; what is open above stays so */
 #define KNOCKERS 3
 #define FLOOD 300
+#define TAKERS 30
+#define GAPS_MAX 256
 
 static rlim_t limit_descriptors(rlim_t to)
 {
@@ -135,12 +138,83 @@ static void a_flood_of_silent_callers_ebbs_away(void **state)
     world_tcp(&world, 2, flood);
 }
 
+/* Leaves `room` descriptors, with no gap below them; what fills the gaps is in fds. Returns the limit before. */
+static rlim_t leave_room(int room, int *fds, int *count)
+{
+    int highest = 0, fd = 0;
+    for (int i = 0; i < 4096; i++)
+        if (fcntl(i, F_GETFD) >= 0)
+            highest = i;
+    for (*count = 0; fd < highest; fds[(*count)++] = fd) {
+        assert_true(*count < GAPS_MAX);
+        fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
+        assert_true(fd >= 0);
+    }
+    return limit_descriptors((rlim_t)(fd + 1 + room));
+}
+
+static bool is_hung_up(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+static bool none_is_free(void)
+{
+    int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0;
+}
+
+/* The silent ones have taken the very last descriptor, so that none is left to list descriptors with: they are found all the same. */
+static void strangers_take_all(net_host *host)
+{
+    if (host->rank == 0) {
+        int fds[TAKERS], gaps[GAPS_MAX], gap_count, left = TAKERS;
+        assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        const wfi_member there = host_member(host, 1);
+        for (int i = 0; i < TAKERS; i++)
+            fds[i] = inet_socket();
+        rlim_t before = leave_room(TAKERS / 3, gaps, &gap_count);
+        for (int i = 0; i < TAKERS; i++)
+            assert_int_equal(knock_with(fds[i], &there), 0);
+        for (int i = 0; i < 2000 && !none_is_free(); i++)
+            host_pause(host, 1000000);
+        assert_true(none_is_free());
+        for (int i = 0; i < 3000 && left; i++) {
+            host_pause(host, 10000000);
+            left = 0;
+            for (int k = 0; k < TAKERS; k++)
+                left += !is_hung_up(fds[k]);
+        }
+        assert_int_equal(left, 0);
+        (void)limit_descriptors(before);
+        assert_int_equal(host_send_free(host, 1, 1, 8), WEFT_OK);
+        host_until(host, &host->done_ok, 2);
+        for (int i = 0; i < TAKERS; i++)
+            close(fds[i]);
+        for (int i = 0; i < gap_count; i++)
+            close(gaps[i]);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void strangers_who_took_all_descriptors_are_hung_up_on(void **state)
+{
+    (void)state;
+    net_world world = {.on_message = host_check_order, .death_timeout_ms = 60000};
+    world_tcp(&world, 2, strangers_take_all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_descriptors_a_message_fails_soon),
         cmocka_unit_test(those_who_cannot_come_in_disturb_nobody),
         cmocka_unit_test(a_flood_of_silent_callers_ebbs_away),
+        cmocka_unit_test(strangers_who_took_all_descriptors_are_hung_up_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,6 +293,27 @@ static void nobody_dies_of_silence_if_the_bound_is_off(void **state)
     bench_destroy(at);
 }
 
+/* It is in the store's own process: its silence says no more than the store's. */
+static void rank_0_is_not_judged_by_its_silence(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    bench_need(at, 2, 0, true); /* somebody waits for it, so that any other would have to beat */
+    wfi_store_message suspect = {.type = WFI_STORE_SUSPECT,
+                                 .rank = 0,
+                                 .incarnation = at->lines[2].world.members[0].incarnation,
+                                 .text = "it says nothing"};
+    bench_say(at, 2, &suspect);
+    for (int i = 0; i < 20; i++) {
+        bench_pass(at, 500);
+        bench_say_type(at, 2, WFI_STORE_HEARTBEAT);
+    }
+    assert_int_equal(wfi_store_alive(at->store), 2);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_DIED), 0);
+    bench_destroy(at);
+}
+
 static void suspect_rank_1(bench *at)
 {
     wfi_store_message suspect = {.type = WFI_STORE_SUSPECT,
@@ -462,6 +483,7 @@ int main(void)
         cmocka_unit_test(silence_for_the_bound_is_a_death_and_the_dead_one_is_told),
         cmocka_unit_test(heartbeats_are_answered_and_keep_alive),
         cmocka_unit_test(nobody_dies_of_silence_if_the_bound_is_off),
+        cmocka_unit_test(rank_0_is_not_judged_by_its_silence),
         cmocka_unit_test(a_suspicion_asks_but_does_not_shorten_the_bound),
         cmocka_unit_test(a_suspect_that_answers_lives),
         cmocka_unit_test(a_suspicion_of_another_incarnation_or_nobody_is_ignored),

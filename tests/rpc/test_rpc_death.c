@@ -217,6 +217,45 @@ static void test_stopped_at_any_moment(void **state)
         run_scene(seed, true);
 }
 
+/* Only rank 0 has a bound: it is the job's, and those who name none, or another, hear of deaths all the same. */
+static void bound_of_rank_0(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->death_timeout_ms = options->rank == 0 ? 500 : options->rank == 1 ? WEFT_FOREVER : 60000;
+}
+
+static void wait_for_the_stopped(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    if (weft_agent_rank(agent) == 1) {
+        weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
+        uint64_t began = weft_agent_now_ns(agent);
+        weft_sim_pause(w->sim, 2);
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(2), "never", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_PEER_DEAD);
+        MUST(weft_agent_now_ns(agent) - began < UINT64_C(1000000000));
+        weft_sim_resume(w->sim, 2);
+    } else if (weft_agent_rank(agent) == 2) {
+        while (!weft_agent_status(agent))
+            world_sleep_ms(w, 1);
+    }
+}
+
+static void test_one_bound_a_job(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        world w = {.fabric = WORLD_SIM,
+                   .seed = seed,
+                   .size = 3,
+                   WORLD_FUNCTIONS(functions),
+                   .program = wait_for_the_stopped,
+                   .arg = &w,
+                   .adjust = bound_of_rank_0,
+                   .close_may_fail = true};
+        world_run(&w);
+    }
+}
+
 /* ---- On tcp: children ------------------------------------------------------------------------------------------ */
 
 static atomic_int member_event;
@@ -390,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_store_lost),
         cmocka_unit_test(test_killed_at_any_moment),
         cmocka_unit_test(test_stopped_at_any_moment),
+        cmocka_unit_test(test_one_bound_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "rpc/world.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,6 +90,23 @@ static uint64_t now_ms(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Every address of 127.0.0.0/8 is this machine's; only one is served. */
+static void only_the_local_address_is_served(void **state)
+{
+    weft_agent *agent = open_served();
+    (void)state;
+    close(connect_to(agent));
+    struct sockaddr_in other = {.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1),
+                                .sin_port = htons((uint16_t)weft_metrics_port(agent))};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&other, sizeof other), -1);
+    assert_int_equal(errno, ECONNREFUSED);
+    close(fd);
+    weft_agent_stop(agent);
 }
 
 /* ---- What is served ----------------------------------------------------------------------------------------------------- */
@@ -257,6 +275,7 @@ static void the_environment_asks_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_the_local_address_is_served),
         cmocka_unit_test(metrics_are_served),
         cmocka_unit_test(the_dump_is_served),
         cmocka_unit_test(what_is_not_there_is_refused),

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_log.c - the log of two workers of one call that fails: each line says whose it is, and about which call. */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CALLS 3
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lines { /* those about "fail", by rank; under the lock */
+    int count;
+    unsigned long long ids[CALLS];
+} seen[2];
+
+static void keep_line(weft_log_level level, const char *line, void *arg)
+{
+    int rank = -1;
+    unsigned long long id = 0;
+    (void)level, (void)arg;
+    if (!strstr(line, "\"fail\""))
+        return;
+    if (sscanf(line, "rank %d call %llu: ", &rank, &id) != 2 || rank < 0 || rank > 1)
+        fprintf(stderr, "whose is \"%s\"?\n", line);
+    MUST(rank == 0 || rank == 1);
+    MUST(strstr(line, rank ? "served for rank 0" : "of rank 1 ended with REMOTE"));
+    pthread_mutex_lock(&lock);
+    MUST(seen[rank].count < CALLS);
+    seen[rank].ids[seen[rank].count++] = id;
+    pthread_mutex_unlock(&lock);
+}
+
+static weft_status run_fail(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_fail(call, WEFT_ERR_SHAPE, "on purpose");
+    return WEFT_ERR_SHAPE;
+}
+
+static const weft_function functions[] = {{.name = "fail", .run = run_fail}};
+
+static void program(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int i = 0; weft_agent_rank(agent) == 0 && i < CALLS; i++)
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "fail", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
+}
+
+static void run_on(world_fabric fabric)
+{
+    world w = {.fabric = fabric, .size = 2, .seed = 4, WORLD_FUNCTIONS(functions), .program = program};
+    memset(seen, 0, sizeof seen);
+    weft_log_set_level(WEFT_LOG_DEBUG);
+    weft_log_set_sink(keep_line, NULL);
+    world_run(&w);
+    weft_log_set_sink(NULL, NULL);
+    weft_log_set_level(WEFT_LOG_WARN);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(seen[rank].count, CALLS);
+    for (int i = 0; i < CALLS; i++) {
+        assert_true(seen[0].ids[i] > 0);
+        assert_int_equal(seen[0].ids[i], seen[1].ids[i]); /* the caller's number, on both sides */
+        assert_true(i == 0 || seen[0].ids[i] > seen[0].ids[i - 1]);
+    }
+}
+
+static void lines_say_rank_and_call(void **state)
+{
+    (void)state;
+    run_on(WORLD_SIM);
+    run_on(WORLD_TCP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_say_rank_and_call)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
