@@ -377,7 +377,7 @@ static void disturb_rank_1(const char *role, int signal_number)
     child_hear(&children[2], 'f');
     double took = child_now_s() - began;
     printf("         every call to it had failed after %.0f ms\n", took * 1e3);
-    assert_true(took < 6); /* the bound of 2 s, on a busy machine */
+    assert_true(took < 15); /* the bound of 2 s, on a busy machine */
     if (signal_number == SIGSTOP) {
         child_signal(&children[1], SIGCONT);
         child_hear(&children[1], 'f');
@@ -412,7 +412,7 @@ static void test_store_lost(void **state)
     child_signal(&children[0], SIGKILL);
     child_hear(&children[1], 'f');
     child_hear(&children[2], 'f');
-    assert_true(child_now_s() - began < 6);
+    assert_true(child_now_s() - began < 15);
     assert_true(WIFSIGNALED(child_end(&children[0])));
     assert_int_equal(child_end(&children[1]), 0);
     assert_int_equal(child_end(&children[2]), 0);
