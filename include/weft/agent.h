@@ -89,7 +89,9 @@ typedef struct weft_agent_options {
     size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
     /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers. Over it
      * calls are refused with WEFT_ERR_BUSY. Calls of a few kilobytes may go over it by an eighth, so that what is to free memory
-     * gets in; one larger than all of it is WEFT_ERR_TOO_LARGE. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of the machine's memory. */
+     * gets in; one whose arguments are larger than all of it is WEFT_ERR_TOO_LARGE. Results exist already: they count and go, however
+     * large they are, but where an answer waits for a caller, the next one for it that would go over is let go, and that call
+     * ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of the machine's memory. */
     size_t memory_budget_bytes;
 
     /* Observation (weft/metrics.h). */
@@ -169,8 +171,8 @@ WEFT_API weft_status weft_agent_status(const weft_agent *agent);
  */
 WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms);
 
-/* Changes the default time limit of calls made from now on. */
-WEFT_API void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms);
+/* Changes the default time limit of calls made from now on; 0: 60,000. Below WEFT_FOREVER: WEFT_ERR_INVALID, and nothing changes. */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms);
 
 /* The agent's clock, in nanoseconds: CLOCK_MONOTONIC, or virtual time in the simulation. */
 WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
@@ -186,7 +188,7 @@ typedef struct weft_stats {
     uint64_t calls_started;  /* by this worker */
     uint64_t calls_finished; /* of those, completed, well or not */
     uint64_t calls_failed;   /* of those, with an error */
-    uint64_t calls_served;   /* handlers finished here for others */
+    uint64_t calls_served;   /* handlers finished here, calls to oneself included */
     uint64_t bytes_sent;     /* payload of tensors and values that left, inline and bulk */
     uint64_t bytes_received;
     uint64_t

@@ -87,13 +87,15 @@ static inline weft_target weft_to_worker(weft_worker worker)
 
 /*
  * Trying again, for functions that may run more than once. Attempts that end with WEFT_ERR_BUSY, WEFT_ERR_AGAIN,
- * WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or that took longer than attempt_ms, are made again after a pause; so are, for
- * a target by name, those that end with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT: somebody may take the name, which is looked up
- * each time. Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further
+ * WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or that took longer than attempt_ms, are made again after a pause; so are those that
+ * a handler asks for, by failing with WEFT_ERR_BUSY or WEFT_ERR_AGAIN: after the last attempt that is WEFT_ERR_REMOTE, with that
+ * as its weft_error_remote_code. For a target by name, which is looked up each time, so are those that end with
+ * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, or WEFT_ERR_NOT_FOUND of the worker: somebody may take the name. In an elastic job that
+ * is any name, a misspelt one too; in a static job only one whose worker is gone, any other is WEFT_ERR_NOT_FOUND at once. Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further
  * attempt could begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
  * With wait_for_room an attempt that finds none waits and is not counted; only the first one blocks the caller. Parts come from
  * every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried again only where it did not run for
- * sure: where it did not start, and after WEFT_ERR_BUSY.
+ * sure: where it did not start, and after WEFT_ERR_BUSY of the callee's own, not its handler's.
  */
 typedef struct weft_retry {
     int attempts;          /* at most, the first included */
@@ -155,7 +157,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
 
 /*
  * Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). What goes
- * wrong after the start (no such function, a failure of its own, a time-out) is told by weft_rref_to_here.
+ * wrong after the start (no such function, a failure of its own, a time-out) is told by weft_rref_to_here. Landing places are
+ * not for this: WEFT_ERR_INVALID. Parts come to on_part as in
+ * any other call, and are no part of the result.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
                                                     weft_args arguments, const weft_rpc_options *options,
@@ -205,11 +209,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_call_send_part(weft_call *call, weft_ar
  * last reference goes, or at once where this fails (as for any other kind of call). See weft/rref.h.
  */
 WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
-/* Keeps a failure with a message for the caller; the first one counts. */
+/* Keeps a failure with a message for the caller, up to 1,023 bytes, the rest is cut; the first one counts. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 /*
  * Passes on the failure of something that this call needed, another call say: the caller sees WEFT_ERR_REMOTE with its status
- * inside, its message, the worker where it arose, and this worker in the chain (weft_error_hop). The first failure kept counts.
+ * inside, its message, the worker where it arose, and this worker in the chain (weft_error_hop; up to 16). The first failure kept counts.
  * A handler that just returns the status of a call that it made with `within` does the same. NULL is a no-op.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);

@@ -7,7 +7,8 @@
  * gone), the agent (this process is out of the job).
  *
  * There is no "last error". Where more is known than a code, it is a weft_error: a counted, immutable object with a
- * message, the function, the worker where it arose and the chain of workers that it passed.
+ * message, the function, the worker where it arose and the chain of workers that it passed. A message has up to 1,023 bytes
+ * and a chain up to 16 workers: what is longer is cut, at its end.
  */
 #ifndef WEFT_STATUS_H
 #define WEFT_STATUS_H

@@ -367,11 +367,14 @@ size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
     return ran + handled + wfi_executor_run_some(agent->executor);
 }
 
-void weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
+weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 {
+    if (timeout_ms < WEFT_FOREVER)
+        return WEFT_ERR_INVALID;
     wfi_net_lock(agent->net);
     agent->call_timeout_ms = timeout_ms ? timeout_ms : 60000;
     wfi_net_unlock(agent->net);
+    return WEFT_OK;
 }
 
 void weft_agent_stats(const weft_agent *agent, weft_stats *out)

@@ -120,14 +120,12 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     weft_status st = wfi_rref_create_pending(agent, rank, &rref);
     if (st)
         return st;
-    weft_rpc_options how = *options;
-    how.land = (weft_tensors){NULL, 0}; /* the result stays there */
     wfi_call_plan plan = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
                           .function = function,
                           .arguments = arguments,
-                          .options = &how,
+                          .options = options,
                           .remote = rref,
-                          .within = &how.within};
+                          .within = &options->within};
     st = start(agent, &plan, &making);
     if (st) {
         weft_rref_unref(rref);

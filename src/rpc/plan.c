@@ -38,7 +38,8 @@ weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
     size_t length = plan->function ? strlen(plan->function) : 0;
     bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
                 retry_is_good(&options->retry) && (!options->land.count || options->land.items);
-    good = good && (!options->within || options->within->agent == agent) && is_readable(plan->arguments, 0);
+    good = good && !(plan->remote && options->land.count) && (!options->within || options->within->agent == agent) &&
+           is_readable(plan->arguments, 0);
     return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
@@ -130,8 +131,9 @@ static void look_at_list(const weft_agent *agent, weft_args values, const char *
     }
 }
 
-static void look_at_options(const weft_agent *agent, const weft_rpc_options *options, finding *out)
+static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, finding *out)
 {
+    const weft_rpc_options *options = plan->options;
     const weft_retry *retry = &options->retry;
     if (options->timeout_ms < WEFT_FOREVER)
         find(out, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)options->timeout_ms);
@@ -141,6 +143,8 @@ static void look_at_options(const weft_agent *agent, const weft_rpc_options *opt
              (long long)retry->attempt_ms);
     if (options->within && options->within->agent != agent)
         find(out, "within is a call of another agent");
+    if (plan->remote && options->land.count)
+        find(out, "land: the result of weft_rpc_remote stays where it is made");
     look_at_tensors(options->land, "land", out);
     for (size_t i = 0; !out->text[0] && i < options->land.count; i++)
         if (!weft_tensor_is_contiguous(options->land.items[i]))
@@ -156,7 +160,7 @@ weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan,
     if (ours && (length == 0 || length > WFI_FUNCTION_NAME_MAX))
         find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
     if (ours)
-        look_at_options(agent, plan->options, &found);
+        look_at_options(agent, plan, &found);
     if (ours || (theirs && weft_agent_alive(agent, rank)))
         look_at_list(agent, plan->arguments, "argument", 0, &found);
     wfi_error_detail detail = {.code = why, .function = plan->function, .worker = found.worker}; /* it did not run */

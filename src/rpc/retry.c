@@ -159,13 +159,39 @@ static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = canc
 
 /* ---- Again? ------------------------------------------------------------------------------------------------------ */
 
+/* Whether a worker that is gone had that name, and its seat has not been taken since. [agent lock] */
+static bool name_was_held(const retry *r)
+{
+    const weft_agent *agent = r->agent;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        const wfi_member *member = wfi_net_member(agent->net, rank);
+        if (member && strcmp(member->name, r->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The name is free. It may be taken again, or for the first time: in an elastic job by anybody, in a static one by whoever takes
+ * the seat of a worker that had it. A name that no worker of a static job ever had is a mistake. [agent lock] */
+static bool may_be_named(const retry *r)
+{
+    return r->attempts > 1 || r->agent->options.values.elastic || name_was_held(r);
+}
+
+/* A handler that says so itself asks for another attempt. */
+static bool is_refusal(weft_status why, weft_status inner)
+{
+    return why == WEFT_ERR_REMOTE && (inner == WEFT_ERR_BUSY || inner == WEFT_ERR_AGAIN);
+}
+
 /*
  * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how the
  * making ended: it is tried again only where it did not run for sure, which is where it did not even start, or was refused
- * with WEFT_ERR_BUSY (that leaves the name to the next attempt).
+ * with WEFT_ERR_BUSY (that leaves the name to the next attempt). [agent lock]
  */
-static bool may_pass(const retry *r, weft_status why, bool started)
+static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
+    weft_status why = weft_error_code(error);
     bool named = r->to.name != NULL;
     if (r->remote && started)
         return why == WEFT_ERR_BUSY;
@@ -176,8 +202,9 @@ static bool may_pass(const retry *r, weft_status why, bool started)
     if (why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT)
         return named;
     if (why == WEFT_ERR_NOT_FOUND)
-        /* the name is free; somebody may take it, again or for the first time */
-        return named && !started && (r->attempts > 1 || r->agent->options.values.elastic);
+        return named && !started && may_be_named(r);
+    if (is_refusal(why, weft_error_remote_code(error)))
+        return true;
     return why == WEFT_ERR_UNKNOWN || (why == WEFT_ERR_TIMEOUT && r->options.retry.attempt_ms > 0);
 }
 
@@ -206,7 +233,7 @@ static void consider(retry *r, const weft_error *error, bool started)
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
     bool no_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
     r->may_have_run |= weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN;
-    if (r->stop || !may_pass(r, why, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
+    if (r->stop || !may_pass(r, error, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
         finish(r, NULL, started || !r->stop ? error : r->stop);
         return;
     }
@@ -380,10 +407,10 @@ static weft_status enter(retry *r, wfi_call_plan *plan)
 }
 
 /* The first attempt did not start. What will not pass is the failure to start of the whole. [agent lock] */
-static bool is_hopeless(retry *r, weft_status why)
+static bool is_hopeless(retry *r, const weft_error *error)
 {
     r->starting = false;
-    if (r->stop || may_pass(r, why, false))
+    if (r->stop || may_pass(r, error, false))
         return false;
     r->over = true;
     wfi_list_remove(&r->link);
@@ -412,7 +439,7 @@ weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future 
     bool hopeless = false;
     if (st) {
         wfi_net_lock(agent->net);
-        hopeless = is_hopeless(r, st);
+        hopeless = is_hopeless(r, *error);
         if (hopeless)
             drop_locked(r);
         else

@@ -281,10 +281,10 @@ static void time_limits(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     for (int to = 0; to < 2; to++) { /* ourselves too */
-        weft_agent_set_call_timeout(agent, 300);
+        MUST_OK(weft_agent_set_call_timeout(agent, 300));
         weft_future *by_default = hold(agent, to, 0), *own = hold(agent, to, 20),
                     *never = hold(agent, to, WEFT_FOREVER);
-        weft_agent_set_call_timeout(agent, 30);
+        MUST_OK(weft_agent_set_call_timeout(agent, 30));
         weft_future *later = hold(agent, to, 0);
         must_time_out(own, 200);
         must_time_out(later, 200);

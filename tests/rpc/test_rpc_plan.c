@@ -49,6 +49,13 @@ static void bad_options(weft_agent *agent)
     expect(agent, "take", WEFT_NO_VALUES, (weft_rpc_options){.retry.attempts = -1}, WEFT_ERR_INVALID, "attempts -1");
     expect(agent, "take", WEFT_NO_VALUES, (weft_rpc_options){.land = {NULL, 2}}, WEFT_ERR_INVALID, "2 tensors at NULL");
     expect(agent, "take", WEFT_NO_VALUES, (weft_rpc_options){.land = {&across, 1}}, WEFT_ERR_INVALID, "not contiguous");
+    weft_error *error = NULL;
+    weft_rref *rref;
+    weft_rpc_options lands = {.land = {&base, 1}, .error = &error};
+    MUST_BE(weft_rpc_remote(agent, weft_to_rank(1), "take", WEFT_NO_VALUES, &lands, &rref), WEFT_ERR_INVALID);
+    MUST(strstr(weft_error_message(error), "land: the result of weft_rpc_remote"));
+    weft_error_unref(error);
+    MUST_BE(weft_agent_set_call_timeout(agent, -7), WEFT_ERR_INVALID);
     expect(agent, "", WEFT_NO_VALUES, none, WEFT_ERR_INVALID, "0 bytes");
     expect(agent, long_name, WEFT_NO_VALUES, none, WEFT_ERR_INVALID, "199 bytes");
     weft_tensor_unref(across);

@@ -40,11 +40,15 @@ static weft_status run_flaky(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_fail(weft_call *call, void *user)
+/* The same by the handler itself: a WEFT_ERR_REMOTE. */
+static weft_status run_ask(weft_call *call, void *user)
 {
     (void)user;
-    atomic_fetch_add(&runs[weft_agent_rank(weft_call_agent(call))], 1);
-    return WEFT_ERR_BUSY; /* the handler's own: a WEFT_ERR_REMOTE */
+    int rank = weft_agent_rank(weft_call_agent(call));
+    if (atomic_fetch_add(&runs[rank], 1) + 1 < atomic_load(&good_from))
+        return (weft_status)weft_call_i64(call, 0);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 1))));
+    return WEFT_OK;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
@@ -58,7 +62,7 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "flaky", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_flaky},
-    {.name = "fail", .run = run_fail},
+    {.name = "ask", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_ask},
     {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold},
 };
 
@@ -80,15 +84,15 @@ static const weft_retry five = {.attempts = 5, .pause_ms = 4, .pause_most_ms = 1
 
 /* ---- What passes ------------------------------------------------------------------------------------------------- */
 
-static void until_it_works(weft_agent *agent, int to, weft_status code)
+static void until_it_works(weft_agent *agent, int to, const char *function, weft_status code)
 {
     weft_tensor *x = weft_tensor_arange(70000, WEFT_INT32), *land = weft_tensor_zeros(WEFT_SHAPE(70000), WEFT_INT32);
     weft_rpc_options options = {.retry = five, .land = {&land, 1}};
     weft_values *out;
     uint64_t before = retried(agent);
     reset(4);
-    MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "flaky", WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x)), &options,
-                          &out));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), function, WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x)),
+                          &options, &out));
     MUST(atomic_load(&runs[to]) == 4 && retried(agent) == before + 3);
     MUST(memcmp(weft_tensor_data(land), weft_tensor_data(x), 280000) == 0);
     weft_values_unref(out);
@@ -101,21 +105,45 @@ static void what_passes(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
-    until_it_works(agent, 1, WEFT_ERR_BUSY);
-    until_it_works(agent, 0, WEFT_ERR_BUSY);
-    until_it_works(agent, 1, WEFT_ERR_UNKNOWN);
-    until_it_works(agent, 2, WEFT_ERR_UNREACHABLE);
-    until_it_works(agent, 2, WEFT_ERR_AGAIN);
+    until_it_works(agent, 1, "flaky", WEFT_ERR_BUSY);
+    until_it_works(agent, 0, "flaky", WEFT_ERR_BUSY);
+    until_it_works(agent, 1, "flaky", WEFT_ERR_UNKNOWN);
+    until_it_works(agent, 2, "flaky", WEFT_ERR_UNREACHABLE);
+    until_it_works(agent, 2, "flaky", WEFT_ERR_AGAIN);
+    for (int to = 0; to < 2; to++) { /* the handlers asked for it */
+        until_it_works(agent, to, "ask", WEFT_ERR_BUSY);
+        until_it_works(agent, to, "ask", WEFT_ERR_AGAIN);
+    }
 }
 
 static weft_status one(weft_agent *agent, const char *function, weft_status code, int64_t timeout_ms, weft_retry retry)
 {
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
     weft_rpc_options options = {.retry = retry, .timeout_ms = timeout_ms};
-    weft_args args = strcmp(function, "flaky") ? WEFT_NO_VALUES : WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x));
+    weft_args args = code ? WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x)) : WEFT_NO_VALUES;
     weft_status st = weft_rpc_sync(agent, weft_to_rank(1), function, args, &options, NULL);
     weft_tensor_unref(x);
     return st;
+}
+
+/* What a handler asked for is told when the attempts are used up; a result that has its name is made once. */
+static void asked_for_too_often(weft_agent *agent)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    weft_args args = WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x));
+    weft_error *error = NULL;
+    weft_rpc_options options = {.retry = five, .error = &error};
+    weft_values *out;
+    weft_rref *rref;
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "ask", args, &options, NULL), WEFT_ERR_REMOTE);
+    MUST(weft_error_remote_code(error) == WEFT_ERR_BUSY && atomic_load(&runs[1]) == 5);
+    weft_error_unref(error);
+    reset(100);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "ask", args, &options, &rref));
+    MUST_BE(weft_rref_to_here(rref, 20000, &out), WEFT_ERR_REMOTE);
+    MUST(atomic_load(&runs[1]) == 1);
+    weft_rref_unref(rref);
+    weft_tensor_unref(x);
 }
 
 static void what_does_not_pass(weft_agent *agent, void *arg)
@@ -127,10 +155,12 @@ static void what_does_not_pass(weft_agent *agent, void *arg)
     MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 0, five), WEFT_ERR_BUSY); /* used up */
     MUST(atomic_load(&runs[1]) == 5);
     reset(100);
-    MUST_BE(one(agent, "fail", 0, 0, five), WEFT_ERR_REMOTE);
+    MUST_BE(one(agent, "ask", WEFT_ERR_SHAPE, 0, five), WEFT_ERR_REMOTE);
     MUST(atomic_load(&runs[1]) == 1);
     MUST_BE(one(agent, "flaky", WEFT_ERR_SHAPE, 0, five), WEFT_ERR_SHAPE);
     MUST(atomic_load(&runs[1]) == 2);
+    reset(100);
+    asked_for_too_often(agent);
     MUST_BE(one(agent, "no such function", 0, 0, five), WEFT_ERR_NOT_FOUND);
     MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 0, (weft_retry){.attempts = -1}), WEFT_ERR_INVALID);
     weft_rpc_options options = {.retry = five};
@@ -223,6 +253,73 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
+/* ---- Names --------------------------------------------------------------------------------------------------------- */
+
+static const weft_retry patient = {.attempts = 1000, .pause_ms = 20, .pause_most_ms = 20};
+
+static weft_status by_name(weft_agent *agent, const char *name, weft_retry retry, weft_future **out)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    weft_rpc_options options = {.retry = retry, .timeout_ms = WEFT_FOREVER};
+    weft_status st = weft_rpc_async(agent, weft_to_name(name), "flaky",
+                                    WEFT_VALUES(weft_of_i64(WEFT_ERR_SHAPE), weft_of_tensor(x)), &options, out);
+    weft_tensor_unref(x);
+    return st;
+}
+
+static void second_life(weft_sim *sim, int rank, void *arg)
+{
+    weft_agent *agent;
+    world *w = arg;
+    weft_agent_options options = {.functions = w->functions,
+                                  .function_count = w->function_count,
+                                  .has_rank = true,
+                                  .rank = rank,
+                                  .world_size = w->size,
+                                  .fabric = "sim",
+                                  .sim = sim};
+    MUST_OK(weft_agent_open(&options, &agent));
+    MUST_OK(weft_agent_close(agent));
+}
+
+/* In a static job: the seat of one that died may be taken again, so its name is waited for; one that nobody had is a mistake. */
+static void names_of_the_gone(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_future *future = NULL;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    reset(0);
+    MUST_OK(weft_watch(agent, 2));
+    weft_sim_kill(the_world->sim, 2);
+    while (weft_agent_find(agent, "worker2") >= 0)
+        world_sleep_ms(the_world, 10);
+    uint64_t begun = weft_agent_now_ns(agent), before = retried(agent);
+    MUST_BE(by_name(agent, "worker3", patient, &future), WEFT_ERR_NOT_FOUND);
+    MUST(!future && weft_agent_now_ns(agent) == begun && retried(agent) == before);
+    MUST_OK(by_name(agent, "worker2", patient, &future));
+    MUST_BE(weft_future_wait(future, 100), WEFT_ERR_TIMEOUT);
+    MUST(!weft_future_done(future) && retried(agent) > before);
+    MUST_OK(weft_sim_spawn(the_world->sim, 2, second_life, the_world));
+    MUST_OK(weft_future_wait(future, 60000));
+    MUST(atomic_load(&runs[2]) == 1);
+    weft_future_unref(future);
+}
+
+/* In an elastic one anybody may come: every name is waited for. */
+static void names_to_come(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_future *future = NULL;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    uint64_t before = retried(agent);
+    MUST_OK(by_name(agent, "nobody", five, &future));
+    MUST_BE(weft_future_wait(future, 60000), WEFT_ERR_NOT_FOUND);
+    MUST(retried(agent) == before + 4);
+    weft_future_unref(future);
+}
+
 /* ---- Others -------------------------------------------------------------------------------------------------------- */
 
 static void multicast(weft_agent *agent, void *arg)
@@ -288,6 +385,25 @@ static void remote(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
+static void make_elastic(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->elastic = true;
+}
+
+static void test_names(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        world w = {.size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .program = names_of_the_gone};
+        the_world = &w;
+        world_run(&w);
+        w.program = names_to_come;
+        w.adjust = make_elastic;
+        world_run(&w);
+    }
+}
+
 static void run(void (*program)(weft_agent *, void *), bool stop)
 {
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
@@ -332,9 +448,14 @@ ON_BOTH(remote)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_passes), cmocka_unit_test(test_what_does_not_pass), cmocka_unit_test(test_pauses),
-        cmocka_unit_test(test_cancelled),   cmocka_unit_test(test_stopped_meanwhile),  cmocka_unit_test(test_multicast),
+        cmocka_unit_test(test_what_passes),
+        cmocka_unit_test(test_what_does_not_pass),
+        cmocka_unit_test(test_pauses),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_stopped_meanwhile),
+        cmocka_unit_test(test_multicast),
         cmocka_unit_test(test_remote),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
