@@ -193,7 +193,7 @@ typedef struct weft_stats {
     uint64_t bytes_received;
     uint64_t
         bytes_copied; /* of payloads over the inline limit, copied by weft: 0 for tensors between workers; strings, bytes,
-                              and results that land in a call to oneself are copied */
+                              and what lands in a call to oneself are copied */
     uint64_t bytes_packed; /* of non-contiguous tensors, packed before sending */
     uint64_t frames_sent;  /* messages on control lanes */
     uint64_t frames_received;

@@ -27,7 +27,8 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  * Where arriving tensors are to land: called before the payload is pulled, on a thread of weft's, with no lock held; must
  * not block. Tensor `index` of the call (counted through all lists) has this dtype and shape. Returns a contiguous tensor
  * of the same dtype and shape, with a reference for weft to drop, or NULL for a recycled slab. The handler sees the place as
- * its argument. If the call fails on its way the content of its places is undefined, so one place serves one call at a time.
+ * its argument. Of a call to oneself it is asked when the handler's turn has come, on its thread, and the tensors are copied to
+ * the places; for NULL the handler sees the caller's own, or a packed copy if that is not contiguous. If the call fails on its way the content of its places is undefined, so one place serves one call at a time.
  *
  * With WEFT_LAND_ADD the tensors come to slabs first, and land is asked when the handler's turn has come, on its thread, also for
  * calls to oneself. Then they are added to the places, all of the call or none: nothing is added of a call that was

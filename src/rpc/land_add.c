@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * land_add.c - see land_add.h. The addition is made when the arguments are whole and the handler is about to run, so no resumed
+ * land_add.c - see land_add.h. An addition is made when the arguments are whole and the handler is about to run, so no resumed
  * transfer adds twice and no cancelled call adds half; everything that can fail is done before the first element changes.
  */
 #include "rpc/land_add.h"
@@ -38,9 +38,10 @@ static weft_error *check_place(const weft_call *call, size_t index, const weft_t
     wfi_tensor_type_text(waits, weft_tensor_dtype(place), want);
     if (weft_tensor_dtype(arrived) != weft_tensor_dtype(place) || !wfi_shape_equal(&have, &want) ||
         !weft_tensor_is_contiguous(place))
-        return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu is %s, the place that it is to be added to is %s%s",
-                              index, comes, waits, weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
-    if (weft_tensor_dtype(place) == WEFT_BOOL_DTYPE || wfi_tensor_kind(place) == WFI_MEMORY_CUDA)
+        return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index, comes, waits,
+                              weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
+    bool adds = call->function->flags & WEFT_LAND_ADD;
+    if (adds && (weft_tensor_dtype(place) == WEFT_BOOL_DTYPE || wfi_tensor_kind(place) == WFI_MEMORY_CUDA))
         return wfi_call_error(call, WEFT_ERR_TYPE, "tensor %zu, %s, cannot be added: not of bool, nor in device memory",
                               index, comes);
     return NULL;
@@ -87,12 +88,29 @@ static weft_error *add_all(weft_call *call, const adding *a)
     return st ? wfi_call_error(call, st, "the tensors could not be added: %s", weft_status_text(st)) : NULL;
 }
 
-weft_error *wfi_land_add(weft_call *call)
+/* A call to ourselves has no wire to land from: it is copied, as results are. */
+static weft_error *copy_all(weft_call *call, const adding *a)
+{
+    weft_status st = WEFT_OK;
+    uint64_t copied = 0;
+    for (size_t i = 0; i < a->count && !st; i++) {
+        if (!a->places[i] || weft_tensor_data(a->places[i]) == weft_tensor_data(a->arrived[i]))
+            continue; /* the caller's own tensor is the place */
+        st = weft_tensor_assign(a->places[i], a->arrived[i]);
+        copied += wfi_copied(weft_tensor_nbytes(a->arrived[i]));
+    }
+    wfi_net_lock(call->agent->net);
+    call->agent->stats.bytes_copied += copied;
+    wfi_net_unlock(call->agent->net);
+    return st ? wfi_call_error(call, st, "the tensors could not be copied: %s", weft_status_text(st)) : NULL;
+}
+
+weft_error *wfi_land_when_run(weft_call *call)
 {
     adding a = {0};
     weft_error *error = prepare(call, &a);
     if (!error)
-        error = add_all(call, &a);
+        error = call->function->flags & WEFT_LAND_ADD ? add_all(call, &a) : copy_all(call, &a);
     for (size_t i = 0; i < a.count && !error; i++)
         if (!a.places[i])
             a.places[i] = weft_tensor_ref(a.arrived[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local.c - a call to ourselves: by reference, no wire. The handler sees the caller's own tensors. */
+/* local.c - a call to ourselves: by reference, no wire. The handler sees the caller's own tensors, or the places that its function
+ * lets them land in (land_add.c). */
 #include "rpc/serve.h"
 
 #include "base/error.h"

@@ -189,8 +189,8 @@ void wfi_serve_handler_task(wfi_task *task)
     weft_status why = look_for_callers(call);
     if (why)
         call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
-    else if (call->function->flags & WEFT_LAND_ADD)
-        call->error = wfi_land_add(call);
+    else if (call->function->land && (!call->peer || call->function->flags & WEFT_LAND_ADD))
+        call->error = wfi_land_when_run(call);
     if (call->error)
         refuse_task(task);
     else

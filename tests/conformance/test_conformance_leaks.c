@@ -220,6 +220,8 @@ static void use_after_shutdown(int rank)
     MUST_OK(weft_agent_close(agent)); /* it reports what is left, and does not mind */
     MUST_BE(weft_rref_to_here(theirs, ITEM_PATIENCE_MS, &values), WEFT_ERR_CLOSED);
     MUST(!weft_rref_confirmed(theirs));
+    MUST_OK(weft_rref_to_here(mine, ITEM_PATIENCE_MS, &values)); /* which is here anyway */
+    weft_values_unref(values);
     MUST_OK(item_open(rank, NULL, &agent, &error));
     weft_target next = weft_to_rank(next_rank(agent));
     weft_future *future = NULL;

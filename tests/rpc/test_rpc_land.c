@@ -15,13 +15,14 @@ static struct shared {
     weft_tensor *arrived; /* what the handler saw, not referenced: to be compared only */
     atomic_int asked;
     bool no_place;
+    int from;
 } shared;
 
 static weft_tensor *land_there(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
     (void)dtype;
     (void)shape;
-    MUST(from_rank == 1 && index == 0 && user == &shared);
+    MUST(from_rank == shared.from && index == 0 && user == &shared);
     atomic_fetch_add(&shared.asked, 1);
     return shared.no_place ? NULL : weft_tensor_ref(shared.place);
 }
@@ -62,8 +63,9 @@ static weft_status send_there(weft_agent *agent, weft_tensor *x)
 static void land_requests(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 1000, 300000, 3000000}; /* in meta, in the frame, pulled */
+    const int from = shared.from, before = atomic_load(&shared.asked);
     (void)arg;
-    for (size_t i = 0; weft_agent_rank(agent) == 1 && i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; weft_agent_rank(agent) == from && i < sizeof counts / sizeof *counts; i++) {
         weft_tensor *x = weft_tensor_arange(counts[i], WEFT_FLOAT32);
         shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_FLOAT32);
         shared.no_place = false;
@@ -72,7 +74,7 @@ static void land_requests(weft_agent *agent, void *arg)
         MUST(memcmp(weft_tensor_data(x), weft_tensor_data(shared.place), weft_tensor_nbytes(x)) == 0);
         shared.no_place = true;
         MUST_OK(send_there(agent, x));
-        MUST(shared.arrived != shared.place);
+        MUST(shared.arrived != shared.place && (from == 1 || shared.arrived == x));
         shared.no_place = false;
         weft_tensor_unref(shared.place);
         shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_FLOAT32);
@@ -83,7 +85,7 @@ static void land_requests(weft_agent *agent, void *arg)
         weft_tensor_unref(shared.place);
         shared.no_place = true;
         MUST_OK(send_there(agent, x)); /* and all goes on */
-        MUST(atomic_load(&shared.asked) == 5 * ((int)i + 1));
+        MUST(atomic_load(&shared.asked) == before + 5 * ((int)i + 1));
         weft_tensor_unref(x);
     }
 }
@@ -149,13 +151,13 @@ static void count_at_both(weft_agent *agent, void *arg)
     MUST(stats.bytes_copied == 0 && stats.calls_served == 11);
 }
 
-static void run_both(void (*program)(weft_agent *, void *))
+static void run_both(void (*program)(weft_agent *, void *), int from)
 {
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         world w = {
             .fabric = (world_fabric)fabric, .seed = 4, .size = 2, WORLD_FUNCTIONS(functions), .program = program};
         w.arg = &w;
-        memset(&shared, 0, sizeof shared);
+        shared = (struct shared){.from = from};
         world_run(&w);
     }
 }
@@ -163,13 +165,14 @@ static void run_both(void (*program)(weft_agent *, void *))
 static void test_requests_land(void **s)
 {
     (void)s;
-    run_both(land_requests);
+    run_both(land_requests, 1);
+    run_both(land_requests, 0); /* to itself */
 }
 
 static void test_counters(void **s)
 {
     (void)s;
-    run_both(count_at_both);
+    run_both(count_at_both, 1);
 }
 
 /* ---- Places that are added to ------------------------------------------------------------------------------------ */
@@ -392,8 +395,7 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 1)
         return;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 300), WEFT_FLOAT32);
-    shared.no_place = false;
-    shared.place = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_INT64);
+    shared = (struct shared){.from = 1, .place = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_INT64)};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "take", WEFT_VALUES(weft_of_tensor(x)),
                           &(weft_rpc_options){.error = &error}, NULL),
             WEFT_ERR_SHAPE);
