@@ -373,6 +373,8 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static uint64_t tick_greeting(wfi_rendezvous *link, uint64_t now_ns)
 {
+    if (link->store_is_here)
+        return WFI_NEVER;
     unsigned doublings = link->unanswered < GREETING_DOUBLINGS ? link->unanswered : GREETING_DOUBLINGS;
     uint64_t due_ns = link->wires[WFI_NEXT].since_ns + (GREETING_NS << doublings);
     if (now_ns < due_ns)

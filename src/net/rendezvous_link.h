@@ -85,6 +85,7 @@ struct wfi_rendezvous {
     bool joined;
     bool greeted;        /* a store has answered, if not in time */
     unsigned unanswered; /* hellos that nobody answered in time */
+    bool store_is_here;  /* on this machine: no network between us loses a word */
     weft_status refusal; /* with refusal_text */
     char refusal_text[WFI_STORE_TEXT_MAX];
 

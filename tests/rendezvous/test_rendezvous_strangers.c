@@ -34,7 +34,14 @@ static void *open_rank_0(void *arg)
     return NULL;
 }
 
-static void begin(pair *at, const char *first, const char *second)
+static void *open_rank_1(void *arg)
+{
+    pair *at = arg;
+    link_watch_open(&at->watches[1], &at->places[1]);
+    return NULL;
+}
+
+static void begin_places(pair *at, const char *first, const char *second)
 {
     memset(at, 0, sizeof *at);
     int fd = link_watch_listen(&at->port);
@@ -49,6 +56,11 @@ static void begin(pair *at, const char *first, const char *second)
     }
     at->places[0].secret = first;
     at->places[1].secret = second;
+}
+
+static void begin(pair *at, const char *first, const char *second)
+{
+    begin_places(at, first, second);
     assert_int_equal(pthread_create(&at->first, NULL, open_rank_0, at), 0);
 }
 
@@ -155,6 +167,27 @@ static void who_gave_up_at_the_door_gets_no_answer(void **state)
     wfi_rendezvous_count(zero.link, &counts);
     assert_int_equal(counts.messages, 4 + 2); /* rank 0's own, and of the one that waited */
     link_watch_close(&zero);
+}
+
+/* On one machine nothing is lost on the way: whoever waits for rank 0 knocks once, however long that takes to come. */
+static void who_waits_long_for_rank_0_says_everything_once(void **state)
+{
+    (void)state;
+    pair at;
+    wfi_store_counts counts;
+    pthread_t second;
+    begin_places(&at, SECRET, SECRET);
+    at.places[0].death_timeout_ms = at.places[1].death_timeout_ms = -1; /* nor is a slow machine a cut */
+    assert_int_equal(pthread_create(&second, NULL, open_rank_1, &at), 0);
+    usleep(2300000); /* longer than a hello may go unanswered elsewhere */
+    open_rank_0(&at);
+    pthread_join(second, NULL);
+    assert_int_equal(at.watches[0].status, WEFT_OK);
+    assert_int_equal(at.watches[1].status, WEFT_OK);
+    wfi_rendezvous_count(at.watches[0].link, &counts);
+    assert_int_equal(counts.messages, 2 * 4);
+    link_watch_close(&at.watches[1]);
+    link_watch_close(&at.watches[0]);
 }
 
 /* Rank 0 alone is a job; the other joins when it likes, goes, and comes again. */
@@ -328,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_missing_secret_is_named),
         cmocka_unit_test(another_secret_is_refused_by_the_worker),
         cmocka_unit_test(who_gave_up_at_the_door_gets_no_answer),
+        cmocka_unit_test(who_waits_long_for_rank_0_says_everything_once),
         cmocka_unit_test(an_elastic_job_over_sockets),
         cmocka_unit_test(what_is_certainly_no_store_is_named_at_once),
         cmocka_unit_test(what_may_be_no_store_is_named_in_the_end),
