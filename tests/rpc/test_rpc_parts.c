@@ -161,7 +161,7 @@ static weft_future *call_with_parts(weft_agent *agent, int rank, const char *fun
 /* Waits for the end and marks it at once: parts that come later are caught. */
 static weft_status end_of(weft_future *future, seen *s)
 {
-    weft_status st = weft_future_wait(future, 30000);
+    weft_status st = weft_future_wait(future, PATIENCE_MS);
     MUST(weft_future_done(future));
     atomic_store(&s->over, true);
     weft_future_unref(future);
