@@ -129,8 +129,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
 /*
- * Leaves at once: outstanding calls fail with WEFT_ERR_CLOSED; peers are told WEFT_ERR_PEER_LEFT. Frees the agent. Not from a
- * handler or continuation of this agent: there it logs an error and does nothing.
+ * Leaves at once: outstanding calls fail with WEFT_ERR_CLOSED; peers are told WEFT_ERR_PEER_LEFT. Only what this worker, as the
+ * first member of a group, owes the others of operations that are over (weft/group.h) goes before, within half a second: who
+ * comes from a barrier may stop. Frees the agent. Not from a handler or continuation of this agent: there it logs an error and does nothing.
  */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 

@@ -23,6 +23,7 @@ WEFT_BEGIN_C
 /*
  * `ranks` NULL: all living workers at this moment, in rank order (in static jobs: all). This worker must be one of them. No
  * communication. `name`: 1..64 bytes of [A-Za-z0-9-_:]; unique among this worker's open groups.
+ * A warning in the log says which argument was at fault.
  * WEFT_ERR_INVALID, WEFT_ERR_NOT_FOUND (no such rank, or nobody ever held it), WEFT_ERR_EXISTS, WEFT_ERR_CLOSED,
  * WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
@@ -39,13 +40,16 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
 /*
  * Completes when every member has come. timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER none; WEFT_ERR_TIMEOUT
  * names the missing ones. A member that timed out has given up this operation, for which it counts as come; the next ones
- * still match. A failure to start (the code returned by the async forms) took no part: the next operation has its number.
+ * still match. So do they after a failure to start (the code returned by the async forms, with the reason in the log): that was
+ * this member's part, and the operation fails with this code and reason for all. Where not even that can be said, for want of
+ * memory, every later operation of the group fails here with WEFT_ERR_STATE, as the members would be out of step.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);
 
 /* Everybody's values at everybody: one list a member, in the group's order, of which the whole is under the limits of one
- * call's values (weft/value.h): at most 1,024 members, lists of at most 7 levels. Tensors stay as they are until it completes. */
+ * call's values (weft/value.h): at most 1,024 members, lists of at most 7 levels, 65,536 tensors, 64 MiB beside them. Over
+ * that it is WEFT_ERR_TOO_LARGE for all. Tensors stay as they are until it completes. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms,
                                                           weft_values **out);
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64_t timeout_ms,

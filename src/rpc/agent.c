@@ -258,6 +258,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_rrefs_fini(agent);
     wfi_membership_fini(agent);
     weft_future_unref(agent->terminated);
+    weft_future_unref(agent->answers_settled);
     wfi_agent_unref(agent);
 }
 
@@ -270,6 +271,7 @@ void weft_agent_stop(weft_agent *agent)
                       "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
         return;
     }
+    wfi_groups_flush(agent);
     stop_from_outside(agent);
 }
 

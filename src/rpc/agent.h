@@ -100,8 +100,10 @@ struct weft_agent {
     bool refuses_calls;
     weft_future *terminated;
     wfi_list groups;     /* src/rpc/group.h */
-    wfi_map group_pasts; /* what was of each name and list: wfi_group_past */
-    wfi_list pasts_over; /* of those the ones that can only be asked for, oldest first */
+    size_t owed_answers; /* of operations of groups that are over: not finished, or not known to have arrived */
+    weft_future *answers_settled; /* completes when there are none; NULL: nobody waits for that */
+    wfi_map group_pasts;          /* what was of each name and list: wfi_group_past */
+    wfi_list pasts_over;          /* of those the ones that can only be asked for, oldest first */
     size_t pasts_over_count;
     size_t early_parts;  /* of all workers */
     wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: src/rpc/names.c */

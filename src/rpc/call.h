@@ -71,6 +71,9 @@ struct wfi_outcall {
 weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan); /* src/rpc/plan.c */
 /* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
 weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
+bool wfi_values_readable(weft_args values); /* no list or tensors at NULL */
+/* Of values that are not a call's arguments: which of them is why, in words. */
+weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
 weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
 /* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */

@@ -1,28 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - groups as the user sees them, and a member's own operations (group.h; what comes from others: group_gather.c). */
-#include "future/future_impl.h" /* wfi_future_observe: no hop over the executor, which may be full of those who wait */
-
 #include "rpc/group.h"
 
 #include "base/error.h"
+#include "rpc/call.h"
 #include "rpc/values.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ANSWER_GRACE_MS 1000 /* after the time limit, for the gathering member to say who is missing */
-#define DEATH_GRACE_MS 500   /* after a member's end, for the gathering member to say how the operation ended */
-
-/* An operation of ours that another member gathers. */
-typedef struct group_op {
-    wfi_list link;
-    wfi_observer observer;
-    wfi_task release;
-    weft_agent *agent;
-    char name[WFI_GROUP_NAME_MAX + 1];
-    weft_future *call;
-    weft_future *future; /* the user's */
-} group_op;
+#define STOP_GRACE_MS 500  /* before this worker stops, for answers of operations that are over to arrive */
+#define DEATH_GRACE_MS 500 /* after a member's end, for the gathering member to say how the operation ended */
 
 /* ---- Making one ---------------------------------------------------------------------------------------------------- */
 
@@ -32,12 +20,30 @@ static bool is_group_name(const char *name)
     return name && name[0] && strlen(name) <= WFI_GROUP_NAME_MAX && strspn(name, legal) == strlen(name);
 }
 
+/* Only the code goes back: what was at fault stands in the log. */
+WEFT_PRINTF(3, 4)
+static weft_status refuse(const weft_agent *agent, weft_status status, const char *format, ...)
+{
+    char text[320];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_create: %s", text);
+    return status;
+}
+
 static weft_status add_member(weft_group *group, int rank)
 {
     weft_agent *agent = group->agent;
+    int seats = wfi_net_world_size(agent->net);
+    if (rank < 0 || rank >= seats)
+        return refuse(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d", group->size,
+                      group->key.name, rank, seats);
     const wfi_member *known = wfi_net_member(agent->net, rank);
     if (!known || !known->incarnation)
-        return WEFT_ERR_NOT_FOUND;
+        return refuse(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: nobody ever held that", group->size,
+                      group->key.name, rank);
     wfi_group_member *member = &group->members[group->size];
     *member = (wfi_group_member){.rank = rank, .index = (int)group->size, .incarnation = known->incarnation};
     if (rank == wfi_agent_rank(agent))
@@ -46,7 +52,8 @@ static weft_status add_member(weft_group *group, int rank)
         member->peer = wfi_net_peer(agent->net, rank);
     weft_status st = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
     if (st == WEFT_ERR_EXISTS)
-        return WEFT_ERR_INVALID; /* named twice */
+        return refuse(agent, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time", group->size,
+                      group->key.name, rank);
     group->size++;
     return st;
 }
@@ -72,7 +79,10 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     for (size_t i = 0; i < seats && !st; i++)
         if (ranks || is_meant(agent, (int)i))
             st = add_member(group, ranks ? ranks[i] : (int)i);
-    return st ? st : group->index < 0 ? WEFT_ERR_INVALID : WEFT_OK;
+    if (!st && group->index < 0)
+        return refuse(agent, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d", group->size,
+                      group->key.name, wfi_agent_rank(agent));
+    return st;
 }
 
 static weft_status make_key(weft_group *group)
@@ -135,7 +145,7 @@ static weft_status open_group(weft_group *group, const int *ranks, size_t count)
     if (!st)
         st = make_key(group);
     if (!st && name_is_taken(group))
-        st = WEFT_ERR_EXISTS;
+        st = refuse(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->key.name);
     if (st)
         return st;
     group->key.generation = wfi_group_generation(agent, &group->key);
@@ -152,8 +162,15 @@ static weft_status open_group(weft_group *group, const int *ranks, size_t count)
 weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
 {
     wfi_group_key key = {0};
-    if (!agent || !out || !is_group_name(name) || (ranks && !count))
+    if (!agent)
         return WEFT_ERR_INVALID;
+    if (!out)
+        return refuse(agent, WEFT_ERR_INVALID, "out is NULL");
+    if (!is_group_name(name))
+        return refuse(agent, WEFT_ERR_INVALID, "name is \"%.80s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+                      name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
+    if (ranks && !count)
+        return refuse(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
     snprintf(key.name, sizeof key.name, "%s", name);
     wfi_net_lock(agent->net);
     weft_group *group = wfi_group_make(agent, &key);
@@ -183,194 +200,108 @@ int weft_group_member(const weft_group *group, size_t index)
     return index < group->size ? group->members[index].rank : -1;
 }
 
-/* ---- An operation gathered elsewhere --------------------------------------------------------------------------------- */
-
-typedef struct cancellation {
-    wfi_task task;
-    weft_future *call;
-} cancellation;
-
-static void cancel_task(wfi_task *task)
-{
-    cancellation *one = wfi_container_of(task, cancellation, task);
-    weft_status st = weft_future_cancel(one->call);
-    (void)st; /* it may have ended by itself */
-    weft_future_unref(one->call);
-    free(one);
-}
-
-/* [agent lock] */
-static void fail_op(group_op *op, const weft_error *error)
-{
-    cancellation *one = malloc(sizeof *one);
-    weft_status st = weft_future_fail(op->future, error);
-    (void)st; /* it may have ended well this moment */
-    if (!one)
-        return; /* then the call ends by itself, by its time limit */
-    *one = (cancellation){.task.run = cancel_task, .call = weft_future_ref(op->call)};
-    wfi_net_defer(op->agent->net, &one->task, WFI_DEFER_RELEASE);
-}
-
-/* All that are under way, and forgets them. [agent lock] */
-static void fail_ops(weft_group *group, const weft_error *error)
-{
-    for (wfi_list *link; (link = wfi_list_pop_front(&group->ops));)
-        fail_op(wfi_container_of(link, group_op, link), error);
-}
-
-static void broken_for_long(wfi_timer *timer)
-{
-    weft_group *group = wfi_container_of(timer, weft_group, broken_timer);
-    fail_ops(group, group->broken);
-}
-
-static void release_op(wfi_task *task)
-{
-    group_op *op = wfi_container_of(task, group_op, release);
-    if (wfi_agent_enter(op->agent)) {
-        wfi_net_lock(op->agent->net);
-        wfi_list_remove(&op->link);
-        wfi_net_unlock(op->agent->net);
-        wfi_agent_leave(op->agent);
-    }
-    weft_future_unref(op->call);
-    weft_future_unref(op->future);
-    wfi_agent_unref(op->agent);
-    free(op);
-}
-
-/* What the gathering member said, or why it said nothing. */
-static weft_error *translate(const group_op *op, const weft_values *answer)
-{
-    const weft_error *failed = weft_future_error(op->call);
-    wfi_error_detail detail = {.function = op->name};
-    int64_t code, worker;
-    const char *text;
-    if (failed) {
-        bool ours = weft_error_code(failed) == WEFT_ERR_REMOTE;
-        detail.code = ours ? weft_error_remote_code(failed) : weft_error_code(failed);
-        detail.worker = weft_error_worker(failed);
-        return wfi_error_create(&detail, "the member that gathers for group \"%s\" did not: %s", op->name,
-                                weft_error_message(failed));
-    }
-    if (weft_values_count(answer) != 3 || weft_values_get_i64(answer, 0, &code) ||
-        weft_values_get_i64(answer, 1, &worker) || weft_values_get_string(answer, 2, &text))
-        return NULL;
-    detail.code = (weft_status)code;
-    detail.worker = (int)worker;
-    return wfi_error_create(&detail, "%s", text);
-}
-
-/* The call has ended. On whichever thread, perhaps with the agent's lock held: what it held goes later. */
-static void call_ended(wfi_observer *observer)
-{
-    group_op *op = wfi_container_of(observer, group_op, observer);
-    const weft_values *answer = weft_future_values(op->call);
-    weft_error *error = translate(op, answer);
-    weft_status st;
-    if (error)
-        st = weft_future_fail(op->future, error);
-    else
-        st = weft_future_complete(op->future, weft_values_ref((weft_values *)answer), wfi_values_drop);
-    (void)st; /* it may have been failed before */
-    weft_error_unref(error);
-    op->release = (wfi_task){.run = release_op};
-    wfi_executor_submit(op->agent->executor, &op->release);
-}
-
-static weft_status call_gatherer(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_args mine,
-                                 int64_t timeout_ms, weft_future **out)
-{
-    const wfi_group_member *first = &group->members[0];
-    const wfi_group_key *key = &group->key;
-    bool never = timeout_ms < 0 || timeout_ms > INT64_MAX / 4000000;
-    weft_rpc_options how = {.timeout_ms = never ? WEFT_FOREVER : timeout_ms + ANSWER_GRACE_MS,
-                            .retry = {.attempts = 1000, .pause_ms = 20, .pause_most_ms = 1000}};
-    weft_args arguments = WEFT_VALUES(weft_of_string(key->name), weft_of_i64((int64_t)key->ranks_hash),
-                                      weft_of_i64((int64_t)key->members_hash), weft_of_i64((int64_t)key->generation),
-                                      weft_of_i64((int64_t)number), weft_of_i64(kind),
-                                      weft_of_i64(never ? WEFT_FOREVER : timeout_ms), weft_of_list(mine));
-    weft_worker to = {first->rank, first->incarnation};
-    return weft_rpc_async(group->agent, weft_to_worker(to), wfi_gather_function.name, arguments, &how, out);
-}
-
-static weft_status start_elsewhere(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_args mine,
-                                   int64_t timeout_ms, weft_future *future)
-{
-    weft_agent *agent = group->agent;
-    group_op *op = calloc(1, sizeof *op);
-    if (!op)
-        return WEFT_ERR_MEMORY;
-    weft_status st = call_gatherer(group, number, kind, mine, timeout_ms, &op->call);
-    if (st) {
-        free(op);
-        return st;
-    }
-    op->agent = wfi_agent_ref(agent);
-    op->future = weft_future_ref(future);
-    op->observer.completed = call_ended;
-    memcpy(op->name, group->key.name, sizeof op->name);
-    wfi_net_lock(agent->net);
-    wfi_list_push_back(&group->ops, &op->link);
-    wfi_net_unlock(agent->net);
-    wfi_future_observe(op->call, &op->observer);
-    return WEFT_OK;
-}
-
 /* ---- Starting one ------------------------------------------------------------------------------------------------------ */
 
-static weft_status begin(weft_group *group, int64_t *timeout_ms, uint64_t *number)
+/* It gets its number, which it keeps whatever becomes of it. [agent lock] */
+static weft_status begin(weft_group *group, int64_t timeout_ms, wfi_errand *what)
 {
     weft_agent *agent = group->agent;
+    const wfi_group_member *first = &group->members[0];
     weft_status st = wfi_agent_usable(agent);
     if (!st && group->broken)
         st = weft_error_code(group->broken);
-    if (*timeout_ms == 0)
-        *timeout_ms = agent->call_timeout_ms;
-    if (!st)
-        *number = group->next_number++;
-    return st;
+    if (st)
+        return st;
+    *what = (wfi_errand){.key = group->key,
+                         .to = {first->rank, first->incarnation},
+                         .number = group->next_number++,
+                         .timeout_ms = timeout_ms ? timeout_ms : agent->call_timeout_ms};
+    return WEFT_OK;
 }
 
-static weft_status start_here(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_args mine,
-                              int64_t timeout_ms, weft_future *future)
+static weft_status start_here(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
+                              weft_future *future)
 {
+    char problem[200];
     weft_values *values;
-    weft_status st = weft_values_create(mine, &values);
+    weft_status st = wfi_pack_fits(mine, problem, sizeof problem); /* as where it is a call's argument */
+    if (!st)
+        st = weft_values_create(mine, &values);
     if (st)
         return st;
     wfi_net_lock(group->agent->net);
-    st = wfi_gather_own(group, number, kind, values, timeout_ms, future);
+    st = wfi_gather_own(group, what->number, kind, values, what->timeout_ms, future);
     wfi_net_unlock(group->agent->net);
     weft_values_unref(values);
     return st;
 }
 
-static weft_status start(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms, weft_future **out)
+static weft_status take_part(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
+                             weft_future **out)
 {
-    weft_agent *agent = group->agent;
-    uint64_t number = 0;
-    if (timeout_ms < WEFT_FOREVER)
+    if (what->timeout_ms < WEFT_FOREVER || !wfi_values_readable(mine))
         return WEFT_ERR_INVALID;
-    if (!wfi_agent_enter(agent))
-        return WEFT_ERR_CLOSED;
-    weft_future *future = wfi_agent_future(agent);
-    wfi_net_lock(agent->net);
-    weft_status st = future ? begin(group, &timeout_ms, &number) : WEFT_ERR_MEMORY;
-    wfi_net_unlock(agent->net);
-    if (!st) {
-        st = group->index == 0 ? start_here(group, number, kind, mine, timeout_ms, future)
-                               : start_elsewhere(group, number, kind, mine, timeout_ms, future);
-        wfi_net_lock(agent->net);
-        if (st && group->next_number == number + 1)
-            group->next_number--; /* it did not take part: the next one is this one */
-        wfi_net_unlock(agent->net);
-    }
-    wfi_agent_leave(agent);
+    weft_future *future = wfi_agent_future(group->agent);
+    if (!future)
+        return WEFT_ERR_MEMORY;
+    weft_status st = group->index == 0 ? start_here(group, what, kind, mine, future)
+                                       : wfi_group_call_start(group, what, kind, mine, future);
     if (st)
         weft_future_unref(future);
     else
         *out = future;
+    return st;
+}
+
+/* For it would fall out of step. [agent lock] */
+static void break_group(weft_group *group, const wfi_errand *what)
+{
+    int me = wfi_agent_rank(group->agent);
+    if (!group->broken)
+        group->broken = wfi_group_problem(
+            group, WEFT_ERR_STATE, me, "rank %d could neither take part in operation %llu of group \"%s\" nor say so",
+            me, (unsigned long long)what->number, group->key.name);
+    wfi_gather_fail_all(group, group->broken);
+    wfi_log_agent(group->agent, WEFT_LOG_ERROR, 0, "%s: the group is broken", weft_error_message(group->broken));
+}
+
+/* It took its number and could not start: all members hear why. */
+static void miss(weft_group *group, const wfi_errand *what, weft_args mine, weft_status st)
+{
+    weft_agent *agent = group->agent;
+    weft_error *why = what->timeout_ms < WEFT_FOREVER
+                          ? wfi_group_problem(group, st, -1, "timeout_ms is %lld: 0, more, or WEFT_FOREVER",
+                                              (long long)what->timeout_ms)
+                          : wfi_values_explain(agent, mine, st);
+    wfi_errand telling = *what;
+    telling.timeout_ms = what->timeout_ms < WEFT_FOREVER ? 0 : what->timeout_ms;
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "operation %llu of group \"%s\" could not be started: %s",
+                  (unsigned long long)what->number, group->key.name, weft_error_message(why));
+    st = group->index == 0 ? WEFT_OK : wfi_group_tell_absence(agent, &telling, why);
+    wfi_net_lock(agent->net);
+    if (group->index == 0)
+        st = group->broken ? WEFT_OK : wfi_gather_miss(group, what->number, why);
+    if (st && st != WEFT_ERR_BUSY && wfi_group_missed_by(st)) /* busy: nobody's part of this one is taken any more */
+        break_group(group, what);
+    wfi_net_unlock(agent->net);
+    weft_error_unref(why);
+}
+
+static weft_status start(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms, weft_future **out)
+{
+    weft_agent *agent = group->agent;
+    wfi_errand what;
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    wfi_net_lock(agent->net);
+    weft_status st = begin(group, timeout_ms, &what);
+    wfi_net_unlock(agent->net);
+    if (!st) {
+        st = take_part(group, &what, kind, mine, out);
+        if (st && wfi_group_missed_by(st))
+            miss(group, &what, mine, st);
+    }
+    wfi_agent_leave(agent);
     return st;
 }
 
@@ -422,7 +353,7 @@ static void end_group(weft_group *group, weft_status others)
     weft_error *own = group_error(group, WEFT_ERR_CLOSED, "has closed");
     weft_error *told = group_error(group, others, "has destroyed");
     wfi_net_timer_clear(group->agent->net, &group->broken_timer);
-    fail_ops(group, own);
+    wfi_group_calls_fail(group, own);
     wfi_gather_fail_own(group, own);
     wfi_gather_fail_all(group, told);
     wfi_list_remove(&group->link);
@@ -444,6 +375,12 @@ void weft_group_destroy(weft_group *group)
     wfi_group_free(group);
 }
 
+static void broken_for_long(wfi_timer *timer)
+{
+    weft_group *group = wfi_container_of(timer, weft_group, broken_timer);
+    wfi_group_calls_fail(group, group->broken);
+}
+
 void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 {
     int rank = wfi_peer_rank(peer);
@@ -458,7 +395,7 @@ void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
         group->broken_timer.fire = broken_for_long;
         uint64_t soon = wfi_deadline(wfi_net_clock(agent->net), DEATH_GRACE_MS);
         if (!wfi_list_empty(&group->ops) && wfi_net_timer_set(agent->net, &group->broken_timer, soon))
-            fail_ops(group, group->broken);
+            wfi_group_calls_fail(group, group->broken);
     }
     wfi_gather_refuse_early(agent, rank, why);
 }
@@ -470,6 +407,32 @@ void wfi_groups_closing(weft_agent *agent)
     for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next)
         wfi_gather_leaving(wfi_container_of(link, weft_group, link));
     wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
+}
+
+/* ---- Before the agent stops ---------------------------------------------------------------------------------------- */
+
+void wfi_group_answer_settled(weft_agent *agent)
+{
+    if (--agent->owed_answers || !agent->answers_settled)
+        return;
+    weft_status st = weft_future_complete(agent->answers_settled, NULL, NULL);
+    (void)st; /* once is enough */
+}
+
+void wfi_groups_flush(weft_agent *agent)
+{
+    weft_future *settled = NULL;
+    wfi_net_lock(agent->net);
+    if (agent->owed_answers && !agent->gone)
+        settled = agent->answers_settled = wfi_agent_future(agent);
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), STOP_GRACE_MS);
+    wfi_net_unlock(agent->net);
+    if (!settled)
+        return;
+    while (agent->options.values.no_threads && !weft_future_done(settled) && wfi_now(wfi_net_clock(agent->net)) < until)
+        weft_agent_progress(agent, 1);
+    weft_status st = agent->options.values.no_threads ? WEFT_OK : weft_future_wait_until(settled, until);
+    (void)st; /* else whoever did not take it in time hears that we have left */
 }
 
 void wfi_groups_end(weft_agent *agent)

@@ -10,6 +10,10 @@
  * generation (how many groups of that name and list this worker made before) and the operation's number in it. All members
  * that follow the rules of weft/group.h count alike, without asking each other.
  *
+ * A member that cannot start an operation, or whose part does not get there, has used its number all the same, and says so
+ * (WFI_GATHER_ABSENT): the operation fails for all, and the next ones still match. If it cannot even say that, the group is broken
+ * for it, so that it cannot fall out of step.
+ *
  * EARLY PARTS, of a group that is not open here yet, wait in a record without a group (`opened` is false), at most
  * WFI_EARLY_MAX of them and at most WFI_EARLY_PEER_MAX of one worker; over it they are told WEFT_ERR_BUSY, and try again.
  */
@@ -25,7 +29,11 @@
 #define WFI_EARLY_PEER_MAX 64
 #define WFI_ROUNDS_MAX 256 /* operations under way in one group */
 
-typedef enum wfi_gather_kind { WFI_GATHER_BARRIER = 1, WFI_GATHER_VALUES = 2 } wfi_gather_kind;
+typedef enum wfi_gather_kind {
+    WFI_GATHER_BARRIER = 1,
+    WFI_GATHER_VALUES = 2,
+    WFI_GATHER_ABSENT = 3, /* this member could not take part: its values are the status and the text of why */
+} wfi_gather_kind;
 
 typedef struct wfi_group_key {
     char name[WFI_GROUP_NAME_MAX + 1];
@@ -107,15 +115,40 @@ weft_error *wfi_group_problem(const weft_group *group, weft_status code, int wor
 void wfi_share_fail(wfi_share *share, const weft_error *error); /* the part stays; who brought it waits no more */
 void wfi_share_refuse(wfi_share *share, weft_error *error);     /* and the part goes. Takes over `error` */
 void wfi_share_discard(wfi_share *share);                       /* nobody waits for it */
+/* An answer of a group's has arrived, or will not. */
+void wfi_group_answer_settled(weft_agent *agent);
 weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
 void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
 void wfi_round_close(weft_group *group, wfi_round *round);
+
+/* ---- group_call.c: parts that another member gathers ---- */
+
+/* Where a part of ours goes, and what it is a part of. */
+typedef struct wfi_errand {
+    wfi_group_key key;
+    weft_worker to;
+    uint64_t number;
+    int64_t timeout_ms;
+} wfi_errand;
+
+/* Brings it there; the end comes to `future`. Not locked. */
+weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
+                                 weft_future *future);
+/* Our part will not come. What becomes of this message nobody waits for. Not locked. */
+weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why);
+/* Whether a part that ended so failed by itself, with the gathering member there to be told: not by the end of either of the two,
+ * nor of its time. */
+bool wfi_group_missed_by(weft_status st);
+/* All that are under way, and forgets them. [agent lock] */
+void wfi_group_calls_fail(weft_group *group, const weft_error *error);
 
 /* ---- group_gather.c: the gathering member's side ---- */
 
 /* Our own part. The error, or success with the end told to `future`. Takes over `values`. [agent lock] */
 weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_values *values,
                            int64_t timeout_ms, weft_future *future);
+/* Our own part will not come, for this reason. [agent lock] */
+weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why);
 /* The group was opened: the early parts that came for it are taken in. [agent lock] */
 void wfi_gather_adopt(weft_group *group, weft_group *record);
 /* Everything under way fails with this error, for everybody. [agent lock] */
@@ -159,6 +192,9 @@ void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why); /
 void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer);                /* [agent lock] */
 /* This worker closes. In an elastic job: what waits here for it is told so. [agent lock] */
 void wfi_groups_closing(weft_agent *agent);
+/* The agent is about to stop: waits, not for long, until those who wait for operations that are over have their answers. Not
+ * locked. */
+void wfi_groups_flush(weft_agent *agent);
 /* The agent ends: nothing of groups waits any more. [agent lock] */
 void wfi_groups_end(weft_agent *agent);
 

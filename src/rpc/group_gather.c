@@ -6,8 +6,10 @@
 #include "rpc/group.h"
 
 #include "base/error.h"
+#include "rpc/observe.h"
 #include "rpc/serve.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,10 +59,39 @@ void wfi_gather_leaving(weft_group *group)
         fail_if_leaving(group, wfi_container_of(link, wfi_round, link));
 }
 
+/* What a member says that cannot take part. */
+static weft_error *why_absent(const weft_group *group, const wfi_share *share)
+{
+    int64_t code;
+    const char *text;
+    if (share->kind != WFI_GATHER_ABSENT || weft_values_get_i64(share->values, 0, &code) ||
+        weft_values_get_string(share->values, 1, &text))
+        return NULL; /* no such thing was said */
+    return wfi_group_problem(group, (weft_status)code, share->from,
+                             "rank %d could not take part in operation %llu of group \"%s\": %s", share->from,
+                             (unsigned long long)share->number, group->key.name, text);
+}
+
+static bool is_good_absence(const weft_values *values)
+{
+    int64_t code;
+    const char *text;
+    return weft_values_count(values) == 2 && !weft_values_get_i64(values, 0, &code) && code < 0 && code >= INT_MIN &&
+           wfi_status_is_known((int)code) && !weft_values_get_string(values, 1, &text);
+}
+
+static void fail_if_absent(weft_group *group, wfi_round *round, const wfi_share *share)
+{
+    weft_error *why = why_absent(group, share);
+    if (why)
+        wfi_round_fail(round, why);
+}
+
 static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, int index)
 {
     const wfi_share *other = any_share(round);
     share->round = round;
+    fail_if_absent(group, round, share);
     if (round->shares[index]) {
         take_place_of(share, round->shares[index]);
         share = round->shares[index];
@@ -68,7 +99,7 @@ static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, 
         round->shares[index] = share;
         round->come++;
     }
-    if (other && other->kind != share->kind && !round->failure)
+    if (other && !round->failure && other->kind != share->kind)
         wfi_round_fail(round,
                        wfi_group_problem(group, WEFT_ERR_STATE, share->from,
                                          "operation %llu of group \"%s\" is %s on rank %d and %s on rank %d",
@@ -79,6 +110,17 @@ static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, 
         wfi_share_fail(share, round->failure);
     if (round->come == round->size)
         wfi_round_close(group, round);
+}
+
+/* The part cannot be kept, nor that it is missing: then none of the group's can. */
+static void break_without_memory(weft_group *group, uint64_t number)
+{
+    int me = wfi_agent_rank(group->agent);
+    group->broken =
+        wfi_group_problem(group, WEFT_ERR_MEMORY, me, "rank %d had no memory for operation %llu of group \"%s\"", me,
+                          (unsigned long long)number, group->key.name);
+    wfi_gather_fail_all(group, group->broken);
+    wfi_log_agent(group->agent, WEFT_LOG_ERROR, 0, "%s: the group is broken", weft_error_message(group->broken));
 }
 
 /* A part for a group that is open here. */
@@ -98,12 +140,15 @@ static void admit(weft_group *group, wfi_share *share)
         return;
     }
     weft_status st = wfi_round_find(group, share->number, &round);
-    if (st)
-        wfi_share_refuse(share, wfi_group_problem(group, st, -1, "operation %llu of group \"%s\": %s",
-                                                  (unsigned long long)share->number, group->key.name,
-                                                  st == WEFT_ERR_BUSY      ? "too many operations are under way"
-                                                  : st == WEFT_ERR_UNKNOWN ? "it is over"
-                                                                           : weft_status_text(st)));
+    if (st == WEFT_ERR_MEMORY)
+        break_without_memory(group, share->number);
+    if (st == WEFT_ERR_MEMORY)
+        wfi_share_refuse(share, weft_error_ref(group->broken));
+    else if (st)
+        wfi_share_refuse(share,
+                         wfi_group_problem(group, st, -1, "operation %llu of group \"%s\": %s",
+                                           (unsigned long long)share->number, group->key.name,
+                                           st == WEFT_ERR_BUSY ? "too many operations are under way" : "it is over"));
     else
         put_in_round(group, round, share, member->index);
 }
@@ -294,7 +339,12 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
     weft_agent *agent = group->agent;
     const wfi_group_member *self = &group->members[group->index];
     wfi_share *share = make_share(self->rank, self->incarnation, number, kind);
-    weft_status st = share ? set_timer(agent, share, timeout_ms) : WEFT_ERR_MEMORY;
+    wfi_round *round;
+    weft_status st = share ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st && !group->broken)
+        st = wfi_round_find(group, number, &round);
+    if (st != WEFT_ERR_MEMORY)
+        st = set_timer(agent, share, timeout_ms);
     if (st) {
         if (share)
             free(share->wait);
@@ -305,6 +355,23 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
     share->wait->future = weft_future_ref(future);
     admit(group, share);
     look_among_records(agent, group);
+    return WEFT_OK;
+}
+
+/* A round without a part of ours that counts as come: as nobody waits for it, it takes no memory to say. */
+weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why)
+{
+    wfi_round *round;
+    weft_status st = wfi_round_find(group, number, &round);
+    int me = wfi_agent_rank(group->agent);
+    if (st)
+        return st;
+    round->come++;
+    wfi_round_fail(round, wfi_group_problem(group, weft_error_code(why), me,
+                                            "rank %d could not take part in operation %llu of group \"%s\": %s", me,
+                                            (unsigned long long)number, group->key.name, weft_error_message(why)));
+    if (round->come == round->size)
+        wfi_round_close(group, round);
     return WEFT_OK;
 }
 
@@ -363,12 +430,16 @@ static weft_status run_gather(weft_call *call, void *user)
     wfi_group_key key = {0};
     int64_t kind = weft_call_i64(call, 5);
     (void)user;
-    if (!call->peer || !read_key(call, &key) || (kind != WFI_GATHER_BARRIER && kind != WFI_GATHER_VALUES))
+    if (!call->peer || !read_key(call, &key) || kind < WFI_GATHER_BARRIER || kind > WFI_GATHER_ABSENT)
         return WEFT_ERR_INVALID;
     wfi_share *share = make_share(call->from, wfi_peer_incarnation(call->peer), (uint64_t)weft_call_i64(call, 4),
                                   (wfi_gather_kind)kind);
     weft_status st = share ? weft_values_create(weft_call_list(call, 7), &share->values) : WEFT_ERR_MEMORY;
+    if (!st && kind == WFI_GATHER_ABSENT && !is_good_absence(share->values))
+        st = WEFT_ERR_INVALID;
     if (st) {
+        if (share)
+            weft_values_unref(share->values);
         if (share)
             free(share->wait);
         free(share);

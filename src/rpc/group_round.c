@@ -64,6 +64,15 @@ static void tell_task(wfi_task *task)
     tell(wfi_container_of(task, wfi_gather_wait, task));
 }
 
+/* It is told soon: until that has arrived, weft_agent_stop waits a little (group.c). */
+static void owe(const weft_group *group, const wfi_gather_wait *wait)
+{
+    if (!wait->call)
+        return;
+    wait->call->is_owed = true;
+    group->agent->owed_answers++;
+}
+
 /* The share's part stays; whoever brought it waits no more. */
 void wfi_share_fail(wfi_share *share, const weft_error *error)
 {
@@ -72,6 +81,7 @@ void wfi_share_fail(wfi_share *share, const weft_error *error)
     if (!wait)
         return;
     share->wait = NULL;
+    owe(share->group, wait);
     wfi_net_timer_clear(net, &wait->timer);
     wait->error = weft_error_ref(error);
     wait->task.run = tell_task;
@@ -268,11 +278,15 @@ static void end_round(wfi_task *task)
 {
     wfi_round *round = wfi_container_of(task, wfi_round, task);
     weft_values *results = NULL;
+    char problem[200] = "";
     weft_status st = round->failure ? WEFT_OK : collect(round, &results);
+    if (!st && results)
+        st = wfi_pack_fits(weft_values_args(results), problem, sizeof problem); /* or only we would have it */
     if (st) {
         wfi_error_detail detail = {.code = st, .function = round->group_name, .worker = -1};
-        round->failure = wfi_error_create(
-            &detail, "what was gathered in group \"%s\" is over a limit, or memory is out", round->group_name);
+        round->failure = wfi_error_create(&detail, "what operation %llu of group \"%s\" gathers is too much: %s",
+                                          (unsigned long long)round->number, round->group_name,
+                                          problem[0] ? problem : weft_status_text(st));
     }
     for (size_t i = 0; i < round->size; i++) {
         wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
@@ -294,9 +308,13 @@ void wfi_round_close(weft_group *group, wfi_round *round)
     wfi_net *net = group->agent->net;
     wfi_list_remove(&round->link);
     group->round_count--;
-    for (size_t i = 0; i < round->size; i++)
-        if (round->shares[i] && round->shares[i]->wait)
-            wfi_net_timer_clear(net, &round->shares[i]->wait->timer);
+    for (size_t i = 0; i < round->size; i++) {
+        wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
+        if (!wait)
+            continue;
+        wfi_net_timer_clear(net, &wait->timer);
+        owe(group, wait);
+    }
     round->task.run = end_round;
     wfi_net_defer(net, &round->task, WFI_DEFER_RELEASE);
     lean(group);

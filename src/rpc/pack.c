@@ -20,15 +20,18 @@ typedef struct packing {
 /* ---- How large is it --------------------------------------------------------------------------------------------- */
 
 typedef struct sizing {
-    uint64_t payload, meta; /* meta: an upper bound */
+    uint64_t payload, meta; /* meta: an upper bound, but for the tiny tensors that may ride in it */
+    uint64_t tiny;
     size_t tensors;
 } sizing;
 
 static void size_tensor(const weft_tensor *tensor, sizing *sum)
 {
+    uint64_t nbytes = tensor ? weft_tensor_nbytes(tensor) : 0;
     sum->tensors++;
     sum->meta += 32 + 8 * WEFT_MAX_DIMS;
-    sum->payload += tensor ? weft_tensor_nbytes(tensor) : 0;
+    sum->payload += nbytes;
+    sum->tiny += nbytes <= WFI_TINY_TENSOR ? nbytes : 0;
 }
 
 static void size_values(weft_args values, int depth, sizing *sum)
@@ -38,6 +41,8 @@ static void size_values(weft_args values, int depth, sizing *sum)
         sum->meta += 16;
         if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
             sum->meta += value->as.bytes.size;
+        else if (value->type == WEFT_RREF)
+            sum->meta += 32;
         else if (value->type == WEFT_TENSOR)
             size_tensor(value->as.tensor, sum);
         else if (value->type == WEFT_TENSORS)
@@ -46,6 +51,22 @@ static void size_values(weft_args values, int depth, sizing *sum)
         else if (value->type == WEFT_LIST)
             size_values(value->as.list, depth + 1, sum);
     }
+}
+
+weft_status wfi_pack_fits(weft_args values, char *problem, size_t room)
+{
+    sizing size = {0};
+    size_values(values, 0, &size);
+    uint64_t beside = size.meta + size.tiny + BODY_MARGIN;
+    if (size.tensors > WEFT_MAX_CALL_TENSORS)
+        snprintf(problem, room, "%zu tensors, where a call carries %d", size.tensors, WEFT_MAX_CALL_TENSORS);
+    else if (beside > WFI_META_MAX)
+        snprintf(problem, room,
+                 "%llu bytes beside tensors (strings, bytes, the shape of each tensor), where a call carries %u",
+                 (unsigned long long)beside, WFI_META_MAX);
+    else
+        return WEFT_OK;
+    return WEFT_ERR_TOO_LARGE;
 }
 
 /* ---- One tensor -------------------------------------------------------------------------------------------------- */

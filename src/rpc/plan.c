@@ -17,7 +17,6 @@ static bool retry_is_good(const weft_retry *retry)
     return retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
 }
 
-/* Whether its lists can be read at all. */
 static bool is_readable(weft_args values, int depth)
 {
     if (values.count && !values.items)
@@ -30,6 +29,11 @@ static bool is_readable(weft_args values, int depth)
             return false;
     }
     return true;
+}
+
+bool wfi_values_readable(weft_args values)
+{
+    return is_readable(values, 0);
 }
 
 weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
@@ -151,6 +155,23 @@ static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, 
             find(out, "land: tensor %zu is not contiguous", i);
 }
 
+/* What is wrong with the values, each or all together. */
+static void look_at_values(const weft_agent *agent, weft_args values, const char *path, finding *out)
+{
+    look_at_list(agent, values, path, 0, out);
+    if (!out->text[0] && is_readable(values, 0) && !wfi_pack_fits(values, out->text, sizeof out->text))
+        out->text[0] = '\0';
+}
+
+weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why)
+{
+    finding found = {.worker = -1};
+    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE)
+        look_at_values(agent, values, "value", &found);
+    wfi_error_detail detail = {.code = why, .worker = found.worker};
+    return wfi_error_create(&detail, "%s", found.text[0] ? found.text : weft_status_text(why));
+}
+
 weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank)
 {
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
@@ -162,7 +183,7 @@ weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan,
     if (ours)
         look_at_options(agent, plan, &found);
     if (ours || (theirs && weft_agent_alive(agent, rank)))
-        look_at_list(agent, plan->arguments, "argument", 0, &found);
+        look_at_values(agent, plan->arguments, "argument", &found);
     wfi_error_detail detail = {.code = why, .function = plan->function, .worker = found.worker}; /* it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s",
                             found.text[0] ? found.text : weft_status_text(why));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "rpc/budget.h"
+#include "rpc/group.h"
 #include "rpc/land_add.h"
 #include "rpc/parts.h"
 
@@ -68,6 +69,8 @@ void wfi_serve_drop_hold(weft_call *call)
         return;
     if (call->peer)
         wfi_budget_release(call);
+    if (call->is_owed)
+        wfi_group_answer_settled(call->agent);
     wfi_peer_unref(call->peer);
     wfi_letters_release(call->agent, &call->letters);
     call->release.run = free_task;

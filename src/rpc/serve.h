@@ -39,8 +39,9 @@ struct weft_call {
     atomic_int holds;     /* the table; the message in net's hands; the user. Atomic for those who come after the end */
     wfi_serve_stage stage;
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
-    bool ran;   /* its handler has begun */
-    bool leans; /* on the peer: it is deferred, or its results are kept */
+    bool ran;     /* its handler has begun */
+    bool leans;   /* on the peer: it is deferred, or its results are kept */
+    bool is_owed; /* an operation of a group's is over, and this answer says so: in the agent's owed_answers */
 
     wfi_intake arguments; /* of a remote call */
     weft_values *args;    /* what the handler sees */

@@ -362,13 +362,13 @@ static void mistakes(weft_agent *agent, void *arg)
     MUST_BE(weft_group_barrier(all, -5), WEFT_ERR_INVALID);
     MUST_BE(weft_group_all_gather(all, WEFT_VALUES(weft_of_tensor(NULL)), 1000, &got), WEFT_ERR_INVALID);
     MUST(none == NULL);
-    MUST_OK(weft_group_barrier(all, 10000)); /* none of these counted */
+    MUST_OK(weft_group_barrier(all, 10000)); /* each of these counted, for all alike */
     /* A barrier here, an all-gather there. */
     if (me == 1)
         MUST_OK(weft_group_all_gather_async(all, WEFT_NO_VALUES, 10000, &future));
     else
         MUST_OK(weft_group_barrier_async(all, 10000, &future));
-    must_fail(future, WEFT_ERR_STATE, "operation 1 of group \"all\"");
+    must_fail(future, WEFT_ERR_STATE, "operation 3 of group \"all\"");
     MUST_OK(weft_group_barrier(all, 10000)); /* it goes on */
     /* Another list under the same name. */
     static const int mine[] = {0, 1, 2}, theirs[] = {0, 2, 1};
