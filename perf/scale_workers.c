@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #define PATIENCE_MS 600000 /* two cores have hundreds of processes to start */
 
@@ -36,6 +37,7 @@ typedef struct usage {
 typedef struct news { /* of one worker */
     usage opened, called, now;
     double open_ms, first_ms; /* since it began to open */
+    double cpu_ms;            /* of its whole process, until its first call was answered */
 } news;
 
 static news own;
@@ -67,6 +69,13 @@ static usage weigh(void)
     if (file)
         fclose(file);
     return now;
+}
+
+static double cpu_ms(void)
+{
+    struct timespec used;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec * 1e3 + (double)used.tv_nsec / 1e6;
 }
 
 static weft_status run_nothing(weft_call *call, void *user)
@@ -149,6 +158,7 @@ static bool begin(weft_job *job, weft_agent **out)
     int next = (weft_agent_rank(*out) + 1) % weft_agent_world_size(*out);
     status = weft_rpc_sync(*out, weft_to_rank(next), "nothing", WEFT_NO_VALUES, &patient, NULL);
     own.first_ms = own.open_ms + (measure_now_us() - opened) / 1e3;
+    own.cpu_ms = cpu_ms();
     own.called = weigh();
     return (status == WEFT_OK && weft_future_complete(called, NULL, NULL) == WEFT_OK) ||
            workers_complain("the first call", status, NULL);
@@ -228,7 +238,7 @@ static uint64_t count_messages(const weft_agent *agent)
 }
 
 typedef struct outcome {
-    summary open_ms, first_ms, idle_kib, peer_kib;
+    summary open_ms, first_ms, cpu_ms, idle_kib, peer_kib;
     double messages; /* at the rendezvous, until all had called their neighbour */
     double spawn_ms, most_open_ms, most_first_ms, most_idle_kib, most_peer_kib, most_descriptors, mesh_ms;
 } outcome;
@@ -270,11 +280,12 @@ static double most(const series *s)
 
 static void judge(const news *near, const news *mesh, int size, outcome *o)
 {
-    series open_ms = {0}, first_ms = {0}, idle = {0}, peer = {0}, descriptors = {0};
+    series open_ms = {0}, first_ms = {0}, cpu = {0}, idle = {0}, peer = {0}, descriptors = {0};
     for (int rank = 0; rank < size; rank++) {
         const news *n = &mesh[rank];
         series_add(&open_ms, n->open_ms);
         series_add(&first_ms, n->first_ms);
+        series_add(&cpu, n->cpu_ms);
         series_add(&idle, (double)n->called.dirty_kib);
         series_add(&descriptors, (double)(n->now.descriptors - n->opened.descriptors) / (size - 1));
         if (rank > NEAR && rank < size - NEAR && size > 2 * KNOWN) /* the others know rank 0 as a neighbour */
@@ -287,10 +298,12 @@ static void judge(const news *near, const news *mesh, int size, outcome *o)
     o->most_descriptors = most(&descriptors);
     o->open_ms = series_summary(&open_ms);
     o->first_ms = series_summary(&first_ms);
+    o->cpu_ms = series_summary(&cpu);
     o->idle_kib = series_summary(&idle);
     o->peer_kib = series_summary(&peer);
     series_fini(&open_ms);
     series_fini(&first_ms);
+    series_fini(&cpu);
     series_fini(&idle);
     series_fini(&peer);
     series_fini(&descriptors);
@@ -299,9 +312,9 @@ static void judge(const news *near, const news *mesh, int size, outcome *o)
 static void show(const outcome *o, int size, bool csv)
 {
     if (csv) {
-        printf("%d,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.0f,%.0f,%.1f,%.1f,%.2f,%.0f\n", size, o->spawn_ms, o->open_ms.p50,
-               o->most_open_ms, o->first_ms.p50, o->most_first_ms, o->mesh_ms, o->idle_kib.p50, o->most_idle_kib,
-               o->peer_kib.p50, o->most_peer_kib, o->most_descriptors, o->messages);
+        printf("%d,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.0f,%.0f,%.1f,%.1f,%.2f,%.0f\n", size, o->spawn_ms,
+               o->open_ms.p50, o->most_open_ms, o->first_ms.p50, o->most_first_ms, o->cpu_ms.p50, o->mesh_ms,
+               o->idle_kib.p50, o->most_idle_kib, o->peer_kib.p50, o->most_peer_kib, o->most_descriptors, o->messages);
         return;
     }
     printf("%d workers, each a process, over tcp\n\n", size);
@@ -312,6 +325,7 @@ static void show(const outcome *o, int size, bool csv)
            o->most_open_ms);
     printf("| %-46s | %9.1f | %9.1f |           |\n", "first call answered, ms since opening began", o->first_ms.p50,
            o->most_first_ms);
+    printf("| %-46s | %9.1f |           |           |\n", "processor time of a worker until then, ms", o->cpu_ms.p50);
     printf("| %-46s | %9.1f |           |           |\n", "everybody has called everybody, ms", o->mesh_ms);
     printf("| %-46s | %9.0f | %9.0f | %9d |\n", "private dirty memory of an idle worker, KiB", o->idle_kib.p50,
            o->most_idle_kib, AGENT_AIM_KIB);
