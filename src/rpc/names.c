@@ -65,10 +65,11 @@ static const char *give_name(weft_agent *agent, const char *name)
         given = given->next;
     if (given)
         return given->text;
-    given = calloc(1, sizeof *given + strlen(name) + 1);
+    size_t size = strlen(name) + 1;
+    given = calloc(1, sizeof *given + size);
     if (!given)
         return NULL;
-    strcpy(given->text, name);
+    memcpy(given->text, name, size);
     if (first) {
         given->next = first->next;
         first->next = given;

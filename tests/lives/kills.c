@@ -85,6 +85,15 @@ static report ask_bystander(const job *j)
     return r;
 }
 
+/* What each of them has under way. */
+static void dump_all(job *j)
+{
+    const weft_rpc_options soon = {.timeout_ms = 5000};
+    (void)!weft_debug_dump(j->agent, stderr);
+    for (int rank = 1; rank < SEATS; rank++)
+        (void)!weft_rpc_sync(j->agent, weft_to_rank(rank), "dump", WEFT_NO_VALUES, &soon, NULL);
+}
+
 /* Both survivors have let go of what the dead one held, and go on. `alive`: victims whose calls are held. */
 static void must_be_clean(job *j, int alive)
 {
@@ -99,7 +108,7 @@ static void must_be_clean(job *j, int alive)
         if (kill_now_ms() > until) {
             fprintf(stderr, "objects left: %d and %d; calls held: %d and %d; right: %lld after %lld\n", objects,
                     (int)r.objects, held, (int)r.held, (long long)r.right, (long long)j->right);
-            (void)!weft_debug_dump(j->agent, stderr);
+            dump_all(j);
             abort();
         }
     }
@@ -155,9 +164,13 @@ static void one_round(job *j, int round)
 static void must_be_whole(job *j)
 {
     double until = kill_now_ms() + END_MS;
-    MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM)));
-    while (ask_bystander(j).held != 2 * (SEATS - FIRST_VICTIM)) {
-        MUST(kill_now_ms() < until);
+    int whole = 2 * (SEATS - FIRST_VICTIM), here, there;
+    while ((here = atomic_load(&counters.held)) != whole || (there = (int)ask_bystander(j).held) != whole) {
+        if (kill_now_ms() > until) {
+            fprintf(stderr, "calls held: %d here, %d at rank 1, of %d\n", here, (int)ask_bystander(j).held, whole);
+            dump_all(j);
+            abort();
+        }
         usleep(1000);
     }
 }

@@ -150,6 +150,12 @@ static weft_status run_weigh(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_dump(weft_call *call, void *user)
+{
+    (void)user;
+    return weft_debug_dump(weft_call_agent(call), stderr);
+}
+
 static weft_status run_quit(weft_call *call, void *user)
 {
     (void)call, (void)user;
@@ -167,6 +173,7 @@ const weft_function kill_functions[] = {
     {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
     {.name = "report", .gives = {WEFT_I64, WEFT_I64, WEFT_I64}, .run = run_report},
     {.name = "weigh", .gives = {WEFT_BYTES}, .run = run_weigh},
+    {.name = "dump", .run = run_dump},
     {.name = "quit", .run = run_quit},
 };
 const size_t kill_function_count = sizeof kill_functions / sizeof *kill_functions;
@@ -293,6 +300,17 @@ static void stand_by(weft_agent *agent)
 
 /* ---- Those that are killed ------------------------------------------------------------------------------------------ */
 
+/* Survivors do not answer these. What ends one while we live is a fault, and is said: the driver misses it. */
+static void say_why(weft_future *hold, void *arg)
+{
+    (void)arg;
+    weft_status st = weft_error_code(weft_future_error(hold));
+    if (st != WEFT_ERR_CLOSED && st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_PEER_LEFT) {
+        fprintf(stderr, "a call that is held has ended: ");
+        weft_error_print(weft_future_error(hold), stderr);
+    }
+}
+
 /* Two calls to each survivor, which hold them until we are gone, with arguments that take their time. */
 static void depend_on_survivors(weft_agent *agent)
 {
@@ -305,6 +323,7 @@ static void depend_on_survivors(weft_agent *agent)
         if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
             break;
         MUST_OK(st);
+        MUST_OK(weft_future_add_done_callback(future, say_why, NULL, NULL));
         weft_future_unref(future);
     }
     weft_tensor_unref(tensor);
