@@ -5,7 +5,8 @@
  * A future is completed exactly once, with a payload or with an error. Whoever waits helps to drive progress.
  * Continuations run with no weft lock held, on the executor of the agent that made the future (or the process's own),
  * never inside the call that registered them and never inside the call that completed the future.
- * Every function here may be called from any thread.
+ * Every function here may be called from any thread. A NULL future, function or list is WEFT_ERR_INVALID, or NULL where a future
+ * is returned; to look at (done, payload, error, values, tensor) a future must be one.
  */
 #ifndef WEFT_FUTURE_H
 #define WEFT_FUTURE_H
@@ -24,18 +25,23 @@ WEFT_API void weft_future_unref(weft_future *future);
 
 /*
  * Completes it. `payload` moves in and `drop(payload)` runs when the future goes, or at once if this fails.
- * WEFT_ERR_COMPLETED if it was complete.
+ * WEFT_ERR_COMPLETED if it was complete. WEFT_ERR_STATE if it is not and weft is to complete it, as every future but those of
+ * weft_future_create and weft_future_then: of calls, multicasts, groups, references, collections. weft_future_cancel ends these,
+ * once no peer touches their tensors any more.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop);
-/* Fails it; takes a reference of its own to `error`. WEFT_ERR_COMPLETED if it was complete. */
+/* Fails it; takes a reference of its own to `error`. WEFT_ERR_COMPLETED, WEFT_ERR_STATE as above. */
 WEFT_API WEFT_NODISCARD weft_status weft_future_fail(weft_future *future, const weft_error *error);
 
 WEFT_API bool weft_future_done(const weft_future *future);
 
 /*
  * Waits until complete. Returns WEFT_OK or the error's code; WEFT_ERR_TIMEOUT after timeout_ms (the future lives on:
- * weft_future_done tells the two time-outs apart); WEFT_ERR_DEADLOCK at once from a thread whose waiting could never end
- * (a poller, or an inline handler). timeout_ms: >= 0 milliseconds, or WEFT_FOREVER.
+ * weft_future_done tells the two time-outs apart). timeout_ms: >= 0 milliseconds, or WEFT_FOREVER.
+ * WEFT_ERR_DEADLOCK at once, unless it is complete, on the thread that reads the network for the future's agent: in an inline
+ * handler or a `land`, where nothing would come in before it returns. An inline handler that happens to run on a worker of the
+ * executor, as one that a thread of yours called on its own worker does, may wait there as any other handler. A future without an
+ * agent (weft_future_create(NULL)) is just waited for: in an inline handler that holds up the network.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait(weft_future *future, int64_t timeout_ms);
 
@@ -48,14 +54,16 @@ WEFT_API const weft_values *weft_future_values(const weft_future *future);
 /* Result `index` as a tensor, borrowed; NULL if there is none. */
 WEFT_API weft_tensor *weft_future_tensor(const weft_future *future, size_t index);
 
-/* Runs `fn(future, arg)` once complete, then `drop(arg)`. On failure of this call, drop runs before it returns. */
+/* Runs `fn(future, arg)` once complete, then `drop(arg)`. On failure of this call (WEFT_ERR_INVALID, WEFT_ERR_MEMORY), drop runs
+ * before it returns. */
 typedef void (*weft_done_fn)(weft_future *future, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg,
                                                                   weft_drop_fn drop);
 
 /*
  * A future that `fn` completes: fn receives the finished parent and the child, and must complete the child now or later
- * (it may keep a reference). If it returns a failure, the child fails with it. NULL if memory is out (drop has run).
+ * (it may keep a reference). If it returns a failure, the child fails with it. Then `drop(arg)` runs. NULL if memory is out (drop
+ * has run). If the child is cancelled before fn begins, fn will not run, the parent forgets it, and drop runs at once.
  */
 typedef weft_status (*weft_then_fn)(weft_future *parent, weft_future *child, void *arg);
 WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
@@ -71,7 +79,7 @@ WEFT_API weft_future *weft_future_collect_all(weft_future *const *futures, size_
 WEFT_API weft_future *weft_future_any(weft_future *const *futures, size_t count);
 
 /* Waits for the first of them: *index is one that is complete, well or not (its own error tells). WEFT_ERR_TIMEOUT,
- * WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (count 0), WEFT_ERR_MEMORY. */
+ * WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (count 0, something NULL), WEFT_ERR_MEMORY. */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms,
                                                          size_t *index);
 

@@ -43,6 +43,7 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
  * still match. So do they after a failure to start (the code returned by the async forms, with the reason in the log): that was
  * this member's part, and the operation fails with this code and reason for all. Where not even that can be said, for want of
  * memory, every later operation of the group fails here with WEFT_ERR_STATE, as the members would be out of step.
+ * A blocking form called where the thread cannot wait (weft_future_wait) is WEFT_ERR_DEADLOCK and takes no part, whoever else came.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);

@@ -113,7 +113,7 @@ typedef struct weft_rpc_options {
     int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER; below it: WEFT_ERR_INVALID */
     weft_tensors land;  /* the result's tensors, in order, land in these: contiguous, right dtype and shape. After a
                            failure their content is undefined */
-    bool wait_for_room; /* over the peer's queue limit: wait instead of WEFT_ERR_AGAIN */
+    bool wait_for_room; /* over the peer's queue_limit_bytes (weft/agent.h): wait instead of WEFT_ERR_AGAIN */
     weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it */
     /* The call being served that this one is made for: what is left of its time bounds this one, its cancellation cancels
      * this one, traces join, errors carry the chain. Borrowed until the call function returns. Of the same agent, else
@@ -126,7 +126,8 @@ typedef struct weft_rpc_options {
 } weft_rpc_options;
 
 /*
- * Starts a call. References to the arguments are taken before it returns; tensor contents must stay as they are until the
+ * Starts a call. Strings and bytes are copied, 64 MiB of them at most to another worker (weft/value.h: WEFT_MAX_CALL_BYTES);
+ * tensors may have any size. References to the arguments are taken before it returns; tensor contents must stay as they are until the
  * future completes. Once it has completed, well or not, no peer can touch the arguments or landing tensors any more.
  * Errors of starting: WEFT_ERR_NOT_FOUND (worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN,
  * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY,
@@ -135,6 +136,7 @@ typedef struct weft_rpc_options {
  * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel), WEFT_ERR_BUSY (over the
  * callee's memory budget, or its worker cannot take more: it did not run), WEFT_ERR_UNKNOWN (the callee gave its answer up),
  * WEFT_ERR_UNREACHABLE (the link to it is cut, but not the store's: nothing was heard for three to four death_timeout_ms).
+ * `out` may be NULL: the call goes on, and nobody hears how it ends.
  * A call runs at most once. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD and the like weft_error_remote_code says what is
  * known of the handler: WEFT_ERR_UNKNOWN if it may have run, WEFT_OK if it surely did not.
  */
@@ -142,7 +144,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
                                                    weft_args arguments, const weft_rpc_options *options,
                                                    weft_future **out);
 
-/* The same, waiting. `out` may be NULL; else it receives the results, with a reference. */
+/*
+ * The same, waiting. `out` may be NULL; else it receives the results, with a reference. When it returns the call is over. Where the
+ * calling thread cannot wait (weft_future_wait), WEFT_ERR_DEADLOCK, and nothing was started.
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
                                                   weft_args arguments, const weft_rpc_options *options,
                                                   weft_values **out);
@@ -150,7 +155,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target
 /*
  * The same call to many workers; the arguments are packed once. The future has the form of weft_future_collect_all's: it
  * completes when all have, its payload is an array of `count` futures, one a target. A target that cannot be started is a
- * failed future there. Landing places and parts are not for this: WEFT_ERR_INVALID. Cancelling it cancels them all.
+ * failed future there. Landing places and parts are not for this: WEFT_ERR_INVALID. Cancelling it cancels them all. `out` may be NULL.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
                                                        const char *function, weft_args arguments,
@@ -195,7 +200,8 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 /* A tape for what this call computes: it owns temporaries, records nothing unless the caller's context does. */
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 
-/* Sets the results (references taken). The last one counts. A wrong type or NULL tensor fails the call. */
+/* Sets the results (references taken; limits as of arguments). The last one counts. A wrong type, a NULL tensor or list, or too much
+ * fails the call. */
 WEFT_API void weft_call_give(weft_call *call, weft_args results);
 /*
  * Sends a part of the results ahead, to the caller's on_part (references taken; no signature is declared for parts). From the

@@ -60,7 +60,8 @@ WEFT_API weft_future *weft_rref_created(weft_rref *rref);
 
 /*
  * Calls a registered function on what the reference names: it runs on the owner, with the reference as argument 0 (there
- * weft_rref_local_value and _typed read it) and `arguments` after it. Else as the functions of weft/rpc.h.
+ * weft_rref_local_value and _typed read it) and `arguments` after it. Else as the functions of weft/rpc.h, of which sync starts
+ * nothing where the calling thread cannot wait: WEFT_ERR_DEADLOCK.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
                                                         const weft_rpc_options *options, weft_future **out);
@@ -69,7 +70,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const ch
 WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
                                                          const weft_rpc_options *options, weft_rref **out);
 
-/* Fetches a copy of the value (on the owner: the value). The future holds it as result 0. */
+/* Fetches a copy of the value (on the owner: the value). The future holds it as result 0. The one that waits is WEFT_ERR_DEADLOCK, and
+ * asks nobody, where the value is not here and the calling thread cannot wait (weft_future_wait). */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out);
 

@@ -17,6 +17,10 @@ WEFT_BEGIN_C
 #define WEFT_MAX_VALUES 1024        /* values in one list */
 #define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
 #define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, all lists together */
+/* What goes to another worker in one message: strings, bytes, and some bytes for each value and tensor, but not the contents of
+ * tensors, of which there may be any amount. 64 MiB each for the arguments, the results, and a part. A call to oneself copies
+ * these, and has no such limit. */
+#define WEFT_MAX_CALL_BYTES 67108864
 
 typedef enum weft_type {
     WEFT_NONE = 0, /* ends a signature; not a value */
@@ -95,7 +99,8 @@ WEFT_BEGIN_C
 #define WEFT_NO_VALUES ((weft_args){NULL, 0})
 #endif
 
-/* An owned copy of a literal: scalars and bytes copied, tensors and RRefs referenced. WEFT_ERR_INVALID, _TOO_LARGE. */
+/* An owned copy of a literal: scalars and bytes copied, tensors and RRefs referenced. WEFT_ERR_INVALID (NULL where there should be a
+ * tensor, a string or the items of a list; a type that is none), WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args from, weft_values **out);
 WEFT_API weft_values *weft_values_ref(weft_values *values);
 WEFT_API void weft_values_unref(weft_values *values);

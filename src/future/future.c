@@ -10,19 +10,16 @@
 
 #include <stdlib.h>
 
-typedef struct callback {
-    wfi_task task; /* its link is in the future's callbacks first, then the executor's */
-    weft_future *future;
+/* A callback of the user's. */
+typedef struct done_callback {
+    wfi_callback base;
     weft_done_fn fn;
     void *arg;
     weft_drop_fn drop;
-} callback;
+} done_callback;
 
-weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
+void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *driver)
 {
-    weft_future *future = calloc(1, sizeof *future);
-    if (future == NULL)
-        return NULL;
     atomic_init(&future->refs, 1);
     atomic_init(&future->state, FUTURE_PENDING);
     wfi_mutex_init(&future->lock);
@@ -31,7 +28,19 @@ weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
     wfi_list_init(&future->callbacks);
     wfi_list_init(&future->waiters);
     wfi_list_init(&future->observers);
+}
+
+weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
+{
+    weft_future *future = calloc(1, sizeof *future);
+    if (future != NULL)
+        wfi_future_init(future, executor, driver);
     return future;
+}
+
+void wfi_future_own(weft_future *future)
+{
+    future->owned = true;
 }
 
 weft_future *weft_future_ref(weft_future *future)
@@ -56,9 +65,8 @@ static void free_future(weft_future *future)
     wfi_list *link;
     assert(wfi_list_empty(&future->waiters) && wfi_list_empty(&future->observers) && "they hold references");
     while ((link = wfi_list_pop_front(&future->callbacks)) != NULL) {
-        callback *one = wfi_container_of(link, callback, task.link);
-        drop_arg(one->arg, one->drop);
-        free(one);
+        wfi_callback *one = wfi_container_of(link, wfi_callback, task.link);
+        one->forget(one);
     }
     drop_arg(future->payload, future->drop);
     weft_error_unref(future->error);
@@ -108,17 +116,26 @@ bool wfi_future_unref_unless_last(weft_future *future)
     return false;
 }
 
+bool wfi_future_ref_unless_dying(weft_future *future)
+{
+    uint32_t refs = atomic_load_explicit(&future->refs, memory_order_relaxed);
+    while (refs > 0)
+        if (atomic_compare_exchange_weak_explicit(&future->refs, &refs, refs + 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
 static void run_callback(wfi_task *task)
 {
-    callback *one = wfi_container_of(task, callback, task);
-    one->fn(one->future, one->arg);
-    drop_arg(one->arg, one->drop);
-    weft_future_unref(one->future);
-    free(one);
+    wfi_callback *one = wfi_container_of(task, wfi_callback, task);
+    weft_future *future = one->future;
+    one->call(one, future);
+    weft_future_unref(future);
 }
 
 /* The future is complete. [future lock] */
-static void submit_callback(weft_future *future, callback *one)
+static void submit_callback(weft_future *future, wfi_callback *one)
 {
     wfi_assert_held(&future->lock);
     one->future = weft_future_ref(future);
@@ -164,14 +181,14 @@ static void publish(weft_future *future, future_state state)
     wfi_list_init(&observers);
     wfi_list_splice(&observers, &future->observers);
     while ((link = wfi_list_pop_front(&future->callbacks)) != NULL)
-        submit_callback(future, wfi_container_of(link, callback, task.link));
+        submit_callback(future, wfi_container_of(link, wfi_callback, task.link));
     while ((link = wfi_list_pop_front(&future->waiters)) != NULL)
         tell_waiter(future, wfi_container_of(link, wfi_waiter, link)->waiting);
     wfi_mutex_unlock(&future->lock);
     call_observers(&observers);
 }
 
-weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
+weft_status wfi_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
 {
     wfi_mutex_lock(&future->lock);
     if (weft_future_done(future)) {
@@ -185,10 +202,8 @@ weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_f
     return WEFT_OK;
 }
 
-weft_status weft_future_fail(weft_future *future, const weft_error *error)
+weft_status wfi_future_fail(weft_future *future, const weft_error *error)
 {
-    if (error == NULL)
-        return WEFT_ERR_INVALID;
     wfi_mutex_lock(&future->lock);
     if (weft_future_done(future)) {
         wfi_mutex_unlock(&future->lock);
@@ -197,6 +212,23 @@ weft_status weft_future_fail(weft_future *future, const weft_error *error)
     future->error = weft_error_ref(error);
     publish(future, FUTURE_FAILED);
     return WEFT_OK;
+}
+
+weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
+{
+    if (future != NULL && !future->owned)
+        return wfi_future_complete(future, payload, drop);
+    drop_arg(payload, drop);
+    return future == NULL ? WEFT_ERR_INVALID : weft_future_done(future) ? WEFT_ERR_COMPLETED : WEFT_ERR_STATE;
+}
+
+weft_status weft_future_fail(weft_future *future, const weft_error *error)
+{
+    if (future == NULL || error == NULL)
+        return WEFT_ERR_INVALID;
+    if (!future->owned)
+        return wfi_future_fail(future, error);
+    return weft_future_done(future) ? WEFT_ERR_COMPLETED : WEFT_ERR_STATE;
 }
 
 bool weft_future_done(const weft_future *future)
@@ -225,20 +257,54 @@ weft_drop_fn wfi_future_payload_kind(const weft_future *future)
     return weft_future_done(future) ? future->drop : NULL;
 }
 
-weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
+/* ---- Callbacks ---- */
+
+void wfi_future_add_callback(weft_future *future, wfi_callback *one)
 {
-    callback *one = malloc(sizeof *one);
-    if (one == NULL) {
-        drop_arg(arg, drop);
-        return WEFT_ERR_MEMORY;
-    }
-    *one = (callback){.task.run = run_callback, .fn = fn, .arg = arg, .drop = drop};
+    one->task = (wfi_task){.run = run_callback};
     wfi_mutex_lock(&future->lock);
     if (weft_future_done(future))
         submit_callback(future, one);
     else
         wfi_list_push_back(&future->callbacks, &one->task.link);
     wfi_mutex_unlock(&future->lock);
+}
+
+bool wfi_future_remove_callback(weft_future *future, wfi_callback *one)
+{
+    bool pending;
+    wfi_mutex_lock(&future->lock);
+    pending = !weft_future_done(future);
+    if (pending)
+        wfi_list_remove(&one->task.link);
+    wfi_mutex_unlock(&future->lock);
+    return pending;
+}
+
+static void forget_done_callback(wfi_callback *base)
+{
+    done_callback *one = wfi_container_of(base, done_callback, base);
+    drop_arg(one->arg, one->drop);
+    free(one);
+}
+
+static void call_done_callback(wfi_callback *base, weft_future *future)
+{
+    done_callback *one = wfi_container_of(base, done_callback, base);
+    one->fn(future, one->arg);
+    forget_done_callback(base);
+}
+
+weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
+{
+    done_callback *one = future != NULL && fn != NULL ? malloc(sizeof *one) : NULL;
+    if (one == NULL) {
+        drop_arg(arg, drop);
+        return future != NULL && fn != NULL ? WEFT_ERR_MEMORY : WEFT_ERR_INVALID;
+    }
+    *one = (done_callback){
+        .base = {.call = call_done_callback, .forget = forget_done_callback}, .fn = fn, .arg = arg, .drop = drop};
+    wfi_future_add_callback(future, &one->base);
     return WEFT_OK;
 }
 
@@ -277,15 +343,17 @@ void wfi_future_set_canceller(weft_future *future, const wfi_canceller *cancelle
 static weft_status fail_cancelled(weft_future *future)
 {
     weft_error *error = weft_error_create(WEFT_ERR_CANCELLED, "the future was cancelled");
-    weft_status status = weft_future_fail(future, error);
+    weft_status status = wfi_future_fail(future, error);
     weft_error_unref(error);
     return status;
 }
 
 weft_status weft_future_cancel(weft_future *future)
 {
-    const wfi_canceller *canceller = future->canceller;
+    const wfi_canceller *canceller = future != NULL ? future->canceller : NULL;
     bool done, asked;
+    if (future == NULL)
+        return WEFT_ERR_INVALID;
     if (canceller == NULL)
         return fail_cancelled(future);
     wfi_mutex_lock(&future->lock);

@@ -28,6 +28,14 @@ typedef struct wfi_driver {
 
 /* A future whose continuations run on `executor` and whose waiters use `driver` (NULL: they just sleep). */
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver);
+/* Before anybody else has it: the library alone completes it, weft_future_complete and weft_future_fail are refused. */
+void wfi_future_own(weft_future *future);
+
+/* What weft_future_complete and weft_future_fail do, for futures that the library owns, too: inside weft always these. */
+weft_status wfi_future_complete(weft_future *future, void *payload, weft_drop_fn drop);
+weft_status wfi_future_fail(weft_future *future, const weft_error *error);
+/* weft_future_then, whose child the library owns: `fn` completes it by the two above. */
+weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
 
 /*
  * Weft's own continuation, called once by the thread that completes the future, after the future's lock was let go (others

@@ -6,8 +6,13 @@
 
 /* ---- then ---- */
 
+/* The child and what will complete it: one piece of memory, which goes with the child. */
 typedef struct continuation {
-    weft_future *child;
+    weft_future child; /* first, so that freeing it frees all */
+    wfi_callback callback;
+    /* [the child's lock] NULL once the parent has called or forgotten us, which it does before it goes: no reference, or an
+     * abandoned parent could never go. */
+    weft_future *parent;
     weft_then_fn fn;
     void *arg;
     weft_drop_fn drop;
@@ -17,51 +22,101 @@ typedef struct continuation {
 static void fail_child(weft_future *child, weft_status code, const char *text)
 {
     weft_error *error = weft_error_create(code, "%s", text);
-    weft_status ignored = weft_future_fail(child, error);
+    weft_status ignored = wfi_future_fail(child, error);
     (void)ignored;
     weft_error_unref(error);
 }
 
-static void run_continuation(weft_future *parent, void *arg)
+static void leave_parent(continuation *self)
 {
-    continuation *self = arg;
-    weft_status status = self->fn(parent, self->child, self->arg);
-    if (status != WEFT_OK)
-        fail_child(self->child, status < 0 ? status : WEFT_ERR_INVALID,
-                   status < 0 ? "the continuation failed" : "the continuation returned what is no status");
-    weft_future_unref(self->child);
-    self->child = NULL;
+    wfi_mutex_lock(&self->child.lock);
+    self->parent = NULL;
+    wfi_mutex_unlock(&self->child.lock);
 }
 
-static void drop_continuation(void *arg)
+static void end_continuation(continuation *self)
 {
-    continuation *self = arg;
-    if (self->child != NULL) { /* it never ran: nobody can complete the parent any more */
-        fail_child(self->child, WEFT_ERR_CANCELLED, "the future that this one continues was dropped incomplete");
-        weft_future_unref(self->child);
-    }
     if (self->drop != NULL)
         self->drop(self->arg);
-    free(self);
+    weft_future_unref(&self->child);
 }
 
-weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
+static void run_continuation(wfi_callback *callback, weft_future *parent)
 {
-    weft_future *child = wfi_future_create(future->executor, future->driver);
-    continuation *self = malloc(sizeof *self);
-    if (child == NULL || self == NULL) {
-        weft_future_unref(child);
-        free(self);
+    continuation *self = wfi_container_of(callback, continuation, callback);
+    weft_status status;
+    leave_parent(self);
+    status = self->fn(parent, &self->child, self->arg);
+    if (status != WEFT_OK)
+        fail_child(&self->child, status < 0 ? status : WEFT_ERR_INVALID,
+                   status < 0 ? "the continuation failed" : "the continuation returned what is no status");
+    end_continuation(self);
+}
+
+/* Nobody can complete the parent any more. */
+static void forget_continuation(wfi_callback *callback)
+{
+    continuation *self = wfi_container_of(callback, continuation, callback);
+    leave_parent(self);
+    fail_child(&self->child, WEFT_ERR_CANCELLED, "the future that this one continues was dropped incomplete");
+    end_continuation(self);
+}
+
+static void hold_child(void *owner)
+{
+    continuation *self = owner;
+    (void)weft_future_ref(&self->child);
+}
+
+/* The parent may live long: it forgets us, unless it is about to call or to go. */
+static void cancel_child(void *owner, uint64_t id)
+{
+    continuation *self = owner;
+    weft_future *parent;
+    (void)id;
+    fail_child(&self->child, WEFT_ERR_CANCELLED, "the future was cancelled");
+    wfi_mutex_lock(&self->child.lock);
+    parent = self->parent != NULL && wfi_future_ref_unless_dying(self->parent) ? self->parent : NULL;
+    wfi_mutex_unlock(&self->child.lock);
+    if (parent != NULL && wfi_future_remove_callback(parent, &self->callback)) {
+        leave_parent(self);
+        end_continuation(self);
+    }
+    weft_future_unref(parent);
+    weft_future_unref(&self->child);
+}
+
+static const wfi_canceller child_canceller = {.hold = hold_child, .cancel = cancel_child};
+
+static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *arg, weft_drop_fn drop, bool owned)
+{
+    continuation *self = parent != NULL && fn != NULL ? calloc(1, sizeof *self) : NULL;
+    if (self == NULL) {
         if (drop != NULL)
             drop(arg);
         return NULL;
     }
-    *self = (continuation){.child = weft_future_ref(child), .fn = fn, .arg = arg, .drop = drop};
-    if (weft_future_add_done_callback(future, run_continuation, self, drop_continuation) != WEFT_OK) {
-        weft_future_unref(child); /* `self` was dropped */
-        return NULL;
-    }
-    return child;
+    wfi_future_init(&self->child, parent->executor, parent->driver);
+    self->child.owned = owned;
+    self->callback = (wfi_callback){.call = run_continuation, .forget = forget_continuation};
+    self->parent = parent;
+    self->fn = fn;
+    self->arg = arg;
+    self->drop = drop;
+    wfi_future_set_canceller(&self->child, &child_canceller, self, 0);
+    (void)weft_future_ref(&self->child); /* the registration's */
+    wfi_future_add_callback(parent, &self->callback);
+    return &self->child;
+}
+
+weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
+{
+    return continue_future(future, fn, arg, drop, false);
+}
+
+weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
+{
+    return continue_future(future, fn, arg, drop, true);
 }
 
 /* ---- collect_all, any ---- */
@@ -175,9 +230,9 @@ static void unref_collection(collection *whole)
 static void complete_child(collection *whole)
 {
     members *result = whole->result;
-    /* Kept until it is certain that the child took it: the user may have completed the child, against the rules. */
+    /* Kept until it is certain that the child took it: what drops it may run user code, which must not be here. */
     atomic_fetch_add(&result->refs, 1);
-    if (weft_future_complete(whole->child, result->futures, drop_members) == WEFT_OK) {
+    if (wfi_future_complete(whole->child, result->futures, drop_members) == WEFT_OK) {
         atomic_fetch_sub(&result->refs, 1); /* the child has one, and we have the child */
         whole->result = NULL;
     }
@@ -305,20 +360,26 @@ static void register_parts(collection *whole)
 
 static weft_future *join(weft_future *const *futures, size_t count, bool any)
 {
-    const weft_future *first = count > 0 ? futures[0] : NULL;
-    weft_future *child =
-        first != NULL ? wfi_future_create(first->executor, first->driver) : wfi_future_create(NULL, NULL);
-    collection *whole = child != NULL && (count > 0 || !any) ? make_collection(child, futures, count, any) : NULL;
-    if (whole == NULL)
-        goto without;
+    const weft_future *first;
+    weft_future *child;
+    collection *whole = NULL;
+    if (!wfi_futures_are_there(futures, count))
+        return NULL;
+    first = count > 0 ? futures[0] : NULL;
+    child = first != NULL ? wfi_future_create(first->executor, first->driver) : wfi_future_create(NULL, NULL);
+    if (child == NULL)
+        return NULL;
+    wfi_future_own(child);
+    if (any && count == 0)
+        return child; /* it will never complete, but it can be cancelled */
+    whole = make_collection(child, futures, count, any);
+    if (whole == NULL) {
+        weft_future_unref(child);
+        return NULL;
+    }
     wfi_future_set_canceller(child, &collection_canceller, whole, 0);
     register_parts(whole);
     return child;
-without:
-    if (any && count == 0)
-        return child; /* it will never complete, but it can be cancelled */
-    weft_future_unref(child);
-    return NULL;
 }
 
 weft_future *weft_future_collect_all(weft_future *const *futures, size_t count)

@@ -129,6 +129,14 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
     return status != WEFT_OK || any ? status : (weft_status)atomic_load(&waiting.failure);
 }
 
+bool wfi_futures_are_there(weft_future *const *futures, size_t count)
+{
+    size_t i = 0;
+    while (futures != NULL && i < count && futures[i] != NULL)
+        i++;
+    return i == count;
+}
+
 static uint64_t deadline_of(const weft_future *future, int64_t timeout_ms)
 {
     return wfi_deadline(clock_of(driver_of(future)), timeout_ms);
@@ -137,6 +145,8 @@ static uint64_t deadline_of(const weft_future *future, int64_t timeout_ms)
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 {
     wfi_waiter waiter;
+    if (future == NULL)
+        return WEFT_ERR_INVALID;
     if (weft_future_done(future))
         return wfi_future_status(future);
     return wait_with(&future, 1, &waiter, false, deadline_ns);
@@ -144,7 +154,7 @@ weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 
 weft_status weft_future_wait(weft_future *future, int64_t timeout_ms)
 {
-    if (timeout_ms < WEFT_FOREVER)
+    if (future == NULL || timeout_ms < WEFT_FOREVER)
         return WEFT_ERR_INVALID;
     if (weft_future_done(future))
         return wfi_future_status(future);
@@ -168,7 +178,7 @@ static weft_status wait_several(weft_future *const *futures, size_t count, bool 
 
 weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms)
 {
-    if (timeout_ms < WEFT_FOREVER || (futures == NULL && count > 0))
+    if (timeout_ms < WEFT_FOREVER || !wfi_futures_are_there(futures, count))
         return WEFT_ERR_INVALID;
     return count == 0 ? WEFT_OK : wait_several(futures, count, false, timeout_ms);
 }
@@ -185,7 +195,7 @@ weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int6
 {
     weft_status status = WEFT_OK;
     size_t first;
-    if (timeout_ms < WEFT_FOREVER || futures == NULL || count == 0)
+    if (timeout_ms < WEFT_FOREVER || index == NULL || count == 0 || !wfi_futures_are_there(futures, count))
         return WEFT_ERR_INVALID;
     first = first_done(futures, count);
     if (first == count) {

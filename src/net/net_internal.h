@@ -325,7 +325,6 @@ struct wfi_net {
 /* defer.c */
 void wfi_net_settle(wfi_net *net);                        /* [locked] calls what is due to be called */
 wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role); /* a leader gets the first task to run itself */
-bool wfi_net_is_inline(wfi_net *net);                     /* are we inside an inline handler? */
 
 /* peer.c; all [locked] */
 weft_status wfi_peers_create(wfi_net *net);

@@ -142,7 +142,7 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
-/* A future of this agent: its executor, its waiting. NULL if memory is out. */
+/* A future of this agent, its executor and its waiting, which weft alone completes. NULL if memory is out. */
 weft_future *wfi_agent_future(weft_agent *agent);
 
 /* By name; NULL if there is none. Any thread. */

@@ -201,6 +201,17 @@ static bool keep_within_bounds(weft_call *call, leftovers *left)
     return true;
 }
 
+static weft_error *cannot_be_sent(weft_call *call, weft_status st)
+{
+    if (st != WEFT_ERR_TOO_LARGE)
+        return wfi_call_error(call, st, "the results could not be sent: %s", weft_status_text(st));
+    return wfi_call_error(
+        call, st,
+        "the results: %zu bytes beside tensors (strings, bytes, the shape of each tensor), where a call "
+        "carries %d",
+        call->pack.meta.size, WEFT_MAX_CALL_BYTES);
+}
+
 static void answer_locked(weft_call *call, leftovers *left)
 {
     weft_status st = WEFT_OK;
@@ -221,7 +232,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     if (!call->error)
         st = write_reply(call);
     if (st)
-        call->error = wfi_call_error(call, st, "the results could not be sent");
+        call->error = cannot_be_sent(call, st);
     if (!call->error && call->push_count) {
         st = start_push(call);
         if (!st)
@@ -240,8 +251,10 @@ void wfi_answer(weft_call *call)
     if (!call->error) {
         char problem[320] = "the results cannot be sent";
         weft_status st = pack_results(call, (wfi_pack_options){.problem = problem, .problem_room = sizeof problem});
+        if (st == WEFT_ERR_TOO_LARGE || st == WEFT_ERR_INVALID)
+            wfi_args_fault(call->agent, weft_values_args(call->results), st, "result", problem, sizeof problem);
         if (st)
-            call->error = wfi_call_error(call, st, "%s", problem);
+            call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));
     }
     wfi_serve_release_work(call);
     wfi_net_lock(net);

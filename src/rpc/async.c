@@ -79,30 +79,67 @@ static weft_status start(weft_agent *agent, wfi_call_plan *plan, weft_future **o
 weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                            const weft_rpc_options *options, weft_future **out)
 {
+    weft_future *future = NULL;
+    if (!agent)
+        return WEFT_ERR_INVALID;
     options = options ? options : &defaults;
     wfi_call_plan plan = {
         .to = to, .function = function, .arguments = arguments, .options = options, .within = &options->within};
-    return start(agent, &plan, out);
+    weft_status st = start(agent, &plan, &future);
+    if (!st && out)
+        *out = future;
+    else
+        weft_future_unref(future); /* the call goes on alone */
+    return st;
 }
 
-weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
-                          const weft_rpc_options *options, weft_values **out)
+/* ---- Waiting ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
 {
-    weft_future *future = NULL;
-    weft_status st = weft_rpc_async(agent, to, function, arguments, options, &future);
-    if (st)
-        return st;
-    st = weft_future_wait(future, WEFT_FOREVER);
+    if (!wfi_net_is_inline(agent->net))
+        return WEFT_OK;
+    weft_error *error = weft_error_create(WEFT_ERR_DEADLOCK,
+                                          "nothing was started: an inline handler or a land, on the thread that reads "
+                                          "the network, cannot wait; call async, or register without WEFT_INLINE");
+    if (options) {
+        note_failure(options, error);
+        wfi_error_give(options->error, error);
+    } else {
+        weft_error_unref(error);
+    }
+    return WEFT_ERR_DEADLOCK;
+}
+
+weft_status wfi_rpc_await(weft_future *future, const weft_rpc_options *options, weft_values **out)
+{
+    weft_status st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
+    if (st && !weft_future_done(future)) {
+        weft_status over = weft_future_cancel(future); /* nobody else has it, and nothing of it may outlast this */
+        (void)over;
+    }
     if (st) {
         const weft_error *error = weft_future_error(future);
-        weft_error *detail = error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st));
-        wfi_error_give(options ? options->error : NULL, detail);
+        wfi_error_give(options ? options->error : NULL,
+                       error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st)));
     } else if (out) {
         *out = weft_values_ref((weft_values *)weft_future_values(future));
     }
     weft_future_unref(future);
     return st;
 }
+
+weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                          const weft_rpc_options *options, weft_values **out)
+{
+    weft_future *future;
+    weft_status st = agent ? wfi_rpc_may_wait(agent, options) : WEFT_ERR_INVALID;
+    if (!st)
+        st = weft_rpc_async(agent, to, function, arguments, options, &future);
+    return st ? st : wfi_rpc_await(future, options, out);
+}
+
+/* ---- Leaving the result there ------------------------------------------------------------------------------------- */
 
 weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                             const weft_rpc_options *options, weft_rref **out)
@@ -111,6 +148,10 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     weft_rref *rref;
     weft_future *making = NULL;
     options = options ? options : &defaults;
+    if (!agent || !out) {
+        wfi_error_give(options->error, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
+        return WEFT_ERR_INVALID;
+    }
     int rank = resolve(agent, to, &error);
     if (rank < 0) {
         weft_status st = weft_error_code(error);

@@ -65,9 +65,9 @@ void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *
 {
     weft_status st;
     if (error)
-        st = weft_future_fail(future, error);
+        st = wfi_future_fail(future, error);
     else
-        st = weft_future_complete(future, weft_values_ref((weft_values *)values), wfi_values_drop);
+        st = wfi_future_complete(future, weft_values_ref((weft_values *)values), wfi_values_drop);
     (void)st; /* who calls this does so once */
     if (remote)
         wfi_rref_created(remote, error);
@@ -432,6 +432,7 @@ static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_ca
         wfi_net_unlock(agent->net);
         if (st != WEFT_ERR_AGAIN || !plan->options->wait_for_room)
             return st;
+        plan->waited = true;
         rewind_call(call, meta_size);
         wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
         wfi_parker_init(&nobody);

@@ -29,6 +29,7 @@ typedef struct wfi_call_plan {
     wfi_shared_pack **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *within; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
+    bool waited;                    /* there was no room at first: for the error, if the time then ran out */
 } wfi_call_plan;
 
 /*
@@ -69,15 +70,24 @@ struct wfi_outcall {
 
 /* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */
 weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan); /* src/rpc/plan.c */
+/* What is wrong with the values of a list that cannot go (`why`), in words; `what` names one of them ("argument"). Empty: it cannot
+ * be seen. Not locked, the agent entered. */
+void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
+                    size_t room);
 /* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
-weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
-bool wfi_values_readable(weft_args values); /* no list or tensors at NULL */
+weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
 /* Of values that are not a call's arguments: which of them is why, in words. */
 weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
 weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
 /* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+/* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK, with the detail,
+ * in an inline handler. `options` may be NULL. Not locked. */
+weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
+/* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which nobody else
+ * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL. */
+weft_status wfi_rpc_await(weft_future *future, const weft_rpc_options *options, weft_values **out);
 /* The same call again and again, as its options say (src/rpc/retry.c). */
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */

@@ -3,6 +3,7 @@
 #include "rpc/serve.h"
 
 #include "base/error.h"
+#include "rpc/values.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -144,13 +145,28 @@ static bool has_null_tensor(weft_args values)
     return false;
 }
 
+/* Says which of the results is at fault. */
+static void refuse_results(weft_call *call, weft_status st, weft_args results)
+{
+    char fault[256] = "";
+    if (wfi_agent_enter(call->agent)) {
+        wfi_args_fault(call->agent, results, st, "result", fault, sizeof fault);
+        wfi_agent_leave(call->agent);
+    }
+    weft_call_fail(call, st, "the results: %s", fault[0] ? fault : weft_status_text(st));
+}
+
 void weft_call_give(weft_call *call, weft_args results)
 {
     char problem[128];
+    if (!wfi_args_are_readable(results)) {
+        refuse_results(call, WEFT_ERR_INVALID, results);
+        return;
+    }
     if (has_null_tensor(results)) {
         /* Usually an operator failed before: then its own error says more. */
         if (!weft_call_status(call))
-            weft_call_fail(call, WEFT_ERR_INVALID, "a result is a NULL tensor");
+            refuse_results(call, WEFT_ERR_INVALID, results);
         return;
     }
     if (!wfi_signature_fits(call->function->gives, results, problem, sizeof problem)) {
@@ -164,7 +180,7 @@ void weft_call_give(weft_call *call, weft_args results)
     weft_values *values;
     weft_status st = weft_values_create(results, &values);
     if (st) {
-        weft_call_fail(call, st, "the results: %s", weft_status_text(st));
+        refuse_results(call, st, results);
         return;
     }
     weft_values_unref(call->results);

@@ -119,7 +119,7 @@ void wfi_on_probe(void *arg, uint64_t round)
 void wfi_on_terminated(void *arg)
 {
     weft_agent *agent = arg;
-    weft_status st = weft_future_complete(agent->terminated, NULL, NULL);
+    weft_status st = wfi_future_complete(agent->terminated, NULL, NULL);
     (void)st; /* once is enough */
 }
 

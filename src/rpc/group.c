@@ -239,7 +239,7 @@ static weft_status start_here(weft_group *group, const wfi_errand *what, wfi_gat
 static weft_status take_part(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
                              weft_future **out)
 {
-    if (what->timeout_ms < WEFT_FOREVER || !wfi_values_readable(mine))
+    if (what->timeout_ms < WEFT_FOREVER || !wfi_args_are_readable(mine))
         return WEFT_ERR_INVALID;
     weft_future *future = wfi_agent_future(group->agent);
     if (!future)
@@ -289,8 +289,10 @@ static void miss(weft_group *group, const wfi_errand *what, weft_args mine, weft
 
 static weft_status start(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms, weft_future **out)
 {
-    weft_agent *agent = group->agent;
     wfi_errand what;
+    if (!group || !out)
+        return WEFT_ERR_INVALID;
+    weft_agent *agent = group->agent;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
     wfi_net_lock(agent->net);
@@ -315,28 +317,29 @@ weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64
     return start(group, WFI_GATHER_VALUES, mine, timeout_ms, out);
 }
 
-/* The group may be destroyed meanwhile: it is not looked at any more. */
-static weft_status wait_for(weft_future *future, weft_values **out)
+/* Who cannot wait does not take part. The group may be destroyed meanwhile: it is not looked at once the operation has begun. */
+static weft_status start_and_wait(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms,
+                                  weft_values **out)
 {
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    if (!st && out)
-        *out = weft_values_ref((weft_values *)weft_future_values(future));
-    weft_future_unref(future);
-    return st;
+    weft_future *future;
+    weft_status st = WEFT_OK;
+    if (group && wfi_agent_enter(group->agent)) {
+        st = wfi_rpc_may_wait(group->agent, NULL);
+        wfi_agent_leave(group->agent);
+    }
+    if (!st)
+        st = start(group, kind, mine, timeout_ms, &future);
+    return st ? st : wfi_rpc_await(future, NULL, out);
 }
 
 weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)
 {
-    weft_future *future;
-    weft_status st = weft_group_barrier_async(group, timeout_ms, &future);
-    return st ? st : wait_for(future, NULL);
+    return start_and_wait(group, WFI_GATHER_BARRIER, WEFT_NO_VALUES, timeout_ms, NULL);
 }
 
 weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
 {
-    weft_future *future;
-    weft_status st = weft_group_all_gather_async(group, mine, timeout_ms, &future);
-    return st ? st : wait_for(future, out);
+    return start_and_wait(group, WFI_GATHER_VALUES, mine, timeout_ms, out);
 }
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------------ */
@@ -415,7 +418,7 @@ void wfi_group_answer_settled(weft_agent *agent)
 {
     if (--agent->owed_answers || !agent->answers_settled)
         return;
-    weft_status st = weft_future_complete(agent->answers_settled, NULL, NULL);
+    weft_status st = wfi_future_complete(agent->answers_settled, NULL, NULL);
     (void)st; /* once is enough */
 }
 

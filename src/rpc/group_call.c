@@ -44,7 +44,7 @@ static void cancel_task(wfi_task *task)
 static void fail_op(group_op *op, const weft_error *error)
 {
     cancellation *one = malloc(sizeof *one);
-    weft_status st = weft_future_fail(op->future, error);
+    weft_status st = wfi_future_fail(op->future, error);
     (void)st; /* it may have ended well this moment */
     if (!one)
         return; /* then the call ends by itself, by its time limit */
@@ -163,9 +163,9 @@ static void call_ended(wfi_observer *observer)
     weft_error *error = translate(op, answer);
     weft_status st;
     if (error)
-        st = weft_future_fail(op->future, error);
+        st = wfi_future_fail(op->future, error);
     else
-        st = weft_future_complete(op->future, weft_values_ref((weft_values *)answer), wfi_values_drop);
+        st = wfi_future_complete(op->future, weft_values_ref((weft_values *)answer), wfi_values_drop);
     (void)st; /* it may have been failed before */
     weft_error_unref(error);
     op->release = (wfi_task){.run = release_op};

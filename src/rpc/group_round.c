@@ -49,9 +49,9 @@ static void tell(wfi_gather_wait *wait)
     if (wait->call)
         answer_call(wait);
     else if (wait->error)
-        st = weft_future_fail(wait->future, wait->error);
+        st = wfi_future_fail(wait->future, wait->error);
     else
-        st = weft_future_complete(wait->future, weft_values_ref(wait->results), wfi_values_drop);
+        st = wfi_future_complete(wait->future, weft_values_ref(wait->results), wfi_values_drop);
     (void)st; /* unless the user cancelled it */
     weft_future_unref(wait->future);
     weft_values_unref(wait->results);

@@ -10,7 +10,7 @@
 static weft_future *failed_future(weft_agent *agent, const weft_error *error)
 {
     weft_future *future = wfi_agent_future(agent);
-    if (future && weft_future_fail(future, error)) {
+    if (future && wfi_future_fail(future, error)) {
         weft_future_unref(future);
         return NULL;
     }
@@ -50,6 +50,15 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
     return all ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
+static weft_status refuse(const weft_rpc_options *options, size_t targets_at_null)
+{
+    weft_error *error = targets_at_null
+                            ? weft_error_create(WEFT_ERR_INVALID, "%zu targets at NULL", targets_at_null)
+                            : weft_error_create(WEFT_ERR_INVALID, "a multicast takes neither landing places nor parts");
+    wfi_error_give(options->error, error);
+    return WEFT_ERR_INVALID;
+}
+
 weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
                                weft_args arguments, const weft_rpc_options *options, weft_future **out)
 {
@@ -62,19 +71,21 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
                           .options = options,
                           .packed = &packed,
                           .within = &options->within};
-    weft_status st = options->land.count || options->on_part || (count && !to) ? WEFT_ERR_INVALID : WEFT_OK;
-    if (!st)
-        st = wfi_plan_check(agent, &plan);
+    if (!agent)
+        return WEFT_ERR_INVALID;
+    if (options->land.count || options->on_part || (count && !to))
+        return refuse(options, count && !to ? count : 0);
+    weft_status st = wfi_plan_check(agent, &plan);
     if (!st)
         st = wfi_plan_pack(agent, &plan); /* what is wrong with the arguments is wrong for all */
     if (!st)
         st = start_all(agent, to, count, &plan, &all);
     wfi_shared_pack_unref(packed);
-    if (!st)
-        *out = all;
-    else if (options->land.count || options->on_part)
-        wfi_error_give(options->error, weft_error_create(st, "a multicast takes neither landing places nor parts"));
-    else
+    if (st)
         wfi_error_give(options->error, wfi_plan_explain(agent, &plan, st, -1));
+    else if (out)
+        *out = all;
+    else
+        weft_future_unref(all); /* the calls go on alone */
     return st;
 }

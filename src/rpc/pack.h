@@ -59,7 +59,7 @@ typedef struct wfi_pack_options {
 } wfi_pack_options;
 
 /* Whether they are sure to fit in one call, arguments or results, by what is bounded of all lists together. They can be read
- * (wfi_values_readable). WEFT_ERR_TOO_LARGE: `problem` says what, how much, and the limit. */
+ * (wfi_args_are_readable). WEFT_ERR_TOO_LARGE: `problem` says what, how much, and the limit. */
 weft_status wfi_pack_fits(weft_args values, char *problem, size_t room);
 /* WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result does not fit its landing place), WEFT_ERR_MEMORY.
  * On failure the pack is empty. */

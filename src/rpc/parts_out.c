@@ -2,6 +2,7 @@
 /* parts_out.c - parts of results on their way to the caller; see parts.h. */
 #include "rpc/budget.h"
 #include "rpc/parts.h"
+#include "rpc/values.h"
 
 #include "tensor/tensor.h"
 
@@ -207,6 +208,8 @@ static weft_status send_local(weft_call *call, weft_args part)
 
 weft_status weft_call_send_part(weft_call *call, weft_args part)
 {
+    if (!wfi_args_are_readable(part))
+        return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(call->agent))
         return WEFT_ERR_CANCELLED;
     wfi_net_lock(call->agent->net);

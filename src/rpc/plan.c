@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
+#include "rpc/values.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -17,25 +18,6 @@ static bool retry_is_good(const weft_retry *retry)
     return retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
 }
 
-static bool is_readable(weft_args values, int depth)
-{
-    if (values.count && !values.items)
-        return false;
-    for (size_t i = 0; i < values.count && depth < WEFT_MAX_LIST_DEPTH; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_LIST && !is_readable(value->as.list, depth + 1))
-            return false;
-        if (value->type == WEFT_TENSORS && value->as.tensors.count && !value->as.tensors.items)
-            return false;
-    }
-    return true;
-}
-
-bool wfi_values_readable(weft_args values)
-{
-    return is_readable(values, 0);
-}
-
 weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
 {
     const weft_rpc_options *options = plan->options;
@@ -43,7 +25,7 @@ weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
     bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
                 retry_is_good(&options->retry) && (!options->land.count || options->land.items);
     good = good && !(plan->remote && options->land.count) && (!options->within || options->within->agent == agent) &&
-           is_readable(plan->arguments, 0);
+           wfi_args_are_readable(plan->arguments);
     return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
@@ -150,6 +132,8 @@ static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, 
     if (plan->remote && options->land.count)
         find(out, "land: the result of weft_rpc_remote stays where it is made");
     look_at_tensors(options->land, "land", out);
+    if (options->land.count > WEFT_MAX_CALL_TENSORS)
+        find(out, "land: %zu tensors where a call may have %d", options->land.count, WEFT_MAX_CALL_TENSORS);
     for (size_t i = 0; !out->text[0] && i < options->land.count; i++)
         if (!weft_tensor_is_contiguous(options->land.items[i]))
             find(out, "land: tensor %zu is not contiguous", i);
@@ -159,7 +143,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, 
 static void look_at_values(const weft_agent *agent, weft_args values, const char *path, finding *out)
 {
     look_at_list(agent, values, path, 0, out);
-    if (!out->text[0] && is_readable(values, 0) && !wfi_pack_fits(values, out->text, sizeof out->text))
+    if (!out->text[0] && wfi_args_are_readable(values) && !wfi_pack_fits(values, out->text, sizeof out->text))
         out->text[0] = '\0';
 }
 
@@ -172,7 +156,63 @@ weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_s
     return wfi_error_create(&detail, "%s", found.text[0] ? found.text : weft_status_text(why));
 }
 
-weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank)
+void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
+                    size_t room)
+{
+    finding found = {.worker = -1};
+    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE)
+        look_at_values(agent, values, what, &found);
+    snprintf(text, room, "%s", found.text);
+}
+
+static void look_at_queue(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank, finding *out)
+{
+    wfi_net_lock(agent->net);
+    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    size_t kept = peer ? wfi_peer_kept_bytes(peer) : 0, limit = agent->options.values.queue_limit_bytes;
+    wfi_net_unlock(agent->net);
+    if (why == WEFT_ERR_TIMEOUT)
+        find(out, "no room in the queue to rank %d within the time limit: %zu of queue_limit_bytes = %zu wait there",
+             rank, kept, limit);
+    else if (plan->options->wait_for_room)
+        find(out, "no room in the queue to rank %d, and an inline handler cannot wait for it", rank);
+    else
+        find(out, "the queue to rank %d is full: %zu of queue_limit_bytes = %zu wait there; wait_for_room waits", rank,
+             kept, limit);
+}
+
+static void look_at_incarnation(weft_agent *agent, const wfi_call_plan *plan, int rank, finding *out)
+{
+    wfi_net_lock(agent->net);
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    uint32_t asked = plan->to.incarnation, known = member ? member->incarnation : 0;
+    wfi_net_unlock(agent->net);
+    if (asked > known)
+        find(out, "incarnation %u of rank %d was never heard of: the latest known here is %u", asked, rank, known);
+    else if (asked && asked < known)
+        find(out, "incarnation %u of rank %d is gone: the rank is incarnation %u's now", asked, rank, known);
+}
+
+static void look_at_parent(const weft_rpc_options *options, weft_status why, finding *out)
+{
+    if (options->within && why == WEFT_ERR_TIMEOUT)
+        find(out, "the call that it is made within has run out of time");
+    else if (options->within && why == WEFT_ERR_CANCELLED)
+        find(out, "the call that it is made within was cancelled");
+}
+
+/* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */
+static void look_at_way(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank, finding *out)
+{
+    bool waited = plan->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
+    if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
+        look_at_queue(agent, plan, why, rank, out);
+    if (rank >= 0 && (why == WEFT_ERR_UNREACHABLE || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT))
+        look_at_incarnation(agent, plan, rank, out);
+    look_at_parent(plan->options, why, out);
+}
+
+weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank)
 {
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
          theirs = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
@@ -184,6 +224,7 @@ weft_error *wfi_plan_explain(const weft_agent *agent, const wfi_call_plan *plan,
         look_at_options(agent, plan, &found);
     if (ours || (theirs && weft_agent_alive(agent, rank)))
         look_at_values(agent, plan->arguments, "argument", &found);
+    look_at_way(agent, plan, why, rank, &found);
     wfi_error_detail detail = {.code = why, .function = plan->function, .worker = found.worker}; /* it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s",
                             found.text[0] ? found.text : weft_status_text(why));

@@ -5,12 +5,15 @@
 
 weft_future *wfi_agent_future(weft_agent *agent)
 {
-    return wfi_future_create(agent->executor, wfi_net_driver(agent->net));
+    weft_future *future = wfi_future_create(agent->executor, wfi_net_driver(agent->net));
+    if (future)
+        wfi_future_own(future);
+    return future;
 }
 
 weft_future *weft_future_create(weft_agent *agent)
 {
-    return agent ? wfi_agent_future(agent) : wfi_future_create(NULL, NULL);
+    return agent ? wfi_future_create(agent->executor, wfi_net_driver(agent->net)) : wfi_future_create(NULL, NULL);
 }
 
 const weft_values *weft_future_values(const weft_future *future)

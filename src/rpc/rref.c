@@ -123,7 +123,7 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
         weft_values_unref(values);
         return st;
     }
-    st = weft_future_complete(rref->value, values, wfi_values_drop);
+    st = wfi_future_complete(rref->value, values, wfi_values_drop);
     (void)st; /* nobody else knows of it */
     *out = rref;
     return WEFT_OK;
@@ -137,7 +137,7 @@ static weft_status create_object(weft_agent *agent, wfi_object *object, weft_rre
         wfi_object_drop(object);
         return st;
     }
-    st = weft_future_complete(rref->value, object, wfi_object_drop);
+    st = wfi_future_complete(rref->value, object, wfi_object_drop);
     (void)st; /* nobody else knows of it */
     *out = rref;
     return WEFT_OK;
@@ -225,7 +225,7 @@ static void settle_made(weft_rref *rref)
     rref->made = NULL;
     if (!made)
         return;
-    weft_status st = rref->error ? weft_future_fail(made, rref->error) : weft_future_complete(made, NULL, NULL);
+    weft_status st = rref->error ? wfi_future_fail(made, rref->error) : wfi_future_complete(made, NULL, NULL);
     (void)st; /* WEFT_ERR_COMPLETED: its user cancelled it */
     weft_future_unref(made);
 }

@@ -4,6 +4,7 @@
 #include "rpc/rref_internal.h"
 
 #include "base/error.h"
+#include "rpc/call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,21 +63,24 @@ typedef struct rref_question {
     const weft_rpc_options *options;
 } rref_question;
 
-/* As a call whose future comes, or one whose result stays there. One of the outs. */
-static weft_status start(weft_rref *rref, const rref_question *q, weft_future **future, weft_rref **made)
+/* As a call whose future comes, or (`made`) one whose result stays there. */
+static weft_status start(weft_rref *rref, const rref_question *q, weft_future **future, weft_rref **made, bool remote)
 {
-    weft_agent *agent = rref->agent;
+    weft_agent *agent = rref ? rref->agent : NULL;
+    if (!rref)
+        return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
     weft_status st = check(rref, q->options);
-    weft_value *items = st ? NULL : prepend(rref, q->arguments);
-    if (!st && !items)
+    bool at_null = q->arguments.count && !q->arguments.items; /* the call says what is wrong with that */
+    weft_value *items = st || at_null ? NULL : prepend(rref, q->arguments);
+    if (!st && !at_null && !items)
         st = WEFT_ERR_MEMORY;
-    weft_args args = {items, q->arguments.count + 1};
-    if (!st && future)
-        st = weft_rpc_async(agent, to_owner(rref), q->function, args, q->options, future);
-    else if (!st)
+    weft_args args = at_null ? q->arguments : (weft_args){items, q->arguments.count + 1};
+    if (!st && remote)
         st = weft_rpc_remote(agent, to_owner(rref), q->function, args, q->options, made);
+    else if (!st)
+        st = weft_rpc_async(agent, to_owner(rref), q->function, args, q->options, future);
     wfi_agent_leave(agent);
     free(items);
     return st;
@@ -85,30 +89,31 @@ static weft_status start(weft_rref *rref, const rref_question *q, weft_future **
 weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
                                 const weft_rpc_options *options, weft_future **out)
 {
-    return start(rref, &(rref_question){function, arguments, options}, out, NULL);
+    return start(rref, &(rref_question){function, arguments, options}, out, NULL, false);
 }
 
 weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
                                  const weft_rpc_options *options, weft_rref **out)
 {
-    return start(rref, &(rref_question){function, arguments, options}, NULL, out);
+    return start(rref, &(rref_question){function, arguments, options}, NULL, out, true);
+}
+
+/* [agent not entered] */
+static weft_status may_wait(weft_rref *rref, const weft_rpc_options *options)
+{
+    if (!rref || !wfi_agent_enter(rref->agent))
+        return WEFT_OK; /* the start says so */
+    weft_status st = wfi_rpc_may_wait(rref->agent, options);
+    wfi_agent_leave(rref->agent);
+    return st;
 }
 
 weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
                                const weft_rpc_options *options, weft_values **out)
 {
     weft_future *future;
-    weft_status st = weft_rref_rpc_async(rref, function, arguments, options, &future);
-    if (st)
-        return st;
-    st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
-    if (st) {
-        const weft_error *error = weft_future_error(future);
-        wfi_error_give(options ? options->error : NULL,
-                       error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st)));
-    } else if (out) {
-        *out = weft_values_ref((weft_values *)weft_future_values(future));
-    }
-    weft_future_unref(future);
-    return st;
+    weft_status st = may_wait(rref, options);
+    if (!st)
+        st = weft_rref_rpc_async(rref, function, arguments, options, &future);
+    return st ? st : wfi_rpc_await(future, options, out);
 }

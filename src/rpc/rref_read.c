@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rref_read.c - what can be asked of a handle: whose it is, whether its value is there, and the value. */
+#include "rpc/call.h"
 #include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
@@ -48,7 +49,7 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_valu
 static weft_status failed_future(weft_agent *agent, const weft_error *error, weft_future **out)
 {
     weft_future *failed = wfi_agent_future(agent);
-    weft_status st = failed ? weft_future_fail(failed, error) : WEFT_ERR_MEMORY;
+    weft_status st = failed ? wfi_future_fail(failed, error) : WEFT_ERR_MEMORY;
     if (!st)
         *out = failed;
     return st;
@@ -91,24 +92,26 @@ static weft_error *known_error(weft_rref *rref)
     return error;
 }
 
-static weft_status to_here(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+static weft_status to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
 {
     weft_error *error = known_error(rref);
     weft_future *value = rref->value;
-    weft_status st = WEFT_OK;
+    bool ask = !error && (!value || !weft_future_done(value));
+    weft_status st = ask && waits ? wfi_rpc_may_wait(rref->agent, NULL) : WEFT_OK;
     if (error)
         st = failed_future(rref->agent, error, out);
-    else if (!value || !weft_future_done(value))
+    else if (ask && !st)
         st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
-    else if (wfi_object_of(value))
+    else if (!ask && wfi_object_of(value))
         st = WEFT_ERR_TYPE;
-    else
+    else if (!ask)
         *out = weft_future_ref(value);
     weft_error_unref(error);
     return st;
 }
 
-weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+/* `waits`: the caller will, for whatever is not there. */
+static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
 {
     if (!wfi_agent_enter(rref->agent)) {
         if (!rref->value || !weft_future_done(rref->value))
@@ -118,22 +121,25 @@ weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_fu
         *out = weft_future_ref(rref->value); /* on its owner it outlives the agent */
         return WEFT_OK;
     }
-    weft_status st = to_here(rref, timeout_ms, out);
+    weft_status st = to_here(rref, timeout_ms, waits, out);
     wfi_agent_leave(rref->agent);
+    return st;
+}
+
+weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
+    weft_future *future = NULL;
+    weft_status st = rref && out ? start_to_here(rref, timeout_ms, false, &future) : WEFT_ERR_INVALID;
+    if (!st)
+        *out = future;
     return st;
 }
 
 weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
 {
-    weft_future *future;
-    weft_status st = weft_rref_to_here_async(rref, timeout_ms, &future);
-    if (st)
-        return st;
-    st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
-    if (!st)
-        *out = weft_values_ref((weft_values *)weft_future_values(future));
-    weft_future_unref(future);
-    return st;
+    weft_future *future = NULL;
+    weft_status st = rref && out ? start_to_here(rref, timeout_ms, true, &future) : WEFT_ERR_INVALID;
+    return st ? st : wfi_rpc_await(future, NULL, out);
 }
 
 /* ---- Whether it has been made -------------------------------------------------------------------------------------- */
@@ -142,7 +148,7 @@ static weft_status follow(weft_future *value, weft_future *made, void *arg)
 {
     (void)arg;
     const weft_error *error = weft_future_error(value);
-    weft_status st = error ? weft_future_fail(made, error) : weft_future_complete(made, NULL, NULL);
+    weft_status st = error ? wfi_future_fail(made, error) : wfi_future_complete(made, NULL, NULL);
     (void)st; /* WEFT_ERR_COMPLETED: cancelled */
     return WEFT_OK;
 }
@@ -202,7 +208,7 @@ static weft_future *created(weft_rref *rref)
     bool memory_out = false;
     weft_future *made = await_making(rref, &memory_out);
     if (made) { /* each asker has its own: one may cancel it */
-        future = weft_future_then(made, follow, NULL, NULL);
+        future = wfi_future_then(made, follow, NULL, NULL);
         weft_future_unref(made);
         return future;
     }
@@ -213,7 +219,7 @@ static weft_future *created(weft_rref *rref)
     if (error)
         st = failed_future(rref->agent, error, &future);
     else if (rref->value)
-        future = weft_future_then(rref->value, follow, NULL, NULL);
+        future = wfi_future_then(rref->value, follow, NULL, NULL);
     else
         st = ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
     weft_error_unref(error);
@@ -236,11 +242,12 @@ weft_future *weft_rref_created(weft_rref *rref)
     future = wfi_future_create(NULL, NULL); /* the agent is closed: there is no executor but the process's */
     if (!future)
         return NULL;
+    wfi_future_own(future);
     weft_error *error = weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
     if (rref->value && weft_future_done(rref->value))
         (void)follow(rref->value, future, NULL);
     else
-        (void)!weft_future_fail(future, error);
+        (void)!wfi_future_fail(future, error);
     weft_error_unref(error);
     return future;
 }

@@ -84,7 +84,7 @@ static void fail_value(wfi_owned *owned, weft_status why, const char *text)
         return;
     wfi_error_detail detail = {.code = why, .worker = wfi_agent_rank(owned->agent)};
     weft_error *error = wfi_error_create(&detail, "%s", text);
-    weft_status st = weft_future_fail(owned->value, error);
+    weft_status st = wfi_future_fail(owned->value, error);
     (void)st; /* values are completed with the lock held, but for those that nobody else can name yet */
     weft_error_unref(error);
 }
@@ -316,7 +316,7 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
     owned->given_up = true;
     if (owned->makers || weft_future_done(owned->value))
         return;
-    weft_status st = weft_future_fail(owned->value, owned->refused ? owned->refused : why);
+    weft_status st = wfi_future_fail(owned->value, owned->refused ? owned->refused : why);
     (void)st; /* looked at above */
 }
 
@@ -331,12 +331,12 @@ static void settle_value(wfi_owned *owned, weft_call *call)
         return;
     }
     if (call->error) {
-        st = weft_future_fail(owned->value, call->error);
+        st = wfi_future_fail(owned->value, call->error);
     } else if (call->object) {
-        st = weft_future_complete(owned->value, call->object, wfi_object_drop);
+        st = wfi_future_complete(owned->value, call->object, wfi_object_drop);
         call->object = NULL;
     } else {
-        st = weft_future_complete(owned->value, weft_values_ref(call->results), wfi_values_drop);
+        st = wfi_future_complete(owned->value, weft_values_ref(call->results), wfi_values_drop);
     }
     (void)st; /* looked at above */
 }

@@ -13,7 +13,7 @@ static void tell(weft_call *call, weft_status why, const char *text)
     if (!call->cancellation)
         return;
     weft_error *error = wfi_call_error(call, why, "%s", text);
-    weft_status st = weft_future_fail(call->cancellation, error);
+    weft_status st = wfi_future_fail(call->cancellation, error);
     (void)st; /* somebody may have completed it for us: it is a future like any other */
     weft_error_unref(error);
 }
@@ -54,7 +54,7 @@ void wfi_serve_end_watch(weft_call *call)
     if (call->peer)
         wfi_net_timer_clear(call->agent->net, &call->timer);
     if (call->cancellation && !atomic_load(&call->unwanted)) {
-        weft_status st = weft_future_complete(call->cancellation, NULL, NULL);
+        weft_status st = wfi_future_complete(call->cancellation, NULL, NULL);
         (void)st; /* as in tell */
     }
 }
@@ -78,9 +78,9 @@ static weft_future *ended(weft_call *call)
 {
     weft_future *future = wfi_future_create(NULL, NULL);
     weft_error *error = wfi_call_error(call, WEFT_ERR_CLOSED, "the agent is closed");
-    if (future && weft_future_fail(future, error)) {
-        weft_future_unref(future);
-        future = NULL;
+    if (future) {
+        wfi_future_own(future);
+        (void)!wfi_future_fail(future, error);
     }
     weft_error_unref(error);
     return future;

@@ -77,6 +77,25 @@ weft_value weft_of_list(weft_args list)
     return (weft_value){.type = WEFT_LIST, .as.list = list};
 }
 
+static bool is_readable(weft_args values, int depth)
+{
+    if (values.count && !values.items)
+        return false;
+    for (size_t i = 0; i < values.count && depth <= WEFT_MAX_LIST_DEPTH; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST && !is_readable(value->as.list, depth + 1))
+            return false;
+        if (value->type == WEFT_TENSORS && value->as.tensors.count && !value->as.tensors.items)
+            return false;
+    }
+    return true;
+}
+
+bool wfi_args_are_readable(weft_args values)
+{
+    return is_readable(values, 0);
+}
+
 /* ---- Owning one value ------------------------------------------------------------------------------------------- */
 
 static weft_status own_bytes(const weft_value *from, weft_value *to)
@@ -218,7 +237,7 @@ weft_values *wfi_values_adopt(weft_value *items, size_t count)
 weft_status weft_values_create(weft_args from, weft_values **out)
 {
     weft_value whole = {.type = WEFT_LIST};
-    weft_status st = own_list(from, &whole, 0);
+    weft_status st = out && wfi_args_are_readable(from) ? own_list(from, &whole, 0) : WEFT_ERR_INVALID;
     if (st)
         return st;
     weft_values *values = wfi_values_adopt((weft_value *)whole.as.list.items, from.count);
@@ -249,6 +268,8 @@ void weft_values_unref(weft_values *values)
 
 weft_status weft_values_add(weft_values *values, weft_value value)
 {
+    if (!values || !wfi_args_are_readable((weft_args){&value, 1}))
+        return WEFT_ERR_INVALID;
     if (values->count >= WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
     if (values->count == values->capacity) {

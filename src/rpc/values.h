@@ -6,6 +6,8 @@
 #include <weft/rref.h>
 #include <weft/value.h>
 
+/* Whether its lists can be read at all: none is said to have items and lies at NULL. Whoever takes values from the user asks first. */
+bool wfi_args_are_readable(weft_args values);
 /* An owned copy; on failure *to is a null value. */
 weft_status wfi_value_own(const weft_value *from, weft_value *to);
 /* Releases what an owned value holds; it becomes a null value. */

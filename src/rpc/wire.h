@@ -23,7 +23,7 @@
 
 #include "base/codec.h"
 
-#include <weft/tensor.h>
+#include <weft/value.h>
 
 enum wfi_rpc_message {
     WFI_RPC_CALL = 1,
@@ -59,7 +59,7 @@ enum wfi_tensor_road {
 #define WFI_INLINE_LIMIT 2048 /* payload that rides in the frame; above it, nothing is copied */
 #define WFI_TINY_TENSOR 256   /* a tensor of a larger call that still rides in meta: one read would cost more */
 #define WFI_FUNCTION_NAME_MAX 127
-#define WFI_META_MAX (64u << 20) /* bytes of meta that a peer may ask us to pull */
+#define WFI_META_MAX WEFT_MAX_CALL_BYTES /* bytes of meta that a peer may ask us to pull */
 #define WFI_TIMEOUT_NEVER UINT64_MAX
 
 /* What a copy of a tensor's bytes counts for weft_stats.bytes_copied. Called at every place where this folder copies payload. */

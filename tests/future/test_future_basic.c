@@ -150,7 +150,7 @@ static void dropping_incomplete_drops_all_and_cancels_children(void **state)
 {
     weft_future *a = wfi_future_create(NULL, NULL), *b;
     (void)state;
-    assert_int_equal(weft_future_add_done_callback(a, NULL, NULL, count_drop), WEFT_OK);
+    assert_int_equal(weft_future_add_done_callback(a, write_note, NULL, count_drop), WEFT_OK);
     b = weft_future_then(a, double_it, NULL, count_drop);
     weft_future_unref(a);
     assert_int_equal(drops, 2);

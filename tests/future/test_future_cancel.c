@@ -6,6 +6,7 @@
 #include "future/future.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -157,21 +158,162 @@ static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
 static void test_cancel_of_a_then_leaves_the_parent_alone(void **s)
 {
     weft_future *parent = weft_future_create(NULL), *child;
-    atomic_int ran = 0, dropped = 0;
+    atomic_int ran = 0, ran_after = 0, dropped = 0;
     (void)s;
     child = weft_future_then(parent, pass_on, &ran, NULL);
     assert_int_equal(weft_future_cancel(child), WEFT_OK);
     assert_cancelled(child);
+    assert_int_equal(weft_future_cancel(child), WEFT_ERR_COMPLETED);
     assert_false(weft_future_done(parent));
     assert_int_equal(weft_future_complete(parent, NULL, NULL), WEFT_OK);
-    weft_future *after = weft_future_then(parent, pass_on, &dropped, NULL);
-    assert_int_equal(weft_future_wait(after, 10000), WEFT_OK);
-    /* The first was told that its child is complete. They count after they completed, so `after` tells neither's end. */
-    while (atomic_load(&ran) != 2 || atomic_load(&dropped) != 1)
+    weft_future *after = weft_future_then(parent, pass_on, &ran_after, NULL);
+    weft_future *last = weft_future_then(after, pass_on, &dropped, NULL);
+    assert_int_equal(weft_future_wait(last, 10000), WEFT_OK);
+    while (atomic_load(&dropped) != 1) /* it counts after it completed */
         sched_yield();
+    assert_int_equal(ran_after, 1);
+    assert_int_equal(ran, 0); /* it would have run before `after` */
+    weft_future_unref(last);
     weft_future_unref(after);
     weft_future_unref(child);
     weft_future_unref(parent);
+}
+
+/* What a cancelled child held goes at once, though its parent lives on and may complete only in a year. */
+static void test_cancel_of_a_then_unlinks_it(void **s)
+{
+    enum { COUNT = 1000 };
+    weft_future *parent = weft_future_create(NULL), *children[COUNT];
+    atomic_int ran = 0, drops = 0;
+    (void)s;
+    for (int i = 0; i < COUNT; i++)
+        assert_non_null(children[i] = weft_future_then(parent, pass_on, &drops, count_drop));
+    for (int i = 0; i < COUNT; i += 2) { /* every other one, and last to first */
+        assert_int_equal(weft_future_cancel(children[COUNT - 1 - i]), WEFT_OK);
+        assert_int_equal(atomic_load(&drops), i / 2 + 1);
+    }
+    for (int i = 0; i < COUNT; i++)
+        weft_future_unref(children[i]);
+    assert_int_equal(drops, COUNT / 2); /* the others have still somebody to run for */
+    weft_future *after = weft_future_then(parent, pass_on, &ran, NULL);
+    assert_int_equal(weft_future_complete(parent, NULL, NULL), WEFT_OK);
+    weft_future_unref(parent);
+    assert_int_equal(weft_future_wait(after, 10000), WEFT_OK);
+    while (atomic_load(&drops) != COUNT + COUNT / 2 || atomic_load(&ran) != 1) /* each of these has run, then dropped */
+        sched_yield();
+    weft_future_unref(after);
+}
+
+typedef struct cancel_race {
+    weft_future *children[64];
+    pthread_barrier_t start;
+    atomic_int drops;
+} cancel_race;
+
+static weft_status complete_child(weft_future *parent, weft_future *child, void *arg)
+{
+    weft_status status = weft_future_complete(child, NULL, NULL);
+    (void)parent, (void)arg;
+    return status == WEFT_ERR_COMPLETED ? WEFT_OK : status;
+}
+
+static void *cancel_all(void *arg)
+{
+    cancel_race *race = arg;
+    pthread_barrier_wait(&race->start);
+    for (int i = 0; i < 64; i++) {
+        weft_status status = weft_future_cancel(race->children[i]);
+        (void)status; /* the parent's end races for each */
+        weft_future_unref(race->children[i]);
+    }
+    return NULL;
+}
+
+/* The parent completes, or goes incomplete, while another thread cancels its children: each is dropped once, whoever is first. */
+static void test_cancel_of_a_then_races_the_parents_end(void **s)
+{
+    (void)s;
+    for (int round = 0; round < 100; round++) {
+        weft_future *parent = weft_future_create(NULL);
+        cancel_race race = {.drops = 0};
+        pthread_t thread;
+        pthread_barrier_init(&race.start, NULL, 2);
+        for (int i = 0; i < 64; i++)
+            race.children[i] = weft_future_then(parent, complete_child, &race.drops, count_drop);
+        assert_int_equal(pthread_create(&thread, NULL, cancel_all, &race), 0);
+        pthread_barrier_wait(&race.start);
+        weft_status status = round % 2 ? weft_future_complete(parent, NULL, NULL) : WEFT_OK;
+        assert_int_equal(status, WEFT_OK);
+        weft_future_unref(parent);
+        pthread_join(thread, NULL);
+        while (atomic_load(&race.drops) < 64)
+            sched_yield();
+        assert_int_equal(race.drops, 64);
+        pthread_barrier_destroy(&race.start);
+    }
+}
+
+/* ---- Whose to complete ---- */
+
+static void test_collections_are_not_the_users_to_complete(void **s)
+{
+    weft_error *error = an_error();
+    atomic_int drops = 0;
+    (void)s;
+    for (int any = 0; any < 2; any++) {
+        weft_future *member = weft_future_create(NULL);
+        weft_future *whole = any ? weft_future_any(&member, 1) : weft_future_collect_all(&member, 1);
+        assert_int_equal(weft_future_complete(whole, &drops, count_drop), WEFT_ERR_STATE);
+        assert_int_equal(drops, 2 * any + 1);
+        assert_int_equal(weft_future_fail(whole, error), WEFT_ERR_STATE);
+        assert_false(weft_future_done(whole));
+        assert_int_equal(weft_future_complete(member, NULL, NULL), WEFT_OK);
+        assert_int_equal(weft_future_wait(whole, 0), WEFT_OK);
+        assert_ptr_equal(*(weft_future **)weft_future_payload(whole), member);
+        assert_int_equal(weft_future_complete(whole, &drops, count_drop),
+                         WEFT_ERR_COMPLETED);
+        assert_int_equal(drops, 2 * any + 2);
+        weft_future_unref(whole);
+        weft_future_unref(member);
+    }
+    weft_error_unref(error);
+}
+
+static void count_done(weft_future *future, void *arg)
+{
+    (void)future;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void test_null_is_refused(void **s)
+{
+    weft_future *future = weft_future_create(NULL), *half[2] = {future, NULL};
+    weft_error *error = an_error();
+    atomic_int drops = 0;
+    size_t index = 7;
+    (void)s;
+    assert_null(weft_future_collect_all(NULL, 2));
+    assert_null(weft_future_any(NULL, 2));
+    assert_null(weft_future_collect_all(half, 2));
+    assert_null(weft_future_any(half, 2));
+    assert_int_equal(weft_future_wait_all(half, 2, 10), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait_any(half, 2, 10, &index), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait_any(NULL, 1, 10, &index), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait_any(half, 1, 10, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(index, 7);
+    assert_int_equal(weft_future_add_done_callback(future, NULL, &drops, count_drop), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_add_done_callback(NULL, count_done, &drops, count_drop), WEFT_ERR_INVALID);
+    assert_null(weft_future_then(future, NULL, &drops, count_drop));
+    assert_null(weft_future_then(NULL, pass_on, &drops, count_drop));
+    assert_int_equal(weft_future_complete(NULL, &drops, count_drop), WEFT_ERR_INVALID);
+    assert_int_equal(drops, 5); /* what was to move in was dropped each time */
+    assert_int_equal(weft_future_fail(NULL, error), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait(NULL, 0), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_wait_until(NULL, 0), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_cancel(NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_future_complete(future, NULL, NULL), WEFT_OK);
+    weft_error_unref(error);
+    weft_future_unref(future);
 }
 
 static void test_cancel_of_collections_cancels_the_members(void **s)
@@ -371,6 +513,10 @@ int main(void)
         cmocka_unit_test(test_wait_until),
         cmocka_unit_test(test_cancel_ones_own),
         cmocka_unit_test(test_cancel_of_a_then_leaves_the_parent_alone),
+        cmocka_unit_test(test_cancel_of_a_then_unlinks_it),
+        cmocka_unit_test(test_cancel_of_a_then_races_the_parents_end),
+        cmocka_unit_test(test_collections_are_not_the_users_to_complete),
+        cmocka_unit_test(test_null_is_refused),
         cmocka_unit_test(test_cancel_of_collections_cancels_the_members),
         cmocka_unit_test(test_cancel_runs_down_a_long_chain),
         cmocka_unit_test(test_what_a_collection_releases_takes_locks),

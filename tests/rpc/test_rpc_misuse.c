@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_misuse.c - what a program asks for that cannot be: to wait where nothing could come in, to complete what is not its
+ * own, to read lists at NULL, to go over a limit. Nothing is started, nothing crashes, and the errors say what was wrong.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TOO_MANY_BYTES ((size_t)WEFT_MAX_CALL_BYTES + 1)
+
+static struct shared {
+    world *w;
+    weft_group *groups[2];
+    atomic_int ran;  /* calls of "count" */
+    atomic_int part; /* what sending a part at NULL returned */
+} shared;
+
+static const weft_rpc_options none = {.timeout_ms = 20000};
+
+/* ---- Functions --------------------------------------------------------------------------------------------------- */
+
+static weft_status run_count(weft_call *call, void *user)
+{
+    (void)call, (void)user;
+    atomic_fetch_add(&shared.ran, 1);
+    return WEFT_OK;
+}
+
+/* Until nobody wants it any more. */
+static weft_status run_long(weft_call *call, void *user)
+{
+    (void)user;
+    weft_future *over = weft_call_cancellation(call);
+    weft_status st = weft_future_wait(over, 20000);
+    weft_future_unref(over);
+    return st;
+}
+
+static void must_say(weft_error *error, weft_status code, const char *words)
+{
+    MUST(error != NULL);
+    MUST_BE(weft_error_code(error), code);
+    if (!strstr(weft_error_message(error), words))
+        fprintf(stderr, "\"%s\" lacks \"%s\"\n", weft_error_message(error), words);
+    MUST(strstr(weft_error_message(error), words));
+    weft_error_unref(error);
+}
+
+/* Inline, at rank 1: whatever would wait is refused. Argument 0 is a reference to a value of rank 0's. */
+static weft_status run_wait_inline(weft_call *call, void *user)
+{
+    weft_agent *agent = weft_call_agent(call);
+    weft_rref *rref = weft_call_rref(call, 0), *own;
+    weft_values *values = NULL;
+    weft_error *error = NULL;
+    weft_stats before, after;
+    weft_rpc_options options = {.error = &error};
+    (void)user;
+    weft_agent_stats(agent, &before);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "count", WEFT_NO_VALUES, &options, &values), WEFT_ERR_DEADLOCK);
+    must_say(error, WEFT_ERR_DEADLOCK, "inline handler");
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_DEADLOCK);
+    error = NULL;
+    MUST_BE(weft_rref_rpc_sync(rref, "count", WEFT_NO_VALUES, &options, &values), WEFT_ERR_DEADLOCK);
+    must_say(error, WEFT_ERR_DEADLOCK, "nothing was started");
+    MUST_BE(weft_rref_to_here(rref, 20000, &values), WEFT_ERR_DEADLOCK);
+    MUST_BE(weft_group_barrier(shared.groups[1], 20000), WEFT_ERR_DEADLOCK);
+    MUST_BE(weft_group_all_gather(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values), WEFT_ERR_DEADLOCK);
+    MUST(values == NULL);
+    weft_agent_stats(agent, &after);
+    MUST(before.calls_started == after.calls_started);
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own)); /* what is there is not waited for */
+    MUST_OK(weft_rref_to_here(own, 0, &values));
+    weft_values_unref(values);
+    weft_rref_unref(own);
+    return WEFT_OK;
+}
+
+/* An inline handler that a thread called on its own worker runs on the executor. */
+static weft_status run_wait_at_home(weft_call *call, void *user)
+{
+    (void)user;
+    return weft_rpc_sync(weft_call_agent(call), weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, NULL);
+}
+
+static weft_status run_give_at_null(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, (weft_args){NULL, 3});
+    return WEFT_OK;
+}
+
+static weft_status run_give_null(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(1), weft_of_tensor(NULL)));
+    return WEFT_OK;
+}
+
+static weft_status run_give_many(weft_call *call, void *user)
+{
+    static weft_value many[2000];
+    (void)user;
+    for (size_t i = 0; i < 2000; i++)
+        many[i] = weft_of_null();
+    weft_call_give(call, (weft_args){many, 2000});
+    return WEFT_OK;
+}
+
+static weft_status run_give_large(weft_call *call, void *user)
+{
+    void *bytes = calloc(1, TOO_MANY_BYTES);
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_bytes(bytes, TOO_MANY_BYTES)));
+    free(bytes);
+    return WEFT_OK;
+}
+
+static weft_status run_part_at_null(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&shared.part, weft_call_send_part(call, (weft_args){NULL, 2}));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "count", .takes = {WEFT_REST}, .run = run_count},
+    {.name = "long", .gives = {WEFT_REST}, .run = run_long},
+    {.name = "wait inline", .takes = {WEFT_RREF}, .run = run_wait_inline, .flags = WEFT_INLINE},
+    {.name = "wait at home", .run = run_wait_at_home, .flags = WEFT_INLINE},
+    {.name = "give at null", .gives = {WEFT_REST}, .run = run_give_at_null},
+    {.name = "give null", .gives = {WEFT_REST}, .run = run_give_null},
+    {.name = "give many", .gives = {WEFT_REST}, .run = run_give_many},
+    {.name = "give large", .gives = {WEFT_REST}, .run = run_give_large},
+    {.name = "part at null", .run = run_part_at_null},
+};
+
+/* ---- Waiting where it could never end ---------------------------------------------------------------------------- */
+
+/* The refused operations took no part: those that follow match. */
+static void inline_waits(weft_agent *agent)
+{
+    int rank = weft_agent_rank(agent);
+    weft_group *group = shared.groups[rank];
+    weft_values *all;
+    weft_rref *rref;
+    weft_args list;
+    MUST_OK(weft_group_barrier(group, 20000));
+    if (rank == 0) {
+        MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "wait inline", WEFT_VALUES(weft_of_rref(rref)), &none, NULL));
+        weft_rref_unref(rref);
+        MUST(atomic_load(&shared.ran) == 0);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "wait at home", WEFT_NO_VALUES, &none, NULL));
+        MUST(atomic_load(&shared.ran) == 1);
+    }
+    MUST_OK(weft_group_barrier(group, 20000));
+    MUST_OK(weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(rank)), 20000, &all));
+    for (size_t i = 0; i < 2; i++) {
+        MUST_OK(weft_values_get_list(all, i, &list));
+        MUST(list.count == 1 && list.items[0].as.i64 == (int64_t)i);
+    }
+    weft_values_unref(all);
+}
+
+/* ---- Completing what is not one's own ----------------------------------------------------------------------------- */
+
+static void count_drop(void *arg)
+{
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void must_refuse(weft_future *future)
+{
+    atomic_int drops = 0;
+    weft_error *error = weft_error_create(WEFT_ERR_SHAPE, "not theirs");
+    MUST_BE(weft_future_complete(future, &drops, count_drop), WEFT_ERR_STATE);
+    MUST(atomic_load(&drops) == 1);
+    MUST_BE(weft_future_fail(future, error), WEFT_ERR_STATE);
+    MUST(!weft_future_done(future));
+    weft_error_unref(error);
+}
+
+/* Cancelling is what the user can do; then the future is as over as any. */
+static void must_end(weft_future *future, weft_status how)
+{
+    MUST_OK(weft_future_cancel(future));
+    MUST_BE(weft_future_wait(future, 20000), how);
+    MUST_BE(weft_future_complete(future, NULL, NULL), WEFT_ERR_COMPLETED);
+    weft_future_unref(future);
+}
+
+static void futures_of_weft(weft_agent *agent)
+{
+    weft_rpc_options again = {.timeout_ms = 20000, .retry = {.attempts = 3}};
+    weft_target both[] = {weft_to_rank(0), weft_to_rank(1)};
+    weft_future *future;
+    weft_rref *rref;
+    for (int rank = 0; rank < 2; rank++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "long", WEFT_NO_VALUES, &none, &future));
+        must_refuse(future);
+        must_end(future, WEFT_ERR_CANCELLED);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "long", WEFT_NO_VALUES, &again, &future));
+        must_refuse(future);
+        must_end(future, WEFT_ERR_CANCELLED);
+    }
+    MUST_OK(weft_rpc_multicast(agent, both, 2, "long", WEFT_NO_VALUES, &none, &future));
+    must_refuse(future);
+    must_end(future, WEFT_OK);
+    MUST_OK(
+        weft_rpc_remote(agent, weft_to_rank(1), "long", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 300}, &rref));
+    future = weft_rref_created(rref);
+    must_refuse(future);
+    must_end(future, WEFT_ERR_CANCELLED);
+    weft_rref_unref(rref);
+}
+
+/* ---- NULL --------------------------------------------------------------------------------------------------------- */
+
+static void nobody_listens(weft_agent *agent)
+{
+    int before = atomic_load(&shared.ran);
+    weft_target both[] = {weft_to_rank(0), weft_to_rank(1)};
+    for (int rank = 0; rank < 2; rank++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "count", WEFT_NO_VALUES, &none, NULL));
+    MUST_OK(weft_rpc_multicast(agent, both, 2, "count", WEFT_NO_VALUES, &none, NULL));
+    while (atomic_load(&shared.ran) < before + 4) /* they run all the same */
+        world_sleep_ms(shared.w, 1);
+}
+
+static void outs_at_null(weft_agent *agent)
+{
+    weft_error *error = NULL;
+    weft_rref *rref;
+    weft_values *values;
+    weft_future *future;
+    MUST_BE(
+        weft_rpc_remote(agent, weft_to_rank(1), "count", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL),
+        WEFT_ERR_INVALID);
+    must_say(error, WEFT_ERR_INVALID, "out is NULL");
+    MUST_BE(weft_rpc_async(NULL, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_INVALID);
+    MUST_BE(weft_rpc_sync(NULL, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_rpc_multicast(NULL, NULL, 0, "count", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_INVALID);
+    MUST_BE(weft_rpc_remote(NULL, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, &rref), WEFT_ERR_INVALID);
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+    MUST_BE(weft_rref_to_here(rref, 100, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_to_here_async(rref, 100, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_to_here(NULL, 100, &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_rpc_sync(NULL, "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_INVALID);
+    error = NULL;
+    MUST_BE(weft_rref_rpc_sync(rref, "count", (weft_args){NULL, 3}, &(weft_rpc_options){.error = &error}, NULL),
+            WEFT_ERR_INVALID);
+    must_say(error, WEFT_ERR_INVALID, "3 values at NULL");
+    weft_rref_unref(rref);
+    MUST_BE(weft_group_barrier(NULL, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_barrier_async(shared.groups[0], 100, NULL), WEFT_ERR_INVALID);
+}
+
+static void lists_at_null(weft_agent *agent)
+{
+    weft_values *values = NULL, *good;
+    weft_rref *rref;
+    weft_value at_null = weft_of_list((weft_args){NULL, 3}), tensors = weft_of_tensors((weft_tensors){NULL, 2}),
+               deep[WEFT_MAX_LIST_DEPTH + 1];
+    deep[0] = tensors;
+    for (size_t i = 1; i <= WEFT_MAX_LIST_DEPTH; i++)
+        deep[i] = weft_of_list((weft_args){&deep[i - 1], 1});
+    MUST_BE(weft_values_create((weft_args){NULL, 3}, &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_VALUES(weft_of_null(), at_null), &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_VALUES(tensors), &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_NO_VALUES, NULL), WEFT_ERR_INVALID);
+    MUST(values == NULL);
+    MUST_OK(weft_values_create(WEFT_NO_VALUES, &good));
+    MUST_BE(weft_values_add(good, at_null), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_add(good, tensors), WEFT_ERR_INVALID);
+    MUST(weft_values_count(good) == 0);
+    weft_values_unref(good);
+    MUST_BE(weft_rref_create(agent, tensors, &rref), WEFT_ERR_INVALID);
+    for (int rank = 0; rank < 2; rank++)
+        MUST_BE(
+            weft_rpc_sync(agent, weft_to_rank(rank), "count", (weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &none, NULL),
+            WEFT_ERR_INVALID);
+}
+
+static void parts_unheard(const weft_values *part, void *arg)
+{
+    (void)part, (void)arg;
+    MUST(false); /* none can be sent */
+}
+
+static void parts_at_null(weft_agent *agent)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        weft_rpc_options options = {.timeout_ms = 20000, .on_part = parts_unheard};
+        atomic_store(&shared.part, 0);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "part at null", WEFT_NO_VALUES, &options, NULL));
+        MUST_BE((weft_status)atomic_load(&shared.part), WEFT_ERR_INVALID);
+    }
+}
+
+/* On the first member and on another; then the next operation matches. */
+static void gather_at_null(weft_agent *agent)
+{
+    weft_group *group = shared.groups[weft_agent_rank(agent)];
+    weft_values *values;
+    MUST_BE(weft_group_all_gather(group, (weft_args){NULL, 2}, 20000, &values), WEFT_ERR_INVALID);
+    MUST_OK(weft_group_barrier(group, 20000));
+}
+
+/* ---- What the errors say ------------------------------------------------------------------------------------------- */
+
+static void must_fail(weft_agent *agent, weft_target to, const char *function, weft_args arguments, weft_status code,
+                      const char *words)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.timeout_ms = 20000, .error = &error};
+    MUST_BE(weft_rpc_sync(agent, to, function, arguments, &options, NULL), code);
+    must_say(error, code, words);
+}
+
+static void results_at_fault(weft_agent *agent)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        weft_target to = weft_to_rank(rank);
+        must_fail(agent, to, "give at null", WEFT_NO_VALUES, WEFT_ERR_REMOTE, "result: 3 values at NULL");
+        must_fail(agent, to, "give null", WEFT_NO_VALUES, WEFT_ERR_REMOTE, "result 1 is a NULL tensor");
+        must_fail(agent, to, "give many", WEFT_NO_VALUES, WEFT_ERR_REMOTE, "2000 values where a list may have 1024");
+    }
+    must_fail(agent, weft_to_rank(1), "give large", WEFT_NO_VALUES, WEFT_ERR_TOO_LARGE,
+              "where a call carries 67108864");
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "give large", WEFT_NO_VALUES, &none, NULL)); /* no message */
+}
+
+static void arguments_over_limits(weft_agent *agent)
+{
+    size_t count = WEFT_MAX_CALL_TENSORS / 2 + 1;
+    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_UINT8, 1), **many = malloc(count * sizeof *many);
+    void *bytes = calloc(1, TOO_MANY_BYTES);
+    MUST(many && bytes);
+    for (size_t i = 0; i < count; i++)
+        many[i] = one;
+    weft_value half = weft_of_tensors((weft_tensors){many, count});
+    must_fail(agent, weft_to_rank(1), "count", WEFT_VALUES(half, half), WEFT_ERR_TOO_LARGE,
+              "65538 tensors, where a call carries 65536");
+    must_fail(agent, weft_to_rank(1), "count", WEFT_VALUES(weft_of_bytes(bytes, TOO_MANY_BYTES)), WEFT_ERR_TOO_LARGE,
+              "bytes beside tensors");
+    free(bytes);
+    free(many);
+    weft_tensor_unref(one);
+}
+
+static void targets_at_fault(weft_agent *agent)
+{
+    weft_error *error = NULL;
+    weft_future *future;
+    MUST_BE(weft_rpc_multicast(agent, NULL, 3, "count", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, &future),
+            WEFT_ERR_INVALID);
+    must_say(error, WEFT_ERR_INVALID, "3 targets at NULL");
+    for (int rank = 0; rank < 2; rank++)
+        must_fail(agent, weft_to_worker((weft_worker){rank, 99}), "count", WEFT_NO_VALUES, WEFT_ERR_UNREACHABLE,
+                  "incarnation 99 of rank");
+}
+
+/* ---- Together ------------------------------------------------------------------------------------------------------ */
+
+static void play(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &shared.groups[rank]));
+    inline_waits(agent);
+    if (rank == 0) {
+        futures_of_weft(agent);
+        nobody_listens(agent);
+        outs_at_null(agent);
+        lists_at_null(agent);
+        parts_at_null(agent);
+        results_at_fault(agent);
+        arguments_over_limits(agent);
+        targets_at_fault(agent);
+    }
+    gather_at_null(agent);
+    weft_group_destroy(shared.groups[rank]);
+}
+
+static void run_on(world_fabric fabric)
+{
+    world w = {.fabric = fabric, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = play};
+    shared = (struct shared){.w = &w};
+    world_run(&w);
+}
+
+static void test_on_sim(void **state)
+{
+    (void)state;
+    run_on(WORLD_SIM);
+}
+
+static void test_on_tcp(void **state)
+{
+    (void)state;
+    run_on(WORLD_TCP);
+}
+
+/* ---- A queue without room ------------------------------------------------------------------------------------------ */
+
+static void small_queue(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->queue_limit_bytes = 128;
+}
+
+static void find_no_room(weft_agent *agent, void *arg)
+{
+    static const char bytes[512];
+    weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof bytes));
+    weft_error *error = NULL;
+    weft_future *future;
+    weft_rpc_options options = {.timeout_ms = 20, .error = &error};
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(1), "count", large, &options, &future), WEFT_ERR_AGAIN);
+    must_say(error, WEFT_ERR_AGAIN, "queue_limit_bytes = 128 wait there; wait_for_room waits");
+    error = NULL;
+    options.wait_for_room = true;
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(1), "count", large, &options, &future), WEFT_ERR_TIMEOUT);
+    must_say(error, WEFT_ERR_TIMEOUT, "no room in the queue to rank 1 within the time limit");
+    MUST(atomic_load(&shared.ran) == 0);
+}
+
+static void test_no_room(void **state)
+{
+    (void)state;
+    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++) {
+        world w = {.fabric = fabric,
+                   .size = 2,
+                   .seed = 1,
+                   WORLD_FUNCTIONS(functions),
+                   .program = find_no_room,
+                   .adjust = small_queue};
+        shared = (struct shared){.w = &w};
+        world_run(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_sim), cmocka_unit_test(test_on_tcp),
+                                       cmocka_unit_test(test_no_room)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
