@@ -98,7 +98,8 @@ typedef struct weft_agent_options {
     int metrics_port; /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port. Not
                                without threads; nothing in the simulation */
     const char *trace_file; /* spans of every call, for Perfetto; WEFT_TRACE; "%r" becomes the rank, "%p" the
-                               process: where workers are replaced, else the next one overwrites it */
+                               process: where workers are replaced, else the next one overwrites it. Without "%r", in a
+                               job of more than one, the rank goes before the ending: "t.json" becomes "t.0.json" */
 
     weft_membership_fn on_membership;
     void *membership_arg;

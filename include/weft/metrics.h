@@ -12,7 +12,9 @@
  * TRACES (weft_agent_options.trace_file) are JSON trace events, one file a worker, for Perfetto: per call a span with the
  * sending and the taking in of results; per served call one with arguments, queue, handler and reply, joined to its caller's
  * by a flow and to what was called `within` it by ids. Times are CLOCK_MONOTONIC: files of one host fit together as they are,
- * tools/trace-merge joins them with those of others. A file is good up to its last line if the process dies.
+ * tools/trace-merge joins them with those of others. A file is good up to its last line if the process dies. Calls are never held
+ * up for it: a span is lost if 131,072 wait to be written (about 40 MB), or if 16,384 calls of its side are under way. Then a line
+ * of the log says how many, at most one in ten seconds; and so do weft_trace_dropped_total and the file's last event.
  */
 #ifndef WEFT_METRICS_H
 #define WEFT_METRICS_H

@@ -65,7 +65,7 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
         return WEFT_OK;
     char text[WFOFI_ADDRESS_TEXT];
     wfofi_address_text(&to, text);
-    wfi_log(WEFT_LOG_WARN, "connecting to %s: %s", text, fi_strerror(-ret));
+    wfofi_log(fabric, WEFT_LOG_WARN, "connecting to %s: %s", text, fi_strerror(-ret));
     *out = NULL;
     wfofi_lane_abandon(lane);
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
@@ -106,7 +106,7 @@ weft_status wfofi_accept(wfi_fabric *base, wfi_connect_request *request, const v
     return WEFT_OK;
 
 abandon:
-    wfi_log(WEFT_LOG_WARN, "accepting a connection: %s", fi_strerror(-ret));
+    wfofi_log(fabric, WEFT_LOG_WARN, "accepting a connection: %s", fi_strerror(-ret));
     *out = NULL;
     wfofi_lane_abandon(lane);
     status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
@@ -120,7 +120,7 @@ void wfofi_reject(wfi_fabric *base, wfi_connect_request *request)
     wfofi_fabric *fabric = wfofi_of(base);
     int ret = fi_reject(fabric->pep, request->info->handle, NULL, 0);
     if (ret != 0)
-        wfi_log(WEFT_LOG_DEBUG, "rejecting a connection: %s", fi_strerror(-ret));
+        wfofi_log(fabric, WEFT_LOG_DEBUG, "rejecting a connection: %s", fi_strerror(-ret));
     take_request(fabric, request);
     fi_freeinfo(request->info);
     free(request);

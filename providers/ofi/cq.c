@@ -60,7 +60,7 @@ static bool read_batch(wfofi_fabric *fabric)
             wfofi_settle(fabric, entries[i].op_context, WEFT_OK, entries[i].len);
     }
     if (count < 0 && count != -FI_EAGAIN)
-        wfi_log(WEFT_LOG_ERROR, "reading completions: %s", fi_strerror((int)-count));
+        wfofi_log(fabric, WEFT_LOG_ERROR, "reading completions: %s", fi_strerror((int)-count));
     return count > 0;
 }
 

@@ -100,7 +100,8 @@ void wfofi_bound_strangers(wfofi_fabric *fabric)
     each_descriptor(bound_listener, &search);
     fabric->listen_fd = search.found;
     if (search.found < 0)
-        wfi_log(WEFT_LOG_WARN, "no receive timeout on the listening socket: a stranger can hold up connections");
+        wfofi_log(fabric, WEFT_LOG_WARN,
+                  "no receive timeout on the listening socket: a stranger can hold up connections");
 }
 
 /* ---- One lane's socket ----------------------------------------------------------------------------------------- */

@@ -30,8 +30,9 @@ static void say_exhausted(wfofi_fabric *fabric)
         return;
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     fabric->exhausted_said_ns = now;
-    wfi_log(WEFT_LOG_ERROR, "out of file descriptors (the limit is %llu): peers cannot connect to this worker",
-            (unsigned long long)limit.rlim_cur);
+    wfofi_log(fabric, WEFT_LOG_ERROR,
+              "out of file descriptors (the limit is %llu): peers cannot connect to this worker",
+              (unsigned long long)limit.rlim_cur);
 }
 
 /* The next descriptor; -1: there is none. */

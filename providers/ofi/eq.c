@@ -99,13 +99,13 @@ static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *en
     }
 }
 
-static bool translate_error(const struct fi_eq_err_entry *entry, wfi_event *out)
+static bool translate_error(const wfofi_fabric *fabric, const struct fi_eq_err_entry *entry, wfi_event *out)
 {
     if (!entry->fid || entry->fid->fclass != FI_CLASS_EP) {
-        wfi_log(WEFT_LOG_WARN, "connection event: %s", fi_strerror(entry->err));
+        wfofi_log(fabric, WEFT_LOG_WARN, "connection event: %s", fi_strerror(entry->err));
         return false;
     }
-    wfi_log(WEFT_LOG_DEBUG, "connection failed: %s", fi_strerror(entry->err));
+    wfofi_log(fabric, WEFT_LOG_DEBUG, "connection failed: %s", fi_strerror(entry->err));
     return on_closed(entry->fid, WEFT_ERR_UNREACHABLE, out);
 }
 
@@ -128,7 +128,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
     if (size == -FI_EAVAIL) {
         struct fi_eq_err_entry failure = {0};
         size = fi_eq_readerr(fabric->eq, &failure, 0);
-        given = size > 0 && translate_error(&failure, out);
+        given = size > 0 && translate_error(fabric, &failure, out);
     } else {
         given = size > 0 && translate(fabric, kind, &entry, (size_t)size, out);
     }

@@ -84,26 +84,26 @@ static weft_status open_queues(wfofi_fabric *fabric, weft_error **error)
     return WEFT_OK;
 }
 
-static void close_fid(struct fid *fid, const char *what)
+static void close_fid(const wfofi_fabric *fabric, struct fid *fid, const char *what)
 {
     int ret = fi_close(fid);
     if (ret != 0)
-        wfi_log(WEFT_LOG_WARN, "closing the %s: %s", what, fi_strerror(-ret));
+        wfofi_log(fabric, WEFT_LOG_WARN, "closing the %s: %s", what, fi_strerror(-ret));
 }
 
 /* Takes apart whatever there is: open may have come any way. */
 static void take_apart(wfofi_fabric *fabric)
 {
     if (fabric->pep)
-        close_fid(&fabric->pep->fid, "listening endpoint");
+        close_fid(fabric, &fabric->pep->fid, "listening endpoint");
     if (fabric->cq)
-        close_fid(&fabric->cq->fid, "completion queue");
+        close_fid(fabric, &fabric->cq->fid, "completion queue");
     if (fabric->eq)
-        close_fid(&fabric->eq->fid, "event queue");
+        close_fid(fabric, &fabric->eq->fid, "event queue");
     if (fabric->domain)
-        close_fid(&fabric->domain->fid, "domain");
+        close_fid(fabric, &fabric->domain->fid, "domain");
     if (fabric->fabric)
-        close_fid(&fabric->fabric->fid, "fabric");
+        close_fid(fabric, &fabric->fabric->fid, "fabric");
     fi_freeinfo(fabric->info);
     wfi_mutex_fini(&fabric->events_lock);
     wfi_mutex_fini(&fabric->cq_lock);
@@ -157,7 +157,7 @@ void wfofi_close(wfi_fabric *base)
 {
     wfofi_fabric *fabric = wfofi_of(base);
     while (!wfi_list_empty(&fabric->lanes)) {
-        wfi_log(WEFT_LOG_ERROR, "fabric '%s' closed with a lane open", fabric->provider->name);
+        wfofi_log(fabric, WEFT_LOG_ERROR, "fabric '%s' closed with a lane open", fabric->provider->name);
         wfofi_lane_close(wfi_container_of(fabric->lanes.next, wfi_lane, link));
     }
     wfofi_requests_drop(fabric);

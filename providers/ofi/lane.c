@@ -44,7 +44,7 @@ close_endpoint:
     fi_close(&lane->ep->fid);
 free_lane:
     free(lane);
-    wfi_log(WEFT_LOG_WARN, "opening an endpoint: %s", fi_strerror(-ret));
+    wfofi_log(fabric, WEFT_LOG_WARN, "opening an endpoint: %s", fi_strerror(-ret));
     weft_status status = wfofi_status(ret);
     return status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM ? status : WEFT_ERR_FABRIC;
 }
@@ -57,7 +57,7 @@ static void close_endpoint(wfi_lane *lane)
     int ret = fi_close(&lane->ep->fid);
     wfi_mutex_unlock(&fabric->events_lock);
     if (ret != 0)
-        wfi_log(WEFT_LOG_ERROR, "closing an endpoint: %s", fi_strerror(-ret));
+        wfofi_log(fabric, WEFT_LOG_ERROR, "closing an endpoint: %s", fi_strerror(-ret));
 }
 
 void wfofi_lane_abandon(wfi_lane *lane)

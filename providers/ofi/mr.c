@@ -38,7 +38,7 @@ weft_status wfofi_region_open(wfi_fabric *base, void *data, size_t size, unsigne
         return WEFT_ERR_MEMORY;
     int ret = register_range(fabric, data, size, fi_access(access), &region->mr);
     if (ret != 0) {
-        wfi_log(WEFT_LOG_WARN, "registering %zu bytes: %s", size, fi_strerror(-ret));
+        wfofi_log(fabric, WEFT_LOG_WARN, "registering %zu bytes: %s", size, fi_strerror(-ret));
         free(region);
         return wfofi_status(ret);
     }
@@ -51,12 +51,12 @@ weft_status wfofi_region_open(wfi_fabric *base, void *data, size_t size, unsigne
 
 void wfofi_region_close(wfi_fabric *base, wfi_region *closing)
 {
-    (void)base;
+    const wfofi_fabric *fabric = wfofi_of(base);
     if (!closing)
         return;
     wfofi_region *region = wfi_container_of(closing, wfofi_region, base);
     int ret = fi_close(&region->mr->fid);
     if (ret != 0)
-        wfi_log(WEFT_LOG_ERROR, "closing a region: %s", fi_strerror(-ret));
+        wfofi_log(fabric, WEFT_LOG_ERROR, "closing a region: %s", fi_strerror(-ret));
     free(region);
 }

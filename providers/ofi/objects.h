@@ -46,7 +46,7 @@ typedef struct wfofi_sockaddr {
 typedef struct wfofi_fabric {
     wfi_fabric base;
     const wfofi_provider *provider;
-    int rank;       /* for logs */
+    int rank;       /* for logs; -1: not known when it opened */
     bool own_iface; /* an interface was asked for: connect from it as well */
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -179,5 +179,12 @@ void wfofi_lane_abandon(wfi_lane *lane); /* one that nobody has seen */
 /* status.c */
 weft_status wfofi_status(int ret); /* of a negative libfabric return value */
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
+
+/* A line of the log with the rank. */
+#define wfofi_log(fabric_, level, ...)                                                                                 \
+    do {                                                                                                               \
+        if (wfi_log_wants(level))                                                                                      \
+            wfi_log_in(&(wfi_log_context){.rank = (fabric_)->rank}, (level), __VA_ARGS__);                             \
+    } while (0)
 
 #endif

@@ -2,6 +2,10 @@
 /* status.c - libfabric's return values as weft's. */
 #include "objects.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 weft_status wfofi_status(int ret)
 {
     switch (-ret) {
@@ -35,6 +39,15 @@ weft_status wfofi_status(int ret)
     }
 }
 
+/* libfabric says "Input/output error" to that, at some places. */
+static bool is_out_of_descriptors(void)
+{
+    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
 {
     weft_status status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
@@ -43,6 +56,10 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    wfi_error_give(error, weft_error_create(status, "%s: %s", what, fi_strerror(-ret)));
+    bool exhausted = is_out_of_descriptors();
+    if (exhausted)
+        status = WEFT_ERR_SYSTEM;
+    wfi_error_give(error, weft_error_create(status, "%s: %s%s", what, fi_strerror(-ret),
+                                            exhausted ? " (this process is out of file descriptors: ulimit -n)" : ""));
     return status;
 }

@@ -183,7 +183,9 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
 static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
-    wfi_fabric_options how = {.rank = net->fibers ? net->group : net->rank,
+    wfi_fabric_options how = {.rank = net->fibers       ? net->group
+                                      : agent->has_rank ? net->rank
+                                                        : -1,
                               .iface = agent->iface,
                               .towards = agent->master_addr,
                               .sim = options->sim,

@@ -213,7 +213,12 @@ static void message_done(wfi_message *message, weft_status status)
     call->message_out = false;
     if (status == WEFT_ERR_MEMORY ||
         status == WEFT_ERR_SYSTEM) /* other failures come by the peer's end, which fails the call */
-        wfi_call_fail(call, status, "it could not be sent");
+        wfi_call_fail(
+            call, status,
+            status == WEFT_ERR_MEMORY
+                ? "it could not be sent: no memory for a connection"
+                : "it could not be sent: no connection could be made, as this process is out of file descriptors "
+                  "(ulimit -n)");
     wfi_call_drop_hold(call);
 }
 

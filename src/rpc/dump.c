@@ -3,6 +3,7 @@
  * dump.c - weft_debug_dump: what an agent holds, as one JSON object. The text is made under the agent's lock, in memory, so
  * that it is of one moment; it is printed without.
  */
+#include "base/json.h"
 #include "rpc/call.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
@@ -19,20 +20,6 @@ typedef struct json {
     bool separated; /* no comma before the next item */
 } json;
 
-static void put_string(json *j, const char *text)
-{
-    fputc('"', j->to);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(j->to, "\\%c", *c);
-        else if (*c < 0x20 || *c >= 0x7f) /* names of functions are the user's bytes, not always UTF-8 */
-            fprintf(j->to, "\\u%04x", *c);
-        else
-            fputc(*c, j->to);
-    }
-    fputc('"', j->to);
-}
-
 /* The place of the next item; key NULL in an array. */
 static void next_item(json *j, const char *key)
 {
@@ -40,7 +27,7 @@ static void next_item(json *j, const char *key)
     j->separated = false;
     if (!key)
         return;
-    put_string(j, key);
+    wfi_json_write_string(j->to, key);
     fputs(": ", j->to);
 }
 
@@ -61,7 +48,7 @@ static void put_text(json *j, const char *key, const char *text)
 {
     next_item(j, key);
     if (text)
-        put_string(j, text);
+        wfi_json_write_string(j->to, text);
     else
         fputs("null", j->to);
 }

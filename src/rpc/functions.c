@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
 #include "rpc/agent.h"
+#include "rpc/observe.h"
 
 #include "base/error.h"
 
@@ -24,27 +25,61 @@ const weft_function *wfi_function_find(weft_agent *agent, const char *name)
     return entry ? &entry->function : NULL;
 }
 
-static bool signature_is_sound(const weft_type *types)
+/* What is wrong with a signature; NULL: nothing. */
+static const char *signature_problem(const weft_type *types)
 {
     for (int i = 0; i < WEFT_MAX_SIGNATURE; i++) {
         if (types[i] == WEFT_NONE)
-            return true;
+            return NULL;
         if (types[i] < WEFT_NULL || types[i] > WEFT_REST)
-            return false;
+            return "has a number that is no type";
         if (types[i] == WEFT_REST && i + 1 < WEFT_MAX_SIGNATURE && types[i + 1] != WEFT_NONE)
-            return false;
+            return "goes on after WEFT_REST";
     }
-    return false; /* nothing ends it */
+    return "is not ended by WEFT_NONE";
 }
 
-static bool flags_are_sound(const weft_function *function)
+static const char *flags_problem(const weft_function *function)
 {
     const unsigned all = WEFT_INLINE | WEFT_URGENT | WEFT_LAZY | WEFT_LAND_ADD | WFI_AT_ONCE,
                    both = WEFT_URGENT | WEFT_LAZY;
     unsigned flags = function->flags;
-    if (flags & ~all || (flags & both) == both)
-        return false;
-    return !(flags & WEFT_LAND_ADD) || (function->land && !(flags & WEFT_INLINE));
+    if (flags & ~all)
+        return "has a bit that is no flag";
+    if ((flags & both) == both)
+        return "is WEFT_URGENT and WEFT_LAZY at once";
+    if (flags & WEFT_LAND_ADD && !function->land)
+        return "is WEFT_LAND_ADD without a land function";
+    return flags & WEFT_LAND_ADD && flags & WEFT_INLINE ? "is WEFT_LAND_ADD and WEFT_INLINE at once" : NULL;
+}
+
+/* Only the code goes back: what was at fault stands in the log. */
+static weft_status refuse(const weft_agent *agent, const weft_function *function, weft_status status, const char *field,
+                          const char *problem)
+{
+    const char *name = function && function->name ? function->name : "(no name)";
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s %s", name, field, problem);
+    return status;
+}
+
+static weft_status check(const weft_agent *agent, const weft_function *function)
+{
+    const weft_status bad = WEFT_ERR_INVALID;
+    const char *problem;
+    if (!function)
+        return refuse(agent, NULL, bad, "the function", "is NULL");
+    if (!function->name || !function->name[0])
+        return refuse(agent, function, bad, "name", "is NULL or empty");
+    if (strlen(function->name) > WFI_FUNCTION_NAME_MAX)
+        return refuse(agent, function, bad, "name", "is longer than 127 bytes");
+    if (!function->run)
+        return refuse(agent, function, bad, "run", "is NULL");
+    if ((problem = signature_problem(function->takes)))
+        return refuse(agent, function, bad, "takes", problem);
+    if ((problem = signature_problem(function->gives)))
+        return refuse(agent, function, bad, "gives", problem);
+    problem = flags_problem(function);
+    return problem ? refuse(agent, function, bad, "flags", problem) : WEFT_OK;
 }
 
 static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
@@ -63,13 +98,12 @@ static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
 
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
 {
-    if (!agent || !function || !function->run || !function->name || !function->name[0] ||
-        strlen(function->name) > WFI_FUNCTION_NAME_MAX || !signature_is_sound(function->takes) ||
-        !signature_is_sound(function->gives) || !flags_are_sound(function))
-        return WEFT_ERR_INVALID;
+    weft_status st = agent ? check(agent, function) : WEFT_ERR_INVALID;
+    if (st)
+        return st;
     wfi_registered *entry = calloc(1, sizeof *entry);
     char *name = strdup(function->name);
-    weft_status st = entry && name ? WEFT_OK : WEFT_ERR_MEMORY;
+    st = entry && name ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) {
         entry->function = *function;
         entry->function.name = name;
@@ -82,13 +116,17 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
         free(name);
         free(entry);
     }
+    if (st == WEFT_ERR_EXISTS)
+        return refuse(agent, function, st, "name", "is taken");
     return st;
 }
 
 weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
 {
-    if (function && ((function->name && strncmp(function->name, "weft:", 5) == 0) || function->flags & WFI_AT_ONCE))
-        return WEFT_ERR_INVALID; /* weft's own */
+    if (agent && function && function->name && strncmp(function->name, "weft:", 5) == 0)
+        return refuse(agent, function, WEFT_ERR_INVALID, "name", "begins with \"weft:\", as only weft's own do");
+    if (agent && function && function->flags & WFI_AT_ONCE)
+        return refuse(agent, function, WEFT_ERR_INVALID, "flags", "has a bit that is no flag");
     return wfi_function_register(agent, function);
 }
 

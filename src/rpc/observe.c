@@ -57,8 +57,10 @@ weft_status wfi_observer_begin(weft_agent *agent, weft_error **error)
     observer->incarnation = self ? self->incarnation : 0;
     wfi_net_unlock(agent->net);
     if (observer->trace) {
-        wfi_trace_who who = {
-            .rank = wfi_agent_rank(agent), .name = options->name, .interface = wfi_net_interface(agent->net)};
+        wfi_trace_who who = {.rank = wfi_agent_rank(agent),
+                             .world_size = options->world_size,
+                             .name = options->name,
+                             .interface = wfi_net_interface(agent->net)};
         st = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
     }
     if (!st && observer->server)

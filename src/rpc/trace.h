@@ -8,7 +8,7 @@
  * call and the serving of it are joined by a flow whose id is the caller's span.
  *
  * THREADS. wfi_trace_add may be called by any thread; it copies, under a lock of the trace's own, and drops what finds the
- * buffer full. A thread of the trace's writes; where there shall be no thread (`threaded` false), whoever wfi_trace_add
+ * buffer at its bound; the log tells how many. A thread of the trace's writes; where there shall be no thread (`threaded` false), whoever wfi_trace_add
  * tells so calls wfi_trace_flush. Lanes are the caller's lock's.
  */
 #ifndef WFI_TRACE_H
@@ -31,13 +31,13 @@ typedef struct wfi_trace_record {
 } wfi_trace_record;
 
 typedef struct wfi_trace_who {
-    int rank;
+    int rank, world_size;
     const char *name, *interface; /* borrowed for the call */
 } wfi_trace_who;
 
 /* The anchor is taken here. WEFT_ERR_MEMORY. */
 weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **out);
-/* Opens the file (`path` with "%r" for the rank) and starts the thread. WEFT_ERR_IO, WEFT_ERR_SYSTEM, WEFT_ERR_INVALID. */
+/* Opens the file (`path` with "%r" for the rank, which is added if it is not there and there are others) and starts the thread. WEFT_ERR_IO, WEFT_ERR_SYSTEM, WEFT_ERR_INVALID. */
 weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_who *who, weft_error **error);
 void wfi_trace_destroy(wfi_trace *trace); /* writes what is left, and the end. NULL is a no-op */
 

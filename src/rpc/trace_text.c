@@ -8,6 +8,8 @@
  */
 #include "rpc/trace_internal.h"
 
+#include "base/json.h"
+
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,20 +18,6 @@
 #define LANES_BLOCK (2 * WFI_TRACE_LANES + LANES_BASE)
 
 static const char *const side_names[2] = {"calls", "served"};
-
-static void write_text(FILE *to, const char *text)
-{
-    fputc('"', to);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(to, "\\%c", *c);
-        else if (*c < 0x20 || *c >= 0x7f)
-            fprintf(to, "\\u%04x", *c);
-        else
-            fputc(*c, to);
-    }
-    fputc('"', to);
-}
 
 static void write_us(FILE *to, const char *key, uint64_t ns)
 {
@@ -49,7 +37,7 @@ static unsigned thread_of(const wfi_trace *trace, weft_metric_side side, uint32_
 static void begin_event(const wfi_trace *trace, const char *phase, const char *category, const char *name)
 {
     fprintf(trace->file, "{\"ph\":\"%s\",\"cat\":\"%s\",\"name\":", phase, category);
-    write_text(trace->file, name);
+    wfi_json_write_string(trace->file, name);
     fprintf(trace->file, ",\"pid\":%d", process_of(trace));
 }
 
@@ -65,7 +53,7 @@ static void write_metadata(const wfi_trace *trace, unsigned thread, const char *
 {
     begin_event(trace, "M", "__metadata", what);
     fprintf(trace->file, ",\"tid\":%u,\"args\":{\"%s\":", thread, key);
-    write_text(trace->file, value);
+    wfi_json_write_string(trace->file, value);
     fputc('}', trace->file);
     end_event(trace);
 }
@@ -85,9 +73,9 @@ void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
     begin_event(trace, "M", "__metadata", "weft_anchor");
     fprintf(trace->file, ",\"tid\":%u,\"args\":{\"rank\":%d,\"os_pid\":%d,\"host\":", thread, who->rank,
             simulated ? 0 : (int)getpid());
-    write_text(trace->file, host);
+    wfi_json_write_string(trace->file, host);
     fputs(",\"interface\":", trace->file);
-    write_text(trace->file, who->interface);
+    wfi_json_write_string(trace->file, who->interface);
     /* As text: a reader that keeps numbers as doubles would lose the last digits. */
     fprintf(trace->file, ",\"clock_ns\":\"%" PRIu64 "\",\"realtime_ns\":\"%" PRIu64 "\"}", now,
             now + (uint64_t)trace->anchor_ns);
@@ -171,7 +159,7 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
         fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
     if (trace->interface[0] && record->peer != trace->rank) {
         fputs(",\"interface\":", to);
-        write_text(to, trace->interface);
+        wfi_json_write_string(to, trace->interface);
     }
     fputc('}', to);
     end_event(trace);

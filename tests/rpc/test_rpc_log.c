@@ -76,8 +76,62 @@ static void lines_say_rank_and_call(void **state)
     run_on(WORLD_TCP);
 }
 
+/* ---- What only a code says ------------------------------------------------------------------------------------- */
+
+static char last_line[512];
+
+static void keep_last(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level == WEFT_LOG_WARN)
+        snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+static void must_have_said(weft_status st, weft_status wanted, const char *text)
+{
+    MUST_BE(st, wanted);
+    if (!strstr(last_line, text) || !strstr(last_line, "rank 0"))
+        fprintf(stderr, "\"%s\" does not say \"%s\"\n", last_line, text);
+    MUST(strstr(last_line, text) && strstr(last_line, "rank 0"));
+    last_line[0] = '\0';
+}
+
+static void refusals(weft_agent *agent, void *arg)
+{
+    static const int twice[] = {0, 0}, far[] = {0, 9};
+    weft_group *group;
+    (void)arg;
+    weft_function good = {.name = "mine", .run = run_fail}, bad = good;
+    MUST_OK(weft_agent_register(agent, &good));
+    must_have_said(weft_agent_register(agent, &good), WEFT_ERR_EXISTS, "\"mine\": name is taken");
+    must_have_said(weft_agent_register(agent, NULL), WEFT_ERR_INVALID, "is NULL");
+    bad.name = "weft:x";
+    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "begins with \"weft:\"");
+    bad = (weft_function){.name = "no run"};
+    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "\"no run\": run is NULL");
+    bad = (weft_function){.name = "rest", .run = run_fail, .takes = {WEFT_REST, WEFT_I64}};
+    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "takes goes on after WEFT_REST");
+    bad = (weft_function){.name = "flags", .run = run_fail, .flags = WEFT_URGENT | WEFT_LAZY};
+    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "flags is WEFT_URGENT and WEFT_LAZY");
+    must_have_said(weft_group_create(agent, "a b", NULL, 0, &group), WEFT_ERR_INVALID, "name is \"a b\"");
+    must_have_said(weft_group_create(agent, "g", twice, 2, &group), WEFT_ERR_INVALID,
+                   "ranks[1] of \"g\" is 0, for the second");
+    must_have_said(weft_group_create(agent, "g", far, 2, &group), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
+    must_have_said(weft_group_create(agent, "g", twice, 0, &group), WEFT_ERR_INVALID, "count is 0");
+}
+
+static void a_refusal_says_which_field(void **state)
+{
+    (void)state;
+    world w = {.fabric = WORLD_SIM, .size = 1, .seed = 4, .program = refusals};
+    weft_log_set_sink(keep_last, NULL);
+    world_run(&w);
+    weft_log_set_sink(NULL, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_say_rank_and_call)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_say_rank_and_call),
+                                       cmocka_unit_test(a_refusal_says_which_field)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

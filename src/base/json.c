@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json.c - a text as a JSON string: what is UTF-8 in it, and what has to be escaped. */
+#include "base/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the UTF-8 sequence that begins here, of a code point that may stand in text; 0: it is none. */
+static size_t sequence_size(const unsigned char *at)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = *at < 0x80 ? 1 : *at >> 5 == 6 ? 2 : *at >> 4 == 14 ? 3 : *at >> 3 == 30 ? 4 : 0;
+    uint32_t point = size > 1 ? *at & (0x7fu >> size) : *at;
+    for (size_t i = 1; i < size; i++) {
+        if (at[i] >> 6 != 2)
+            return 0; /* the end of the text too */
+        point = point << 6 | (at[i] & 0x3f);
+    }
+    bool is_good = size && point >= least[size] && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff);
+    return is_good ? size : 0;
+}
+
+void wfi_json_write_string(FILE *to, const char *text)
+{
+    fputc('"', to);
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        size_t size = sequence_size(at);
+        if (*at == '"' || *at == '\\')
+            fprintf(to, "\\%c", *at);
+        else if (!size || *at < 0x20 || *at == 0x7f)
+            fprintf(to, "\\u%04x", *at);
+        else
+            fwrite(at, 1, size, to);
+        at += size ? size : 1;
+    }
+    fputc('"', to);
+}
