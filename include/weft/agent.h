@@ -86,7 +86,12 @@ typedef struct weft_agent_options {
                                       counts, for the whole job: the others take it from the store, whatever theirs is */
 
     /* Limits. */
-    size_t queue_limit_bytes; /* per peer, small frames waiting for credit; past it calls are WEFT_ERR_AGAIN; 64 MiB */
+    /* What this worker holds for calls to one peer, in bytes; 64 MiB. A call without arguments is about 2.5 kB, until the peer has it;
+     * strings, bytes and packed tensors of more than a few kilobytes count until the call ends, tensors that are read where they
+     * lie never. Once it is reached calls are WEFT_ERR_AGAIN (weft_rpc_options.wait_for_room, retry), so one call may exceed it.
+     * Calls with retries that wait for room in their pauses may hold as much again, for all peers together. Calls to oneself
+     * do not count. */
+    size_t queue_limit_bytes;
     /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers. Over it
      * calls are refused with WEFT_ERR_BUSY. Calls of a few kilobytes may go over it by an eighth, so that what is to free memory
      * gets in; one whose arguments are larger than all of it is WEFT_ERR_TOO_LARGE. Results exist already: they count and go, however

@@ -136,8 +136,10 @@ void wfi_peer_await(wfi_peer *peer, int change);
 bool wfi_peer_is_unreachable(const wfi_peer *peer); /* and was not heard since; [locked] */
 const char *wfi_net_interface(
     const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
-/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them. [locked] */
+/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and what was added. [locked] */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
+/* Adds what is kept for the peer longer than a message; or takes it away again. [locked] */
+void wfi_peer_keep(wfi_peer *peer, int64_t bytes);
 /* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went before this worker
  * came, or if WFI_LEFT_MAX others of its rank have left since. [locked] */
 #define WFI_LEFT_MAX 4
@@ -163,6 +165,7 @@ typedef struct wfi_message {
         size_t size;
     } parts[2]; /* gathered behind the head without a copy */
     int part_count;
+    size_t keeps; /* what its owner holds in memory for it besides head and parts: it counts as these do */
     void (*done)(struct wfi_message *message, weft_status status);
     struct { /* net's own */
         uint64_t sequence;
@@ -170,8 +173,8 @@ typedef struct wfi_message {
     } net;
 } wfi_message;
 
-/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (over queue_limit_bytes of what waits and what is not acknowledged; never for
- * urgent ones: whoever sends these bounds them, and may ask wfi_peer_kept_bytes), or the peer's status; then done is
+/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed; never for
+ * urgent ones: whoever sends these bounds them), or the peer's status; then done is
  * not called. [locked] */
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message);
 /* From within the message upcall: there is no memory to take this message. It comes again, later, with all that follow it.

@@ -168,7 +168,7 @@ struct wfi_peer {
     wfi_list *resend;        /* in `sent`: what must leave again first; &sent: nothing */
     uint64_t sequence;       /* of the last message that left */
     uint64_t acknowledged;
-    size_t kept_bytes;   /* of messages in urgent, queued and sent */
+    size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_keep added */
     uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
 
     /* Reaching it: reach.c. */
@@ -407,7 +407,8 @@ bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type,
 void wfi_peer_flush(wfi_peer *peer);
 void wfi_peer_send_ack(wfi_peer *peer);
 bool wfi_peer_has_to_send(const wfi_peer *peer);
-size_t wfi_message_size(const wfi_message *message); /* head and parts */
+size_t wfi_message_size(const wfi_message *message);
+size_t wfi_message_weight(const wfi_message *message); /* what it counts in kept_bytes */ /* head and parts */
 void wfi_frame_sent(wfi_tx *tx, weft_status status);
 void wfi_tx_recycle(wfi_net *net, wfi_tx *tx);
 

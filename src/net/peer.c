@@ -153,7 +153,7 @@ weft_status wfi_peer_status(const wfi_peer *peer)
 static void finish_message(wfi_peer *peer, wfi_message *message, weft_status status)
 {
     wfi_list_remove(&message->link);
-    peer->kept_bytes -= wfi_message_size(message);
+    peer->kept_bytes -= wfi_message_weight(message);
     message->net.state = status;
     wfi_list_push_back(&peer->net->done_messages, &message->link);
 }
@@ -238,6 +238,12 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
 size_t wfi_peer_kept_bytes(const wfi_peer *peer)
 {
     return peer->kept_bytes;
+}
+
+void wfi_peer_keep(wfi_peer *peer, int64_t bytes)
+{
+    wfi_assert_held(&peer->net->lock);
+    peer->kept_bytes += (size_t)bytes;
 }
 
 uint32_t wfi_peer_incarnation(const wfi_peer *peer)

@@ -70,6 +70,11 @@ size_t wfi_message_size(const wfi_message *message)
     return size;
 }
 
+size_t wfi_message_weight(const wfi_message *message)
+{
+    return wfi_message_size(message) + message->keeps;
+}
+
 static void put_bytes(wfi_tx *tx, const void *data, size_t size)
 {
     if (size)
@@ -247,19 +252,18 @@ void wfi_frame_sent(wfi_tx *tx, weft_status status)
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
 {
     wfi_assert_held(&net->lock);
-    size_t size = wfi_message_size(message);
-    if (size > WFI_MESSAGE_MAX)
+    if (wfi_message_size(message) > WFI_MESSAGE_MAX)
         return WEFT_ERR_TOO_LARGE;
     if (net->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    if (!message->urgent && peer->kept_bytes + size > net->queue_limit_bytes)
+    if (!message->urgent && peer->kept_bytes >= net->queue_limit_bytes)
         return WEFT_ERR_AGAIN;
     message->net.sequence = 0;
     wfi_list_init(&message->link);
     wfi_list_push_back(message->urgent ? &peer->urgent : &peer->queued, &message->link);
-    peer->kept_bytes += size;
+    peer->kept_bytes += wfi_message_weight(message);
     if (wfi_line_up(&peer->lines[WFI_CONTROL]))
         wfi_peer_flush(peer);
     else
@@ -276,6 +280,6 @@ bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message)
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
         return false;
     wfi_list_remove(&message->link);
-    peer->kept_bytes -= wfi_message_size(message);
+    peer->kept_bytes -= wfi_message_weight(message);
     return true;
 }

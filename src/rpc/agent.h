@@ -85,6 +85,7 @@ struct weft_agent {
     wfi_map calls;        /* outstanding ones of ours, by id */
     wfi_list local_calls; /* being served for ourselves */
     wfi_list retries;     /* calls of ours that are tried again: src/rpc/retry.c */
+    size_t resting_bytes; /* what these hold in their pauses */
     uint64_t next_call_id, next_rref_number, next_fork;
     size_t serving; /* calls of others and our own that have not been finished */
     int64_t call_timeout_ms;

@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COMPANY_BYTES                                                                                                  \
+    1152 /* a call's future, letters, entries in tables, and what malloc adds: measured, test_rpc_queue */
+
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
 
 static void free_call(wfi_outcall *call)
@@ -85,6 +88,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_observe_completed(call, weft_error_code(error));
     wfi_peer_lean(call->peer, -1);
     wfi_peer_await(call->peer, -1);
+    wfi_peer_keep(call->peer, -(int64_t)call->kept_bytes);
     wfi_letters_release(agent, &call->letters);
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
@@ -286,6 +290,14 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
     }
 }
 
+/* What is held for the call until the peer has taken it; what it then holds itself counts there. */
+static size_t held_by(const wfi_outcall *call)
+{
+    size_t place = sizeof *call->land + sizeof *call->landing + sizeof *call->land_exposures;
+    return sizeof *call + COMPANY_BYTES + (call->header.capacity - call->header.size) + call->land_count * place +
+           wfi_pack_small_bytes(&call->arguments);
+}
+
 static void fill_message(wfi_outcall *call)
 {
     wfi_message *message = &call->message;
@@ -293,6 +305,7 @@ static void fill_message(wfi_outcall *call)
                              .head = call->header.data,
                              .head_size = call->header.size,
                              .part_count = call->arguments.part_count,
+                             .keeps = held_by(call),
                              .done = message_done};
     for (int i = 0; i < message->part_count; i++) {
         message->parts[i].data = weft_tensor_data(call->arguments.parts[i]);
@@ -367,6 +380,8 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
         wfi_rref_launched(call->remote);
     wfi_peer_lean(call->peer, 1);
     wfi_peer_await(call->peer, 1);
+    call->kept_bytes = wfi_pack_copied_bytes(&call->arguments);
+    wfi_peer_keep(call->peer, (int64_t)call->kept_bytes);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.packed_bytes;

@@ -49,7 +49,8 @@ struct wfi_outcall {
     wfi_pack arguments;
     wfi_writer header;
     wfi_message message;
-    bool message_out; /* net has it */
+    bool message_out;  /* net has it */
+    size_t kept_bytes; /* copies, counted with the peer until it has completed */
 
     weft_tensor **land; /* referenced; the results' places */
     wfi_landing *landing;

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BODY_MARGIN 64 /* bytes of a message kept for what stands before and after meta */
+#define EXPOSURE_BYTES 512 /* about what net and the provider hold for one */
+#define BODY_MARGIN 64     /* bytes of a message kept for what stands before and after meta */
 
 typedef struct packing {
     wfi_pack *pack;
@@ -392,6 +393,26 @@ uint64_t wfi_pack_bytes(const wfi_pack *pack)
     for (size_t i = 0; i < pack->remote_count; i++)
         bytes += weft_tensor_nbytes(pack->remote[i].tensor);
     return bytes;
+}
+
+/* A view's may be the shared one's, or a copy of it. */
+static size_t meta_bytes(const wfi_pack *pack)
+{
+    size_t own = pack->meta.grows ? pack->meta.capacity : 0;
+    return own + (pack->shared ? wfi_shared_pack_get(pack->shared)->meta.capacity : 0);
+}
+
+size_t wfi_pack_small_bytes(const wfi_pack *pack)
+{
+    size_t each = sizeof *pack->remote + sizeof *pack->exposures + EXPOSURE_BYTES;
+    return pack->remote_count * each + pack->rref_count * sizeof *pack->rrefs +
+           (pack->meta_storage ? EXPOSURE_BYTES : meta_bytes(pack));
+}
+
+size_t wfi_pack_copied_bytes(const wfi_pack *pack)
+{
+    uint64_t packed = pack->shared ? wfi_shared_pack_get(pack->shared)->packed_bytes : pack->packed_bytes;
+    return (size_t)packed + (pack->meta_storage ? meta_bytes(pack) : 0);
 }
 
 uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack)

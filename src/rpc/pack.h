@@ -71,6 +71,7 @@ weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out);
 wfi_shared_pack *wfi_shared_pack_ref(wfi_shared_pack *shared);
 void wfi_shared_pack_unref(wfi_shared_pack *shared); /* not with the agent's lock. NULL is a no-op */
 const wfi_pack *wfi_shared_pack_get(const wfi_shared_pack *shared);
+size_t wfi_shared_pack_bytes(const wfi_shared_pack *shared);        /* its metadata and packed tensors; NULL: 0 */
 weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared); /* WEFT_ERR_MEMORY */
 /* Lets go of everything; exposures must have been withdrawn. Not with the agent's lock: references may go. */
 void wfi_pack_fini(wfi_pack *pack);
@@ -82,6 +83,10 @@ void wfi_pack_fini(wfi_pack *pack);
 weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header);
 uint64_t wfi_pack_bytes(
     const wfi_pack *pack); /* what it keeps in memory: metadata, and tensors that do not ride in it */
+/* What a sealed one holds that is no user's: small things and metadata in the frame; copies that the peer reads for itself, be
+ * they metadata or packed tensors. Of a view, what is shared counts as if it were its own. */
+size_t wfi_pack_small_bytes(const wfi_pack *pack);
+size_t wfi_pack_copied_bytes(const wfi_pack *pack);
 uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack); /* what the peer pulls from us: net cannot count it */
 void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet); /* [agent lock] */
 

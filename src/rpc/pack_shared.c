@@ -52,6 +52,11 @@ const wfi_pack *wfi_shared_pack_get(const wfi_shared_pack *shared)
     return &shared->pack;
 }
 
+size_t wfi_shared_pack_bytes(const wfi_shared_pack *shared)
+{
+    return shared ? shared->pack.meta.capacity + (size_t)shared->pack.packed_bytes : 0;
+}
+
 weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared)
 {
     *pack = shared->pack;

@@ -130,6 +130,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
                                     .lasts = true,
                                     .head = letter->room,
                                     .head_size = bytes->size,
+                                    .keeps = urgent ? 0 : sizeof *letter,
                                     .done = letter_done};
     weft_status st = wfi_net_send(agent->net, to, &letter->message);
     if (st) {

@@ -43,7 +43,8 @@ typedef struct retry {
     weft_error *stop; /* no more attempts: what it ends with, unless the one under way does better */
     bool may_have_run;
     int attempts;
-    uint64_t pause_ns; /* the next one, before it is varied */
+    size_t resting_bytes; /* what it adds to the agent's: in a pause only */
+    uint64_t pause_ns;    /* the next one, before it is varied */
     wfi_timer timer;
     wfi_task task, release;
 } retry;
@@ -85,6 +86,21 @@ static void drop(retry *r)
         free_retry(r);
 }
 
+/* ---- Resting ------------------------------------------------------------------------------------------------------ */
+
+/* What it holds; its attempts are counted where they wait. [agent lock] */
+static size_t held_by(const retry *r)
+{
+    return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_pack_bytes(r->packed);
+}
+
+/* [agent lock] */
+static void rest(retry *r, size_t bytes)
+{
+    r->agent->resting_bytes += bytes - r->resting_bytes;
+    r->resting_bytes = bytes;
+}
+
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 /* Completes the user's future: with `values`, or `error`. [agent lock] */
@@ -94,6 +110,7 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     if (r->over)
         return;
     r->over = true;
+    rest(r, 0);
     wfi_list_remove(&r->link);
     wfi_net_timer_clear(r->agent->net, &r->timer);
     wfi_child_end(&r->child, error);
@@ -239,6 +256,7 @@ static void consider(retry *r, const weft_error *error, bool started)
     }
     r->attempts -= no_room; /* that was none */
     uint64_t at = now + (no_room ? ROOM_NS : next_pause(r, now));
+    rest(r, held_by(r));
     if (at >= r->deadline_ns || wfi_net_timer_set(r->agent->net, &r->timer, at))
         finish(r, NULL, error);
 }
@@ -306,6 +324,7 @@ static void again_task(wfi_task *task)
         return;
     }
     wfi_net_lock(agent->net);
+    rest(r, 0);
     bool go = !r->over && !r->stop;
     r->starting = go;
     r->attempts += go;
@@ -406,11 +425,14 @@ static weft_status enter(retry *r, wfi_call_plan *plan)
     return WEFT_OK;
 }
 
-/* The first attempt did not start. What will not pass is the failure to start of the whole. [agent lock] */
+/* The first attempt did not start. What will not pass is the failure to start of the whole; so is a full queue where as much
+ * rests already as may wait for one peer. [agent lock] */
 static bool is_hopeless(retry *r, const weft_error *error)
 {
     r->starting = false;
-    if (r->stop || may_pass(r, error, false))
+    bool full = weft_error_code(error) == WEFT_ERR_AGAIN &&
+                r->agent->resting_bytes >= r->agent->options.values.queue_limit_bytes;
+    if (r->stop || (!full && may_pass(r, error, false)))
         return false;
     r->over = true;
     wfi_list_remove(&r->link);

@@ -301,6 +301,21 @@ weft_args weft_values_args(const weft_values *values)
     return values ? (weft_args){values->items, values->count} : WEFT_NO_VALUES;
 }
 
+size_t wfi_values_bytes(weft_args values)
+{
+    size_t bytes = sizeof(weft_values) + values.count * sizeof *values.items;
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST)
+            bytes += wfi_values_bytes(value->as.list);
+        else if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+            bytes += value->as.bytes.size;
+        else if (value->type == WEFT_TENSORS)
+            bytes += value->as.tensors.count * sizeof(weft_tensor *);
+    }
+    return bytes;
+}
+
 size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
 {
     size_t count = 0;

@@ -18,6 +18,7 @@
 
 #define QUEUE_BYTES 65536
 #define PIECE 900 /* bytes of a call: it travels in the frame */
+#define CALL_BYTES 8192 /* what one call holds at its caller is less */
 #define CALLS_MAX 4096
 #define LIMIT_MS 300
 #define SLACK_MS 20000 /* where time is real: a busy machine */
@@ -148,7 +149,7 @@ static void rank_0(weft_agent *agent)
     stop_rank_1();
     uint64_t began = weft_agent_now_ns(agent);
     int count = fill(agent, futures);
-    MUST(count >= QUEUE_BYTES / PIECE / 2);
+    MUST(count >= QUEUE_BYTES / CALL_BYTES && count <= QUEUE_BYTES / PIECE);
     be_refused(agent);
     must_work(agent, 2); /* the others are there as ever */
     must_work(agent, 0);
