@@ -39,13 +39,18 @@ weft_status wfofi_status(int ret)
     }
 }
 
+#define FEW_DESCRIPTORS 6 /* that libfabric takes in one step, and has given back when that fails */
+
 /* libfabric says "Input/output error" to that, at some places. */
 static bool is_out_of_descriptors(void)
 {
-    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    if (fd >= 0)
-        close(fd);
-    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+    int fds[FEW_DESCRIPTORS], count = 0;
+    while (count < FEW_DESCRIPTORS && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+        count++;
+    bool is_out = count < FEW_DESCRIPTORS && (errno == EMFILE || errno == ENFILE);
+    while (count > 0)
+        close(fds[--count]);
+    return is_out;
 }
 
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
@@ -59,7 +64,8 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
     bool exhausted = is_out_of_descriptors();
     if (exhausted)
         status = WEFT_ERR_SYSTEM;
-    wfi_error_give(error, weft_error_create(status, "%s: %s%s", what, fi_strerror(-ret),
-                                            exhausted ? " (this process is out of file descriptors: ulimit -n)" : ""));
+    wfi_error_give(error,
+                   weft_error_create(status, "%s: %s%s", what, fi_strerror(-ret),
+                                     exhausted ? " (this process is about out of file descriptors: ulimit -n)" : ""));
     return status;
 }

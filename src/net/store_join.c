@@ -55,16 +55,25 @@ static void name_missing(const wfi_store *store, char *out, size_t capacity)
         snprintf(out + size, capacity - size, " and %d more", missing - named);
 }
 
+void wfi_store_turned_away(wfi_store *store)
+{
+    if (!store->turned_away)
+        wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_ERROR,
+                   "store: out of file descriptors (ulimit -n) or memory: workers that join have to wait");
+    store->turned_away = true;
+}
+
 static void expire_patience(wfi_store *store, int rank)
 {
     char missing[160] = "rank 0", why[WFI_STORE_TEXT_MAX];
     long long patience_ms = store->seats[rank].patience_ms;
     if (!store->options.elastic)
         name_missing(store, missing, sizeof missing);
-    if (patience_ms % 1000 == 0)
-        snprintf(why, sizeof why, "%s did not come within %lld s", missing, patience_ms / 1000);
-    else
-        snprintf(why, sizeof why, "%s did not come within %lld ms", missing, patience_ms);
+    bool whole = patience_ms % 1000 == 0;
+    const char *cause =
+        store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory: it could not let all in" : "";
+    snprintf(why, sizeof why, "%s did not come within %lld %s%s", missing, whole ? patience_ms / 1000 : patience_ms,
+             whole ? "s" : "ms", cause);
     if (!store->options.elastic) {
         wfi_store_fail_gathering(store, why);
         return;

@@ -56,6 +56,8 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            if (server->store)
+                wfi_store_turned_away(server->store);
             /* The one at the door stays there, so poll would return at once, again and again. */
             drop_oldest_stranger(server);
             server->accept_at_ns = now_ns + ACCEPT_PAUSE_NS;

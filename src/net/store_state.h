@@ -72,6 +72,7 @@ struct wfi_store {
     bool ticking;      /* the last tick wanted another within a quarter of the bound */
     uint64_t drain_ns; /* WFI_NEVER: not draining */
     bool draining;
+    bool turned_away;                 /* somebody could not be let in for want of descriptors or memory here */
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
     uint64_t challenges;
     _Atomic uint64_t refused, messages; /* others may read them */
