@@ -165,18 +165,18 @@ static void who_goes_at_the_proof_is_counted(void **state)
     bench *at = secret_bench(2);
     bench_greet(at, 1);
     wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
-    assert_int_equal(wfi_store_refused(at->store), 1);
+    assert_int_equal(bench_refused(at), 1);
     wfi_store_opened(at->store, 2); /* comes and goes: nobody was refused */
     wfi_store_closed(at->store, 2, WFI_STORE_ENDED, at->now_ns);
-    assert_int_equal(wfi_store_refused(at->store), 1);
+    assert_int_equal(bench_refused(at), 1);
     wfi_store_opened(at->store, 3); /* was silent until its time was over */
     wfi_store_closed(at->store, 3, WFI_STORE_CUT, at->now_ns);
-    assert_int_equal(wfi_store_refused(at->store), 2);
+    assert_int_equal(bench_refused(at), 2);
     bench_destroy(at);
     at = secret_bench(2);
     bench_join_all(at, 2);
     wfi_store_closed(at->store, 2, WFI_STORE_CUT, at->now_ns); /* a member's is no stranger's */
-    assert_int_equal(wfi_store_refused(at->store), 0);
+    assert_int_equal(bench_refused(at), 0);
     bench_destroy(at);
 }
 
