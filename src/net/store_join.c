@@ -70,8 +70,7 @@ static void expire_patience(wfi_store *store, int rank)
     if (!store->options.elastic)
         name_missing(store, missing, sizeof missing);
     bool whole = patience_ms % 1000 == 0;
-    const char *cause =
-        store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory: it could not let all in" : "";
+    const char *cause = store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory" : "";
     snprintf(why, sizeof why, "%s did not come within %lld %s%s", missing, whole ? patience_ms / 1000 : patience_ms,
              whole ? "s" : "ms", cause);
     if (!store->options.elastic) {
