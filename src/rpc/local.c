@@ -19,7 +19,8 @@ void wfi_local_complete(weft_call *call, weft_error *error)
     stats->calls_failed += error != NULL;
     wfi_observe_settled(call, weft_error_code(error));
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
-    wfi_call_settle(call->local_future, call->is_attempt ? NULL : call->local_rref, call->results, error);
+    wfi_call_settle(call->local_future, call->is_attempt ? NULL : call->local_rref, error ? NULL : call->results,
+                    error); /* a handler that goes on may yet give */
     weft_future_unref(call->local_future);
     call->local_future = NULL;
     wfi_net_timer_clear(call->agent->net, &call->timer);

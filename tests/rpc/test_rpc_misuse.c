@@ -133,7 +133,7 @@ static weft_status run_part_at_null(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "count", .takes = {WEFT_REST}, .run = run_count},
-    {.name = "long", .gives = {WEFT_REST}, .run = run_long},
+    {.name = "long", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_long},
     {.name = "wait inline", .takes = {WEFT_RREF}, .run = run_wait_inline, .flags = WEFT_INLINE},
     {.name = "wait at home", .run = run_wait_at_home, .flags = WEFT_INLINE},
     {.name = "give at null", .gives = {WEFT_REST}, .run = run_give_at_null},
@@ -421,14 +421,15 @@ static void small_queue(weft_agent_options *options, void *arg)
 
 static void find_no_room(weft_agent *agent, void *arg)
 {
-    static const char bytes[512];
+    static const char bytes[16384]; /* a copy is kept until the call ends */
     weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof bytes));
     weft_error *error = NULL;
-    weft_future *future;
+    weft_future *first, *future;
     weft_rpc_options options = {.timeout_ms = 20, .error = &error};
     (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "long", large, &none, &first)); /* one may exceed the limit */
     MUST_BE(weft_rpc_async(agent, weft_to_rank(1), "count", large, &options, &future), WEFT_ERR_AGAIN);
     must_say(error, WEFT_ERR_AGAIN, "queue_limit_bytes = 128 wait there; wait_for_room waits");
     error = NULL;
@@ -436,6 +437,7 @@ static void find_no_room(weft_agent *agent, void *arg)
     MUST_BE(weft_rpc_async(agent, weft_to_rank(1), "count", large, &options, &future), WEFT_ERR_TIMEOUT);
     must_say(error, WEFT_ERR_TIMEOUT, "no room in the queue to rank 1 within the time limit");
     MUST(atomic_load(&shared.ran) == 0);
+    must_end(first, WEFT_ERR_CANCELLED);
 }
 
 static void test_no_room(void **state)
