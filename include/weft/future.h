@@ -70,12 +70,13 @@ WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, voi
 
 /*
  * A future that completes, always successfully, when all `count` have; its payload is the array of `count` weft_future
- * pointers, each referenced by it. count 0: complete at once. NULL if memory is out.
+ * pointers, each referenced by it. It fails with WEFT_ERR_CANCELLED if one of them was dropped incomplete: it does not keep
+ * them alive, only whoever is to complete them does. count 0: complete at once. NULL if memory is out.
  */
 WEFT_API weft_future *weft_future_collect_all(weft_future *const *futures, size_t count);
 
 /* A future that completes, always successfully, when the first of `count` has; the payload is an array of that one future, referenced.
- * count 0 is never complete. NULL if memory is out. */
+ * WEFT_ERR_CANCELLED if all of them were dropped incomplete. count 0 is never complete. NULL if memory is out. */
 WEFT_API weft_future *weft_future_any(weft_future *const *futures, size_t count);
 
 /* Waits for the first of them: *index is one that is complete, well or not (its own error tells). WEFT_ERR_TIMEOUT,

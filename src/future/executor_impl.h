@@ -31,9 +31,10 @@
  * FIBERS. The fiber form counts the same way, but its workers do not idle: a fiber that finds nothing to take ends, so that
  * a simulated program leaves nothing running. It has no leader; in the simulation the network has a fiber of its own.
  *
- * LIFE. A worker's struct lives until destroy has joined all of them, so a parker in `followers` is always valid; unparking
- * happens under the lock, so no submit touches a worker after destroy could begin to free it. While ending, workers leave
- * only when the queue is empty and none is active or blocked: what a running task still submits is run too.
+ * LIFE. Followers beyond worker_limit retire after a second; the next one that retires, or destroy, joins them. A worker's
+ * struct lives until it is joined, and one that retires has left `followers` before, so a parker in there is always valid;
+ * unparking happens under the lock, so no submit touches a worker after destroy could begin to free it. While ending, workers
+ * leave only when the queue is empty and none is active or blocked: what a running task still submits is run too.
  */
 #ifndef WFI_EXECUTOR_IMPL_H
 #define WFI_EXECUTOR_IMPL_H
@@ -72,7 +73,8 @@ struct wfi_executor {
     wfi_list followers;
     wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;
-    wfi_parker *closer; /* fiber form: who waits in destroy for the workers to go */
+    wfi_worker *retired; /* a thread that ended, or is about to; not joined yet */
+    wfi_parker *closer;  /* fiber form: who waits in destroy for the workers to go */
 };
 
 bool wfi_executor_may_take(const wfi_executor *executor); /* a task, now; [lock] */

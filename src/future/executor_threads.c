@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SURPLUS_IDLE_NS (1000ull * 1000 * 1000)
+
 /* Whether the executor is ending and nothing can come any more; once so, always so. [lock] */
 static bool is_over(wfi_executor *executor)
 {
@@ -48,16 +50,55 @@ static void lead(wfi_executor *executor)
         wfi_executor_run_tasks(executor, first ? task : wfi_executor_take(executor));
 }
 
-/* Sleeps as a follower until called; returns counted as not active. [lock] around. */
-static void follow(wfi_executor *executor, wfi_worker *worker)
+/* While it ends, destroy joins them all. */
+static bool is_surplus(const wfi_executor *executor)
 {
+    return executor->total > executor->worker_limit && !atomic_load(&executor->ending);
+}
+
+/*
+ * Sleeps as a follower until called; returns counted as not active. False: nobody called for SURPLUS_IDLE_NS, and there are more
+ * workers than may run: a burst of waits has made them, and is over. [lock] around.
+ */
+static bool follow(wfi_executor *executor, wfi_worker *worker)
+{
+    uint64_t until = is_surplus(executor) ? wfi_now(&wfi_clock_real) + SURPLUS_IDLE_NS : WFI_NEVER;
     wfi_list_push_front(&executor->followers, &worker->parker.link);
     while (!wfi_list_empty(&worker->parker.link)) {
         wfi_mutex_unlock(&executor->lock);
-        wfi_park(&worker->parker, WFI_NEVER);
+        bool called = wfi_park(&worker->parker, until);
         wfi_mutex_lock(&executor->lock);
+        if (called || wfi_list_empty(&worker->parker.link))
+            continue;
+        if (is_surplus(executor)) {
+            wfi_list_remove(&worker->parker.link);
+            return false;
+        }
+        until = WFI_NEVER;
     }
     executor->active--; /* whoever called it had counted it */
+    return true;
+}
+
+static void join(wfi_worker *worker)
+{
+    if (worker == NULL)
+        return;
+    pthread_join(worker->thread, NULL);
+    free(worker);
+}
+
+/* Goes before the executor does. Each that retires joins the one before, so one at most waits for destroy. [lock], which it
+ * lets go */
+static void retire(wfi_executor *executor, wfi_worker *worker)
+{
+    wfi_worker *before = executor->retired;
+    wfi_assert_held(&executor->lock);
+    wfi_list_remove(&worker->all);
+    executor->total--;
+    executor->retired = worker;
+    wfi_mutex_unlock(&executor->lock);
+    join(before);
 }
 
 static void work(wfi_executor *executor, wfi_worker *worker)
@@ -65,13 +106,15 @@ static void work(wfi_executor *executor, wfi_worker *worker)
     wfi_mutex_lock(&executor->lock);
     executor->active--; /* start_worker had counted it */
     while (!is_over(executor)) {
-        if (wfi_executor_may_take(executor))
+        if (wfi_executor_may_take(executor)) {
             wfi_executor_run_tasks(executor, wfi_executor_take(executor));
-        else if (executor->hook != NULL && !executor->leader && executor->active < executor->worker_limit &&
-                 !atomic_load(&executor->ending))
+        } else if (executor->hook != NULL && !executor->leader && executor->active < executor->worker_limit &&
+                   !atomic_load(&executor->ending)) {
             lead(executor);
-        else
-            follow(executor, worker);
+        } else if (!follow(executor, worker)) {
+            retire(executor, worker);
+            return;
+        }
     }
     release_idle(executor);
     wfi_mutex_unlock(&executor->lock);
@@ -124,12 +167,13 @@ void wfi_executor_join_threads(wfi_executor *executor)
     release_idle(executor);
     /* A task that runs meanwhile may make another worker, so the list is read again after each. */
     while ((link = wfi_list_pop_front(&executor->all)) != NULL) {
-        wfi_worker *worker = wfi_container_of(link, wfi_worker, all);
         wfi_mutex_unlock(&executor->lock);
-        pthread_join(worker->thread, NULL);
-        free(worker);
+        join(wfi_container_of(link, wfi_worker, all));
         wfi_mutex_lock(&executor->lock);
         executor->total--;
     }
+    wfi_worker *last = executor->retired;
+    executor->retired = NULL;
     wfi_mutex_unlock(&executor->lock);
+    join(last);
 }

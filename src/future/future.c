@@ -63,7 +63,11 @@ static void drop_arg(void *arg, weft_drop_fn drop)
 static void free_future(weft_future *future)
 {
     wfi_list *link;
-    assert(wfi_list_empty(&future->waiters) && wfi_list_empty(&future->observers) && "they hold references");
+    assert(wfi_list_empty(&future->waiters) && "they hold references");
+    while ((link = wfi_list_pop_front(&future->observers)) != NULL) {
+        wfi_observer *observer = wfi_container_of(link, wfi_observer, link);
+        observer->dropped(observer);
+    }
     while ((link = wfi_list_pop_front(&future->callbacks)) != NULL) {
         wfi_callback *one = wfi_container_of(link, wfi_callback, task.link);
         one->forget(one);
@@ -180,6 +184,8 @@ static void publish(weft_future *future, future_state state)
     atomic_store_explicit(&future->state, state, memory_order_release);
     wfi_list_init(&observers);
     wfi_list_splice(&observers, &future->observers);
+    for (link = observers.next; link != &observers; link = link->next)
+        wfi_container_of(link, wfi_observer, link)->future = weft_future_ref(future);
     while ((link = wfi_list_pop_front(&future->callbacks)) != NULL)
         submit_callback(future, wfi_container_of(link, wfi_callback, task.link));
     while ((link = wfi_list_pop_front(&future->waiters)) != NULL)
@@ -316,8 +322,10 @@ void wfi_future_observe(weft_future *future, wfi_observer *observer)
     if (!done)
         wfi_list_push_back(&future->observers, &observer->link);
     wfi_mutex_unlock(&future->lock);
-    if (done)
-        observer->completed(observer);
+    if (!done)
+        return;
+    observer->future = weft_future_ref(future);
+    observer->completed(observer);
 }
 
 bool wfi_future_unobserve(weft_future *future, wfi_observer *observer)

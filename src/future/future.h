@@ -39,12 +39,17 @@ weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, we
 
 /*
  * Weft's own continuation, called once by the thread that completes the future, after the future's lock was let go (others
- * may be held), without a hop over the executor: a full executor must not hold up collect_all. Not called if the future is
- * dropped incomplete. It may complete other futures; it must not run user code, so not drop what may be a last reference.
+ * may be held), without a hop over the executor: a full executor must not hold up collect_all. It may complete other futures;
+ * it must not run user code, so not drop what may be a last reference. An observer holds no reference to a future that is not
+ * complete, or an abandoned future could never go; `completed` is given one. Exactly one of the two is called.
  */
 typedef struct wfi_observer {
     wfi_list link;
+    weft_future *future; /* set before `completed`: a reference, which is the observer's now */
     void (*completed)(struct wfi_observer *observer);
+    void (*dropped)(
+        struct wfi_observer *observer); /* by whoever dropped the future incomplete: nobody can complete it any
+                                                     * more. NULL: the observer's owner holds a reference all the while */
 } wfi_observer;
 /* Calls `observer` when the future completes, or now. */
 void wfi_future_observe(weft_future *future, wfi_observer *observer);

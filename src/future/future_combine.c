@@ -121,7 +121,7 @@ weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, we
 
 /* ---- collect_all, any ---- */
 
-/* An array of futures, each referenced; counted. As a payload, what it points at is `futures`. */
+/* An array of futures, each referenced, or NULL; counted. As a payload, what it points at is `futures`. */
 typedef struct members {
     _Atomic uint32_t refs;
     size_t count;
@@ -132,19 +132,22 @@ typedef struct collection collection;
 typedef struct part {
     wfi_observer observer;
     collection *whole;
+    weft_future *member; /* [lock] no reference, or an abandoned member could never go; NULL once it went */
 } part;
 
 /*
- * What joins the members to the child. It lives while a member may still tell it of its completion, somebody registers its
- * parts, or somebody cancels it.
+ * What joins the members to the child. It lives while a member may still tell it of its end, somebody registers its parts, or
+ * somebody cancels it. The members hold it; it holds those of them that are complete, and that it is about to let go or to cancel.
  */
 struct collection {
     atomic_size_t refs;
+    wfi_mutex lock; /* a leaf; over which members are held: `from`'s futures, and the parts' */
     weft_future *child;
     members *from;
     members *result;       /* the child's payload, until it completes: `from`, or room for one */
     bool any;              /* the first completion is enough */
     atomic_size_t pending; /* all: parts, and one for who registers them */
+    atomic_size_t left;    /* any: members that have not been dropped incomplete */
     atomic_bool won;       /* any: the child has been completed */
     atomic_int open;       /* any: of the two, registering and the first completion, those that are still to come */
     collection *cancel_next;
@@ -152,17 +155,15 @@ struct collection {
     part parts[];
 };
 
-static members *make_members(weft_future *const *futures, size_t count)
+static members *make_members(size_t count)
 {
-    size_t bytes, i;
+    size_t bytes;
     members *made;
-    if (__builtin_mul_overflow(count, sizeof *futures, &bytes) || __builtin_add_overflow(bytes, sizeof *made, &bytes) ||
-        (made = malloc(bytes)) == NULL)
+    if (__builtin_mul_overflow(count, sizeof made->futures[0], &bytes) ||
+        __builtin_add_overflow(bytes, sizeof *made, &bytes) || (made = calloc(1, bytes)) == NULL)
         return NULL;
     atomic_init(&made->refs, 1);
     made->count = count;
-    for (i = 0; i < count; i++)
-        made->futures[i] = weft_future_ref(futures[i]);
     return made;
 }
 
@@ -200,13 +201,19 @@ static bool unref_members_quietly(members *list)
     return !left;
 }
 
+static void free_collection(collection *whole)
+{
+    wfi_mutex_fini(&whole->lock);
+    free(whole);
+}
+
 static void release_collection(wfi_task *task)
 {
     collection *whole = wfi_container_of(task, collection, release);
     unref_members(whole->result);
     unref_members(whole->from);
     weft_future_unref(whole->child);
-    free(whole);
+    free_collection(whole);
 }
 
 /* Last references to futures are dropped by the executor: whoever completes a member may hold any lock, and what the end of a
@@ -220,7 +227,7 @@ static void unref_collection(collection *whole)
     if (unref_members_quietly(whole->from))
         whole->from = NULL;
     if (whole->result == NULL && whole->from == NULL && wfi_future_unref_unless_last(whole->child)) {
-        free(whole);
+        free_collection(whole);
         return;
     }
     whole->release.run = release_collection;
@@ -238,13 +245,28 @@ static void complete_child(collection *whole)
     }
 }
 
+/* The member, held from now on until the collection goes; NULL: it has been dropped. */
+static weft_future *hold_member(part *one)
+{
+    collection *whole = one->whole;
+    weft_future **held = &whole->from->futures[one - whole->parts];
+    wfi_mutex_lock(&whole->lock);
+    if (*held == NULL && one->member != NULL && wfi_future_ref_unless_dying(one->member))
+        *held = one->member;
+    weft_future *member = *held;
+    wfi_mutex_unlock(&whole->lock);
+    return member;
+}
+
 /* Those that have not completed forget the collection: they may live long. */
 static void forget_parts(collection *whole)
 {
     size_t i;
-    for (i = 0; i < whole->from->count; i++)
-        if (wfi_future_unobserve(whole->from->futures[i], &whole->parts[i].observer))
+    for (i = 0; i < whole->from->count; i++) {
+        weft_future *member = hold_member(&whole->parts[i]);
+        if (member != NULL && wfi_future_unobserve(member, &whole->parts[i].observer))
             unref_collection(whole); /* not the last reference: the caller has one */
+    }
 }
 
 static void close_one(collection *whole)
@@ -253,19 +275,45 @@ static void close_one(collection *whole)
         forget_parts(whole);
 }
 
+static void keep_completed(part *self)
+{
+    collection *whole = self->whole;
+    weft_future **held = &whole->from->futures[self - whole->parts], *extra;
+    wfi_mutex_lock(&whole->lock);
+    extra = *held;
+    *held = self->observer.future;
+    wfi_mutex_unlock(&whole->lock);
+    if (extra != NULL)
+        wfi_future_unref_unless_last(extra); /* it never is: they are the same */
+}
+
 static void part_completed(wfi_observer *observer)
 {
     part *self = wfi_container_of(observer, part, observer);
     collection *whole = self->whole;
+    keep_completed(self);
     if (!whole->any) {
         if (atomic_fetch_sub(&whole->pending, 1) == 1)
             complete_child(whole);
     } else if (!atomic_exchange(&whole->won, true)) {
-        whole->result->futures[0] = weft_future_ref(whole->from->futures[self - whole->parts]);
+        whole->result->futures[0] = weft_future_ref(observer->future);
         whole->result->count = 1;
         complete_child(whole);
         close_one(whole);
     }
+    unref_collection(whole);
+}
+
+/* Nobody can complete this member any more: all of them will never be complete; any, while one is left. */
+static void part_dropped(wfi_observer *observer)
+{
+    part *self = wfi_container_of(observer, part, observer);
+    collection *whole = self->whole;
+    wfi_mutex_lock(&whole->lock);
+    self->member = NULL;
+    wfi_mutex_unlock(&whole->lock);
+    if (!whole->any || atomic_fetch_sub(&whole->left, 1) == 1)
+        fail_child(whole->child, WEFT_ERR_CANCELLED, "a future that this one was made of was dropped incomplete");
     unref_collection(whole);
 }
 
@@ -285,7 +333,8 @@ static void cancel_members(collection *whole)
 {
     size_t i;
     for (i = 0; i < whole->from->count; i++) {
-        weft_status status = weft_future_cancel(whole->from->futures[i]);
+        weft_future *member = hold_member(&whole->parts[i]);
+        weft_status status = member != NULL ? weft_future_cancel(member) : WEFT_OK;
         (void)status; /* some may be complete */
     }
 }
@@ -314,14 +363,14 @@ static const wfi_canceller collection_canceller = {.hold = hold_collection, .can
 
 /* ---- Making them ---- */
 
-static collection *make_collection(weft_future *child, weft_future *const *futures, size_t count, bool any)
+static collection *make_collection(weft_future *child, size_t count, bool any)
 {
     size_t bytes;
     collection *whole;
     if (__builtin_mul_overflow(count, sizeof whole->parts[0], &bytes) ||
         __builtin_add_overflow(bytes, sizeof *whole, &bytes) || (whole = calloc(1, bytes)) == NULL)
         return NULL;
-    whole->from = make_members(futures, count);
+    whole->from = make_members(count);
     if (any && (whole->result = malloc(sizeof(members) + sizeof(weft_future *))) != NULL) {
         whole->result->count = 0;
         atomic_init(&whole->result->refs, 1);
@@ -335,22 +384,27 @@ static collection *make_collection(weft_future *child, weft_future *const *futur
         free(whole);
         return NULL;
     }
+    wfi_mutex_init(&whole->lock);
     whole->child = weft_future_ref(child);
     whole->any = any;
     atomic_init(&whole->refs, count + 1); /* one for each part, one for who registers them */
     atomic_init(&whole->pending, count + 1);
+    atomic_init(&whole->left, count);
     atomic_init(&whole->open, 2);
     return whole;
 }
 
-static void register_parts(collection *whole)
+/* Whoever makes the collection has references to the members meanwhile. */
+static void register_parts(collection *whole, weft_future *const *futures)
 {
     size_t i;
     for (i = 0; i < whole->from->count; i++) {
-        whole->parts[i] = (part){.observer.completed = part_completed, .whole = whole};
+        whole->parts[i] = (part){
+            .observer = {.completed = part_completed, .dropped = part_dropped}, .whole = whole, .member = futures[i]};
         wfi_list_init(&whole->parts[i].observer.link);
-        wfi_future_observe(whole->from->futures[i], &whole->parts[i].observer);
     }
+    for (i = 0; i < whole->from->count; i++)
+        wfi_future_observe(futures[i], &whole->parts[i].observer);
     if (whole->any)
         close_one(whole);
     else if (atomic_fetch_sub(&whole->pending, 1) == 1)
@@ -372,13 +426,13 @@ static weft_future *join(weft_future *const *futures, size_t count, bool any)
     wfi_future_own(child);
     if (any && count == 0)
         return child; /* it will never complete, but it can be cancelled */
-    whole = make_collection(child, futures, count, any);
+    whole = make_collection(child, count, any);
     if (whole == NULL) {
         weft_future_unref(child);
         return NULL;
     }
     wfi_future_set_canceller(child, &collection_canceller, whole, 0);
-    register_parts(whole);
+    register_parts(whole, futures);
     return child;
 }
 

@@ -168,6 +168,7 @@ static void call_ended(wfi_observer *observer)
         st = wfi_future_complete(op->future, weft_values_ref((weft_values *)answer), wfi_values_drop);
     (void)st; /* it may have been failed before */
     weft_error_unref(error);
+    wfi_future_unref_unless_last(observer->future); /* we have op->call besides */
     op->release = (wfi_task){.run = release_op};
     wfi_executor_submit(op->agent->executor, &op->release);
 }

@@ -268,6 +268,7 @@ static void attempt_over(wfi_observer *observer)
     weft_future *attempt = r->attempt;
     wfi_assert_held(wfi_net_mutex(r->agent->net)); /* calls complete under it */
     r->attempt = NULL;
+    wfi_future_unref_unless_last(attempt); /* the observer's: we have one */
     if (weft_future_error(attempt))
         consider(r, weft_future_error(attempt), true);
     else

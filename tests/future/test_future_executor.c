@@ -3,10 +3,13 @@
 #include "base/mutex.h"
 #include "future/executor.h"
 
+#include <dirent.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -112,6 +115,39 @@ static void nested_waits_finish_with_one_worker(void **state)
     wfi_park(&mine, WFI_NEVER);
     wfi_executor_destroy(executor);
     assert_int_equal(count, 31);
+}
+
+static int count_threads(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count;
+}
+
+static void threads_of_a_burst_go_when_it_is_over(void **state)
+{
+    wfi_executor *executor = open_executor(2);
+    int before = count_threads();
+    (void)state;
+    for (int burst = 0; burst < 2; burst++) {
+        atomic_int count = 0;
+        wfi_parker mine;
+        job first = {.task.run = run_nested, .executor = executor, .count = &count, .wake = &mine, .number = 40};
+        wfi_parker_init(&mine);
+        wfi_executor_submit(executor, &first.task);
+        wfi_park(&mine, WFI_NEVER);
+        assert_int_equal(count, 41);
+        assert_true(count_threads() > before + 20); /* they wait a second for the next burst */
+        while (count_threads() > before + 2)        /* the test's time limit ends this */
+            usleep(10000);
+    }
+    wfi_executor_destroy(executor);
+    while (count_threads() > before) /* joined, and just about to leave the list */
+        usleep(1000);
 }
 
 static void run_resubmitting(wfi_task *task)
@@ -427,6 +463,7 @@ int main(void)
         cmocka_unit_test(one_worker_keeps_the_order),
         cmocka_unit_test(unused_and_bad_executors),
         cmocka_unit_test(nested_waits_finish_with_one_worker),
+        cmocka_unit_test(threads_of_a_burst_go_when_it_is_over),
         cmocka_unit_test(destroy_while_tasks_still_submit),
         cmocka_unit_test(a_late_task_goes_to_the_process),
         cmocka_unit_test(leaders_and_followers_run_everything),
