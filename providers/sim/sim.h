@@ -39,6 +39,6 @@ weft_status wfi_sim_dial(weft_sim *sim, int from, int to, wfi_sim_channel **out)
 void wfi_sim_channel_on(wfi_sim_channel *channel, const wfi_sim_channel_events *events);
 weft_status wfi_sim_channel_send(wfi_sim_channel *channel, const void *data, size_t size);
 uint64_t wfi_sim_channel_messages(const weft_sim *sim); /* sent so far, by all ends */
-void wfi_sim_channel_close(wfi_sim_channel *channel); /* no callback after it returns */
+void wfi_sim_channel_close(wfi_sim_channel *channel);   /* no callback after it returns */
 
 #endif

@@ -34,8 +34,12 @@ typedef struct channel_message {
     sim_event event;
     wfi_sim_channel *to;
     size_t size;
-    uint8_t data[];
+    bool is_of_stock;
+    _Alignas(max_align_t) uint8_t data[];
 } channel_message;
+
+#define STOCK_COUNT 64
+#define STOCK_SIZE (sizeof(channel_message) + 1024)
 
 static wfi_sim_channel *other(wfi_sim_channel *channel)
 {
@@ -51,14 +55,56 @@ static void unref(channel_pair *pair)
     free(pair);
 }
 
+/* ---- Their memory ---------------------------------------------------------------------------------------------- */
+
+weft_status wfi_sim_stock_init(weft_sim *sim)
+{
+    wfi_list_init(&sim->stock);
+    sim->stock_room = calloc(STOCK_COUNT, STOCK_SIZE);
+    if (!sim->stock_room || wfi_sim_reserve(sim, STOCK_COUNT)) /* and for their events */
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < STOCK_COUNT; i++) {
+        channel_message *message = (channel_message *)((uint8_t *)sim->stock_room + i * STOCK_SIZE);
+        message->is_of_stock = true;
+        wfi_list_push_back(&sim->stock, &message->event.link);
+    }
+    return WEFT_OK;
+}
+
+void wfi_sim_stock_fini(weft_sim *sim)
+{
+    free(sim->stock_room);
+}
+
+static channel_message *make_message(weft_sim *sim, size_t size)
+{
+    channel_message *message = malloc(sizeof *message + size);
+    if (message && wfi_sim_reserve(sim, 1) == WEFT_OK) {
+        message->is_of_stock = false;
+        return message;
+    }
+    free(message);
+    wfi_list *link = sizeof *message + size <= STOCK_SIZE ? wfi_list_pop_front(&sim->stock) : NULL;
+    return link ? wfi_container_of(link, channel_message, event.link) : NULL;
+}
+
+static void free_message(weft_sim *sim, channel_message *message)
+{
+    if (message->is_of_stock) {
+        wfi_list_push_back(&sim->stock, &message->event.link);
+        return;
+    }
+    wfi_sim_release(sim, 1);
+    free(message);
+}
+
 /* ---- Deliveries ------------------------------------------------------------------------------------------------ */
 
 static void message_drop(weft_sim *sim, sim_event *event)
 {
     channel_message *message = wfi_container_of(event, channel_message, event);
-    wfi_sim_release(sim, 1);
     unref(message->to->pair);
-    free(message);
+    free_message(sim, message);
 }
 
 /* Hands over what the inbox holds, then the goodbye. A callback may close the channel; the caller holds a reference. */
@@ -233,11 +279,9 @@ weft_status wfi_sim_channel_send(wfi_sim_channel *channel, const void *data, siz
         return WEFT_ERR_UNREACHABLE;
     if (size > SIM_MESSAGE_MAX)
         return WEFT_ERR_TOO_LARGE;
-    channel_message *message = malloc(sizeof *message + size);
-    if (!message || wfi_sim_reserve(sim, 1) != WEFT_OK) {
-        free(message);
+    channel_message *message = make_message(sim, size);
+    if (!message)
         return WEFT_ERR_MEMORY;
-    }
     message->to = other(channel);
     message->size = size;
     if (size)

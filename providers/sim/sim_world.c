@@ -46,6 +46,10 @@ weft_sim *weft_sim_create(const weft_sim_options *options)
     wfi_list *lists[] = {&sim->programs, &sim->pairs, &sim->channels, &sim->fabrics, &sim->ready};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         wfi_list_init(lists[i]);
+    if (wfi_sim_stock_init(sim)) {
+        weft_sim_destroy(sim);
+        return NULL;
+    }
     return sim;
 }
 
@@ -84,6 +88,7 @@ void weft_sim_destroy(weft_sim *sim)
     ranks_free(sim);
     wfi_map_fini(&sim->cuts);
     free(sim->heap);
+    wfi_sim_stock_fini(sim);
     free(sim);
 }
 

@@ -140,6 +140,8 @@ struct weft_sim {
     wfi_map cuts;      /* of wfi_list of held events, by pair of ranks */
     wfi_list programs; /* that have not ended */
     wfi_list pairs, channels, fabrics;
+    wfi_list stock; /* small channel messages for when memory is out */
+    void *stock_room;
     wfi_list ready;     /* fabrics whose owner is to be called */
     weft_status broken; /* something that cannot report ran out of memory: weft_sim_run tells */
     bool running;
@@ -283,6 +285,9 @@ void wfi_sim_regions_free(sim_fabric *fabric);
 
 /* ---- Channels (sim_channel.c) ----------------------------------------------------------------------------------- */
 
+/* What a kernel has for its sockets: room for some small messages, whatever its processes' memory does. */
+weft_status wfi_sim_stock_init(weft_sim *sim);
+void wfi_sim_stock_fini(weft_sim *sim);
 void wfi_sim_channels_kill(sim_rank *rank); /* all ends of that worker */
 
 #endif

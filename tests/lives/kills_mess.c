@@ -135,7 +135,8 @@ double kill_mess_end(kill_mess *mess)
         weft_rpc_sync(mess->agent, weft_to_worker(mess->victim), "add", WEFT_VALUES(weft_of_i64(1)), NULL, NULL);
     MUST_BE(again, WEFT_ERR_PEER_DEAD);
     for (int i = 0; i < 2 && mess->theirs[i]; i++) {
-        weft_status st = weft_rref_to_here(mess->theirs[i], END_MS, NULL);
+        weft_values *none;
+        weft_status st = weft_rref_to_here(mess->theirs[i], END_MS, &none);
         MUST_BE(st, WEFT_ERR_PEER_DEAD);
         weft_rref_unref(mess->theirs[i]);
     }

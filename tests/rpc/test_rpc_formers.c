@@ -36,6 +36,7 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     weft_future *call;
     weft_rref *theirs;
     weft_group *group;
+    weft_values *none;
     take_seat(agent, incarnation);
     const char *name = weft_agent_name(agent, 1);
     MUST_OK(weft_watch(agent, 1));
@@ -45,7 +46,7 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     events()->died(agent->net, 1, incarnation, "said by the test");
     MUST_BE(weft_future_wait(call, 10000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_group_barrier(group, 10000), WEFT_ERR_PEER_DEAD);
-    MUST_BE(weft_rref_to_here(theirs, 10000, NULL), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_rref_to_here(theirs, 10000, &none), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_unwatch(agent, 1), WEFT_ERR_PEER_DEAD);
     MUST(strncmp(name, "guest", 5) == 0 && weft_agent_name(agent, 1) == name);
     weft_group_destroy(group);
@@ -75,10 +76,11 @@ static tally count(weft_agent *agent)
 static void hold_one(weft_agent *agent, uint32_t incarnation)
 {
     weft_rref *theirs;
+    weft_values *none;
     take_seat(agent, incarnation);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
     take_seat(agent, incarnation + 1);
-    MUST_BE(weft_rref_to_here(theirs, 10000, NULL), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_rref_to_here(theirs, 10000, &none), WEFT_ERR_PEER_DEAD);
     MUST(weft_rref_owner(theirs) == 1);
     weft_rref_unref(theirs);
 }

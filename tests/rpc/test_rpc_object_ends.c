@@ -188,7 +188,8 @@ static void creator_dies(weft_agent *agent, void *arg)
         weft_rref *orphan =
             atomic_exchange(&kept[1], NULL); /* the owner knows of it; that it will never be made as well */
         if (orphan) {
-            weft_status st = weft_rref_to_here(orphan, WEFT_FOREVER, NULL);
+            weft_values *none;
+            weft_status st = weft_rref_to_here(orphan, WEFT_FOREVER, &none);
             MUST(st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_REMOTE);
             weft_rref_unref(orphan);
         }

@@ -32,10 +32,10 @@ static void gather_round(void)
         world_sleep_ms(shared.w, 1);
 }
 
-/* What want of memory can do: that one's own failure, and what the others see of it. */
+/* What want of memory can do: that one's own failure, and what the others see of it; STATE where the group is broken by it. */
 static bool is_fitting(weft_status st)
 {
-    return st == WEFT_ERR_MEMORY || st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED;
+    return st == WEFT_ERR_MEMORY || st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED || st == WEFT_ERR_STATE;
 }
 
 static bool went_well(const char *what, weft_status st, bool may_fail)
