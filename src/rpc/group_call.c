@@ -73,6 +73,13 @@ static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_
     return weft_rpc_async(agent, weft_to_worker(what->to), wfi_gather_function.name, arguments, &how, out);
 }
 
+/* Of a call to the gatherer: its own word for what happened there. */
+static weft_status cause_of(const weft_error *failed)
+{
+    weft_status st = weft_error_code(failed);
+    return st == WEFT_ERR_REMOTE ? weft_error_remote_code(failed) : st;
+}
+
 /* Whether a part failed by itself, and who gathers is there to be told so: not by the end of either, nor of its time. */
 bool wfi_group_missed_by(weft_status st)
 {
@@ -96,7 +103,7 @@ bool wfi_group_missed_by(weft_status st)
 weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why)
 {
     weft_future *told;
-    weft_args reason = WEFT_VALUES(weft_of_i64(weft_error_code(why)), weft_of_string(weft_error_message(why)));
+    weft_args reason = WEFT_VALUES(weft_of_i64(cause_of(why)), weft_of_string(weft_error_message(why)));
     weft_status st = call_gatherer(agent, what, WFI_GATHER_ABSENT, reason, &told);
     if (!st)
         weft_future_unref(told);
@@ -141,8 +148,7 @@ static weft_error *translate(const group_op *op, const weft_values *answer)
     int64_t code, worker;
     const char *text;
     if (failed) {
-        bool ours = weft_error_code(failed) == WEFT_ERR_REMOTE;
-        detail.code = ours ? weft_error_remote_code(failed) : weft_error_code(failed);
+        detail.code = cause_of(failed);
         detail.worker = weft_error_worker(failed);
         return wfi_error_create(&detail, "the member that gathers for group \"%s\" did not: %s", name,
                                 weft_error_message(failed));

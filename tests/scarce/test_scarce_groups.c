@@ -61,31 +61,33 @@ static void check(const weft_values *got)
     }
 }
 
-/* What could not be started took no part, so that the next operation would have its number: it is tried again. */
+/* What could not be started has its number all the same, and the others are told. */
 static weft_future *start(weft_group *group, weft_tensor *mine, bool may_fail)
 {
     int64_t limit_ms = may_fail ? LIMIT_MS : BOUND_MS;
     weft_args args = WEFT_VALUES(weft_of_i64(weft_group_index(group)), weft_of_tensor(mine));
     weft_future *future = NULL;
-    weft_status st = WEFT_ERR_MEMORY;
-    for (int i = 0; st == WEFT_ERR_MEMORY && i < 3; i++)
-        st = mine ? weft_group_all_gather_async(group, args, limit_ms, &future)
-                  : weft_group_barrier_async(group, limit_ms, &future);
+    weft_status st = mine ? weft_group_all_gather_async(group, args, limit_ms, &future)
+                          : weft_group_barrier_async(group, limit_ms, &future);
     return went_well("start", st, may_fail) ? future : NULL;
 }
 
-/* Whether it took part; *well: and all did. Without tensor it is a barrier. */
-static bool take_part(weft_group *group, weft_tensor *mine, bool may_fail, bool *well)
+/* *well: all took part. Without tensor it is a barrier. */
+static void take_part(weft_group *group, weft_tensor *mine, bool may_fail, bool *well)
 {
     weft_future *future = start(group, mine, may_fail);
-    if (!future)
-        return *well = false;
-    bool good = went_well(mine ? "all-gather" : "barrier", weft_future_wait(future, WEFT_FOREVER), may_fail);
+    if (!future) {
+        *well = false;
+        return;
+    }
+    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    if (st && !is_fitting(st))
+        weft_error_print(weft_future_error(future), stderr);
+    bool good = went_well(mine ? "all-gather" : "barrier", st, may_fail);
     if (good && mine)
         check(weft_future_values(future));
     weft_future_unref(future);
     *well &= good;
-    return true;
 }
 
 /* Made, met in twice, destroyed. Whoever cannot make it is missed by the others. */
@@ -100,8 +102,10 @@ static void meet(weft_agent *agent, const char *name, const int *ranks, bool may
         return;
     weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_INT32, weft_group_index(group));
     bool well = mine != NULL;
-    if (well && take_part(group, mine, may_fail, &well))
-        (void)take_part(group, NULL, may_fail, &well);
+    if (well) {
+        take_part(group, mine, may_fail, &well);
+        take_part(group, NULL, may_fail, &well);
+    }
     MUST(well || may_fail);
     atomic_fetch_add(well ? &shared.good : &shared.failed, may_fail);
     weft_tensor_unref(mine);
