@@ -62,8 +62,8 @@ typedef struct weft_agent_options {
     weft_job *job;           /* from weft_spawn: gives rank 0, the world size and the store's socket */
     const char *fabric;      /* "tcp" (default) or "sim"; WEFT_FABRIC */
     const char *iface;       /* network interface name or address; WEFT_IFACE; default: the one towards master_addr */
-    const char *ports;       /* "low-high", or one from 1024 on, for the fabric's listening port; WEFT_PORTS; default: any */
-    weft_sim *sim;           /* the simulated world, with fabric "sim" */
+    const char *ports; /* "low-high", or one from 1024 on, for the fabric's listening port; WEFT_PORTS; default: any */
+    weft_sim *sim;     /* the simulated world, with fabric "sim" */
 
     /*
      * Proof of membership (docs/security.md). The secret is WEFT_SECRET_FILE's content, or WEFT_SECRET (which is wiped from

@@ -76,7 +76,8 @@ bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type,
         return false;
     const uint8_t *head = data + *at;
     size_t wanted = (size_t)head[2] | (size_t)head[3] << 8;
-    if (head[0] >= WFI_NET_MESSAGES_END || head[1] != 0 || wanted > WFI_MESSAGE_MAX || wanted > size - *at - WFI_MESSAGE_HEAD)
+    if (head[0] >= WFI_NET_MESSAGES_END || head[1] != 0 || wanted > WFI_MESSAGE_MAX ||
+        wanted > size - *at - WFI_MESSAGE_HEAD)
         return false;
     *type = head[0];
     *bytes = head + WFI_MESSAGE_HEAD;

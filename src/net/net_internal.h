@@ -192,8 +192,8 @@ struct wfi_peer {
     wfi_note question, answer; /* whether memory is still on offer */
     const wfi_work *asked;     /* the work that the question is about; NULL: none waits for the answer */
     uint64_t questions;        /* asked so far: the number of the last one */
-    wfi_query query;      /* the peer's newest question */
-    bool answer_due;      /* to it, once the answer before it has arrived */
+    wfi_query query;           /* the peer's newest question */
+    bool answer_due;           /* to it, once the answer before it has arrived */
     /* Bulk lanes that one side closed on purpose, told in each hello: no lane was lost by that. */
     uint64_t ended, ended_by_peer;
     bool excused; /* either side did since a lane was last up */

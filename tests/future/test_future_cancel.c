@@ -270,8 +270,7 @@ static void test_collections_are_not_the_users_to_complete(void **s)
         assert_int_equal(weft_future_complete(member, NULL, NULL), WEFT_OK);
         assert_int_equal(weft_future_wait(whole, 0), WEFT_OK);
         assert_ptr_equal(*(weft_future **)weft_future_payload(whole), member);
-        assert_int_equal(weft_future_complete(whole, &drops, count_drop),
-                         WEFT_ERR_COMPLETED);
+        assert_int_equal(weft_future_complete(whole, &drops, count_drop), WEFT_ERR_COMPLETED);
         assert_int_equal(drops, 2 * any + 2);
         weft_future_unref(whole);
         weft_future_unref(member);

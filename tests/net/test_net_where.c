@@ -76,7 +76,8 @@ static void ports_are_taken_from_the_range(void **state)
 
 static void malformed_ranges_are_refused(void **state)
 {
-    static const char *const wrong[] = {"x", "0-5", "70000", "5-", "9000-8000", "1-2-3", "-1", "80,90", "1-70000", " ", "1", "1023"};
+    static const char *const wrong[] = {"x",  "0-5",   "70000",   "5-", "9000-8000", "1-2-3",
+                                        "-1", "80,90", "1-70000", " ",  "1",         "1023"};
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         is_refused_at("lo", wrong[i], WEFT_ERR_INVALID, "ports");

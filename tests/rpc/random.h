@@ -207,7 +207,7 @@ void entry_end(entry *e, weft_status status, weft_status inner);
 entry *entry_runs(const weft_call *call);
 entry *entry_of(const weft_call *call);
 weft_status entry_answers(entry *e, weft_status status); /* returns it */
-void show_running(void); /* calls that are in their handlers */
+void show_running(void);                                 /* calls that are in their handlers */
 /* The world has ended. */
 void check_book(void);
 uint64_t digest_book(void); /* of what happened in the world, and to each call and thing */

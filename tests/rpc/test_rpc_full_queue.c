@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #define QUEUE_BYTES 65536
-#define PIECE 900 /* bytes of a call: it travels in the frame */
+#define PIECE 900       /* bytes of a call: it travels in the frame */
 #define CALL_BYTES 8192 /* what one call holds at its caller is less */
 #define CALLS_MAX 4096
 #define LIMIT_MS 300
