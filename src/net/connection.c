@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define PAGE_BYTES 4096
-#define HEADS_BYTES (WFI_RECEIVE_DEPTH * WFI_RECEIVE_HEAD)
+#define HEADS_BYTES ((size_t)WFI_RECEIVE_DEPTH * WFI_RECEIVE_HEAD)
 #define REST_BYTES (WFI_FRAME_BYTES - WFI_RECEIVE_HEAD)
 
 static_assert(HEADS_BYTES <= PAGE_BYTES, "the heads fit a page");

@@ -265,32 +265,32 @@ static weft_status start_thread(wfi_trace *trace, weft_error **error)
 /* ---- Beginning and end ------------------------------------------------------------------------------------------------ */
 
 /* Where the rank goes if the path does not say: before the ending of the file's name. */
-static const char *rank_place(const char *path)
+static size_t rank_place(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
-    return dot && dot > name ? dot : path + strlen(path);
+    return dot && dot > name ? (size_t)(dot - path) : strlen(path);
 }
 
 /* "%r" becomes the rank, "%p" the process; false if it gets too long. */
 static bool expand(const char *path, const wfi_trace_who *who, char *out, size_t room)
 {
-    size_t at = 0;
+    size_t at = 0, i = 0;
     int rank = who->rank;
-    const char *place = who->world_size > 1 && !strstr(path, "%r") ? rank_place(path) : NULL; /* or all write to one */
+    size_t place = who->world_size > 1 && !strstr(path, "%r") ? rank_place(path) : SIZE_MAX; /* or all write to one */
     while (at + 24 < room) {
-        if (path == place)
+        if (i == place)
             at += (size_t)snprintf(out + at, room - at, ".%d", rank);
-        if (!*path)
+        if (!path[i])
             break;
-        if (path[0] == '%' && (path[1] == 'r' || path[1] == 'p')) {
-            at += (size_t)snprintf(out + at, room - at, "%d", path[1] == 'r' ? rank : (int)getpid());
-            path += 2;
+        if (path[i] == '%' && (path[i + 1] == 'r' || path[i + 1] == 'p')) {
+            at += (size_t)snprintf(out + at, room - at, "%d", path[i + 1] == 'r' ? rank : (int)getpid());
+            i += 2;
         } else {
-            out[at++] = *path++;
+            out[at++] = path[i++];
         }
     }
     out[at] = '\0';
-    return !*path;
+    return !path[i];
 }
 
 weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_who *who, weft_error **error)
