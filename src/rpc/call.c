@@ -314,7 +314,7 @@ static void fill_message(wfi_outcall *call)
 }
 
 /* Ids start anew in each process, but never where a former incarnation of this worker's had them. */
-static uint64_t next_id(weft_agent *agent)
+uint64_t wfi_call_next_id(weft_agent *agent)
 {
     if (!agent->next_call_id)
         agent->next_call_id = (uint64_t)wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation << 40;
@@ -406,7 +406,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
         st = wfi_call_limit(agent, plan, now, &deadline_ns);
     if (st)
         return st;
-    call->id = next_id(agent);
+    call->id = wfi_call_next_id(agent);
     call->child.within = (weft_call *)*plan->within; /* which it joins when it is on its way */
     wfi_observe_started(call, now);
     st = wfi_letters_promise(agent, 2, &call->letters);

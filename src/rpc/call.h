@@ -102,6 +102,9 @@ weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_fu
  * [agent lock] */
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns);
 
+/* The number of the next call, to whomever it goes: by it log and trace tell our calls apart. [agent lock] */
+uint64_t wfi_call_next_id(weft_agent *agent);
+
 /* Completes the future of a call to ourselves, which waited for parts. [agent lock] */
 void wfi_local_complete(weft_call *call, weft_error *error);
 /* Fails the calls to ourselves that have not been answered. [agent lock] */

@@ -61,14 +61,18 @@ static bool is_wanted(const wfi_metric *row, weft_metric_side side, int rank, co
     return row->side == side && (rank < 0 || row->rank == rank) && (!function || strcmp(row->function, function) == 0);
 }
 
-void weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
-                       weft_call_metrics *out)
+weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
+                              weft_call_metrics *out)
 {
     wfi_metric **rows = NULL;
     wfi_histogram sum;
     uint64_t failed = 0;
     size_t count = 0;
+    if (!out)
+        return WEFT_ERR_INVALID;
     memset(out, 0, sizeof *out);
+    if (!agent || (side != WEFT_METRIC_CALLS && side != WEFT_METRIC_SERVED))
+        return WEFT_ERR_INVALID;
     wfi_histogram_init(&sum);
     weft_status st = list_rows(agent, &rows, &count);
     for (size_t i = 0; i < count && !st; i++)
@@ -86,6 +90,7 @@ void weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
                                    .p999_ns = wfi_histogram_quantile(&sum, 0.999)};
     wfi_histogram_fini(&sum);
     free(rows);
+    return st;
 }
 
 /* ---- Prometheus text --------------------------------------------------------------------------------------------------- */
@@ -230,6 +235,8 @@ static int by_label(const void *a, const void *b)
 weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
 {
     text t = {.to = to, .agent = agent};
+    if (!agent || !to)
+        return WEFT_ERR_INVALID;
     /* A worker's name has no characters that need escaping. */
     snprintf(t.who, sizeof t.who, "rank=\"%d\",worker=\"%s\"", weft_agent_rank(agent), agent->options.values.name);
     weft_status st = list_rows(agent, &t.rows, &t.count);

@@ -92,7 +92,7 @@ void wfi_observer_close(weft_agent *agent)
 
 int weft_metrics_port(const weft_agent *agent)
 {
-    return agent->observer && agent->observer->server ? wfi_listener_port(agent->observer->server) : 0;
+    return agent && agent->observer && agent->observer->server ? wfi_listener_port(agent->observer->server) : 0;
 }
 
 /* ---- Spans --------------------------------------------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
     return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* ---- Calls of ours to others --------------------------------------------------------------------------------------- */
+/* ---- Calls of ours -------------------------------------------------------------------------------------------------- */
 
 void wfi_observe_started(wfi_outcall *call, uint64_t now_ns)
 {
@@ -195,25 +195,26 @@ void wfi_observe_answered(wfi_outcall *call)
         call->span.run_ns = wfi_net_now(call->agent->net);
 }
 
+/* The future of a call of ours to that rank completes. */
+static void call_over(const weft_agent *agent, uint64_t id, int rank, const char *function, const wfi_span *span,
+                      uint64_t end_ns, weft_status status)
+{
+    wfi_call_observer *observer = agent->observer;
+    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, function, elapsed(span->begun_ns, end_ns), status);
+    if (status)
+        wfi_log_agent(agent, WEFT_LOG_DEBUG, id, "\"%s\" of rank %d ended with %s", function, rank,
+                      weft_status_name(status));
+    if (!is_traced(agent, span))
+        return;
+    wfi_trace_record record = {
+        .side = WEFT_METRIC_CALLS, .peer = rank, .call_id = id, .span = *span, .end_ns = end_ns, .status = status};
+    add_record(observer, &record, function, NULL);
+}
+
 void wfi_observe_completed(wfi_outcall *call, weft_status status)
 {
-    wfi_call_observer *observer = call->agent->observer;
-    uint64_t now = wfi_net_now(call->agent->net);
-    int rank = wfi_peer_rank(call->peer);
-    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, call->function, elapsed(call->span.begun_ns, now),
-                       status);
-    if (status)
-        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\" of rank %d ended with %s", call->function, rank,
-                      weft_status_name(status));
-    if (!is_traced(call->agent, &call->span))
-        return;
-    wfi_trace_record record = {.side = WEFT_METRIC_CALLS,
-                               .peer = rank,
-                               .call_id = call->id,
-                               .span = call->span,
-                               .end_ns = now,
-                               .status = status};
-    add_record(observer, &record, call->function, NULL);
+    call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->function, &call->span,
+              wfi_net_now(call->agent->net), status);
 }
 
 /* ---- Calls served --------------------------------------------------------------------------------------------------- */
@@ -223,13 +224,25 @@ static const char *function_of(const weft_call *call)
     return call->function ? call->function->name : "(unknown)";
 }
 
+/* The caller's span, which one to another worker would have brought with it. */
+static void call_ourselves(weft_call *call)
+{
+    wfi_call_observer *observer = call->agent->observer;
+    call->outer.begun_ns = call->span.begun_ns;
+    join_trace(observer, &call->outer, call->child.within);
+    if (is_traced(call->agent, &call->outer))
+        call->outer.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_CALLS, call->outer.begun_ns);
+    call->span.trace = call->outer.trace;
+    call->span.parent = call->outer.id;
+}
+
 void wfi_observe_arrived(weft_call *call)
 {
     wfi_call_observer *observer = call->agent->observer;
     call->span.begun_ns = wfi_net_now(call->agent->net);
     if (!call->peer)
-        join_trace(observer, &call->span, call->child.within);
-    else if (observer->trace) {
+        call_ourselves(call);
+    if (observer->trace) {
         call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
         call->span.id = new_id(observer);
     } else
@@ -285,9 +298,9 @@ void wfi_observe_replied(weft_call *call)
 
 void wfi_observe_settled(weft_call *call, weft_status status)
 {
-    uint64_t now = call->span.done_ns ? call->span.done_ns : wfi_net_now(call->agent->net);
-    wfi_metrics_record(&call->agent->observer->metrics, WEFT_METRIC_CALLS, call->from, function_of(call),
-                       elapsed(call->span.begun_ns, now), status);
+    uint64_t done = call->local_parts ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
+    uint64_t now = done ? done : wfi_net_now(call->agent->net);
+    call_over(call->agent, call->id, call->from, function_of(call), &call->outer, now, status);
 }
 
 /* ---- Log lines ------------------------------------------------------------------------------------------------------ */

@@ -51,7 +51,7 @@ void wfi_observe_ready(struct weft_call *call);   /* the arguments are whole, or
 void wfi_observe_running(struct weft_call *call); /* not locked: by the thread that runs the handler */
 void wfi_observe_finished(struct weft_call *call);
 void wfi_observe_replied(struct weft_call *call); /* the last that is heard of one that another worker made */
-/* A call to ourselves: its future completes, perhaps before the handler finishes. */
+/* A call to ourselves: its future completes, perhaps before the handler finishes. Ends the caller's span. */
 void wfi_observe_settled(struct weft_call *call, weft_status status);
 
 /* ---- What the trace's fields of a CALL message say ----------------------------------------------------------------- */

@@ -73,6 +73,7 @@ struct weft_call {
     wfi_span span;
 
     /* A call to ourselves. */
+    wfi_span outer; /* its caller's span */
     weft_future *local_future;
     weft_rref *local_rref;
     size_t unconfirmed;      /* references among its arguments that are being made */

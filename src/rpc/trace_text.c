@@ -130,7 +130,7 @@ static void write_wire(const wfi_trace *trace, const wfi_trace_record *record)
 {
     const wfi_span *span = &record->span;
     if (!span->left_ns || span->left_ns > span->begun_ns)
-        return; /* unknown, or the clocks of two hosts disagree by more than it took */
+        return; /* unknown, there was none, or the clocks of two hosts disagree by more than it took */
     for (int end = 0; end < 2; end++) {
         begin_event(trace, end ? "e" : "b", "wire", "wire");
         fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", (unsigned)process_of(trace) * LANES_BLOCK,
@@ -180,7 +180,7 @@ void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
     write_stage(trace, record, "queue", span->ready_ns, span->run_ns);
     write_stage(trace, record, "handler", span->run_ns, span->done_ns);
     write_stage(trace, record, "reply", span->done_ns, record->end_ns);
-    if (span->parent && record->peer != trace->rank) {
+    if (span->parent) {
         write_wire(trace, record);
         write_flow(trace, record, "f", span->begun_ns, span->parent);
     }

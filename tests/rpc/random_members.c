@@ -242,8 +242,8 @@ static void look_at_metrics(const life *l)
     fclose(to);
     MUST_IN_JOB(size > 100 && text[size - 1] == '\n');
     free(text);
-    weft_metrics_read(l->agent, WEFT_METRIC_CALLS, -1, NULL, &all);
-    weft_metrics_read(l->agent, WEFT_METRIC_CALLS, 0, "plain", &one);
+    MUST_OK(weft_metrics_read(l->agent, WEFT_METRIC_CALLS, -1, NULL, &all));
+    MUST_OK(weft_metrics_read(l->agent, WEFT_METRIC_CALLS, 0, "plain", &one));
     MUST_IN_JOB(all.failed <= all.count && one.count <= all.count && one.failed <= one.count);
     MUST_IN_JOB(all.min_ns <= all.p50_ns && all.p50_ns <= all.p99_ns && all.p99_ns <= all.max_ns);
 }

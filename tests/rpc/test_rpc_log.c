@@ -76,6 +76,60 @@ static void lines_say_rank_and_call(void **state)
     run_on(WORLD_TCP);
 }
 
+/* ---- Calls to oneself --------------------------------------------------------------------------------------------- */
+
+static struct ends { /* ids, in the order of the lines; under the lock */
+    int count;
+    unsigned long long ids[CALLS];
+} calling, serving;
+
+static void keep_own_line(weft_log_level level, const char *line, void *arg)
+{
+    unsigned long long id = 0;
+    (void)level, (void)arg;
+    if (!strstr(line, "\"fail\""))
+        return;
+    MUST(sscanf(line, "rank 0 call %llu: ", &id) == 1);
+    bool serves = strstr(line, "served for rank 0, ended with REMOTE: on purpose") != NULL;
+    MUST(serves || strstr(line, "of rank 0 ended with REMOTE"));
+    pthread_mutex_lock(&lock);
+    struct ends *end = serves ? &serving : &calling;
+    MUST(end->count < CALLS);
+    end->ids[end->count++] = id;
+    pthread_mutex_unlock(&lock);
+}
+
+static void call_oneself(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < CALLS; i++)
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "fail", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
+}
+
+static void run_alone_on(world_fabric fabric)
+{
+    world w = {.fabric = fabric, .size = 1, .seed = 4, WORLD_FUNCTIONS(functions), .program = call_oneself};
+    calling = serving = (struct ends){0};
+    weft_log_set_level(WEFT_LOG_DEBUG);
+    weft_log_set_sink(keep_own_line, NULL);
+    world_run(&w);
+    weft_log_set_sink(NULL, NULL);
+    weft_log_set_level(WEFT_LOG_WARN);
+    assert_int_equal(calling.count, CALLS);
+    assert_int_equal(serving.count, CALLS);
+    for (int i = 0; i < CALLS; i++) {
+        assert_true(calling.ids[i] > (i ? calling.ids[i - 1] : 0));
+        assert_int_equal(calling.ids[i], serving.ids[i]);
+    }
+}
+
+static void lines_about_calls_to_oneself_say_which(void **state)
+{
+    (void)state;
+    run_alone_on(WORLD_SIM);
+    run_alone_on(WORLD_TCP);
+}
+
 /* ---- What only a code says ------------------------------------------------------------------------------------- */
 
 static char last_line[512];
@@ -132,6 +186,7 @@ static void a_refusal_says_which_field(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_say_rank_and_call),
+                                       cmocka_unit_test(lines_about_calls_to_oneself_say_which),
                                        cmocka_unit_test(a_refusal_says_which_field)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

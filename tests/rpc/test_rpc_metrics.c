@@ -41,16 +41,23 @@ static weft_status run_served(weft_call *call, void *user)
 {
     weft_call_metrics seen;
     (void)user;
-    weft_metrics_read(weft_call_agent(call), WEFT_METRIC_SERVED, weft_call_from(call), weft_call_string(call, 0),
-                      &seen);
+    MUST_OK(weft_metrics_read(weft_call_agent(call), WEFT_METRIC_SERVED, weft_call_from(call),
+                              weft_call_string(call, 0), &seen));
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)seen.count), weft_of_i64((int64_t)seen.failed),
                                      weft_of_i64((int64_t)seen.p50_ns)));
     return WEFT_OK;
 }
 
+static weft_status run_stream(weft_call *call, void *user)
+{
+    (void)user;
+    return weft_call_send_part(call, WEFT_NO_VALUES);
+}
+
 static const weft_function functions[] = {
     {.name = "echo", .run = run_echo, .takes = {WEFT_I64}, .gives = {WEFT_I64}},
     {.name = "slow", .run = run_slow},
+    {.name = "stream", .run = run_stream},
     {.name = "fail", .run = run_fail},
     {.name = ODD_NAME, .run = run_fail, .flags = WEFT_INLINE},
     {.name = "served", .run = run_served, .takes = {WEFT_STRING}, .gives = {WEFT_I64, WEFT_I64, WEFT_I64}},
@@ -66,7 +73,7 @@ static void call_times(weft_agent *agent, int rank, const char *function, weft_a
 static weft_call_metrics read_calls(weft_agent *agent, int rank, const char *function)
 {
     weft_call_metrics seen;
-    weft_metrics_read(agent, WEFT_METRIC_CALLS, rank, function, &seen);
+    MUST_OK(weft_metrics_read(agent, WEFT_METRIC_CALLS, rank, function, &seen));
     return seen;
 }
 
@@ -108,7 +115,7 @@ static void count_both_sides(weft_agent *agent, void *arg)
     MUST(read_calls(agent, 1, NULL).count == 56);
     seen = read_calls(agent, -1, NULL);
     MUST(seen.count == 63 && seen.failed == 5);
-    weft_metrics_read(agent, WEFT_METRIC_SERVED, 0, "echo", &seen);
+    MUST_OK(weft_metrics_read(agent, WEFT_METRIC_SERVED, 0, "echo", &seen));
     MUST(seen.count == 7 && seen.failed == 0); /* those to ourselves */
     served_there(agent, "echo", &count, &failed, &p50_ns);
     MUST(count == 50 && failed == 0);
@@ -148,6 +155,34 @@ static void a_time_out_counts_once_with_its_time(void **state)
 {
     world w = {
         .fabric = *(world_fabric *)*state, .size = 2, .seed = 6, WORLD_FUNCTIONS(functions), .program = time_out};
+    present = &w;
+    world_run(&w);
+}
+
+static void take_long(const weft_values *part, void *arg)
+{
+    (void)part;
+    (void)arg;
+    world_sleep_ms(present, 20);
+}
+
+static void stream(weft_agent *agent, void *arg)
+{
+    weft_rpc_options slowly = {.on_part = take_long};
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int rank = 0; rank < 2; rank++) {
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "stream", WEFT_NO_VALUES, &slowly, NULL));
+        weft_call_metrics seen = read_calls(agent, rank, "stream");
+        MUST(seen.count == 1 && seen.min_ns >= 20000000u);
+    }
+}
+
+/* Also of a call to oneself, whose handler is long done then. */
+static void a_call_lasts_until_its_parts_are_taken(void **state)
+{
+    world w = {.fabric = *(world_fabric *)*state, .size = 2, .seed = 6, WORLD_FUNCTIONS(functions), .program = stream};
     present = &w;
     world_run(&w);
 }
@@ -204,6 +239,26 @@ static void the_text_is_prometheus_own(void **state)
     free(out.text);
 }
 
+static void read_nothing(weft_agent *agent, void *arg)
+{
+    weft_call_metrics seen = {.count = 1};
+    (void)arg;
+    MUST_BE(weft_metrics_read(agent, WEFT_METRIC_CALLS, -1, NULL, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_metrics_read(NULL, WEFT_METRIC_CALLS, -1, NULL, &seen), WEFT_ERR_INVALID);
+    MUST(seen.count == 0);
+    MUST_BE(weft_metrics_read(agent, (weft_metric_side)2, -1, NULL, &seen), WEFT_ERR_INVALID);
+    MUST_BE(weft_metrics_write(agent, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_metrics_write(NULL, stdout), WEFT_ERR_INVALID);
+    MUST(weft_metrics_port(NULL) == 0);
+}
+
+static void what_is_not_there_is_refused(void **state)
+{
+    world w = {
+        .fabric = *(world_fabric *)*state, .size = 1, .seed = 9, WORLD_FUNCTIONS(functions), .program = read_nothing};
+    world_run(&w);
+}
+
 /* A full device: the failure is told. */
 static void write_nowhere(weft_agent *agent, void *arg)
 {
@@ -257,6 +312,9 @@ int main(void)
         cmocka_unit_test_prestate(a_time_out_counts_once_with_its_time, &tcp),
         cmocka_unit_test_prestate(the_text_is_prometheus_own, &sim),
         cmocka_unit_test_prestate(the_text_is_prometheus_own, &tcp),
+        cmocka_unit_test_prestate(a_call_lasts_until_its_parts_are_taken, &sim),
+        cmocka_unit_test_prestate(a_call_lasts_until_its_parts_are_taken, &tcp),
+        cmocka_unit_test_prestate(what_is_not_there_is_refused, &sim),
         cmocka_unit_test_prestate(a_full_device_is_an_error, &sim),
         cmocka_unit_test_prestate(a_full_device_is_an_error, &tcp),
         cmocka_unit_test(rows_are_bounded),

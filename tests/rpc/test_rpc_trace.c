@@ -16,6 +16,7 @@
 
 static char folder[] = "/tmp/weft-trace-XXXXXX";
 static bool rank_1_is_silent; /* it writes no trace */
+static world *present;        /* for handlers */
 
 static weft_status run_inner(weft_call *call, void *user)
 {
@@ -24,13 +25,13 @@ static weft_status run_inner(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_outer(weft_call *call, void *user)
+/* Passes its tensor on to "inner" of that rank, and the answer back. */
+static weft_status call_inner(weft_call *call, int rank)
 {
     weft_values *values = NULL;
     weft_rpc_options options = {.within = call};
-    (void)user;
     weft_args arguments = WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0)));
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "inner", arguments, &options, &values);
+    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(rank), "inner", arguments, &options, &values);
     weft_tensor *tensor = NULL;
     if (!st)
         st = weft_values_get_tensor(values, 0, &tensor);
@@ -38,6 +39,26 @@ static weft_status run_outer(weft_call *call, void *user)
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
     weft_values_unref(values);
     return st;
+}
+
+static weft_status run_outer(weft_call *call, void *user)
+{
+    (void)user;
+    return call_inner(call, 2);
+}
+
+static weft_status run_nest(weft_call *call, void *user)
+{
+    (void)user;
+    return call_inner(call, weft_agent_rank(weft_call_agent(call)));
+}
+
+static weft_status run_slow(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    world_sleep_ms(present, 20);
+    return WEFT_OK;
 }
 
 static weft_status run_fail(weft_call *call, void *user)
@@ -51,6 +72,8 @@ static const weft_function functions[] = {
     {.name = "outer", .run = run_outer, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
     {.name = "inner", .run = run_inner, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
     {.name = "fail \"\\\n\xff", .run = run_fail, .flags = WEFT_INLINE},
+    {.name = "nest", .run = run_nest, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
+    {.name = "slow", .run = run_slow},
 };
 
 static void trace_to(weft_agent_options *options, void *arg)
@@ -122,7 +145,7 @@ static void spans_nest_over_three_workers(void **state)
     const char *name = sim ? "sim" : "tcp";
     size_t size;
     run_chain(*(world_fabric *)*state, name);
-    assert_int_equal(check(files_of("--chain", name)), 9);
+    assert_int_equal(check(files_of("--chain", name)), 10);
     char *text = read_file(name, 0, &size);
     assert_non_null(strstr(text, "\"name\":\"fail \\\"\\\\\\u000a\\u00ff\""));
     assert_non_null(strstr(text, "\"status\":\"NOT_FOUND\""));
@@ -147,6 +170,55 @@ static void a_seed_gives_the_same_file(void **state)
     }
 }
 
+/* ---- Calls to oneself --------------------------------------------------------------------------------------------------- */
+
+enum { SELF_AT_ONCE = 8, SELF_SPANS = 2 * (2 + 1 + 1 + 1 + 1 + SELF_AT_ONCE) };
+
+/* Well, within one another, failing, to nobody, out of time before the handler ends, many at once; and one to another. */
+static void call_oneself(weft_agent *agent, void *arg)
+{
+    weft_rpc_options soon = {.timeout_ms = 1};
+    weft_future *futures[SELF_AT_ONCE];
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
+    MUST(tensor);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "nest", WEFT_VALUES(weft_of_tensor(tensor)), NULL, NULL));
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nobody has it", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "slow", WEFT_NO_VALUES, &soon, NULL), WEFT_ERR_TIMEOUT);
+    for (int i = 0; i < SELF_AT_ONCE; i++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, &futures[i]));
+    for (int i = 0; i < SELF_AT_ONCE; i++) {
+        MUST_BE(weft_future_wait(futures[i], WEFT_FOREVER), WEFT_ERR_REMOTE);
+        weft_future_unref(futures[i]);
+    }
+    weft_tensor_unref(tensor);
+}
+
+static void a_call_to_oneself_has_both_spans(void **state)
+{
+    const char *name = *(world_fabric *)*state == WORLD_SIM ? "self-sim" : "self-tcp";
+    size_t size;
+    world w = {.fabric = *(world_fabric *)*state,
+               .size = 2,
+               .seed = 9,
+               WORLD_FUNCTIONS(functions),
+               .program = call_oneself,
+               .adjust = trace_to,
+               .arg = (void *)name};
+    present = &w;
+    world_run(&w);
+    assert_int_equal(check(files_of("--self", name)), SELF_SPANS);
+    char *text = read_file(name, 0, &size), *slow = strstr(text, "\"cat\":\"call\",\"name\":\"slow\"");
+    assert_non_null(slow);
+    slow[strcspn(slow, "\n")] = '\0';
+    assert_non_null(strstr(slow, "\"peer\":0,\"status\":\"TIMEOUT\""));
+    free(text);
+}
+
 /* ---- tools/trace-merge -------------------------------------------------------------------------------------------------- */
 
 static void merge(const char *arguments)
@@ -164,7 +236,7 @@ static void files_are_joined(void **state)
              folder, folder);
     merge(arguments);
     snprintf(arguments, sizeof arguments, "--chain %s/all.json", folder);
-    assert_int_equal(check(arguments), 9);
+    assert_int_equal(check(arguments), 10);
 }
 
 /* A file of a host whose clock began `later_s` seconds after the epoch; its only event is 5 us after that. */
@@ -405,6 +477,8 @@ int main(void)
         cmocka_unit_test(a_file_is_valid_when_its_writer_died), /* it forks: before any thread is there */
         cmocka_unit_test_prestate(spans_nest_over_three_workers, &sim),
         cmocka_unit_test_prestate(spans_nest_over_three_workers, &tcp),
+        cmocka_unit_test_prestate(a_call_to_oneself_has_both_spans, &sim),
+        cmocka_unit_test_prestate(a_call_to_oneself_has_both_spans, &tcp),
         cmocka_unit_test(a_seed_gives_the_same_file),
         cmocka_unit_test(files_are_joined),
         cmocka_unit_test(hosts_are_put_in_line),

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """trace_check.py FILE... - checks trace files by the rules of the trace event format, and that calls and servings fit.
 
---cut: the file's writer died: its end may be missing. --chain: the files show one call 0 -> 1 -> 2, nested by ids and time.
+Of calls to oneself both ends must be there; of others the caller's file may not be given.
+--cut: the file's writer died: its end may be missing. --chain: the files show one call 0 -> 1 -> 2, nested by ids and time; --self: one call
+0 -> 0 -> 0.
 Prints the number of spans.
 """
 import argparse
@@ -81,17 +83,36 @@ def check_flows(events):
             need((event["pid"], event["tid"], event["ts"]) in slices, event, "a flow without a slice")
 
 
-def check_servings(spans):
+def check_servings(events, spans):
     calls = {s["args"]["span"]: s for s in spans if s["cat"] == "call"}
+    arrows = {e["id"] for e in events if e["ph"] == "f"}
     for span in spans:
-        if span["cat"] != "serve" or span["args"]["peer"] + 1 == span["pid"]:
+        if span["cat"] != "serve":
             continue
-        call = calls.get(span["args"]["parent"])
+        call = calls.get(span["args"].get("parent"))
         need(call, span, "served, but nobody's call")
         need(call["args"]["trace"] == span["args"]["trace"], span, "another trace than its caller's")
         need(span["name"] in (call["name"], "(unknown)"), span, "another function")
         need(call["args"]["call"] == span["args"]["call"], span, "another call")
         need(call["pid"] == span["args"]["peer"] + 1 and call["args"]["peer"] + 1 == span["pid"], span, "other workers")
+        need(call["args"]["span"] in arrows, span, "no flow from its caller")
+
+
+def is_to_itself(span):
+    return span["args"]["peer"] + 1 == span["pid"]
+
+
+def check_calls(spans):
+    served = [s["args"].get("parent") for s in spans if s["cat"] == "serve"]
+    numbers = set()
+    for call in spans:
+        if call["cat"] != "call":
+            continue
+        number = (call["pid"], call["args"]["call"])
+        need(number[1] > 0 and number not in numbers, call, "no number of its own")
+        numbers.add(number)
+        if is_to_itself(call):
+            need(served.count(call["args"]["span"]) == 1, call, "a call to oneself that was not served once")
 
 
 def only(spans, category, pid, name):
@@ -100,14 +121,21 @@ def only(spans, category, pid, name):
     return found[0]
 
 
-def check_chain(events, spans):
-    chain = [only(spans, "call", 1, "outer"), only(spans, "serve", 2, "outer"), only(spans, "call", 2, "inner"),
-             only(spans, "serve", 3, "inner")]
+def check_links(chain):
     for parent, child in zip(chain, chain[1:]):
         need(child["args"]["parent"] == parent["args"]["span"], child, "not below its parent")
         need(child["args"]["trace"] == parent["args"]["trace"], child, "another trace")
         # Between workers the anchors of clocks differ by little; a reply may be on its way out when its call is complete.
         need(ns(child["ts"]) >= ns(parent["ts"]), child, "begins before its parent")
+
+
+def check_self(spans):
+    check_links([only(spans, side, 1, name) for name in ("nest", "inner") for side in ("call", "serve")])
+
+
+def check_chain(events, spans):
+    check_links([only(spans, "call", 1, "outer"), only(spans, "serve", 2, "outer"), only(spans, "call", 2, "inner"),
+                 only(spans, "serve", 3, "inner")])
     stages = {e["name"] for e in events if e["ph"] == "X" and e["cat"] == "stage"}
     for stage in ("send", "arguments", "queue", "handler", "reply", "results"):
         need(stage in stages, sorted(stages), f"no {stage}")
@@ -118,6 +146,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cut", action="store_true")
     parser.add_argument("--chain", action="store_true")
+    parser.add_argument("--self", action="store_true", dest="itself")
     parser.add_argument("files", nargs="+")
     options = parser.parse_args()
     events = [event for path in options.files for event in load(path, options.cut)]
@@ -128,9 +157,12 @@ def main():
     check_names(events)
     if not options.cut:
         check_flows(events)
-        check_servings(spans)
+        check_servings(events, spans)
+        check_calls(spans)
     if options.chain:
         check_chain(events, spans)
+    if options.itself:
+        check_self(spans)
     print(len(spans))
 
 
