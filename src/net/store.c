@@ -312,7 +312,8 @@ void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, 
     if (!link)
         return;
     store->now_ns = now_ns;
-    wfi_store_count_message(store, frame);
+    if (size >= WFI_STORE_HEAD)
+        wfi_store_count_message(store, frame);
     if (link->stage == WFI_STORE_STRANGER)
         handle_stranger(store, link, frame, size);
     else if (link->rank < 0)

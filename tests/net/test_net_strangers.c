@@ -91,8 +91,11 @@ static void count_silent(net_host *host)
     uint64_t before = refused_by(other), deadline = wfi_deadline(&wfi_clock_real, 20000);
     int fds[3];
     char byte;
+    wfi_net_lock(host->net);
+    const wfi_member *there = wfi_net_member(host->net, 1); /* it stays */
+    wfi_net_unlock(host->net);
     for (int i = 0; i < 3; i++)
-        fds[i] = knock(wfi_net_member(host->net, 1), NULL, 0);
+        fds[i] = knock(there, NULL, 0);
     for (int i = 0; i < 3; i++) {
         (void)setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 20}, sizeof(struct timeval));
         assert_true(recv(fds[i], &byte, 1, 0) <= 0 && errno != EAGAIN);

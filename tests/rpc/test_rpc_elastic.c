@@ -86,7 +86,10 @@ static void come_and_go(stage *s, int actor)
     MUST_OK(stage_add_at(agent, weft_to_rank(0)));
     stage_await_flag(s, 0, actor == 1 ? 3 : 5);
     if (actor != 1) {
-        MUST_OK(stage_add_at(agent, weft_to_rank(actor == 2 ? 1 : 2)));
+        weft_status st;
+        while ((st = stage_add_at(agent, weft_to_rank(actor == 2 ? 1 : 2))) == WEFT_ERR_PEER_LEFT)
+            stage_sleep_ms(s, 1); /* the news of the next one in that seat is on its way */
+        MUST_OK(st);
         atomic_fetch_add(&s->flags[2], 1);
         stage_await_flag(s, 2, 2);
         atomic_fetch_add(&s->flags[1], 1);
