@@ -353,6 +353,7 @@ static void a_flood_leaves_joining_possible_and_nothing_grows(void **state)
     int descriptors = count_descriptors();
     atomic_store(&much.over, true);
     pthread_join(pourer, NULL);
+    pthread_join(at.first, NULL);
     print_message("joined in %.1f ms among %ld strangers; %d descriptors\n", took, atomic_load(&much.made),
                   descriptors);
     assert_int_equal(at.watches[1].status, WEFT_OK);
