@@ -114,7 +114,8 @@ typedef struct weft_agent_options {
 
 /*
  * Joins the job. Errors: WEFT_ERR_INVALID (bad option or environment), WEFT_ERR_EXISTS (rank or name taken, MASTER_PORT
- * or metrics_port in use), WEFT_ERR_IO (trace_file), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks), WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
+ * or metrics_port in use), WEFT_ERR_IO (trace_file), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks),
+ * WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
 

@@ -28,7 +28,8 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  * not block. Tensor `index` of the call (counted through all lists) has this dtype and shape. Returns a contiguous tensor
  * of the same dtype and shape, with a reference for weft to drop, or NULL for a recycled slab. The handler sees the place as
  * its argument. Of a call to oneself it is asked when the handler's turn has come, on its thread, and the tensors are copied to
- * the places; for NULL the handler sees the caller's own, or a packed copy if that is not contiguous. If the call fails on its way the content of its places is undefined, so one place serves one call at a time.
+ * the places; for NULL the handler sees the caller's own, or a packed copy if that is not contiguous. If the call fails on its
+ * way the content of its places is undefined, so one place serves one call at a time.
  *
  * With WEFT_LAND_ADD the tensors come to slabs first, and land is asked when the handler's turn has come, on its thread, also for
  * calls to oneself. Then they are added to the places, all of the call or none: nothing is added of a call that was
@@ -92,8 +93,9 @@ static inline weft_target weft_to_worker(weft_worker worker)
  * a handler asks for, by failing with WEFT_ERR_BUSY or WEFT_ERR_AGAIN: after the last attempt that is WEFT_ERR_REMOTE, with that
  * as its weft_error_remote_code. For a target by name, which is looked up each time, so are those that end with
  * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, or WEFT_ERR_NOT_FOUND of the worker: somebody may take the name. In an elastic job that
- * is any name, a misspelt one too; in a static job only one whose worker is gone, any other is WEFT_ERR_NOT_FOUND at once. Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further
- * attempt could begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
+ * is any name, a misspelt one too; in a static job only one whose worker is gone, any other is WEFT_ERR_NOT_FOUND at once.
+ * Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further attempt could
+ * begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
  * With wait_for_room an attempt that finds none waits and is not counted; only the first one blocks the caller. Parts come from
  * every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried again only where it did not run for
  * sure: where it did not start, and after WEFT_ERR_BUSY of the callee's own, not its handler's.

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rref_read.c - what can be asked of a handle: whose it is, whether its value is there, and the value. */
 #include "rpc/call.h"
-#include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
 #include "base/error.h"
-#include "base/log.h"
 
 int weft_rref_owner(const weft_rref *rref)
 {
@@ -74,12 +72,18 @@ static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_rref_name(&writer, &rref->name);
     weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
+    weft_future *future = NULL;
     weft_status st =
         weft_rpc_async(rref->agent, weft_to_worker(owner), what, WEFT_VALUES(weft_of_bytes(room, writer.size)),
-                       &(weft_rpc_options){.timeout_ms = timeout_ms}, out);
-    if (!st && weft_future_add_done_callback(*out, only_keep, weft_rref_ref(rref), drop_handle))
-        wfi_log_agent(rref->agent, WEFT_LOG_WARN, 0, "no memory to keep a reference until its owner has answered");
-    return st;
+                       &(weft_rpc_options){.timeout_ms = timeout_ms}, &future);
+    if (st || !weft_future_add_done_callback(future, only_keep, weft_rref_ref(rref), drop_handle)) {
+        *out = future;
+        return st;
+    }
+    weft_status cancelled = weft_future_cancel(future);
+    (void)cancelled; /* it may have been answered already */
+    weft_future_unref(future);
+    return WEFT_ERR_MEMORY;
 }
 
 /* What is known to have gone wrong; NULL: nothing. With a reference. */

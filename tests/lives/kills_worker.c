@@ -315,7 +315,8 @@ static void say_why(weft_future *hold, void *arg)
 static void depend_on_survivors(weft_agent *agent)
 {
     weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_FLOAT32, 1);
-    const weft_rpc_options forever = {.timeout_ms = WEFT_FOREVER};
+    /* On a busy machine a survivor may turn one away, all of its workers being in waits. */
+    const weft_rpc_options forever = {.timeout_ms = WEFT_FOREVER, .retry = {.attempts = 1000, .pause_ms = 20}};
     for (int i = 0; i < 4; i++) {
         weft_future *future;
         weft_status st = weft_rpc_async(agent, weft_to_rank(i % FIRST_VICTIM), "hold",

@@ -115,8 +115,9 @@ static bool went_well(const char *what, weft_status st, const weft_error *error,
 {
     weft_status inner = error ? weft_error_remote_code(error) : st;
     bool fitting = st == WEFT_ERR_MEMORY || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_MEMORY);
-    /* Where the making of a value failed, its owner knows nothing of it. */
-    fitting = fitting || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_NOT_FOUND && !strcmp(what, "to_here"));
+    /* Where the making of a value failed, its owner knows nothing of it; whoever it was passed to meanwhile hears that, too. */
+    fitting = fitting || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_NOT_FOUND && !strcmp(what, "to_here")) ||
+              (st == WEFT_ERR_NOT_FOUND && !strcmp(what, "fetch"));
     if (!st)
         return true;
     if (!may_fail || !fitting) {
