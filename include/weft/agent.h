@@ -187,7 +187,8 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
 
 /*
  * Prints what the agent holds as one JSON object: workers, owned values with their forks by worker, references to others'
- * values, forks awaiting confirmation, calls of ours and calls being served. Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ * values, forks awaiting confirmation, calls of ours and calls being served. Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY,
+ * WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
 
@@ -215,6 +216,7 @@ typedef struct weft_stats {
     uint64_t
         rendezvous_messages; /* rank 0: what its store took and sent, heartbeats aside; 4 for each worker that joins */
 } weft_stats;
+/* All 0 if agent is NULL. */
 WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);
 
 WEFT_END_C

@@ -243,6 +243,8 @@ static void line_is_up(wfi_line *line)
     else if (line->lost)
         net->stats.lanes_lost++;
     line->lost = false;
+    if (line->kind == WFI_BULK)
+        peer->excused = false;
     line->used_ns = now;
     peer->heard_ns = now;
     wfi_reach_regained(peer);

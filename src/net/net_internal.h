@@ -190,7 +190,7 @@ struct wfi_peer {
     wfi_list works;
     wfi_list exposed;          /* wfi_exposed.link */
     wfi_note question, answer; /* whether memory is still on offer */
-    const wfi_work *asked;     /* the work that the question is about; NULL: none waits for the answer */
+    wfi_work *asked;           /* the work that the question is about; NULL: none waits for the answer */
     uint64_t questions;        /* asked so far: the number of the last one */
     wfi_query query;           /* the peer's newest question */
     bool answer_due;           /* to it, once the answer before it has arrived */
@@ -407,8 +407,8 @@ bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type,
 void wfi_peer_flush(wfi_peer *peer);
 void wfi_peer_send_ack(wfi_peer *peer);
 bool wfi_peer_has_to_send(const wfi_peer *peer);
-size_t wfi_message_size(const wfi_message *message);
-size_t wfi_message_weight(const wfi_message *message); /* what it counts in kept_bytes */ /* head and parts */
+size_t wfi_message_size(const wfi_message *message);   /* head and parts */
+size_t wfi_message_weight(const wfi_message *message); /* what it counts in kept_bytes */
 void wfi_frame_sent(wfi_tx *tx, weft_status status);
 void wfi_tx_recycle(wfi_net *net, wfi_tx *tx);
 

@@ -93,8 +93,8 @@ void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_mess
 void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message);
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
 void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
-/* WEFT_OK: *plain is a frame in the clear, of *plain_size. */
 void wfi_store_count_message(wfi_store *store, const uint8_t *frame);
+/* WEFT_OK: *plain is a frame in the clear, of *plain_size. */
 weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,
                                  uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size);
 void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello);

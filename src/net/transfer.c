@@ -318,7 +318,7 @@ void wfi_works_ask(wfi_peer *peer)
 
 void wfi_works_told(wfi_peer *peer, bool offered)
 {
-    wfi_work *work = (wfi_work *)peer->asked;
+    wfi_work *work = peer->asked;
     peer->asked = NULL;
     if (work && offered)
         work->vouched = true;

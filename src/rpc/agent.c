@@ -381,6 +381,11 @@ weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 
 void weft_agent_stats(const weft_agent *agent, weft_stats *out)
 {
+    if (!out)
+        return;
+    *out = (weft_stats){0};
+    if (!agent)
+        return;
     wfi_net_lock(agent->net);
     *out = agent->stats;
     out->bytes_held = agent->held_bytes;

@@ -299,6 +299,8 @@ weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
     weft_agent *agent = (weft_agent *)const_agent; /* its lock is taken; nothing else of it changes */
     char *text = NULL;
     size_t size = 0;
+    if (!agent || !to)
+        return WEFT_ERR_INVALID;
     json j = {.to = open_memstream(&text, &size)};
     if (!j.to)
         return WEFT_ERR_MEMORY;

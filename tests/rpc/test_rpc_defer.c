@@ -17,6 +17,7 @@ static struct shared {
     atomic_int hops;
     atomic_int waited; /* what an inline handler's wait returned */
     atomic_int closed; /* what closing from a handler returned */
+    atomic_bool refused;
 } shared;
 
 static weft_status run_nothing(weft_call *call, void *user)
@@ -270,9 +271,12 @@ static void from_continuations(weft_agent *agent, void *arg)
     weft_future_unref(future);
 }
 
+/* Rank 1's thread sleeps meanwhile: one that closes may read the network itself, and hands inline handlers to the executor. */
 static void waits_refused(weft_agent *agent, void *arg)
 {
     (void)arg;
+    while (weft_agent_rank(agent) != 0 && !atomic_load(&shared.refused))
+        world_sleep_ms(shared.w, 1);
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "inline wait", WEFT_NO_VALUES, NULL, NULL));
@@ -285,6 +289,7 @@ static void waits_refused(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, NULL, NULL));
     MUST_BE((weft_status)atomic_load(&shared.closed), WEFT_ERR_DEADLOCK);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    atomic_store(&shared.refused, true);
 }
 
 /* A caller that gave up does not keep the callee from closing, though its call is never finished. On a busy machine the time

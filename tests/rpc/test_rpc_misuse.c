@@ -19,8 +19,9 @@
 static struct shared {
     world *w;
     weft_group *groups[2];
-    atomic_int ran;  /* calls of "count" */
-    atomic_int part; /* what sending a part at NULL returned */
+    atomic_int ran;      /* calls of "count" */
+    atomic_int part;     /* what sending a part at NULL returned */
+    atomic_bool refused; /* the inline handler has seen its waits refused */
 } shared;
 
 static const weft_rpc_options none = {.timeout_ms = 20000};
@@ -141,7 +142,8 @@ static const weft_function functions[] = {
 
 /* ---- Waiting where it could never end ---------------------------------------------------------------------------- */
 
-/* The refused operations took no part: those that follow match. */
+/* The refused operations took no part: those that follow match. Rank 1's thread sleeps meanwhile: one that waits in weft may read
+ * the network itself, and hands inline handlers to the executor. */
 static void inline_waits(weft_agent *agent)
 {
     int rank = weft_agent_rank(agent);
@@ -157,7 +159,10 @@ static void inline_waits(weft_agent *agent)
         MUST(atomic_load(&shared.ran) == 0);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "wait at home", WEFT_NO_VALUES, &none, NULL));
         MUST(atomic_load(&shared.ran) == 1);
+        atomic_store(&shared.refused, true);
     }
+    while (!atomic_load(&shared.refused))
+        world_sleep_ms(shared.w, 1);
     MUST_OK(weft_group_barrier(group, 20000));
     MUST_OK(weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(rank)), 20000, &all));
     for (size_t i = 0; i < 2; i++) {
@@ -256,6 +261,12 @@ static void outs_at_null(weft_agent *agent)
             WEFT_ERR_INVALID);
     must_say(error, WEFT_ERR_INVALID, "3 values at NULL");
     weft_rref_unref(rref);
+    weft_stats stats = {.calls_started = 1};
+    weft_agent_stats(NULL, &stats);
+    weft_agent_stats(agent, NULL);
+    MUST(stats.calls_started == 0);
+    MUST_BE(weft_debug_dump(NULL, stderr), WEFT_ERR_INVALID);
+    MUST_BE(weft_debug_dump(agent, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_group_barrier(NULL, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_group_barrier_async(shared.groups[0], 100, NULL), WEFT_ERR_INVALID);
 }
