@@ -9,6 +9,7 @@
 #define WEFT_RPC_H
 
 #include <weft/agent.h>
+#include <weft/batch.h>
 #include <weft/future.h>
 #include <weft/value.h>
 
@@ -55,7 +56,9 @@ struct weft_function {
     weft_handler_fn run;
     weft_land_fn land; /* optional */
     unsigned flags;
-    void *user; /* handed to run and land */
+    void *user;               /* handed to run, run_batch and land */
+    weft_batch_fn run_batch;  /* instead of run: it receives many calls at once (weft/batch.h) */
+    weft_batch_options batch; /* of run_batch */
 };
 
 /* Registers one more function; the struct and its name are copied. WEFT_ERR_EXISTS, WEFT_ERR_INVALID. Any thread. */

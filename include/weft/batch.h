@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/batch.h - handlers that receive many calls at once.
+ *
+ * A function registered with `run_batch` instead of `run` is called like any other; its handler sees calls of many callers
+ * together. The tensors of each call are pulled straight into a row of the batch's tensors, and rows of what the handler gives go
+ * back to the callers as views. No thread waits while a batch fills.
+ *
+ *     static weft_status classify(weft_batch *batch, void *user)
+ *     {
+ *         weft_tape *t = weft_batch_tape(batch);
+ *         weft_tensor *images = weft_batch_tensor(batch, 0);                               // [n, 784]: row i is of call i
+ *         weft_batch_give(batch, 0, weft_argmax(t, weft_module_forward(t, user, images), 1)); // [n]
+ *         return WEFT_OK;
+ *     }
+ *     {.name = "classify", .takes = {WEFT_TENSOR}, .gives = {WEFT_I64}, .run_batch = classify, .user = model,
+ *      .batch = {.size = 32, .wait_us = 200}}
+ *
+ * SIGNATURE. `takes` may have any types but WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Calls whose tensors have the same
+ * dtypes and shapes come together: those of another shape form batches of their own. `land` and WEFT_LAND_ADD are not for these
+ * functions.
+ *
+ * WHEN IT CLOSES. With `size` calls; or `wait_us` after its first call was whole; or when each of `callers` that is still in the job
+ * has a call in it; and at once while this agent closes. A batch that cannot run yet, because `in_flight` others do, goes on filling
+ * until it can. Calls that are still being pulled then get 10 ms more; what is not whole by then goes with a later batch, for a copy.
+ *
+ * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
+ * the rest of its calls go to the next ones. Beyond `queue` waiting calls further ones are refused with WEFT_ERR_BUSY before
+ * anything is pulled (weft_retry tries again), but for callers below their share of the queue. Calls that are cancelled, run out of
+ * time or lose their caller while they wait are left out.
+ */
+#ifndef WEFT_BATCH_H
+#define WEFT_BATCH_H
+
+#include <weft/agent.h>
+#include <weft/value.h>
+
+WEFT_BEGIN_C
+
+typedef struct weft_batch weft_batch;
+
+/*
+ * A batched handler: gives results (weft_batch_give, or weft_call_give for single calls) and returns WEFT_OK; or returns a failure,
+ * perhaps after weft_batch_fail, which all its calls then end with (WEFT_ERR_REMOTE); or takes the batch with weft_batch_defer,
+ * returns WEFT_DEFERRED, and somebody calls weft_batch_finish exactly once. Runs where a handler of one call would.
+ */
+typedef weft_status (*weft_batch_fn)(weft_batch *batch, void *user);
+
+#define WEFT_MAX_BATCH 65536
+
+typedef struct weft_batch_options {
+    int size; /* calls in a batch at most, 1..WEFT_MAX_BATCH; 0: 64 */
+    int64_t
+        wait_us; /* microseconds from the first whole call to closing; 0: runs as soon as it can, and what comes meanwhile
+                        forms the next; WEFT_FOREVER: closes by size or callers alone */
+    /* The wait is found from the gaps between calls and the handler's time: another call is waited for only while that costs those
+     * that are in less than the handler's time. wait_us, then, is the most it may be; 0: 10,000. */
+    bool adaptive;
+    const int *callers;  /* ranks, each once: the batch closes when all of them are in; borrowed until registered */
+    size_t caller_count; /* 0: nobody is expected */
+    int in_flight;       /* batches that run, or are deferred, at once; 0: 1 */
+    int queue;           /* calls that may wait for a batch to run; 0: 4 * size, at least 1,024 */
+} weft_batch_options;
+
+/*
+ * From now on these are the callers expected: `count` distinct ranks, or none (NULL, 0). For jobs whose workers come and go, and
+ * callers that pause. A rank that is not in the job, or leaves it, is not waited for. WEFT_ERR_NOT_FOUND: no batched function of this
+ * name is registered; WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any thread.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks,
+                                                              size_t count);
+
+/* ---- Inside a handler ---------------------------------------------------------------------------------------------
+ * All borrowed from the batch: valid until the handler returns, or, if it is deferred, until it is finished. One thread at a time. */
+
+WEFT_API size_t weft_batch_count(const weft_batch *batch); /* calls, >= 1 */
+/* Argument `index` of all calls: [n, ...], contiguous, row i of call i; yours to change. NULL if that argument is no tensor. */
+WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
+/*
+ * Call `row`, for its other arguments, its caller, the time it has left; weft_call_give gives all results of this one,
+ * weft_call_fail fails it alone. Not to be deferred or finished. NULL out of range.
+ */
+WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
+WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
+/* A tape for what the batch computes: it owns temporaries, and records nothing. */
+WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
+
+/*
+ * Sets result `index` (of `gives`) of all calls: [n, ...], a reference is taken; row i goes to call i. For WEFT_TENSOR and WEFT_ANY as
+ * a view; for WEFT_I64, WEFT_F64 and WEFT_BOOL as a scalar: n elements of an integer, floating, or any dtype. Calls that
+ * weft_call_give has answered keep what it gave. NULL, another count of rows or such a dtype fail the batch.
+ */
+WEFT_API void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows);
+/* Keeps a failure with a message for all calls that have not failed alone; the first one counts. */
+WEFT_API void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
+
+/* Takes the batch: the handler must return WEFT_DEFERRED. Returns the batch, to be finished once, from any thread. */
+WEFT_API weft_batch *weft_batch_defer(weft_batch *batch);
+WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
+
+/* ---- Statistics --------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_batch_stats {
+    uint64_t batches;                      /* handlers that began */
+    uint64_t calls;                        /* in them */
+    uint64_t by_size, by_time, by_callers; /* why they closed; the rest: the agent was closing */
+    uint64_t left_out;                     /* cancelled, out of time, or their caller gone, while they waited */
+    uint64_t refused;                      /* for want of room in the queue */
+    uint64_t latecomers;                   /* not whole when their batch ran, copied to a later one */
+    uint64_t copied_bytes;     /* of rows over the inline limit: of latecomers, beside gaps, and of calls to oneself */
+    uint64_t waiting, running; /* now: calls in the queue, batches */
+    double mean_size;
+    uint64_t size_p50, size_p99, size_max;
+    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns; /* of calls: from being whole to their handler's beginning */
+    uint64_t chosen_wait_ns;                        /* adaptive: from the first call to closing, lately */
+} weft_batch_stats;
+
+/* WEFT_ERR_NOT_FOUND, WEFT_ERR_INVALID; then *out is zeroed. Any thread. The same stands in weft_metrics_write. */
+WEFT_API WEFT_NODISCARD weft_status weft_batch_stats_read(const weft_agent *agent, const char *function,
+                                                          weft_batch_stats *out);
+
+WEFT_END_C
+#endif
