@@ -30,6 +30,25 @@ typedef struct weft_sgd_options {
  * It references the parameters (contiguous, float32 or float64, at least one). NULL if memory is out or an argument is wrong.
  */
 WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options);
+
+typedef struct weft_adam_options { /* a zero field takes its default */
+    double lr;                     /* 1e-3 */
+    double beta1, beta2;           /* in (0, 1); 0.9 and 0.999 */
+    double eps;                    /* 1e-8 */
+    double weight_decay;           /* 0 */
+    bool amsgrad;                  /* divides by the largest mean square so far: Reddi, Kale, Kumar (ICLR 2018) */
+    bool average;                  /* as above */
+    int64_t pin_timeout_ms;        /* as above */
+} weft_adam_options;
+
+/*
+ * Adam as Kingma, Ba (ICLR 2015) in the form of PyTorch's Adam; at step t, counted from 1:
+ *   g += weight_decay p;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+ *   p -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps).
+ * Parameters as for SGD; `options` NULL takes all defaults. NULL if memory is out or an argument is wrong.
+ */
+WEFT_API weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_adam_options *options);
+
 WEFT_API weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer);
 WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
 

@@ -1,249 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sgd_optimizer.c - stochastic gradient descent with gradient accumulators of its own.
- *
- * No lock: one thread at a time uses an optimizer; the reference count alone is atomic.
- */
-#include "autograd/op.h"
-#include "base/clock.h"
-#include "base/error.h"
+/* sgd_optimizer.c - stochastic gradient descent: one slot, the velocity, where there is momentum. */
+#include "optim/optimizer.h"
+
 #include "base/log.h"
 
-#include <weft/optim.h>
-
 #include <math.h>
-#include <stdlib.h>
 
-#define PIN_TIMEOUT_MS 60000
+typedef struct sgd {
+    weft_optimizer base;
+    weft_sgd_options options; /* but for the rate, which the base has */
+} sgd;
 
-struct weft_optimizer {
-    _Atomic uint32_t refs;
-    weft_sgd_options options;
-    bool stepped; /* the velocities hold something */
-    size_t accumulated;
-    size_t count;
-    weft_tensor **parameters;   /* one reference each */
-    weft_tensor **accumulators; /* contiguous; made at first use */
-    weft_tensor **velocities;   /* only with momentum; made at the first step */
-};
+static weft_status sgd_step(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
+                            weft_tensor *const *slots)
+{
+    const weft_sgd_options *o = &((const sgd *)optimizer)->options;
+    wfi_sgd how = {optimizer->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov, optimizer->steps == 0};
+    return wfi_sgd_step(parameter, gradient, o->momentum > 0 ? slots[0] : NULL, &how);
+}
+
+static const wfi_optimizer_rule sgd_rule = {.name = "SGD", .size = sizeof(sgd), .step = sgd_step};
 
 static bool is_option(const weft_sgd_options *o)
 {
-    if (o == NULL || !(o->lr > 0) || !isfinite(o->lr) || !(o->momentum >= 0) || !(o->weight_decay >= 0))
-        return false;
-    return isfinite(o->dampening) && (!o->nesterov || (o->momentum > 0 && o->dampening == 0)) &&
-           o->pin_timeout_ms >= WEFT_FOREVER;
-}
-
-static bool is_parameter(const weft_tensor *p)
-{
-    return p != NULL && wfi_dtype_is_float(p->dtype) && weft_tensor_is_contiguous(p);
-}
-
-static bool are_parameters(weft_tensors parameters)
-{
-    for (size_t i = 0; i < parameters.count; i++)
-        if (!is_parameter(parameters.items[i]))
-            return false;
-    return parameters.count > 0;
+    return o->momentum >= 0 && o->weight_decay >= 0 && isfinite(o->dampening) &&
+           (!o->nesterov || (o->momentum > 0 && o->dampening == 0));
 }
 
 weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options)
 {
-    if (!is_option(options) || !are_parameters(parameters)) {
-        wfi_log(WEFT_LOG_DEBUG, "no SGD: bad options, or parameters that are not contiguous floats");
+    if (options == NULL || !is_option(options)) {
+        wfi_log(WEFT_LOG_DEBUG, "no SGD: bad options");
         return NULL;
     }
-    weft_optimizer *optimizer = calloc(1, sizeof(*optimizer));
+    weft_optimizer *optimizer =
+        wfi_optimizer_create(&sgd_rule, parameters, options->lr, options->average, options->pin_timeout_ms);
     if (optimizer == NULL)
         return NULL;
-    atomic_init(&optimizer->refs, 1);
-    optimizer->options = *options;
-    optimizer->parameters = calloc(parameters.count, sizeof(weft_tensor *));
-    optimizer->accumulators = calloc(parameters.count, sizeof(weft_tensor *));
-    optimizer->velocities = calloc(parameters.count, sizeof(weft_tensor *));
-    if (optimizer->parameters == NULL || optimizer->accumulators == NULL || optimizer->velocities == NULL) {
-        weft_optimizer_unref(optimizer);
-        return NULL;
-    }
-    optimizer->count = parameters.count;
-    for (size_t i = 0; i < parameters.count; i++)
-        optimizer->parameters[i] = weft_tensor_ref(parameters.items[i]);
+    optimizer->slot_count = options->momentum > 0 ? 1 : 0;
+    ((sgd *)optimizer)->options = *options;
     return optimizer;
-}
-
-weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
-{
-    if (optimizer != NULL)
-        atomic_fetch_add_explicit(&optimizer->refs, 1, memory_order_relaxed);
-    return optimizer;
-}
-
-void weft_optimizer_unref(weft_optimizer *optimizer)
-{
-    if (optimizer == NULL || atomic_fetch_sub_explicit(&optimizer->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    for (size_t i = 0; i < optimizer->count; i++) {
-        weft_tensor_unref(optimizer->parameters[i]);
-        weft_tensor_unref(optimizer->accumulators[i]);
-        weft_tensor_unref(optimizer->velocities[i]);
-    }
-    free(optimizer->parameters);
-    free(optimizer->accumulators);
-    free(optimizer->velocities);
-    free(optimizer);
-}
-
-static weft_error *misfit(const weft_optimizer *optimizer, weft_tensors gradients)
-{
-    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
-    if (gradients.count != optimizer->count)
-        return weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
-    for (size_t i = 0; i < optimizer->count; i++) {
-        const weft_tensor *p = optimizer->parameters[i], *g = gradients.items[i];
-        if (g == NULL)
-            return weft_error_create(WEFT_ERR_INVALID, "gradient %zu is NULL", i);
-        if (g->dtype != p->dtype)
-            return weft_error_create(WEFT_ERR_TYPE, "gradient %zu is %s, its parameter %s", i,
-                                     weft_dtype_name(g->dtype), weft_dtype_name(p->dtype));
-        if (!wfi_shape_equal(&g->shape, &p->shape))
-            return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu is %s, its parameter %s", i,
-                                     wfi_shape_text(&g->shape, got), wfi_shape_text(&p->shape, wanted));
-    }
-    return NULL;
-}
-
-weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
-{
-    weft_error *found =
-        optimizer == NULL ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL") : misfit(optimizer, gradients);
-    weft_status status = weft_error_code(found);
-    if (found != NULL)
-        wfi_error_give(error, found);
-    return status;
-}
-
-/* One tensor for each parameter, where there is none yet. */
-static weft_status make_like_parameters(const weft_optimizer *optimizer, weft_tensor **list)
-{
-    for (size_t i = 0; i < optimizer->count; i++) {
-        const weft_tensor *p = optimizer->parameters[i];
-        if (list[i] == NULL)
-            list[i] = weft_tensor_empty(p->shape, p->dtype);
-        if (list[i] == NULL)
-            return WEFT_ERR_MEMORY;
-    }
-    return WEFT_OK;
-}
-
-/* Packed copies of those that are not contiguous, made before anything changes. */
-static weft_status pack(weft_tensors gradients, weft_tensor ***out)
-{
-    weft_tensor **packed = calloc(gradients.count, sizeof(weft_tensor *));
-    weft_status status = packed == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++) {
-        packed[i] = weft_tensor_contiguous(gradients.items[i]);
-        if (packed[i] == NULL)
-            status = WEFT_ERR_MEMORY;
-    }
-    *out = packed;
-    return status;
-}
-
-static void drop_packed(weft_tensor **packed, size_t count)
-{
-    for (size_t i = 0; packed != NULL && i < count; i++)
-        weft_tensor_unref(packed[i]);
-    free(packed);
-}
-
-weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
-{
-    weft_tensor **packed = NULL;
-    weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
-    if (status != WEFT_OK)
-        return status;
-    status = make_like_parameters(optimizer, optimizer->accumulators);
-    if (status == WEFT_OK)
-        status = pack(gradients, &packed);
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
-        status = optimizer->accumulated == 0 ? wfi_copy(packed[i], optimizer->accumulators[i])
-                                             : wfi_add_into(packed[i], optimizer->accumulators[i]);
-    if (status == WEFT_OK)
-        optimizer->accumulated++;
-    drop_packed(packed, gradients.count);
-    return status;
-}
-
-size_t weft_optimizer_accumulated(const weft_optimizer *optimizer)
-{
-    return optimizer == NULL ? 0 : optimizer->accumulated;
-}
-
-void weft_optimizer_zero(weft_optimizer *optimizer)
-{
-    if (optimizer != NULL)
-        optimizer->accumulated = 0; /* the next accumulation overwrites */
-}
-
-static weft_status wait_unread(const weft_optimizer *optimizer)
-{
-    int64_t limit_ms = optimizer->options.pin_timeout_ms;
-    if (limit_ms == 0)
-        limit_ms = PIN_TIMEOUT_MS;
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, limit_ms);
-    for (size_t i = 0; i < optimizer->count; i++)
-        if (!wfi_storage_wait_unread(optimizer->parameters[i]->storage, deadline))
-            return WEFT_ERR_TIMEOUT;
-    return WEFT_OK;
-}
-
-static weft_status step_one(weft_optimizer *optimizer, size_t i, const wfi_sgd *how)
-{
-    weft_tensor *gradient = optimizer->accumulators[i];
-    weft_status status = WEFT_OK;
-    if (optimizer->options.average && optimizer->accumulated > 1)
-        status = wfi_scale(gradient, 1.0 / (double)optimizer->accumulated, gradient);
-    if (status == WEFT_OK)
-        status = wfi_sgd_step(optimizer->parameters[i], gradient, optimizer->velocities[i], how);
-    wfi_storage_wrote(optimizer->parameters[i]->storage);
-    return status;
-}
-
-weft_status weft_optimizer_step(weft_optimizer *optimizer)
-{
-    if (optimizer == NULL)
-        return WEFT_ERR_INVALID;
-    if (optimizer->accumulated == 0)
-        return WEFT_ERR_STATE;
-    const weft_sgd_options *o = &optimizer->options;
-    weft_status status = o->momentum > 0 ? make_like_parameters(optimizer, optimizer->velocities) : WEFT_OK;
-    if (status == WEFT_OK)
-        status = wait_unread(optimizer);
-    if (status != WEFT_OK)
-        return status;
-    wfi_sgd how = {o->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov, !optimizer->stepped};
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
-        status = step_one(optimizer, i, &how);
-    optimizer->stepped = true;
-    optimizer->accumulated = 0;
-    return status;
-}
-
-weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
-{
-    if (optimizer == NULL || !(lr > 0) || !isfinite(lr))
-        return WEFT_ERR_INVALID;
-    optimizer->options.lr = lr;
-    return WEFT_OK;
-}
-
-double weft_optimizer_lr(const weft_optimizer *optimizer)
-{
-    return optimizer == NULL ? 0 : optimizer->options.lr;
-}
-
-weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer)
-{
-    return optimizer == NULL ? (weft_tensors){NULL, 0} : (weft_tensors){optimizer->parameters, optimizer->count};
 }

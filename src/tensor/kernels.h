@@ -136,6 +136,14 @@ typedef struct wfi_sgd {
 weft_status wfi_sgd_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *velocity,
                          const wfi_sgd *how);
 
+typedef struct wfi_adam {
+    double lr, beta1, beta2, eps, weight_decay;
+    uint64_t step; /* which one this is; the first is 1 */
+} wfi_adam;
+/* PyTorch's Adam. `mean` and `square` (and `largest`, NULL without AMSGrad) are zeros before the first step. */
+weft_status wfi_adam_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *mean, weft_tensor *square,
+                          weft_tensor *largest, const wfi_adam *how);
+
 /*
  * weft_tensor_assign and weft_tensor_fill call wfi_storage_wrote (mem.h) on their target, so that a tape notices a saved
  * tensor that was changed in place. Kernels do not: their callers know whether the output was new.

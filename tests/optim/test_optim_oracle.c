@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_oracle.c - SGD's steps against torch.optim.SGD's: tests/data/sgd_cases.txt, see tests/oracle/sgd_oracle.py. */
+/*
+ * test_optim_oracle.c - steps against those of torch.optim.SGD and Adam: tests/data/sgd_cases.txt and adam_cases.txt, see
+ * tests/oracle/sgd_oracle.py and adam_oracle.py.
+ */
 #include <weft/weft.h>
 
 #include <setjmp.h>
@@ -21,59 +24,86 @@ static double next_number(FILE *file)
     return strtod(word, NULL);
 }
 
-static void assert_parameters(FILE *file, weft_tensor *const *p, double tolerance, const weft_sgd_options *o, int step)
+static void assert_parameters(FILE *file, weft_tensor *const *p, double tolerance, const char *what, int step)
 {
     for (int k = 0; k < PARAMETERS; k++)
         for (int64_t i = 0; i < weft_tensor_numel(p[k]); i++) {
             double wanted = next_number(file), got = weft_tensor_get_f64(p[k], i);
             if (fabs(got - wanted) > tolerance * (1 + fabs(wanted)))
-                fail_msg("momentum %g, dampening %g, weight decay %g, nesterov %d, step %d: %.17g, wanted %.17g",
-                         o->momentum, o->dampening, o->weight_decay, (int)o->nesterov, step, got, wanted);
+                fail_msg("%s, step %d: %.17g, wanted %.17g", what, step, got, wanted);
         }
 }
 
-static void run_case(FILE *file, const weft_sgd_options *o, weft_dtype dtype, double tolerance)
+/* Of one optimizer's cases: the next one's, with a line that says which it is; NULL at the end of the file. */
+typedef weft_optimizer *(*next_fn)(FILE *file, weft_tensors parameters, char *what, size_t size);
+
+static weft_optimizer *next_sgd(FILE *file, weft_tensors parameters, char *what, size_t size)
+{
+    weft_sgd_options o = {0};
+    if (fscanf(file, "%lf", &o.lr) != 1)
+        return NULL;
+    o.momentum = next_number(file);
+    o.dampening = next_number(file);
+    o.weight_decay = next_number(file);
+    o.nesterov = next_number(file) != 0;
+    snprintf(what, size, "momentum %g, dampening %g, weight decay %g, nesterov %d", o.momentum, o.dampening,
+             o.weight_decay, (int)o.nesterov);
+    return weft_sgd_create(parameters, &o);
+}
+
+static weft_optimizer *next_adam(FILE *file, weft_tensors parameters, char *what, size_t size)
+{
+    weft_adam_options o = {0};
+    if (fscanf(file, "%lf", &o.lr) != 1)
+        return NULL;
+    o.beta1 = next_number(file);
+    o.beta2 = next_number(file);
+    o.eps = next_number(file);
+    o.weight_decay = next_number(file);
+    o.amsgrad = next_number(file) != 0;
+    snprintf(what, size, "rate %g, betas %g %g, eps %g, weight decay %g, amsgrad %d", o.lr, o.beta1, o.beta2, o.eps,
+             o.weight_decay, (int)o.amsgrad);
+    return weft_adam_create(parameters, &o);
+}
+
+/* `late`: what the gradients are multiplied by after step 4 */
+static bool run_case(FILE *file, next_fn next, double late, weft_dtype dtype, double tolerance)
 {
     const weft_shape shapes[PARAMETERS] = {WEFT_SHAPE(7), WEFT_SHAPE(2, 3)};
     weft_tensor *p[PARAMETERS], *g[PARAMETERS];
+    char what[160];
     for (int k = 0; k < PARAMETERS; k++) {
         p[k] = formula_tensor(shapes[k], dtype, 1 + (uint64_t)k);
         g[k] = weft_tensor_empty(shapes[k], dtype);
     }
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){p, PARAMETERS}, o);
-    assert_non_null(sgd);
-    for (int step = 0; step < STEPS; step++) {
+    weft_optimizer *optimizer = next(file, (weft_tensors){p, PARAMETERS}, what, sizeof(what));
+    double lr = weft_optimizer_lr(optimizer);
+    for (int step = 0; step < STEPS && optimizer != NULL; step++) {
         for (int k = 0; k < PARAMETERS; k++)
-            formula_fill(g[k], (uint64_t)(100 + 2 * step + k), 1, 0);
-        assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){g, PARAMETERS}), WEFT_OK);
-        assert_int_equal(weft_optimizer_step(sgd), WEFT_OK);
+            formula_fill(g[k], (uint64_t)(100 + 2 * step + k), step > 4 ? late : 1, 0);
+        assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){g, PARAMETERS}), WEFT_OK);
+        assert_int_equal(weft_optimizer_step(optimizer), WEFT_OK);
         if (step == 10)
-            assert_int_equal(weft_optimizer_set_lr(sgd, o->lr / 2), WEFT_OK);
+            assert_int_equal(weft_optimizer_set_lr(optimizer, lr / 2), WEFT_OK);
         if (step < 2 || step == STEPS - 1)
-            assert_parameters(file, p, tolerance, o, step);
+            assert_parameters(file, p, tolerance, what, step);
     }
-    weft_optimizer_unref(sgd);
     for (int k = 0; k < PARAMETERS; k++) {
         weft_tensor_unref(p[k]);
         weft_tensor_unref(g[k]);
     }
+    weft_optimizer_unref(optimizer);
+    return optimizer != NULL;
 }
 
-static void run_all(weft_dtype dtype, double tolerance)
+static void run_all(const char *path, next_fn next, double late, weft_dtype dtype, double tolerance)
 {
-    double lr;
     int count = 0;
-    FILE *file = fopen(WEFT_TEST_DATA "/sgd_cases.txt", "r");
+    FILE *file = fopen(path, "r");
     assert_non_null(file);
-    while (fscanf(file, "%lf", &lr) == 1) {
-        weft_sgd_options o = {.lr = lr};
-        o.momentum = next_number(file);
-        o.dampening = next_number(file);
-        o.weight_decay = next_number(file);
-        o.nesterov = next_number(file) != 0;
-        run_case(file, &o, dtype, tolerance);
+    while (run_case(file, next, late, dtype, tolerance))
         count++;
-    }
+    assert_true(feof(file));
     fclose(file);
     assert_true(count >= 20);
 }
@@ -81,13 +111,25 @@ static void run_all(weft_dtype dtype, double tolerance)
 static void sgd_matches_pytorch_in_float64(void **state)
 {
     (void)state;
-    run_all(WEFT_FLOAT64, 1e-13);
+    run_all(WEFT_TEST_DATA "/sgd_cases.txt", next_sgd, 1, WEFT_FLOAT64, 1e-13);
 }
 
 static void sgd_matches_pytorch_in_float32(void **state)
 {
     (void)state;
-    run_all(WEFT_FLOAT32, 1e-6);
+    run_all(WEFT_TEST_DATA "/sgd_cases.txt", next_sgd, 1, WEFT_FLOAT32, 1e-6);
+}
+
+static void adam_matches_pytorch_in_float64(void **state)
+{
+    (void)state;
+    run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_FLOAT64, 1e-13);
+}
+
+static void adam_matches_pytorch_in_float32(void **state)
+{
+    (void)state;
+    run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_FLOAT32, 4e-6);
 }
 
 int main(void)
@@ -95,6 +137,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sgd_matches_pytorch_in_float64),
         cmocka_unit_test(sgd_matches_pytorch_in_float32),
+        cmocka_unit_test(adam_matches_pytorch_in_float64),
+        cmocka_unit_test(adam_matches_pytorch_in_float32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,40 +8,43 @@
 
 #include "tensor/tensor.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <time.h>
 
 static weft_tensor *parameter, *gradient;
 
-static weft_optimizer *ready(int64_t timeout_ms)
+/* Either one: its first step takes 0.5 off the parameter. */
+static weft_optimizer *ready(bool is_adam, int64_t timeout_ms)
 {
     parameter = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
     gradient = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 2);
-    weft_optimizer *sgd =
-        weft_sgd_create((weft_tensors){&parameter, 1}, &(weft_sgd_options){.lr = 0.25, .pin_timeout_ms = timeout_ms});
-    assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&gradient, 1}), WEFT_OK);
-    return sgd;
+    weft_tensors parameters = {&parameter, 1};
+    weft_optimizer *optimizer =
+        is_adam ? weft_adam_create(parameters, &(weft_adam_options){.lr = 0.5, .pin_timeout_ms = timeout_ms})
+                : weft_sgd_create(parameters, &(weft_sgd_options){.lr = 0.25, .pin_timeout_ms = timeout_ms});
+    assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){&gradient, 1}), WEFT_OK);
+    return optimizer;
 }
 
-static void done(weft_optimizer *sgd)
+static void done(weft_optimizer *optimizer)
 {
-    weft_optimizer_unref(sgd);
+    weft_optimizer_unref(optimizer);
     weft_tensor_unref(parameter);
     weft_tensor_unref(gradient);
 }
 
-static void step_gives_up_at_its_limit(void **state)
+static void gives_up(bool is_adam)
 {
-    (void)state;
-    weft_optimizer *sgd = ready(20);
+    weft_optimizer *optimizer = ready(is_adam, 20);
     wfi_storage_pin_read(parameter->storage);
-    assert_int_equal(weft_optimizer_step(sgd), WEFT_ERR_TIMEOUT);
+    assert_int_equal(weft_optimizer_step(optimizer), WEFT_ERR_TIMEOUT);
     assert_true(weft_tensor_get_f64(parameter, 0) == 1);
-    assert_int_equal(weft_optimizer_accumulated(sgd), 1);
+    assert_int_equal(weft_optimizer_accumulated(optimizer), 1);
     wfi_storage_unpin_read(parameter->storage);
-    assert_int_equal(weft_optimizer_step(sgd), WEFT_OK);
-    assert_true(weft_tensor_get_f64(parameter, 0) == 0.5);
-    done(sgd);
+    assert_int_equal(weft_optimizer_step(optimizer), WEFT_OK);
+    assert_true(fabs(weft_tensor_get_f64(parameter, 0) - 0.5) < 1e-6);
+    done(optimizer);
 }
 
 static void *read_for_a_while(void *arg)
@@ -56,19 +59,32 @@ static void *read_for_a_while(void *arg)
     return (void *)wrong;
 }
 
-static void step_waits_for_the_reader(void **state)
+static void waits(bool is_adam)
 {
-    (void)state;
-    weft_optimizer *sgd = ready(0);
+    weft_optimizer *optimizer = ready(is_adam, 0);
     pthread_t reader;
     void *wrong;
     wfi_storage_pin_read(parameter->storage);
     assert_int_equal(pthread_create(&reader, NULL, read_for_a_while, NULL), 0);
-    assert_int_equal(weft_optimizer_step(sgd), WEFT_OK);
-    assert_true(weft_tensor_get_f64(parameter, 3) == 0.5);
+    assert_int_equal(weft_optimizer_step(optimizer), WEFT_OK);
+    assert_true(fabs(weft_tensor_get_f64(parameter, 3) - 0.5) < 1e-6);
     assert_int_equal(pthread_join(reader, &wrong), 0);
     assert_null(wrong);
-    done(sgd);
+    done(optimizer);
+}
+
+static void step_gives_up_at_its_limit(void **state)
+{
+    (void)state;
+    gives_up(false);
+    gives_up(true);
+}
+
+static void step_waits_for_the_reader(void **state)
+{
+    (void)state;
+    waits(false);
+    waits(true);
 }
 
 int main(void)

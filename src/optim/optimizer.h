@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * optimizer.h - what every optimizer is inside: parameters, their accumulators, and a rule that steps one parameter.
+ *
+ * A rule's own struct begins with a weft_optimizer; what it keeps for each parameter (momentum and the like) are its slots.
+ */
+#ifndef WFI_OPTIMIZER_H
+#define WFI_OPTIMIZER_H
+
+#include "tensor/kernels.h"
+
+#include <weft/optim.h>
+
+#include <stdatomic.h>
+
+#define WFI_OPTIMIZER_SLOTS 3
+
+typedef struct wfi_optimizer_rule {
+    const char *name; /* for messages */
+    size_t size;      /* of the rule's own struct */
+    /*
+     * Steps one parameter in place. `slots`: as many tensors as the optimizer has slots, of the parameter's shape and dtype,
+     * zeros at the first step. optimizer->steps counts those that were done before this one.
+     */
+    weft_status (*step)(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
+                        weft_tensor *const *slots);
+} wfi_optimizer_rule;
+
+struct weft_optimizer {
+    _Atomic uint32_t refs;
+    const wfi_optimizer_rule *rule;
+    double lr;
+    bool average;
+    int64_t pin_timeout_ms;
+    int slot_count; /* up to WFI_OPTIMIZER_SLOTS */
+    uint64_t steps; /* done */
+    size_t accumulated;
+    size_t count;
+    weft_tensor **parameters;                   /* one reference each */
+    weft_tensor **accumulators;                 /* contiguous; made at first use */
+    weft_tensor *(*slots)[WFI_OPTIMIZER_SLOTS]; /* made at the first step */
+};
+
+/*
+ * A new optimizer of that rule with one reference, its fields above filled in (slot_count 0), the rest of its struct zero.
+ * NULL: memory is out, or a parameter or the pin timeout is wrong.
+ */
+weft_optimizer *wfi_optimizer_create(const wfi_optimizer_rule *rule, weft_tensors parameters, double lr, bool average,
+                                     int64_t pin_timeout_ms);
+
+bool wfi_is_rate(double lr); /* positive and finite */
+
+#endif
