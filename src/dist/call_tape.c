@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call_tape.c - the tape of a call being served: opened at first use, kept in the call's slot, asked for its error when the
+ * call_tape.c - the tape of a call, or a batch of calls, being served: opened at first use, kept in the call's slot, asked for its error when the
  * call is finished, and closed then. Here because src/rpc may not know tapes. Under a distributed context it will be a child
  * of the context's tape.
  */
-#include "rpc/serve.h"
+#include "rpc/batch.h"
 
 #include <weft/rpc.h>
 #include <weft/tape.h>
@@ -20,13 +20,23 @@ static void close_tape(void *value)
     weft_tape_close(value);
 }
 
-weft_tape *weft_call_tape(weft_call *call)
+static weft_tape *open_in(wfi_call_slot *slot)
 {
-    if (!call->slot.value) {
+    if (!slot->value) {
         weft_tape *tape = weft_tape_open(NULL);
         if (!tape)
-            return NULL; /* operators on it return NULL, which weft_call_give answers */
-        call->slot = (wfi_call_slot){.value = tape, .error = tape_error, .drop = close_tape};
+            return NULL; /* operators on it return NULL, which giving results answers */
+        *slot = (wfi_call_slot){.value = tape, .error = tape_error, .drop = close_tape};
     }
-    return call->slot.value;
+    return slot->value;
+}
+
+weft_tape *weft_call_tape(weft_call *call)
+{
+    return open_in(&call->slot);
+}
+
+weft_tape *weft_batch_tape(weft_batch *batch)
+{
+    return open_in(&batch->slot);
 }

@@ -102,12 +102,13 @@ static weft_status register_all(weft_agent *agent, weft_error **error)
         const char *name = function->name ? function->name : "(no name)";
         st = weft_agent_register(agent, function);
         if (st)
-            *error = weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
-                                       st == WEFT_ERR_EXISTS
-                                           ? "the name is taken"
-                                           : "it needs a name of 1 to 127 bytes outside \"weft:\", a run "
-                                             "function, signatures that end with WEFT_NONE (WEFT_REST last), "
-                                             "flags that go together, and a land function for WEFT_LAND_ADD");
+            *error = weft_error_create(
+                st, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                st == WEFT_ERR_EXISTS
+                    ? "the name is taken"
+                    : "it needs a name of 1 to 127 bytes outside \"weft:\", a "
+                      "function in run or run_batch, signatures that end with WEFT_NONE (WEFT_REST last), "
+                      "flags that go together, and a land function for WEFT_LAND_ADD");
     }
     return st;
 }

@@ -57,6 +57,7 @@ typedef struct wfi_rpc_peer {
 /* A function as registered; never removed while the agent lives. */
 typedef struct wfi_registered {
     weft_function function;      /* its name is owned */
+    struct wfi_batcher *batcher; /* of run_batch: src/rpc/batch.h */
     pthread_mutex_t adding;      /* to places of its land: a leaf, held by the thread that adds (src/rpc/land_add.c) */
     struct wfi_registered *next; /* others with the same hash */
 } wfi_registered;
@@ -74,12 +75,13 @@ struct weft_agent {
     wfi_options options;
     wfi_net *net;
     wfi_executor *executor;
-    wfi_cores *cores;              /* near the chosen interface; NULL: anywhere */
-    pthread_mutex_t function_lock; /* a leaf, over `functions` alone: registering needs no net */
-    wfi_map functions;             /* by hash of the name */
-    wfi_rpc_peer *peers;           /* by rank; guarded by the agent lock */
-    atomic_int late_users;         /* in wfi_agent_enter; closing waits for them */
-    atomic_bool closed;            /* net and executor are gone, or going */
+    wfi_cores *cores;                       /* near the chosen interface; NULL: anywhere */
+    pthread_mutex_t function_lock;          /* a leaf, over `functions` alone: registering needs no net */
+    wfi_map functions;                      /* by hash of the name */
+    _Atomic(struct wfi_batcher *) batchers; /* all, newest first; grows only: src/rpc/batch.h */
+    wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
+    atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
+    atomic_bool closed;                     /* net and executor are gone, or going */
 
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding ones of ours, by id */

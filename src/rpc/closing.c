@@ -9,7 +9,7 @@
  * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
  * LEAVE_SERVING_MS, it refuses what comes new.
  */
-#include "rpc/agent.h"
+#include "rpc/batch.h"
 #include "rpc/group.h"
 #include "rpc/serve.h"
 
@@ -128,6 +128,7 @@ weft_status wfi_agent_await_end(weft_agent *agent)
     wfi_net_lock(agent->net);
     agent->closing = true;
     wfi_groups_closing(agent);
+    wfi_batchers_pump(agent);
     if (agent->gone)
         wfi_on_terminated(agent);
     else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0)

@@ -5,7 +5,7 @@
 #include "rpc/group.h"
 #include "rpc/parts.h"
 #include "rpc/rref.h"
-#include "rpc/serve.h"
+#include "rpc/batch.h"
 
 #include "base/log.h"
 
@@ -62,6 +62,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
     wfi_serve_peer_gone(agent, rank, why, text);
     wfi_rrefs_peer_gone(agent, peer, why, text);
     wfi_groups_peer_gone(agent, peer, why);
+    wfi_batchers_pump(agent);
     if (why == WEFT_ERR_PEER_DEAD)
         wfi_membership_tell(agent, WEFT_MEMBER_DEAD, rank, text);
     else if (why == WEFT_ERR_PEER_LEFT)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
-#include "rpc/agent.h"
+#include "rpc/batch.h"
 #include "rpc/observe.h"
 
 #include "base/error.h"
@@ -72,14 +72,16 @@ static weft_status check(const weft_agent *agent, const weft_function *function)
         return refuse(agent, function, bad, "name", "is NULL or empty");
     if (strlen(function->name) > WFI_FUNCTION_NAME_MAX)
         return refuse(agent, function, bad, "name", "is longer than 127 bytes");
-    if (!function->run)
+    if (!function->run && !function->run_batch)
         return refuse(agent, function, bad, "run", "is NULL");
     if ((problem = signature_problem(function->takes)))
         return refuse(agent, function, bad, "takes", problem);
     if ((problem = signature_problem(function->gives)))
         return refuse(agent, function, bad, "gives", problem);
-    problem = flags_problem(function);
-    return problem ? refuse(agent, function, bad, "flags", problem) : WEFT_OK;
+    if ((problem = flags_problem(function)))
+        return refuse(agent, function, bad, "flags", problem);
+    problem = wfi_batch_problem(function);
+    return problem ? refuse(agent, function, bad, "batch", problem) : WEFT_OK;
 }
 
 static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
@@ -107,14 +109,22 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
     if (!st) {
         entry->function = *function;
         entry->function.name = name;
+        if (function->run_batch)
+            st = wfi_batcher_create(agent, &entry->function, &entry->batcher);
+    }
+    if (!st) {
         pthread_mutex_init(&entry->adding, NULL);
         pthread_mutex_lock(&agent->function_lock);
         st = insert_locked(agent, entry);
         pthread_mutex_unlock(&agent->function_lock);
     }
     if (st) {
+        if (entry)
+            wfi_batcher_destroy(entry->batcher);
         free(name);
         free(entry);
+    } else if (entry->batcher) {
+        wfi_batcher_announce(entry->batcher);
     }
     if (st == WEFT_ERR_EXISTS)
         return refuse(agent, function, st, "name", "is taken");
@@ -138,6 +148,7 @@ void wfi_functions_fini(weft_agent *agent)
         while (entry) {
             wfi_registered *next = entry->next;
             pthread_mutex_destroy(&entry->adding);
+            wfi_batcher_destroy(entry->batcher);
             free((char *)entry->function.name);
             free(entry);
             entry = next;

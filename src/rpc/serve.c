@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "rpc/batch.h"
 #include "rpc/budget.h"
 #include "rpc/group.h"
 #include "rpc/land_add.h"
@@ -127,13 +128,17 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 
-static void refuse_task(wfi_task *task)
+void wfi_serve_answer(weft_call *call)
 {
-    weft_call *call = wfi_container_of(task, weft_call, task);
     if (call->peer)
         wfi_answer(call);
     else
         wfi_answer_local(call);
+}
+
+static void refuse_task(wfi_task *task)
+{
+    wfi_serve_answer(wfi_container_of(task, weft_call, task));
 }
 
 /* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
@@ -173,8 +178,7 @@ static void run_wanted(weft_call *call)
     }
 }
 
-/* Why the handler need not run any more; WEFT_OK: it does. */
-static weft_status look_for_callers(weft_call *call)
+weft_status wfi_serve_why_unwanted(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     weft_status why = (weft_status)atomic_load(&call->unwanted);
@@ -189,7 +193,7 @@ static weft_status look_for_callers(weft_call *call)
 void wfi_serve_handler_task(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, task);
-    weft_status why = look_for_callers(call);
+    weft_status why = wfi_serve_why_unwanted(call);
     if (why)
         call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
     else if (call->function->land && (!call->peer || call->function->flags & WEFT_LAND_ADD))
@@ -200,7 +204,7 @@ void wfi_serve_handler_task(wfi_task *task)
         run_wanted(call);
 }
 
-static wfi_urgency urgency_of(const weft_function *function)
+wfi_urgency wfi_serve_urgency(const weft_function *function)
 {
     if (function->flags & WEFT_URGENT)
         return WFI_URGENT;
@@ -210,11 +214,15 @@ static wfi_urgency urgency_of(const weft_function *function)
 void wfi_serve_run(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (call->function->run_batch) {
+        wfi_batch_join(call);
+        return;
+    }
     call->stage = WFI_SERVE_SERVING;
     wfi_observe_ready(call);
     call->holds += 2; /* the user's, until finished, and the handler task's */
     call->task.run = wfi_serve_handler_task;
-    call->task.urgency = urgency_of(call->function);
+    call->task.urgency = wfi_serve_urgency(call->function);
     bool is_inline = call->function->flags & WEFT_INLINE;
     wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
     if (call->function->flags & WFI_AT_ONCE)
@@ -223,12 +231,17 @@ void wfi_serve_run(weft_call *call)
     wfi_stall_watch(call->agent);
 }
 
-void wfi_serve_turn_away(weft_call *call)
+void wfi_serve_withdraw(weft_call *call, weft_error *error)
 {
-    call->error =
-        wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name);
+    call->error = error;
     call->task.run = refuse_task;
     wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
+}
+
+void wfi_serve_turn_away(weft_call *call)
+{
+    wfi_serve_withdraw(
+        call, wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name));
 }
 
 void wfi_serve_refuse(weft_call *call, weft_error *error)
@@ -248,16 +261,22 @@ static void arguments_ready(wfi_intake *intake, weft_status status)
 {
     weft_call *call = wfi_container_of(intake, weft_call, arguments);
     char problem[128];
+    weft_error *error = NULL;
     if (status) {
-        wfi_serve_refuse(call, wfi_call_error(call, status, "the arguments: %s", intake->problem));
+        error = wfi_call_error(call, status, "the arguments: %s", intake->problem);
+    } else {
+        call->args = intake->values;
+        intake->values = NULL;
+        if (!wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
+            error = wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem);
+    }
+    if (!error) {
+        wfi_serve_run(call);
         return;
     }
-    call->args = intake->values;
-    intake->values = NULL;
-    if (wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
-        wfi_serve_run(call);
-    else
-        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
+    if (call->queued)
+        wfi_batch_leave(call);
+    wfi_serve_refuse(call, error);
 }
 
 static weft_status arguments_admit(wfi_intake *intake, uint64_t bytes)
@@ -338,6 +357,22 @@ static wfi_span read_span(const weft_agent *agent, uint8_t flags, wfi_reader *re
     return span;
 }
 
+static void take_in(weft_call *call, wfi_reader *body)
+{
+    const weft_function *function = call->function;
+    weft_error *error = function->run_batch ? wfi_batch_admit(call) : NULL;
+    if (error) {
+        wfi_serve_refuse(call, error);
+        return;
+    }
+    call->arguments.user_places = function->land && !(function->flags & WEFT_LAND_ADD);
+    if (call->arguments.user_places)
+        call->arguments.options = (wfi_unpack_options){.place = user_place, .place_arg = call};
+    else if (function->run_batch)
+        call->arguments.options = (wfi_unpack_options){.place = wfi_batch_place, .place_arg = call};
+    wfi_intake_start(&call->arguments, body);
+}
+
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     char name[WFI_FUNCTION_NAME_MAX + 1] = "";
@@ -375,12 +410,8 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     else if (!call->function)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s", name,
                                               agent->options.name));
-    else {
-        call->arguments.user_places = call->function->land && !(call->function->flags & WEFT_LAND_ADD);
-        if (call->arguments.user_places)
-            call->arguments.options = (wfi_unpack_options){.place = user_place, .place_arg = call};
-        wfi_intake_start(&call->arguments, reader);
-    }
+    else
+        take_in(call, reader);
 }
 
 /* ---- The end of it ----------------------------------------------------------------------------------------------- */

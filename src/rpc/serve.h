@@ -60,11 +60,16 @@ struct weft_call {
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
 
-    atomic_int unwanted;              /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
-    weft_future *cancellation;        /* made at first asking */
-    wfi_list children;                /* wfi_child: what was started within it */
-    weft_error *inner;                /* the last failure of those; [agent lock] */
-    wfi_child child;                  /* a call to ourselves: of the call that it is made for, if any */
+    atomic_int unwanted;       /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
+    weft_future *cancellation; /* made at first asking */
+    wfi_list children;         /* wfi_child: what was started within it */
+    weft_error *inner;         /* the last failure of those; [agent lock] */
+    wfi_child child;           /* a call to ourselves: of the call that it is made for, if any */
+    struct weft_batch *batch;  /* where it has seat number `seat`; NULL: it has none */
+    size_t seat;
+    struct wfi_batch_form *extra_of; /* it is whole and has no seat: in the form's extras */
+    wfi_list extra_link;
+    bool queued;                      /* for a batch: src/rpc/batch.h */
     struct wfi_parts_out *parts;      /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
     struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
     unsigned letters;                 /* promised for it: a refusal, should there be no memory for its answer */
@@ -107,9 +112,14 @@ void wfi_serve_end_watch(weft_call *call);
 /* Hands a call whose arguments are whole to its handler. [agent lock] */
 void wfi_serve_run(weft_call *call);
 void wfi_serve_handler_task(wfi_task *task); /* what wfi_serve_run queues */
-/* Refuses a call that was withdrawn from the queue before its handler began. [agent lock] */
-void wfi_serve_turn_away(weft_call *call);
-void wfi_stall_watch(weft_agent *agent); /* src/rpc/stall.c; [agent lock] */
+wfi_urgency wfi_serve_urgency(const weft_function *function);
+/* Why the handler need not run any more, though its turn has come; WEFT_OK: it does. Not locked. */
+weft_status wfi_serve_why_unwanted(weft_call *call);
+void wfi_serve_answer(weft_call *call); /* with its error, or results; to others and ourselves. Not locked */
+/* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
+void wfi_serve_withdraw(weft_call *call, weft_error *error);
+void wfi_serve_turn_away(weft_call *call); /* one that was withdrawn from the executor's queue. [agent lock] */
+void wfi_stall_watch(weft_agent *agent);   /* src/rpc/stall.c; [agent lock] */
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
 /* The answer of a call of another worker; its results or error are set. Not locked. */

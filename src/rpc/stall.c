@@ -5,7 +5,7 @@
  * move before some time limit ends. So when every worker has been waiting for a second and none has taken a task, the
  * calls in the queue, which have not run, are refused with WEFT_ERR_BUSY, and their callers go on.
  */
-#include "rpc/serve.h"
+#include "rpc/batch.h"
 
 #include "base/log.h"
 
@@ -16,6 +16,8 @@ static void turn_all_away(weft_agent *agent)
     size_t count = 0;
     for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_serve_handler_task)); count++)
         wfi_serve_turn_away(wfi_container_of(task, weft_call, task));
+    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
+        count += wfi_batch_turn_away(task);
     agent->stats.calls_refused += count;
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
                   count);

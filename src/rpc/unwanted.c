@@ -3,7 +3,7 @@
  * unwanted.c - a call that nobody waits for any more: cancelled by its caller, out of time, or its caller gone. Handlers may
  * ask (weft_call_cancelled), or be told (weft_call_cancellation); what was started within the call is cancelled.
  */
-#include "rpc/serve.h"
+#include "rpc/batch.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -29,6 +29,8 @@ void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text)
         wfi_net_timer_clear(call->agent->net, &call->timer);
     tell(call, why, text);
     wfi_calls_cancel_within(call, why, text);
+    if (call->queued && call->stage == WFI_SERVE_SERVING)
+        wfi_batch_leave_out(call, why, text);
 }
 
 static void deadline_passed(wfi_timer *timer)

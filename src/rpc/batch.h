@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * batch.h - calls of one function gathered into batches: what batcher.c (who comes in), batch_seats.c (where it sits),
+ * batch_close.c (when a batch begins), batch_run.c (its handler, its results) and batch_api.c share.
+ *
+ * A batcher belongs to a registered function. Calls whose tensors have the same dtypes and shapes are of one form. A form has open
+ * batches, oldest first, and extras: whole calls that got no seat, as their caller had its share of the newest batch. A seat is a
+ * row: the place that the call's tensors are pulled to while it is being taken in. Before a batch begins, extras take the seats that
+ * are left.
+ *
+ * A call of a batched function is QUEUED from its admission until its batch begins or it leaves: refused, cancelled, out of time. In
+ * its batch it is like a deferred call that weft_batch_finish finishes.
+ *
+ * LOCKING. All of it is guarded by the agent's lock, but for what stands under "the handler's": that belongs to the thread that runs
+ * or finishes the batch.
+ */
+#ifndef WFI_BATCH_H
+#define WFI_BATCH_H
+
+#include "base/histogram.h"
+#include "rpc/serve.h"
+
+typedef struct wfi_batch_form {
+    wfi_list link; /* in the batcher's forms */
+    size_t known;  /* of the tensors' types, those that are known: a call's come one by one */
+    struct {
+        weft_dtype dtype;
+        weft_shape shape; /* of one row */
+    } tensors[WEFT_MAX_SIGNATURE];
+    wfi_list open;      /* weft_batch.link */
+    wfi_list extras;    /* weft_call.extra_link */
+    size_t extra_count; /* of these */
+} wfi_batch_form;
+
+typedef struct wfi_seat {
+    weft_call *call; /* NULL: free */
+    int from;        /* its caller's rank */
+    bool ready;      /* it is whole */
+} wfi_seat;
+
+struct weft_batch {
+    struct wfi_batcher *batcher;
+    wfi_batch_form *form; /* while open */
+    wfi_list link;        /* in form->open */
+    bool open;
+    int holds;                    /* the handler's thread, whoever finishes it */
+    size_t taken, ready, scanned; /* seats; below `scanned` none is free */
+    size_t slab_rows;             /* seats that have a place in the slabs: the first ones */
+    size_t spare_bytes;           /* of places not taken yet, against the memory budget */
+    uint64_t first_ns;            /* when its first call was whole; 0: none yet */
+    uint64_t last_ns;             /* and its last */
+    uint64_t due_ns;              /* since when it waits for seats that are not ready alone; 0: it does not */
+    weft_tensor *slabs[WEFT_MAX_SIGNATURE];
+    wfi_seat *seats; /* options.size of them; when it runs, those that came too late */
+
+    /* ---- the handler's ---- */
+    weft_agent *agent; /* referenced */
+    weft_call **calls;
+    size_t count;
+    weft_tensor *rows[WEFT_MAX_SIGNATURE];  /* what it sees, by the tensors of `takes` */
+    weft_tensor *given[WEFT_MAX_SIGNATURE]; /* by `gives` */
+    weft_error *error;
+    wfi_call_slot slot;
+    bool is_whole; /* its calls have the seats 0 to count - 1, and nothing is written to others */
+    bool deferred;
+    uint64_t copied_bytes;
+    uint64_t began_ns;
+    wfi_task task;
+};
+
+typedef struct wfi_batch_caller {
+    int rank;
+    size_t queued;
+    uint64_t seen;  /* `begun` of the batcher at its last call */
+    bool is_active; /* counted in `active` */
+} wfi_batch_caller;
+
+typedef struct wfi_batcher {
+    struct wfi_batcher *next; /* of the agent's; constant once it is announced */
+    weft_agent *agent;
+    const weft_function *function;
+    weft_batch_options options; /* without zeros; `callers` is owned, and guarded by the agent's lock */
+    size_t tensor_count;        /* in `takes` */
+    wfi_list forms;
+    size_t queued;                        /* calls */
+    size_t running;                       /* batches */
+    wfi_map callers;                      /* wfi_batch_caller, by rank */
+    size_t active;                        /* callers among whom batches are shared */
+    size_t recent_max;                    /* the largest batch lately */
+    uint64_t begun;                       /* batches */
+    double gap_ns, handler_ns, chosen_ns; /* averages, recent ones weigh more; 0: not known */
+    wfi_timer timer;
+    weft_batch_stats stats;
+    wfi_histogram sizes, waits;
+} wfi_batcher;
+
+/* ---- batcher.c: who comes in. [agent lock] unless stated ------------------------------------------------------------------ */
+
+/* What is wrong with the options or the signature of a batched function; NULL: nothing. */
+const char *wfi_batch_problem(const weft_function *function);
+/* These four: not locked. */
+weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function, wfi_batcher **out);
+void wfi_batcher_announce(wfi_batcher *batcher);            /* to wfi_batchers_pump */
+void wfi_batcher_destroy(wfi_batcher *batcher);             /* with the agent; NULL is a no-op */
+wfi_batcher *wfi_batcher_of(const weft_function *function); /* NULL: it is not batched */
+/* Whether a call may wait, asked before anything of it is taken in; else why not. */
+weft_error *wfi_batch_admit(weft_call *call);
+void wfi_batch_join(weft_call *call);  /* its arguments are whole */
+void wfi_batch_leave(weft_call *call); /* it will not be in a batch, if it was to be */
+/* The same of one that waits: nobody wants its answer any more. */
+void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text);
+void wfi_batch_unqueue(weft_call *call);
+size_t wfi_batch_share(const wfi_batcher *batcher, size_t whole); /* of one caller, rounded up */
+void wfi_batch_count_active(wfi_batcher *batcher);
+
+/* ---- batch_seats.c: where it sits. [agent lock] --------------------------------------------------------------------------- */
+
+/* Where an argument of a call is to be pulled to: a wfi_place_fn. Gives the call a seat at its first one. */
+weft_tensor *wfi_batch_place(void *call, size_t index, weft_dtype dtype, weft_shape shape);
+/* For a whole call: the seat that it has, another one, or a place among the extras. False: memory is out. */
+bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors);
+void wfi_batch_leave_room(weft_call *call);
+weft_batch *wfi_batch_open(wfi_batcher *batcher, wfi_batch_form *form); /* NULL: memory is out */
+void wfi_batch_fill(weft_batch *batch, bool beyond_shares);             /* with extras */
+void wfi_batch_shut(weft_batch *batch);                                 /* it takes no more calls */
+void wfi_batch_free_if_over(weft_batch *batch);
+
+/* ---- batch_close.c --------------------------------------------------------------------------------------------------- */
+
+/* Begins whatever batches are due. [agent lock] */
+void wfi_batcher_pump(wfi_batcher *batcher);
+/* Somebody left the job, or this worker is about to. [agent lock] */
+void wfi_batchers_pump(weft_agent *agent);
+void wfi_batch_arrived(weft_call *call, uint64_t now_ns); /* it is whole, and has a seat or is an extra. [agent lock] */
+void wfi_batch_timer(wfi_timer *timer);
+void wfi_batch_note_handler(wfi_batcher *batcher, uint64_t took_ns); /* [agent lock] */
+
+/* ---- batch_run.c ----------------------------------------------------------------------------------------------------- */
+
+void wfi_batch_task(wfi_task *task); /* what a batch that begins is queued as */
+/* Refuses a batch that was withdrawn from the executor's queue. [agent lock] */
+size_t wfi_batch_turn_away(wfi_task *task); /* how many calls */
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * batch_close.c - when a batch begins; see batch.h.
+ *
+ * ADAPTIVE. One more call in a batch of n costs the n that wait a gap between calls each, and saves the newcomer a wait for the
+ * handler. So it is waited for while n gaps are shorter than the handler's time: that long after each call, divided by n; not at
+ * all where calls come at larger gaps. Nor is anybody waited for once all who share the batches are in.
+ */
+#include "rpc/batch.h"
+
+#define GRACE_NS 10000000u     /* for calls that are being pulled when all else is there */
+#define LOOK_AGAIN_NS 1000000u /* when memory was out for a batch */
+#define WEIGHT 0.125           /* of the newest value in an average */
+
+typedef enum wfi_reason { NOT_YET, BY_SIZE, BY_TIME, BY_CALLERS, BY_CLOSING } wfi_reason;
+
+static void average(double *mean, double value)
+{
+    *mean = *mean > 0 ? *mean + WEIGHT * (value - *mean) : value;
+}
+
+void wfi_batch_note_handler(wfi_batcher *batcher, uint64_t took_ns)
+{
+    average(&batcher->handler_ns, (double)took_ns);
+}
+
+/* ---- Whether ------------------------------------------------------------------------------------------------------- */
+
+static bool has_call_from(const weft_batch *batch, int rank)
+{
+    for (size_t i = 0, seen = 0; seen < batch->taken; i++) {
+        seen += batch->seats[i].call != NULL;
+        if (batch->seats[i].call && batch->seats[i].ready && batch->seats[i].from == rank)
+            return true;
+    }
+    return false;
+}
+
+static bool all_expected_are_in(const weft_batch *batch)
+{
+    const weft_batch_options *o = &batch->batcher->options;
+    weft_agent *agent = batch->agent;
+    size_t expected = 0;
+    for (size_t i = 0; i < o->caller_count; i++)
+        expected += o->callers[i] == wfi_agent_rank(agent) || wfi_agent_knows_alive(agent, o->callers[i]);
+    if (!o->caller_count || batch->ready < expected)
+        return false;
+    for (size_t i = 0; i < o->caller_count; i++)
+        if ((o->callers[i] == wfi_agent_rank(agent) || wfi_agent_knows_alive(agent, o->callers[i])) &&
+            !has_call_from(batch, o->callers[i]))
+            return false;
+    return true;
+}
+
+static bool all_active_are_in(const weft_batch *batch)
+{
+    const wfi_batcher *batcher = batch->batcher;
+    size_t cursor = 0;
+    uint64_t rank;
+    const wfi_batch_caller *caller;
+    if (batch->ready < batcher->active)
+        return false;
+    while ((caller = wfi_map_next(&batcher->callers, &cursor, &rank)))
+        if (caller->is_active && !has_call_from(batch, caller->rank))
+            return false;
+    return true;
+}
+
+/* When it is due by time. */
+static uint64_t time_limit(const weft_batch *batch)
+{
+    const wfi_batcher *batcher = batch->batcher;
+    int64_t wait_us = batcher->options.wait_us;
+    if (wait_us == WEFT_FOREVER)
+        return WFI_NEVER;
+    uint64_t longest = batch->first_ns + (uint64_t)wait_us * 1000u;
+    if (!batcher->options.adaptive)
+        return longest;
+    double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);
+    if (pause <= 0 || batcher->gap_ns > pause || all_active_are_in(batch))
+        return batch->first_ns;
+    uint64_t likely = batch->last_ns + (uint64_t)pause;
+    return likely < longest ? likely : longest;
+}
+
+static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
+{
+    const wfi_batcher *batcher = batch->batcher;
+    size_t size = (size_t)batcher->options.size;
+    if (!batch->ready)
+        return NOT_YET;
+    if (batch->taken == size || batch->ready + batch->form->extra_count >= size)
+        return BY_SIZE;
+    if (all_expected_are_in(batch))
+        return BY_CALLERS;
+    if (batcher->agent->closing || batcher->agent->stopped)
+        return BY_CLOSING;
+    return now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
+}
+
+/* The same, once seats that are being pulled had their time. */
+static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
+{
+    wfi_reason reason = reason_for(batch, now_ns);
+    if (!reason || batch->ready == batch->taken)
+        return reason;
+    if (!batch->due_ns)
+        batch->due_ns = now_ns;
+    return now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
+}
+
+/* ---- Beginning ------------------------------------------------------------------------------------------------------- */
+
+static void count_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
+{
+    wfi_batcher *batcher = batch->batcher;
+    weft_batch_stats *stats = &batcher->stats;
+    stats->batches++;
+    stats->calls += batch->count;
+    stats->by_size += reason == BY_SIZE;
+    stats->by_time += reason == BY_TIME;
+    stats->by_callers += reason == BY_CALLERS;
+    wfi_histogram_record(&batcher->sizes, batch->count);
+    for (size_t i = 0; i < batch->count; i++)
+        wfi_histogram_record(&batcher->waits, now_ns - batch->calls[i]->span.ready_ns);
+    average(&batcher->chosen_ns, (double)(now_ns - batch->first_ns));
+    size_t faded = batcher->recent_max - batcher->recent_max / 8;
+    batcher->recent_max = batch->count > faded ? batch->count : faded;
+}
+
+/* Whole calls go with the batch; seats that are still being pulled stay, for nobody. */
+static void take_calls(weft_batch *batch)
+{
+    size_t end = 0;
+    for (size_t i = 0; batch->ready; i++) {
+        weft_call *call = batch->seats[i].ready ? batch->seats[i].call : NULL;
+        if (!call)
+            continue;
+        batch->calls[batch->count++] = call;
+        batch->taken--;
+        batch->ready--;
+        batch->seats[i] = (wfi_seat){.call = NULL};
+        call->batch = NULL;
+        wfi_batch_unqueue(call);
+        end = i + 1;
+    }
+    batch->is_whole = end == batch->count && !batch->taken;
+}
+
+static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
+{
+    wfi_batcher *batcher = batch->batcher;
+    const weft_function *function = batcher->function;
+    wfi_batch_fill(batch, true);
+    wfi_batch_shut(batch);
+    take_calls(batch);
+    count_batch(batch, reason, now_ns);
+    batcher->begun++;
+    batcher->running++;
+    batch->holds = 2;
+    batch->began_ns = now_ns;
+    wfi_batch_count_active(batcher);
+    batch->task.run = wfi_batch_task;
+    batch->task.urgency = wfi_serve_urgency(function);
+    bool is_inline = function->flags & WEFT_INLINE;
+    wfi_net_defer(batch->agent->net, &batch->task, is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER);
+    wfi_stall_watch(batch->agent);
+}
+
+/* ---- Looking ------------------------------------------------------------------------------------------------------- */
+
+/* When to look again; WFI_NEVER: something else will have to happen. */
+static uint64_t next_look(weft_batch *batch, uint64_t now_ns)
+{
+    if (!batch->ready)
+        return WFI_NEVER;
+    if (batch->due_ns)
+        return batch->due_ns + GRACE_NS;
+    uint64_t limit = time_limit(batch);
+    return limit > now_ns ? limit : now_ns;
+}
+
+/* Extras whose batch has begun without them. */
+static bool seat_extras(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now_ns)
+{
+    if (!form->extra_count || !wfi_list_empty(&form->open))
+        return true;
+    weft_batch *batch = wfi_batch_open(batcher, form);
+    if (!batch)
+        return false;
+    batch->first_ns = wfi_container_of(form->extras.next, weft_call, extra_link)->span.ready_ns;
+    batch->last_ns = now_ns;
+    wfi_batch_fill(batch, false);
+    return true;
+}
+
+/* The oldest due batch; *again_ns: when to look again if there is none. */
+static weft_batch *find_due(wfi_batcher *batcher, uint64_t now_ns, wfi_reason *reason, uint64_t *again_ns)
+{
+    *again_ns = WFI_NEVER;
+    for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next) {
+        wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
+        if (!seat_extras(batcher, form, now_ns))
+            *again_ns = now_ns + LOOK_AGAIN_NS;
+        for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
+            weft_batch *batch = wfi_container_of(link, weft_batch, link);
+            if ((*reason = is_due(batch, now_ns)))
+                return batch;
+            uint64_t look = next_look(batch, now_ns);
+            *again_ns = look < *again_ns ? look : *again_ns;
+        }
+    }
+    return NULL;
+}
+
+static weft_batch *any_ready(wfi_batcher *batcher)
+{
+    for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next) {
+        wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
+        for (wfi_list *link = form->open.next; link != &form->open; link = link->next)
+            if (wfi_container_of(link, weft_batch, link)->ready)
+                return wfi_container_of(link, weft_batch, link);
+    }
+    return NULL;
+}
+
+void wfi_batcher_pump(wfi_batcher *batcher)
+{
+    wfi_net *net = batcher->agent->net;
+    wfi_assert_held(wfi_net_mutex(net));
+    uint64_t now_ns = wfi_net_now(net), again_ns = WFI_NEVER;
+    wfi_reason reason;
+    weft_batch *batch = NULL;
+    while (batcher->running < (size_t)batcher->options.in_flight &&
+           (batch = find_due(batcher, now_ns, &reason, &again_ns)))
+        begin(batch, reason, now_ns);
+    if (batch || again_ns == WFI_NEVER)
+        wfi_net_timer_clear(net, &batcher->timer);
+    else if (wfi_net_timer_set(net, &batcher->timer, again_ns) && (batch = any_ready(batcher)))
+        begin(batch, BY_TIME, now_ns); /* no memory for a timer: rather early than never */
+}
+
+void wfi_batch_timer(wfi_timer *timer)
+{
+    wfi_batcher_pump(wfi_container_of(timer, wfi_batcher, timer));
+}
+
+void wfi_batchers_pump(weft_agent *agent)
+{
+    for (wfi_batcher *batcher = atomic_load(&agent->batchers); batcher; batcher = batcher->next)
+        wfi_batcher_pump(batcher);
+}
+
+void wfi_batch_arrived(weft_call *call, uint64_t now_ns)
+{
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    weft_batch *batch = call->batch;
+    if (batch && batch->first_ns)
+        average(&batcher->gap_ns, (double)(now_ns - batch->last_ns));
+    if (batch) {
+        batch->first_ns = batch->first_ns ? batch->first_ns : now_ns;
+        batch->last_ns = now_ns;
+    }
+    wfi_batcher_pump(batcher);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * batch_run.c - a batch's handler, and its results; see batch.h. Calls that nobody waits for any more are left out, the rows of
+ * the others become the tensors that the handler sees, and what it gives is cut by rows again.
+ */
+#include "rpc/batch.h"
+
+#include "base/error.h"
+#include "rpc/values.h"
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+/* ---- Rows ---------------------------------------------------------------------------------------------------------- */
+
+static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
+{
+    weft_shape shape = {row->shape.ndim + 1, {(int64_t)batch->count}};
+    memcpy(shape.dims + 1, row->shape.dims, (size_t)row->shape.ndim * sizeof(shape.dims[0]));
+    return weft_tensor_empty(shape, row->dtype);
+}
+
+/* Where the rows lie already if all are in their places; else a tensor of their own. */
+static weft_tensor *find_rows(const weft_batch *batch, size_t index, const weft_tensor *first)
+{
+    weft_tensor *slab = batch->is_whole && batch->count <= batch->slab_rows ? batch->slabs[index] : NULL;
+    return slab ? weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count) : make_rows(batch, first);
+}
+
+static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const weft_tensor *from)
+{
+    weft_tensor *place = weft_tensor_select(batch->rows[index], 0, (int64_t)row);
+    weft_status st = place ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st && wfi_tensor_address(place) != wfi_tensor_address(from)) {
+        st = weft_tensor_assign(place, from);
+        batch->copied_bytes += wfi_copied(weft_tensor_nbytes(from));
+    }
+    weft_tensor_unref(place);
+    return st;
+}
+
+static weft_status assemble(weft_batch *batch)
+{
+    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
+    size_t count = batch->batcher->tensor_count;
+    for (size_t row = 0; row < batch->count; row++) {
+        wfi_values_tensors(weft_values_args(batch->calls[row]->args), tensors, count);
+        for (size_t i = 0; i < count; i++) {
+            if (row == 0)
+                batch->rows[i] = find_rows(batch, i, tensors[i]);
+            weft_status st = batch->rows[i] ? fill_row(batch, i, row, tensors[i]) : WEFT_ERR_MEMORY;
+            if (st)
+                return st;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- Results --------------------------------------------------------------------------------------------------------- */
+
+/* Row `row` of a result, as its type wants it; holds a reference if it is a tensor. */
+static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
+{
+    switch (type) {
+    case WEFT_I64:
+        return weft_of_i64(weft_tensor_get_i64(rows, (int64_t)row));
+    case WEFT_F64:
+        return weft_of_f64(weft_tensor_get_f64(rows, (int64_t)row));
+    case WEFT_BOOL:
+        return weft_of_bool(weft_tensor_get_f64(rows, (int64_t)row) != 0);
+    default:
+        return weft_of_tensor(weft_tensor_select(rows, 0, (int64_t)row));
+    }
+}
+
+static void give_row(weft_batch *batch, size_t row)
+{
+    const weft_type *gives = batch->batcher->function->gives;
+    weft_value values[WEFT_MAX_SIGNATURE];
+    weft_call *call = batch->calls[row];
+    size_t count = 0;
+    while (gives[count] != WEFT_NONE && batch->given[count]) {
+        values[count] = cut(gives[count], batch->given[count], row);
+        count++;
+    }
+    if (count)
+        weft_call_give(call, (weft_args){values, count});
+    for (size_t i = 0; i < count; i++)
+        if (values[i].type == WEFT_TENSOR)
+            weft_tensor_unref(values[i].as.tensor);
+}
+
+static void take_slot_error(weft_batch *batch)
+{
+    weft_error *kept = batch->slot.error && !batch->error ? batch->slot.error(batch->slot.value) : NULL;
+    if (!kept)
+        return;
+    const char *operator_name = weft_error_function(kept);
+    weft_batch_fail(batch, weft_error_code(kept), "%s%s%s", operator_name, operator_name[0] ? ": " : "",
+                    weft_error_message(kept));
+    weft_error_unref(kept);
+}
+
+static void answer_all(weft_batch *batch, weft_status status)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        weft_call *call = batch->calls[i];
+        if (batch->error && !call->error)
+            call->error = weft_error_ref(batch->error);
+        if (!call->error && !status && !call->results && !call->object)
+            give_row(batch, i);
+        weft_call_finish(call, status);
+    }
+    batch->count = 0;
+}
+
+static void release_work(weft_batch *batch)
+{
+    if (batch->slot.drop)
+        batch->slot.drop(batch->slot.value);
+    for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++) {
+        weft_tensor_unref(batch->rows[i]);
+        weft_tensor_unref(batch->given[i]);
+    }
+    weft_error_unref(batch->error);
+}
+
+/* The handler's thread and whoever finishes the batch hold it. */
+static void let_go_of(weft_batch *batch, int holds)
+{
+    weft_agent *agent = wfi_agent_ref(batch->agent);
+    bool open = wfi_agent_enter(agent);
+    if (open)
+        wfi_net_lock(agent->net);
+    batch->holds -= holds;
+    wfi_batch_free_if_over(batch);
+    if (open) {
+        wfi_net_unlock(agent->net);
+        wfi_agent_leave(agent);
+    }
+    wfi_agent_unref(agent);
+}
+
+static void run_the_next(weft_batch *batch)
+{
+    wfi_batcher *batcher = batch->batcher;
+    weft_agent *agent = batch->agent;
+    if (!wfi_agent_enter(agent))
+        return;
+    wfi_net_lock(agent->net);
+    wfi_batch_note_handler(batcher, wfi_now(wfi_net_clock(agent->net)) - batch->began_ns);
+    batcher->running--;
+    wfi_batcher_pump(batcher);
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+}
+
+static void finish(weft_batch *batch, weft_status status, int holds)
+{
+    take_slot_error(batch);
+    answer_all(batch, status);
+    run_the_next(batch);
+    release_work(batch);
+    let_go_of(batch, holds);
+}
+
+void weft_batch_finish(weft_batch *batch, weft_status status)
+{
+    if (batch)
+        finish(batch, status, 1);
+}
+
+/* ---- Before the handler -------------------------------------------------------------------------------------------- */
+
+static void leave_out(weft_call *call, weft_status why)
+{
+    call->error = wfi_call_error(call, why, "nobody waited for it any more when its batch began: it did not run");
+    wfi_serve_answer(call);
+}
+
+/* Those that are still wanted stay. */
+static void leave_out_unwanted(weft_batch *batch)
+{
+    size_t kept = 0, count = batch->count;
+    for (size_t i = 0; i < count; i++) {
+        weft_call *call = batch->calls[i];
+        weft_status why = wfi_serve_why_unwanted(call);
+        if (!why) {
+            batch->calls[kept++] = call;
+            continue;
+        }
+        leave_out(call, why);
+        batch->is_whole = false;
+    }
+    batch->count = kept;
+}
+
+/* From here on its calls are in the handler's hands, as deferred ones are. */
+static void hand_over(weft_batch *batch, size_t left_out)
+{
+    wfi_batcher *batcher = batch->batcher;
+    wfi_net_lock(batch->agent->net);
+    for (size_t i = 0; i < batch->count; i++) {
+        weft_call *call = batch->calls[i];
+        call->deferred = true;
+        if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
+            wfi_serve_lean(call, true);
+        wfi_serve_drop_hold(call); /* the batch's; the user's is left */
+    }
+    batcher->stats.left_out += left_out;
+    batcher->stats.copied_bytes += batch->copied_bytes;
+    batch->agent->stats.bytes_copied += batch->copied_bytes;
+    wfi_net_unlock(batch->agent->net);
+}
+
+void wfi_batch_task(wfi_task *task)
+{
+    weft_batch *batch = wfi_container_of(task, weft_batch, task);
+    const weft_function *function = batch->batcher->function;
+    size_t before = batch->count;
+    leave_out_unwanted(batch);
+    weft_status st = assemble(batch);
+    hand_over(batch, before - batch->count);
+    if (st || !batch->count) {
+        if (st)
+            weft_batch_fail(batch, st, "no memory for a batch of %zu", batch->count);
+        finish(batch, st, 2);
+        return;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        wfi_observe_running(batch->calls[i]);
+        batch->calls[i]->ran = true;
+    }
+    st = function->run_batch(batch, function->user);
+    if (batch->deferred) {
+        let_go_of(batch, 1);
+        return;
+    }
+    if (st == WEFT_DEFERRED)
+        weft_batch_fail(batch, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_batch_defer");
+    finish(batch, st == WEFT_DEFERRED ? WEFT_ERR_STATE : st, 2);
+}
+
+size_t wfi_batch_turn_away(wfi_task *task)
+{
+    weft_batch *batch = wfi_container_of(task, weft_batch, task);
+    size_t count = batch->count;
+    for (size_t i = 0; i < count; i++)
+        wfi_serve_turn_away(batch->calls[i]);
+    batch->batcher->running--;
+    batch->holds = 0;
+    wfi_batch_free_if_over(batch);
+    return count;
+}
