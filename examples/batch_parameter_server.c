@@ -49,7 +49,7 @@ typedef struct server {
 static void answer_all(server *s, weft_status status, const char *why)
 {
     weft_args model = WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model)));
-    for (int rank = 0; rank < s->set->world_size; rank++) {
+    for (int rank = 0; rank < s->set->job.world_size; rank++) {
         weft_call *call = s->waiting[rank];
         if (!call)
             continue;
@@ -79,7 +79,7 @@ static void end_early(server *s, const char *format, ...)
 static weft_status update(server *s)
 {
     weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(s->set, s->tally.updates, s->updates));
-    for (int rank = 1; rank < s->set->world_size && s->set->deterministic && !st; rank++)
+    for (int rank = 1; rank < s->set->job.world_size && s->set->deterministic && !st; rank++)
         if (s->waiting[rank])
             st = weft_optimizer_accumulate(s->sgd, weft_call_tensors(s->waiting[rank], 0));
     return st ? st : weft_optimizer_step(s->sgd);
@@ -173,7 +173,7 @@ static void on_trainer(weft_agent *agent, weft_member_event event, int rank, con
     pthread_mutex_lock(&s->lock);
     if ((event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT) && !s->gone[rank] && !*s->failure) {
         const char *what = event == WEFT_MEMBER_DEAD ? "is dead" : "left before its work was done";
-        if (s->set->on_death == ON_DEATH_STOP)
+        if (s->set->job.on_death == ON_DEATH_STOP)
             end_early(s, "trainer %d %s: %s", rank, what, why);
         else
             ending_note("trainer %d %s: %s; going on with %d", rank, what, why, s->training - 1);
@@ -241,7 +241,7 @@ static int run_server(server *s, const workload *work, weft_job *job)
     };
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_agent_options options = settings_agent(s->set, &error);
+    weft_agent_options options = launch_agent(&s->set->job, &error);
     options.job = job;
     options.functions = functions;
     options.function_count = sizeof functions / sizeof *functions;
@@ -266,17 +266,17 @@ static int serve(const settings *set, workload *work, weft_module *model)
     server s = {.set = set, .model = model, .training = (int)set->trainers, .lock = PTHREAD_MUTEX_INITIALIZER};
     s.updates = workload_iterations(work) * set->trainers / set->batch_update_size;
     s.sgd = weft_sgd_create(weft_module_parameters(model), &how);
-    s.waiting = calloc((size_t)set->world_size, sizeof *s.waiting);
-    s.gone = calloc((size_t)set->world_size, sizeof *s.gone);
+    s.waiting = calloc((size_t)set->job.world_size, sizeof *s.waiting);
+    s.gone = calloc((size_t)set->job.world_size, sizeof *s.gone);
     weft_job *job = NULL;
     weft_error *error = NULL;
     weft_status st = s.sgd && s.waiting && s.gone ? WEFT_OK : WEFT_ERR_MEMORY;
-    ending_with_children(set->spawn, NULL);
-    if (!st && set->spawn)
+    ending_with_children(set->job.spawn, NULL);
+    if (!st && set->job.spawn)
         st = weft_spawn(&(weft_spawn_options){.count = (int)set->trainers, .error = &error}, &job);
-    ending_with_children(set->spawn, job);
+    ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, error) : run_server(&s, work, job);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && set->on_death == ON_DEATH_STOP)
+    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && set->job.on_death == ON_DEATH_STOP)
         code = ending_fail("a trainer did not end well");
     free(s.gone);
     free(s.waiting);
@@ -342,7 +342,7 @@ static weft_status train_all(trainer *me)
 static int train(const settings *set, workload *work, weft_module *model)
 {
     trainer me = {.set = set, .work = work, .model = model};
-    weft_agent_options options = settings_agent(set, &me.error);
+    weft_agent_options options = launch_agent(&set->job, &me.error);
     options.functions = &dismissal_function;
     options.function_count = 1;
     options.on_membership = dismissal_on_news;
@@ -364,7 +364,7 @@ int main(int argc, char **argv)
     int code = settings_parse(argc, argv, &set);
     if (code >= 0)
         return code;
-    ending_name(set.rank ? "trainer %d" : "server", (int)set.rank);
+    ending_name("batch_parameter_server", "server", "trainer", (int)set.job.rank);
     workload *work = NULL;
     weft_error *error = NULL;
     weft_status st = workload_open(&set, &work, &error);
@@ -372,7 +372,7 @@ int main(int argc, char **argv)
     if (!model)
         code = ending_error(st ? st : WEFT_ERR_MEMORY, error);
     else
-        code = set.rank == 0 ? serve(&set, work, model) : train(&set, work, model);
+        code = set.job.rank == 0 ? serve(&set, work, model) : train(&set, work, model);
     weft_module_unref(model);
     workload_close(work);
     return code;

@@ -27,7 +27,7 @@ void dismissal_send(weft_agent *agent, const weft_job *job, const char *why)
 static weft_status dismissed(weft_call *call, void *arg)
 {
     (void)arg;
-    ending_exit("the server ended the job: %s", weft_call_string(call, 0));
+    ending_exit("the %s ended the job: %s", ending_first(), weft_call_string(call, 0));
 }
 
 const weft_function dismissal_function = {.name = "dismiss", .takes = {WEFT_STRING}, .run = dismissed};
@@ -36,7 +36,7 @@ void dismissal_on_news(weft_agent *agent, weft_member_event event, int rank, con
 {
     (void)agent, (void)rank, (void)arg;
     if (event == WEFT_SELF_EVICTED)
-        ending_exit("this trainer was declared dead, and is out of the job: %s", why);
+        ending_exit("this %s was declared dead, and is out of the job: %s", ending_other(), why);
     if (event == WEFT_STORE_LOST)
-        ending_exit("the server is gone: %s", why);
+        ending_exit("the %s is gone: %s", ending_first(), why);
 }

@@ -9,16 +9,31 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static char who[32] = "worker";
+static char program[32] = "program", first[32] = "first", other[32] = "worker", who[48] = "worker";
+static char child_news[160]; /* with a '?' where the last digit of the rank goes */
 static atomic_flag said = ATOMIC_FLAG_INIT;
 static volatile sig_atomic_t interrupted;
 
-void ending_name(const char *format, ...)
+void ending_name(const char *name, const char *first_one, const char *other_ones, int rank)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(who, sizeof who, format, args);
-    va_end(args);
+    snprintf(program, sizeof program, "%s", name);
+    snprintf(first, sizeof first, "%s", first_one);
+    snprintf(other, sizeof other, "%s", other_ones);
+    if (rank > 0)
+        snprintf(who, sizeof who, "%s %d", other, rank);
+    else
+        snprintf(who, sizeof who, "%s", first);
+    snprintf(child_news, sizeof child_news, "%s: %s: %s    ? ended before the job began\n", program, first, other);
+}
+
+const char *ending_first(void)
+{
+    return first;
+}
+
+const char *ending_other(void)
+{
+    return other;
 }
 
 /* In one piece, as workers share a terminal. */
@@ -26,7 +41,7 @@ static void say(const char *format, va_list args)
 {
     char what[768], line[832];
     vsnprintf(what, sizeof what, format, args);
-    int length = snprintf(line, sizeof line, "batch_parameter_server: %s: %s\n", who, what);
+    int length = snprintf(line, sizeof line, "%s: %s: %s\n", program, who, what);
     (void)!write(STDERR_FILENO, line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 }
 
@@ -92,15 +107,14 @@ static const weft_job *_Atomic watched; /* NULL while its children are being sta
 /* Only async-signal-safe calls: it may come at any moment of the rendezvous. */
 static void on_child(int number, siginfo_t *info, void *context)
 {
-    char news[128] = "batch_parameter_server: server: trainer    ? ended before the job began\n";
-    char *digit = strchr(news, '?');
+    char *digit = strchr(child_news, '?');
     (void)number, (void)context;
     for (int rank = 1; weft_job_pid(watched, rank) > 0; rank++) {
         if (weft_job_pid(watched, rank) == info->si_pid)
             for (int left = rank; left > 0; left /= 10)
                 *digit-- = (char)('0' + left % 10);
     }
-    (void)!write(STDERR_FILENO, news, strlen(news));
+    (void)!write(STDERR_FILENO, child_news, strlen(child_news));
     _exit(1);
 }
 

@@ -6,8 +6,11 @@
 #include <weft/spawn.h>
 #include <weft/status.h>
 
-/* Who speaks, as "server" or "trainer 2". Before other threads are there. */
-void ending_name(const char *format, ...) WEFT_PRINTF(1, 2);
+/* Who speaks: the program, and what its rank 0 and its others are called, as "server" and "trainer", at most 31 bytes each.
+ * Before other threads are there. */
+void ending_name(const char *program, const char *first, const char *other, int rank);
+const char *ending_first(void); /* what rank 0 is called */
+const char *ending_other(void);
 
 /* Says why this worker fails, unless that has been said; returns the exit code, 1. Any thread. */
 int ending_fail(const char *format, ...) WEFT_PRINTF(1, 2);

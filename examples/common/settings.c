@@ -5,20 +5,15 @@
 #include "cli.h"
 #include "dataset.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ROOM 32 /* options at most */
 
 static const char *const models[] = {"convnet", "resnet50", NULL};
-static const char *const deaths[] = {"stop", "continue", NULL};
 static const char *const schedules[] = {"linear", "constant", NULL};
 
 static const settings unset = {
-    .rank = -1, .seed = 1, .digits = 6000, .held_out = 2000, .schedule = -1, .momentum = 0.9};
+    .job.rank = -1, .seed = 1, .digits = 6000, .held_out = 2000, .schedule = -1, .momentum = 0.9};
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
@@ -27,23 +22,11 @@ static size_t list_workers(settings *s, cli_option *out)
 {
     const cli_option options[] = {
         {"trainers", CLI_INT, &s->trainers, 1, 65535, NULL, "N", "start N trainers as processes of this machine", "2"},
-        {"rank", CLI_INT, &s->rank, 0, 65535, NULL, "N", "be this worker of a job started by hand; 0 is the server",
-         "RANK, if set"},
-        {"world-size", CLI_INT, &s->world_size, 2, 65536, NULL, "N", "workers of that job: the trainers and the server",
-         "WORLD_SIZE"},
-        {"master-addr", CLI_TEXT, &s->master_addr, 0, 0, NULL, "HOST", "the server's host",
-         "MASTER_ADDR, or 127.0.0.1"},
-        {"master-port", CLI_INT, &s->master_port, 1, 65535, NULL, "PORT", "its port for those who join", "MASTER_PORT"},
-        {"fabric", CLI_TEXT, &s->fabric, 0, 0, NULL, "NAME", "the fabric to use", "WEFT_FABRIC, or tcp"},
-        {"threads", CLI_INT, &s->threads, 1, 1024, NULL, "N", "computing threads of each worker",
-         "OMP_NUM_THREADS, or the cores shared among the trainers"},
-        {"death-timeout", CLI_INT, &s->death_timeout_ms, 100, 3600000, NULL, "MS",
-         "silence after which a worker counts as dead", "WEFT_DEATH_MS, or 1500"},
-        {"on-death", CLI_CHOICE, &s->on_death, 0, 0, deaths, NULL,
-         "when a trainer dies: end the job, or go on without it", "stop"},
+        {"world-size", CLI_INT, &s->job.world_size, 2, 65536, NULL, "N",
+         "with --rank: workers of that job, the trainers and the server, which is 0", "WORLD_SIZE"},
     };
     memcpy(out, options, sizeof options);
-    return sizeof options / sizeof *options;
+    return sizeof options / sizeof *options + launch_list(&s->job, out + sizeof options / sizeof *options);
 }
 
 static size_t list_training(settings *s, cli_option *out)
@@ -80,68 +63,20 @@ static size_t list_training(settings *s, cli_option *out)
 
 /* ---- What follows from what -------------------------------------------------------------------------------------- */
 
-/* Ranks as launchers name them: torchrun and weft_spawn, Open MPI, PMI (MPICH, Hydra), Slurm. */
-static const char *const launchers[][2] = {
-    {"RANK", "WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS"},
-};
-
-static int take_variable(const cli *program, const char *name, int64_t low, int64_t high, int64_t *out)
-{
-    const char *text = getenv(name);
-    char *end;
-    if (!text || !*text)
-        return cli_error(program, "%s is not set: it goes with the worker's rank", name);
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end || errno || value < low || value > high)
-        return cli_error(program, "%s is '%s': expected a whole number from %lld to %lld", name, text, (long long)low,
-                         (long long)high);
-    *out = value;
-    return -1;
-}
-
-/* From --rank, else from RANK, else, unless --trainers says that we start the job, from another launcher's variables. */
-static int find_rank(const cli *program, settings *s)
-{
-    if ((s->rank >= 0) != (s->world_size > 0))
-        return cli_error(program, "--rank and --world-size go together");
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && s->rank < 0; i++) {
-        const char *rank = getenv(launchers[i][0]);
-        if (!rank || !*rank || (i > 0 && s->trainers))
-            continue;
-        int code = take_variable(program, launchers[i][0], 0, 65535, &s->rank);
-        if (code < 0)
-            code = take_variable(program, launchers[i][1], 2, 65536, &s->world_size);
-        if (code >= 0)
-            return code;
-    }
-    return -1;
-}
-
 static int check_workers(const cli *program, settings *s)
 {
-    int code = find_rank(program, s);
+    launch *job = &s->job;
+    if ((job->rank >= 0) != (job->world_size > 0))
+        return cli_error(program, "--rank and --world-size go together");
+    int code = launch_find(program, job, s->trainers > 0);
+    if (code < 0)
+        code = launch_settle(program, job, 1 + (s->trainers ? s->trainers : 2));
     if (code >= 0)
         return code;
-    s->spawn = s->rank < 0;
-    if (s->spawn && (s->master_addr || s->master_port))
-        return cli_error(program, "--master-addr and --master-port need a --rank (or RANK)");
-    if (s->spawn) {
-        s->rank = 0;
-        s->trainers = s->trainers ? s->trainers : 2;
-        s->world_size = s->trainers + 1;
-    }
-    if (s->rank >= s->world_size)
-        return cli_error(program, "rank %d: expected less than the world size, %d", (int)s->rank, (int)s->world_size);
-    if (s->trainers && s->trainers != s->world_size - 1)
-        return cli_error(program, "--trainers is '%d': a world of %d has %d", (int)s->trainers, (int)s->world_size,
-                         (int)s->world_size - 1);
-    s->trainers = s->world_size - 1;
-    if (!s->death_timeout_ms && !getenv("WEFT_DEATH_MS"))
-        s->death_timeout_ms = 1500; /* a job with a stopped trainer ends within two seconds */
+    if (s->trainers && s->trainers != job->world_size - 1)
+        return cli_error(program, "--trainers is '%d': a world of %d has %d", (int)s->trainers, (int)job->world_size,
+                         (int)job->world_size - 1);
+    s->trainers = job->world_size - 1;
     return -1;
 }
 
@@ -179,28 +114,13 @@ static int check_resnet50(const cli *program, settings *s)
     return -1;
 }
 
-/* Better now than after the training: a file is made beside `path` and then takes its name. */
-static int check_output(const cli *program, const char *option, const char *path)
-{
-    char folder[4096];
-    if (!path)
-        return -1;
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    if (access(slash ? folder : ".", W_OK | X_OK) == 0)
-        return -1;
-    return cli_error(program, "%s is '%s': its folder cannot be written: %s", option, path, strerror(errno));
-}
-
 static int check(const cli *program, settings *s)
 {
     int code = check_workers(program, s);
     if (code < 0)
-        code = check_output(program, "--save", s->save);
+        code = launch_check_output(program, "--save", s->save);
     if (code < 0)
-        code = check_output(program, "--report", s->report);
+        code = launch_check_output(program, "--report", s->report);
     if (code >= 0)
         return code;
     if (s->epochs && s->iterations)
@@ -216,18 +136,6 @@ static int check(const cli *program, settings *s)
     if (!s->batch_update_size)
         s->batch_update_size = s->trainers;
     return s->model == MODEL_CONVNET ? check_convnet(program, s) : check_resnet50(program, s);
-}
-
-/* One job's processes share this machine's cores; what a launcher or the user says about threads stands. */
-static void share_cores(const settings *s)
-{
-    char threads[24];
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (!s->threads && (!s->spawn || getenv("WEFT_CPU_THREADS") || getenv("OMP_NUM_THREADS")))
-        return;
-    long share = cores / s->trainers > 1 ? cores / s->trainers : 1;
-    snprintf(threads, sizeof threads, "%ld", s->threads ? (long)s->threads : share);
-    setenv("WEFT_CPU_THREADS", threads, 1);
 }
 
 int settings_parse(int argc, char **argv, settings *out)
@@ -248,23 +156,9 @@ int settings_parse(int argc, char **argv, settings *out)
         code = check(&program, &s);
     if (code >= 0)
         return code;
-    share_cores(&s);
+    launch_share_cores(&s.job);
     *out = s;
     return -1;
-}
-
-weft_agent_options settings_agent(const settings *s, weft_error **error)
-{
-    return (weft_agent_options){
-        .has_rank = !s->spawn,
-        .rank = (int)s->rank,
-        .world_size = (int)s->world_size,
-        .master_addr = s->master_addr,
-        .master_port = (int)s->master_port,
-        .fabric = s->fabric,
-        .death_timeout_ms = s->death_timeout_ms,
-        .error = error,
-    };
 }
 
 const char *settings_model_name(const settings *s)

@@ -3,22 +3,14 @@
 #ifndef EXAMPLES_SETTINGS_H
 #define EXAMPLES_SETTINGS_H
 
-#include <weft/agent.h>
+#include "launch.h"
 
 typedef enum settings_model { MODEL_CONVNET = 0, MODEL_RESNET50 = 1 } settings_model;
-typedef enum settings_death { ON_DEATH_STOP = 0, ON_DEATH_CONTINUE = 1 } settings_death;
 typedef enum settings_schedule { SCHEDULE_LINEAR = 0, SCHEDULE_CONSTANT = 1 } settings_schedule;
 
 typedef struct settings {
-    /* Who: a job of processes that rank 0 starts itself (spawn), or one worker of somebody else's job. */
-    bool spawn;               /* we are to start the trainers; rank is 0 then */
-    int64_t trainers;         /* world_size - 1 */
-    int64_t rank, world_size; /* rank 0 is the server */
-    const char *master_addr;  /* NULL: from the environment */
-    int64_t master_port;      /* 0: from the environment */
-    const char *fabric;
-    int64_t death_timeout_ms;
-    int64_t threads; /* for the operators of each worker; 0: the library's choice */
+    launch job;       /* rank 0 is the server */
+    int64_t trainers; /* world_size - 1 */
 
     /* What is trained, on what. */
     int model, schedule;
@@ -28,7 +20,6 @@ typedef struct settings {
     bool deterministic;
 
     /* What happens around it. */
-    int on_death;
     const char *save, *report;
     bool quiet;
 } settings;
@@ -39,8 +30,6 @@ typedef struct settings {
  */
 int settings_parse(int argc, char **argv, settings *out);
 const char *settings_model_name(const settings *settings);
-/* What `settings` says about the agent; the rest is for the caller to set. */
-weft_agent_options settings_agent(const settings *settings, weft_error **error);
 /* The learning rate of update number `update` of `updates`. */
 double settings_lr(const settings *settings, int64_t update, int64_t updates);
 

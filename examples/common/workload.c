@@ -44,8 +44,8 @@ static weft_status open_digits(workload *w, weft_error **error)
 {
     const settings *s = w->settings;
     weft_status st = WEFT_OK;
-    size_t count = (size_t)s->digits, part = s->rank > 0 ? (size_t)s->rank - 1 : 0;
-    if (s->data || s->rank > 0) {
+    size_t count = (size_t)s->digits, part = s->job.rank > 0 ? (size_t)s->job.rank - 1 : 0;
+    if (s->data || s->job.rank > 0) {
         st = load(w, DATASET_TRAIN, &w->data, error);
         count = w->data.count;
     }
@@ -56,7 +56,7 @@ static weft_status open_digits(workload *w, weft_error **error)
         return st;
     if (!s->iterations)
         w->iterations = sampler_per_epoch(&w->sampler) * s->epochs;
-    if (s->rank > 0)
+    if (s->job.rank > 0)
         return WEFT_OK;
     sampler_fini(&w->sampler);
     dataset_fini(&w->data);
@@ -108,7 +108,7 @@ static weft_tensor *random_images(const workload *w, weft_tape *t, int64_t itera
     weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_FLOAT32));
     if (!x)
         return NULL;
-    uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)s->rank);
+    uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)s->job.rank);
     random_stream random = {random_key(seed, (uint64_t)iteration)};
     float *pixels = weft_tensor_data(x);
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
@@ -122,7 +122,7 @@ static weft_tensor *random_targets(const workload *w, weft_tape *t)
     weft_tensor *target = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(s->batch_size, s->classes), WEFT_FLOAT32));
     if (!target)
         return NULL;
-    random_stream random = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)s->rank)};
+    random_stream random = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)s->job.rank)};
     float *row = weft_tensor_data(target);
     for (int64_t i = 0; i < s->batch_size; i++, row += s->classes)
         row[random_below(&random, (uint32_t)s->classes)] = 1;
@@ -172,7 +172,7 @@ int64_t workload_iterations(const workload *w)
 
 uint64_t workload_seed(const workload *w, int64_t iteration)
 {
-    return random_key(random_key(stream_of(w, FOR_DROPOUT), (uint64_t)w->settings->rank), (uint64_t)iteration);
+    return random_key(random_key(stream_of(w, FOR_DROPOUT), (uint64_t)w->settings->job.rank), (uint64_t)iteration);
 }
 
 weft_module *workload_model(const workload *w)

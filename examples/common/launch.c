@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.c - which worker of which job a program is. */
+#include "launch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const deaths[] = {"stop", "continue", NULL};
+
+size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS])
+{
+    const cli_option options[LAUNCH_OPTIONS] = {
+        {"rank", CLI_INT, &job->rank, 0, 65535, NULL, "N", "be this worker of a job started by hand", "RANK, if set"},
+        {"master-addr", CLI_TEXT, &job->master_addr, 0, 0, NULL, "HOST", "the host of rank 0",
+         "MASTER_ADDR, or 127.0.0.1"},
+        {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "its port for those who join",
+         "MASTER_PORT"},
+        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, "NAME", "the fabric to use", "WEFT_FABRIC, or tcp"},
+        {"threads", CLI_INT, &job->threads, 1, 1024, NULL, "N", "computing threads of each worker",
+         "OMP_NUM_THREADS, or the cores shared among the workers"},
+        {"death-timeout", CLI_INT, &job->death_timeout_ms, 100, 3600000, NULL, "MS",
+         "silence after which a worker counts as dead", "WEFT_DEATH_MS, or 1500"},
+        {"on-death", CLI_CHOICE, &job->on_death, 0, 0, deaths, NULL,
+         "when another worker than rank 0 dies: end the job, or go on without it", "stop"},
+    };
+    memcpy(out, options, sizeof options);
+    return LAUNCH_OPTIONS;
+}
+
+/* Ranks as launchers name them: torchrun and weft_spawn, Open MPI, PMI (MPICH, Hydra), Slurm. */
+static const char *const launchers[][2] = {
+    {"RANK", "WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS"},
+};
+
+static int take_variable(const cli *program, const char *name, int64_t low, int64_t high, int64_t *out)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text)
+        return cli_error(program, "%s is not set: it goes with the worker's rank", name);
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || value < low || value > high)
+        return cli_error(program, "%s is '%s': expected a whole number from %lld to %lld", name, text, (long long)low,
+                         (long long)high);
+    *out = value;
+    return -1;
+}
+
+int launch_find(const cli *program, launch *job, bool starts)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && job->rank < 0; i++) {
+        const char *rank = getenv(launchers[i][0]);
+        if (!rank || !*rank || (i > 0 && starts))
+            continue;
+        int code = take_variable(program, launchers[i][0], 0, 65535, &job->rank);
+        if (code < 0)
+            code = take_variable(program, launchers[i][1], 2, 65536, &job->world_size);
+        if (code >= 0)
+            return code;
+    }
+    return -1;
+}
+
+int launch_settle(const cli *program, launch *job, int64_t world_size)
+{
+    job->spawn = job->rank < 0;
+    if (job->spawn && (job->master_addr || job->master_port))
+        return cli_error(program, "--master-addr and --master-port need a --rank (or RANK)");
+    if (job->spawn) {
+        job->rank = 0;
+        job->world_size = world_size;
+    }
+    if (job->rank >= job->world_size)
+        return cli_error(program, "rank %d: expected less than the world size, %d", (int)job->rank,
+                         (int)job->world_size);
+    if (!job->death_timeout_ms && !getenv("WEFT_DEATH_MS"))
+        job->death_timeout_ms = 1500; /* a job with a stopped worker ends within two seconds */
+    return -1;
+}
+
+int launch_check_output(const cli *program, const char *option, const char *path)
+{
+    char folder[4096];
+    if (!path)
+        return -1;
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    if (access(slash ? folder : ".", W_OK | X_OK) == 0)
+        return -1;
+    return cli_error(program, "%s is '%s': its folder cannot be written: %s", option, path, strerror(errno));
+}
+
+/* One job's processes share this machine's cores; what a launcher or the user says about threads stands. */
+void launch_share_cores(const launch *job)
+{
+    char threads[24];
+    long others = job->world_size - 1, cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!job->threads && (!job->spawn || getenv("WEFT_CPU_THREADS") || getenv("OMP_NUM_THREADS")))
+        return;
+    long share = cores / others > 1 ? cores / others : 1;
+    snprintf(threads, sizeof threads, "%ld", job->threads ? (long)job->threads : share);
+    setenv("WEFT_CPU_THREADS", threads, 1);
+}
+
+weft_agent_options launch_agent(const launch *job, weft_error **error)
+{
+    return (weft_agent_options){
+        .has_rank = !job->spawn,
+        .rank = (int)job->rank,
+        .world_size = (int)job->world_size,
+        .master_addr = job->master_addr,
+        .master_port = (int)job->master_port,
+        .fabric = job->fabric,
+        .death_timeout_ms = job->death_timeout_ms,
+        .error = error,
+    };
+}
