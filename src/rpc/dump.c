@@ -4,10 +4,10 @@
  * that it is of one moment; it is printed without.
  */
 #include "base/json.h"
+#include "rpc/batch.h"
 #include "rpc/call.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
-#include "rpc/serve.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -243,6 +243,8 @@ static const char *stage_name(const weft_call *call)
 {
     static const char *const names[] = {
         [WFI_SERVE_TAKING] = "taking arguments", [WFI_SERVE_SERVING] = "running", [WFI_SERVE_ANSWERING] = "answering"};
+    if (call->queued && call->stage == WFI_SERVE_SERVING)
+        return "waiting for its batch";
     return call->stage == WFI_SERVE_SERVING && call->deferred ? "deferred" : names[call->stage];
 }
 
@@ -275,6 +277,21 @@ static void put_serving(json *j, weft_agent *agent, uint64_t now)
     put_number(j, "serving_count", count);
 }
 
+static void put_batches(json *j, weft_agent *agent)
+{
+    open_with(j, "batchers", '[');
+    for (const wfi_batcher *batcher = atomic_load(&agent->batchers); batcher; batcher = batcher->next) {
+        open_with(j, NULL, '{');
+        put_text(j, "function", batcher->function->name);
+        put_number(j, "waiting", batcher->queued);
+        put_number(j, "running", batcher->running);
+        put_number(j, "batches", batcher->stats.batches);
+        put_number(j, "callers", batcher->active);
+        close_with(j, '}');
+    }
+    close_with(j, ']');
+}
+
 /* ---- All of it ----------------------------------------------------------------------------------------------------- */
 
 static weft_status put_all(json *j, weft_agent *agent)
@@ -288,6 +305,7 @@ static weft_status put_all(json *j, weft_agent *agent)
     put_references(j, agent);
     put_outcalls(j, agent, now);
     put_serving(j, agent, now);
+    put_batches(j, agent);
     put_number(j, "held_bytes", agent->held_bytes);
     put_number(j, "letters", agent->letters);
     close_with(j, '}');

@@ -102,11 +102,9 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
 static const char *const outcome_names[WFI_OUTCOMES] = {"ok",      "remote", "timeout", "cancelled",
                                                         "refused", "peer",   "error"};
 
-#define LABELS_MAX 1024 /* of one line: a function's name has at most 127 bytes, of which each may become five */
-
 /* A label's value is UTF-8: bytes that are not printable ASCII are shown as their numbers, and a backslash as two, so any name
  * gives a legal value and different names stay different. The format itself wants each backslash doubled. */
-static size_t escape(const char *name, char *out, size_t room)
+size_t wfi_metrics_escape(const char *name, char *out, size_t room)
 {
     size_t at = 0;
     for (const unsigned char *c = (const unsigned char *)name; *c && at + 6 < room; c++) {
@@ -134,14 +132,14 @@ typedef struct text {
 } text;
 
 /* What stands in the braces of all lines of a row, but for the closing one. */
-static void write_labels(const text *t, const wfi_metric *row, const char *function, char out[LABELS_MAX])
+static void write_labels(const text *t, const wfi_metric *row, const char *function, char out[WFI_LABELS_MAX])
 {
     const char *side = row->side == WEFT_METRIC_CALLS ? "caller" : "callee";
     char peer[16] = "other";
     if (row->rank >= 0)
         snprintf(peer, sizeof peer, "%d", row->rank);
-    int at = snprintf(out, LABELS_MAX, "{%s,side=\"%s\",peer=\"%s\",function=\"", t->who, side, peer);
-    size_t length = (size_t)at + escape(function, out + at, LABELS_MAX - 2 - (size_t)at);
+    int at = snprintf(out, WFI_LABELS_MAX, "{%s,side=\"%s\",peer=\"%s\",function=\"", t->who, side, peer);
+    size_t length = (size_t)at + wfi_metrics_escape(function, out + at, WFI_LABELS_MAX - 2 - (size_t)at);
     memcpy(out + length, "\"", 2);
 }
 
@@ -153,23 +151,28 @@ static void write_calls(FILE *to, const wfi_metric *row, const char *labels)
                     row->outcomes[outcome]);
 }
 
-static void write_latency(FILE *to, const wfi_metric *row, const char *labels)
+void wfi_metrics_write_seconds(FILE *to, const char *name, const wfi_histogram *times, const char *labels)
 {
     for (unsigned exponent = FIRST_BOUND; exponent <= LAST_BOUND; exponent++) {
         uint64_t bound = (UINT64_C(1) << exponent) - 1;
-        fprintf(to, "weft_call_seconds_bucket%s,le=\"%" PRIu64 ".%09" PRIu64 "\"} %" PRIu64 "\n", labels,
-                bound / 1000000000u, bound % 1000000000u, wfi_histogram_below(&row->latency, exponent));
+        fprintf(to, "%s_bucket%s,le=\"%" PRIu64 ".%09" PRIu64 "\"} %" PRIu64 "\n", name, labels, bound / 1000000000u,
+                bound % 1000000000u, wfi_histogram_below(times, exponent));
     }
-    fprintf(to, "weft_call_seconds_bucket%s,le=\"+Inf\"} %" PRIu64 "\n", labels, row->latency.count);
-    fprintf(to, "weft_call_seconds_sum%s} %" PRIu64 ".%09" PRIu64 "\n", labels, row->latency.sum / 1000000000u,
-            row->latency.sum % 1000000000u);
-    fprintf(to, "weft_call_seconds_count%s} %" PRIu64 "\n", labels, row->latency.count);
+    fprintf(to, "%s_bucket%s,le=\"+Inf\"} %" PRIu64 "\n", name, labels, times->count);
+    fprintf(to, "%s_sum%s} %" PRIu64 ".%09" PRIu64 "\n", name, labels, times->sum / 1000000000u,
+            times->sum % 1000000000u);
+    fprintf(to, "%s_count%s} %" PRIu64 "\n", name, labels, times->count);
+}
+
+static void write_latency(FILE *to, const wfi_metric *row, const char *labels)
+{
+    wfi_metrics_write_seconds(to, "weft_call_seconds", &row->latency, labels);
 }
 
 /* All lines of one family stand together, as the format wants it. */
 static weft_status write_family(const text *t, void (*write)(FILE *, const wfi_metric *, const char *))
 {
-    char labels[LABELS_MAX];
+    char labels[WFI_LABELS_MAX];
     for (size_t i = 0; i < t->count; i++) {
         wfi_metric copy;
         weft_status st = copy_row(t->agent, t->rows[i], &copy);
@@ -251,6 +254,8 @@ weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
           to);
     if (!st)
         st = write_family(&t, write_latency);
+    if (!st)
+        st = wfi_metrics_write_batches(agent, to, t.who);
     free(t.rows);
     if (!st && (fflush(to) || ferror(to)))
         st = WEFT_ERR_IO;

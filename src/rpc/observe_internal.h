@@ -59,6 +59,16 @@ void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, c
                         weft_status status);
 uint64_t wfi_metric_failed(const wfi_metric *metric);
 
+/* ---- Prometheus text (metrics.c, metrics_batch.c) -------------------------------------------------------------------- */
+
+#define WFI_LABELS_MAX 1024 /* of one line: a function's name has at most 127 bytes, of which each may become five */
+/* `name` as it may stand in a label's quotes; returns its length. */
+size_t wfi_metrics_escape(const char *name, char *out, size_t room);
+/* A histogram's lines; `labels` lack the closing brace. */
+void wfi_metrics_write_seconds(FILE *to, const char *name, const wfi_histogram *times, const char *labels);
+/* What batched functions count; `who`: the labels of every line. Not locked. */
+weft_status wfi_metrics_write_batches(const weft_agent *agent, FILE *to, const char *who);
+
 /* ---- The server (metrics_server.c) --------------------------------------------------------------------------------- */
 
 typedef struct wfi_listener wfi_listener;

@@ -82,6 +82,39 @@ static void call_once(weft_agent *agent, const char *function, weft_tensor *x, i
     weft_values_unref(values);
 }
 
+/* A text that `write` makes about the agent has the line. */
+static void must_have(weft_agent *agent, weft_status (*write)(const weft_agent *, FILE *), const char *line)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    MUST(to);
+    MUST_OK(write(agent, to));
+    MUST(fclose(to) == 0);
+    if (!strstr(text, line))
+        fprintf(stderr, "%s\nlacks %s\n", text, line);
+    MUST(strstr(text, line));
+    free(text);
+}
+
+static void must_be_in_the_texts(weft_agent *agent, const char *function, const weft_batch_stats *stats)
+{
+    char line[256], labels[128];
+    snprintf(labels, sizeof labels, "{rank=\"0\",worker=\"worker0\",function=\"%s\"", function);
+    snprintf(line, sizeof line, "\nweft_batches_total%s} %llu\n", labels, (unsigned long long)stats->batches);
+    must_have(agent, weft_metrics_write, line);
+    snprintf(line, sizeof line, "\nweft_batch_closed_total%s,by=\"size\"} %llu\n", labels,
+             (unsigned long long)stats->by_size);
+    must_have(agent, weft_metrics_write, line);
+    snprintf(line, sizeof line, "\nweft_batch_size_sum%s} %llu\n", labels, (unsigned long long)stats->calls);
+    must_have(agent, weft_metrics_write, line);
+    snprintf(line, sizeof line, "\nweft_batch_wait_seconds_count%s} %llu\n", labels, (unsigned long long)stats->calls);
+    must_have(agent, weft_metrics_write, line);
+    snprintf(line, sizeof line, "{\"function\": \"%s\", \"waiting\": 0, \"running\": 0, \"batches\": %llu", function,
+             (unsigned long long)stats->batches);
+    must_have(agent, weft_debug_dump, line);
+}
+
 static void count_batches(weft_agent *agent, const char *function, bool exactly)
 {
     weft_batch_stats stats;
@@ -95,6 +128,7 @@ static void count_batches(weft_agent *agent, const char *function, bool exactly)
     MUST(!exactly || stats.batches == ROUNDS);
     MUST(stats.by_size + stats.by_time + stats.by_callers == stats.batches);
     MUST(stats.size_max <= CALLERS && stats.left_out == 0 && stats.refused == 0);
+    must_be_in_the_texts(agent, function, &stats);
     MUST(!exactly || (stats.copied_bytes == 0 && all.bytes_copied == 0));
 }
 
