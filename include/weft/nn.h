@@ -92,6 +92,7 @@ WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t wi
 WEFT_API weft_module *weft_dropout_create(double p);
 WEFT_API weft_module *weft_dropout2d_create(double p);
 WEFT_API weft_module *weft_flatten_create(int from_dim);
+WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
 /* One after the other; children are called "0", "1", ... A NULL among them releases the others and returns NULL. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count);

@@ -79,12 +79,28 @@ WEFT_API weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, 
 WEFT_API weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train);
 WEFT_API weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, bool train);
 
+/*
+ * Draws a class from each row of [..., C]: int64 [...], class c with probability row[c] / sum(row), never one of weight 0; no
+ * gradient. Random numbers as dropout's, number r for row r. WEFT_ERR_INVALID: a row with a weight that is negative or not
+ * finite, or with none above 0.
+ */
+WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities);
+
 /* ---- Shape. Views over x's storage where its strides allow; any dtype. ---- */
 WEFT_API weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim); /* joins from_dim and those after */
 WEFT_API weft_tensor *weft_reshape(weft_tape *tape, weft_tensor *x, weft_shape shape); /* one size may be -1 */
 WEFT_API weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1);
 WEFT_API weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start, int64_t length);
 WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int64_t index); /* drops `dim` */
+/*
+ * y of the index's shape, y[.., i, ..] = x[.., index[.., i, ..], ..], i along `dim`: index int64 with as many dimensions as
+ * x, no larger than it but along `dim`. WEFT_ERR_INVALID: an index outside [0, size). A new tensor; any dtype.
+ */
+WEFT_API weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
+/* Tensors of one dtype (any), at least one, side by side: of one shape along a new `dim`; or along one that is there, where
+ * alone they may differ. A new tensor. */
+WEFT_API weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim);
+WEFT_API weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient passes */
 WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient passes */
 

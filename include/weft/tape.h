@@ -5,6 +5,13 @@
  * A tape records operators or not, owns their results (temporaries), keeps the first error, and carries the seed of random
  * operators. Nothing is thread-local: a tape is used by one thread at a time, any number of tapes by any number of threads.
  *
+ * The numbers that a random operator draws are a function of the seed and of how many ran on its tape before it, and of
+ * nothing else: two tapes of one seed draw the same. A program that opens a tape a step gives each a seed that follows from
+ * the run and the step, each from a range of its own, so that no two steps of any two runs have the same one:
+ *     .seed = run << 32 | step
+ * (with several workers the rank between the two). Neighbouring seeds are as unrelated as any. Such a program needs to keep
+ * its step number alone to go on later, in another process too, as if it had never ended; and a step can be done again.
+ *
  * After an error every operator on the tape does nothing and returns NULL; the tape is asked once, at the end.
  * A tensor that this tape did not make is a leaf: it gets a gradient if it wants one (weft_tensor_set_requires_grad). So
  * is a tensor of another tape, unless that tape is this one's parent or its parent's parent and so on.
@@ -18,7 +25,7 @@ WEFT_BEGIN_C
 
 typedef struct weft_tape_options {
     bool record;   /* keep what the backward pass needs; off: operators only compute */
-    uint64_t seed; /* of random operators (dropout); a child takes its parent's and streams of its own */
+    uint64_t seed; /* of random operators (dropout, categorical); a child takes its parent's and streams of its own */
     weft_tape
         *parent; /* what the child recorded moves there when the child closes; not used meanwhile by other threads */
 } weft_tape_options;

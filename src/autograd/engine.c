@@ -94,27 +94,22 @@ static void forget_gradient(wfi_node *node)
 }
 
 /* Whether another of the operator's gradients, or its result's, lies in the same storage. */
-static bool is_aliased(const weft_tensor *dy, weft_tensor *const *dx, int which)
+static bool is_aliased(const wfi_node *node, weft_tensor *const *dx, size_t which)
 {
-    if (dx[which]->storage == dy->storage)
+    if (dx[which]->storage == node->gradient->storage)
         return true;
-    for (int i = 0; i < WFI_NODE_INPUTS; i++)
+    for (size_t i = 0; i < node->input_count && node->input_count <= WFI_NODE_INPUTS; i++)
         if (i != which && dx[i] != NULL && dx[i]->storage == dx[which]->storage)
             return true;
     return false;
 }
 
-static weft_status spread(engine *e, wfi_node *node, weft_tensor **dx)
+static weft_status spread(engine *e, wfi_node *node, weft_tensor *const *dx)
 {
-    bool aliased[WFI_NODE_INPUTS] = {false};
-    for (int i = 0; i < WFI_NODE_INPUTS; i++)
-        aliased[i] = dx[i] != NULL && is_aliased(node->gradient, dx, i);
-    for (int i = 0; i < WFI_NODE_INPUTS; i++) {
+    for (size_t i = 0; i < node->input_count; i++) {
         if (dx[i] == NULL || node->inputs[i] == NULL)
             continue;
-        weft_tensor *share = dx[i];
-        dx[i] = NULL;
-        weft_status status = add_share(node->inputs[i], share, aliased[i]);
+        weft_status status = add_share(node->inputs[i], weft_tensor_ref(dx[i]), is_aliased(node, dx, i));
         if (status == WEFT_OK)
             status = push(e, node->inputs[i]);
         if (status != WEFT_OK) {
@@ -144,21 +139,34 @@ static bool is_usable(engine *e, const wfi_node *node)
     return false;
 }
 
+/* The node's backward function, and its gradients to where they belong. */
+static weft_status run_backward(engine *e, wfi_node *node)
+{
+    weft_tensor *few[WFI_NODE_INPUTS] = {NULL}, **dx = few;
+    if (node->input_count > WFI_NODE_INPUTS)
+        dx = calloc(node->input_count, sizeof(weft_tensor *));
+    if (dx == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = node->type->backward(node, node->gradient, dx);
+    if (status == WEFT_OK)
+        status = spread(e, node, dx);
+    for (size_t i = 0; i < node->input_count; i++)
+        weft_tensor_unref(dx[i]);
+    if (dx != few)
+        free(dx);
+    return status;
+}
+
 static void run_node(engine *e, wfi_node *node)
 {
-    weft_tensor *dx[WFI_NODE_INPUTS] = {NULL};
     weft_status status = WEFT_OK;
     if (node->type->backward == NULL) {
         status = wfi_tape_add_gradient(e->tape, node->leaf, node->gradient, node->gradient_aliased);
     } else if (is_usable(e, node)) {
-        status = node->type->backward(node, node->gradient, dx);
-        if (status == WEFT_OK)
-            status = spread(e, node, dx);
+        status = run_backward(e, node);
     }
     if (status != WEFT_OK)
         wfi_tape_fail(e->tape, status, "backward", "backward: %s: %s", node->type->name, weft_status_text(status));
-    for (int i = 0; i < WFI_NODE_INPUTS; i++)
-        weft_tensor_unref(dx[i]);
     forget_gradient(node);
     if (!e->retain && node->type->backward != NULL && e->tape->error == NULL)
         wfi_node_release_saved(node);

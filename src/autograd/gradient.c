@@ -6,9 +6,9 @@
 
 static const wfi_node_type leaf_type = {.name = "leaf", .backward = NULL};
 
-wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type)
+wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, size_t input_count)
 {
-    wfi_node *node = wfi_node_create(type, tape->id);
+    wfi_node *node = wfi_node_create(type, tape->id, input_count);
     if (node != NULL && wfi_pointers_push(&tape->nodes, node))
         return node;
     wfi_node_unref(node);
@@ -30,7 +30,7 @@ static wfi_node *leaf_node(weft_tape *tape, const weft_tensor *x)
     wfi_node *node = wfi_map_get(&tape->leaves, x->id);
     if (node != NULL)
         return node;
-    node = wfi_tape_add_node(tape, &leaf_type);
+    node = wfi_tape_add_node(tape, &leaf_type, 0);
     if (node == NULL)
         return NULL;
     node->leaf = x->id;

@@ -11,15 +11,16 @@ uint64_t wfi_sequence_next(void)
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id)
+wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id, size_t input_count)
 {
-    wfi_node *node = calloc(1, sizeof(*node));
+    wfi_node *node = calloc(1, sizeof(*node) + input_count * sizeof(node->inputs[0]));
     if (node == NULL)
         return NULL;
     atomic_init(&node->refs, 1);
     atomic_init(&node->tape_id, tape_id);
     node->sequence = wfi_sequence_next();
     node->type = type;
+    node->input_count = input_count;
     return node;
 }
 
@@ -73,7 +74,7 @@ void wfi_node_clear(wfi_node *node)
     wfi_node_release_saved(node);
     weft_tensor_unref(node->gradient);
     node->gradient = NULL;
-    for (int i = 0; i < WFI_NODE_INPUTS; i++) {
+    for (size_t i = 0; i < node->input_count; i++) {
         wfi_node *input = node->inputs[i];
         node->inputs[i] = NULL;
         wfi_node_unref(input);

@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-#define WFI_NODE_INPUTS 3
+#define WFI_NODE_INPUTS 3 /* of every operator but those that join a list */
 #define WFI_NODE_SAVED 4
 
 typedef struct wfi_node wfi_node;
@@ -21,7 +21,8 @@ typedef struct wfi_node wfi_node;
 /*
  * dy: the result's gradient, contiguous, borrowed, not to be changed. Sets dx[i] (NULL before; one reference each,
  * contiguous, of input i's shape) for every input with node->inputs[i] != NULL; on failure what is set is dropped by the
- * caller. dx[i] may be dy itself, referenced, or share its storage.
+ * caller. dx[i] may be dy itself, referenced, or share its storage. Where there are more than WFI_NODE_INPUTS, they share
+ * storage with dy only, not with each other.
  */
 typedef weft_status (*wfi_backward_fn)(const wfi_node *node, weft_tensor *dy, weft_tensor **dx);
 
@@ -53,7 +54,6 @@ struct wfi_node {
     weft_dtype dtype;
     bool spent; /* what it had saved is gone */
 
-    wfi_node *inputs[WFI_NODE_INPUTS]; /* referenced; NULL: no gradient wanted */
     weft_tensor *saved[WFI_NODE_SAVED];
     uint64_t versions[WFI_NODE_SAVED]; /* of their storages when they were saved */
     wfi_node_state state;
@@ -62,9 +62,12 @@ struct wfi_node {
     bool gradient_own;     /* made by the engine: it may be added to in place */
     bool gradient_aliased; /* others hold its storage */
     bool queued;
+
+    size_t input_count;
+    wfi_node *inputs[]; /* referenced; NULL: no gradient wanted */
 };
 
-wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id); /* NULL: no memory */
+wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id, size_t input_count); /* NULL: no memory */
 wfi_node *wfi_node_ref(wfi_node *node);
 void wfi_node_unref(wfi_node *node);
 void wfi_node_unref_opaque(void *node);                            /* for weft_tensor.grad_node_drop */

@@ -7,6 +7,7 @@
 
 #define OPERANDS_TEXT 512
 #define REASON_TEXT 512
+#define OPERANDS_NAMED 4 /* of a long list, in a message */
 
 const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT])
 {
@@ -23,7 +24,8 @@ static void operands_text(const wfi_op *op, char text[OPERANDS_TEXT])
     char shape[WFI_SHAPE_TEXT];
     size_t at = 0;
     text[0] = '\0';
-    for (int i = 0; i < op->in_count && at < OPERANDS_TEXT; i++) {
+    size_t named = op->given_count > OPERANDS_NAMED ? OPERANDS_NAMED - 1 : op->given_count;
+    for (size_t i = 0; i < named && at < OPERANDS_TEXT; i++) {
         const weft_tensor *x = op->given[i];
         const char *comma = i ? ", " : "";
         if (x == NULL)
@@ -32,6 +34,8 @@ static void operands_text(const wfi_op *op, char text[OPERANDS_TEXT])
             at += (size_t)snprintf(text + at, OPERANDS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),
                                    wfi_shape_text(&x->shape, shape));
     }
+    if (named < op->given_count && at < OPERANDS_TEXT)
+        snprintf(text + at, OPERANDS_TEXT - at, ", ... %zu in all", op->given_count);
 }
 
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
@@ -73,14 +77,14 @@ static void check_dtypes(wfi_op *op, unsigned flags)
         wfi_op_fail(op, WEFT_ERR_TYPE, "wants float32 or float64");
         return;
     }
-    for (int i = 1; i < op->in_count; i++)
+    for (size_t i = 1; i < op->given_count && wfi_op_ok(op); i++)
         if (op->given[i] != NULL && op->given[i]->dtype != dtype)
-            wfi_op_fail(op, WEFT_ERR_TYPE, "operand %d is of another dtype than the first", i);
+            wfi_op_fail(op, WEFT_ERR_TYPE, "operand %zu is of another dtype than the first", i);
 }
 
 static void take_operands(wfi_op *op, unsigned flags)
 {
-    for (int i = 0; i < op->in_count && wfi_op_ok(op); i++) {
+    for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
         if (op->given[i] == NULL)
             continue;
         bool as_is = (flags & WFI_OP_ANY_STRIDES) || weft_tensor_is_contiguous(op->given[i]);
@@ -92,26 +96,37 @@ static void take_operands(wfi_op *op, unsigned flags)
 
 static void drop_operands(wfi_op *op)
 {
-    for (int i = 0; i < op->in_count; i++)
+    for (int i = 0; i < WFI_NODE_INPUTS; i++)
         weft_tensor_unref(op->in[i]);
+}
+
+static wfi_node *node_of_operand(wfi_op *op, size_t which)
+{
+    return op->given[which] == NULL ? NULL : wfi_tape_node_of(op->tape, op->given[which]);
 }
 
 /* Made now, so that it stands after its inputs and what the operator saves has a place. */
 static void make_node(wfi_op *op)
 {
-    wfi_node *inputs[WFI_NODE_INPUTS] = {NULL};
     bool wanted = false;
     if (!op->tape->record || op->type->backward == NULL)
         return;
-    for (int i = 0; i < op->in_count; i++) {
-        inputs[i] = op->given[i] == NULL ? NULL : wfi_tape_node_of(op->tape, op->given[i]);
-        wanted = wanted || inputs[i] != NULL;
-    }
+    for (size_t i = 0; i < op->given_count; i++) /* all of them: leaves' nodes are made here, before this one's */
+        wanted = node_of_operand(op, i) != NULL || wanted;
     if (!wanted || !wfi_op_ok(op))
         return;
-    op->node = wfi_tape_add_node(op->tape, op->type);
-    for (int i = 0; i < op->in_count && op->node != NULL; i++)
-        op->node->inputs[i] = inputs[i] == NULL ? NULL : wfi_node_ref(inputs[i]);
+    op->node = wfi_tape_add_node(op->tape, op->type, op->given_count);
+    for (size_t i = 0; i < op->given_count && op->node != NULL; i++) {
+        wfi_node *input = node_of_operand(op, i);
+        op->node->inputs[i] = input == NULL ? NULL : wfi_node_ref(input);
+    }
+}
+
+static void start_frame(wfi_op *op, weft_tape *tape, const wfi_node_type *type)
+{
+    memset(op, 0, sizeof(*op));
+    op->tape = tape;
+    op->type = type;
 }
 
 bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
@@ -119,11 +134,10 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
 {
     if (!wfi_op_needs(tape, type, in[0], "the first operand"))
         return false;
-    memset(op, 0, sizeof(*op));
-    op->tape = tape;
-    op->type = type;
-    op->in_count = count;
-    memcpy(op->given, in, (size_t)count * sizeof(in[0]));
+    start_frame(op, tape, type);
+    op->given = op->few;
+    op->given_count = (size_t)count;
+    memcpy(op->few, in, (size_t)count * sizeof(in[0]));
     check_dtypes(op, flags);
     if (wfi_op_ok(op))
         make_node(op);
@@ -131,6 +145,26 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
         take_operands(op, flags);
     if (!wfi_op_ok(op))
         drop_operands(op);
+    return wfi_op_ok(op);
+}
+
+bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list)
+{
+    if (!wfi_tape_ready(tape))
+        return false;
+    if (list.count == 0)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: wants at least one tensor", type->name);
+    for (size_t i = 0; i < list.count && wfi_tape_ready(tape); i++)
+        if (list.items[i] == NULL)
+            wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: operand %zu is NULL", type->name, i);
+    if (!wfi_tape_ready(tape))
+        return false;
+    start_frame(op, tape, type);
+    op->given = list.items;
+    op->given_count = list.count;
+    check_dtypes(op, WFI_OP_ANY_DTYPE);
+    if (wfi_op_ok(op))
+        make_node(op);
     return wfi_op_ok(op);
 }
 
@@ -149,7 +183,7 @@ weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype)
 
 weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape)
 {
-    return wfi_op_output_as(op, shape, op->in[0]->dtype);
+    return wfi_op_output_as(op, shape, op->given[0]->dtype);
 }
 
 weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype)

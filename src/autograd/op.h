@@ -28,11 +28,12 @@ enum {
 typedef struct wfi_op {
     weft_tape *tape;
     const wfi_node_type *type;
-    weft_tensor
-        *in[WFI_NODE_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there */
-    int in_count;
-    weft_tensor *given[WFI_NODE_INPUTS]; /* as the caller gave them; for the graph and for messages */
-    wfi_node *node;                      /* if this operator is recorded */
+    weft_tensor *in
+        [WFI_NODE_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there, or a list */
+    weft_tensor *few[WFI_NODE_INPUTS];
+    weft_tensor *const *given; /* as the caller gave them (`few`, or a list); for the graph and for messages */
+    size_t given_count;
+    wfi_node *node; /* if this operator is recorded */
     weft_tensor *out;
 } wfi_op;
 
@@ -42,6 +43,11 @@ typedef struct wfi_op {
  */
 bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
                   int count);
+/*
+ * The same for an operator that joins a list: at least one tensor, none NULL, of one dtype (any), of any strides. They are
+ * used as they are given; `in` stays empty.
+ */
+bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list);
 /* Fails the tape if `x` is NULL: for operands that are not optional. */
 bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor *x, const char *operand);
 
@@ -50,7 +56,7 @@ void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...) WEFT_PRI
 bool wfi_op_check(wfi_op *op, weft_status status); /* fails with the status's own text; true if it was WEFT_OK */
 bool wfi_op_ok(const wfi_op *op);
 
-/* The result: new and contiguous, of in[0]'s dtype or another. NULL: failed. It belongs to the frame until the end. */
+/* The result: new and contiguous, of the first operand's dtype or another. NULL: failed. It belongs to the frame until the end. */
 weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape);
 weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype);
 /* The result: what `tensor` references (NULL: out of memory). For views. */

@@ -58,7 +58,7 @@ wfi_random wfi_tape_random(weft_tape *tape);
  */
 wfi_node *wfi_tape_node_of(weft_tape *tape, weft_tensor *x);
 /* A new node, in the tape's list; borrowed. NULL: the tape failed. */
-wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type);
+wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, size_t input_count);
 
 /* Adds `gradient` (borrowed) to a leaf's. `aliased`: others hold it, so it must be copied to be kept. */
 weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_tensor *gradient, bool aliased);

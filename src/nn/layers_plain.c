@@ -100,6 +100,18 @@ weft_module *weft_flatten_create(int from_dim)
     return create_with(&flatten_type, &from_dim, sizeof(from_dim));
 }
 
+static weft_tensor *softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return weft_softmax(tape, x, *(int *)self->state);
+}
+
+static const weft_module_type softmax_type = {.name = "Softmax", .forward = softmax_forward, .drop = free};
+
+weft_module *weft_softmax_create(int dim)
+{
+    return create_with(&softmax_type, &dim, sizeof(dim));
+}
+
 static weft_tensor *log_softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
     return weft_log_softmax(tape, x, *(int *)self->state);

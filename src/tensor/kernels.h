@@ -59,6 +59,15 @@ weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor
 /* Index of the (first) largest along `dim` (>= 0); y int64 without that dimension, or with it as 1. Any dtype of x. */
 weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
 
+/* --- picking; any dtype; dim >= 0 --- */
+/* Whether the index has x's dimensions and is, but along `dim`, no larger. */
+bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index);
+int64_t wfi_index_outside(const weft_tensor *index, int64_t size); /* its first element not in [0, size); -1: none */
+/* y[.., i, ..] = x[.., index[.., i, ..], ..]; y of the index's shape; index int64, in range (else WEFT_ERR_INVALID). */
+weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y);
+/* dx = the sum of what was picked from each element, floats. */
+weft_status wfi_gather_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx);
+
 /* --- softmax and losses; dim >= 0 --- */
 weft_status wfi_softmax(const weft_tensor *x, int dim, weft_tensor *y);
 weft_status wfi_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);

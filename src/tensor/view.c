@@ -52,7 +52,7 @@ weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int
     if (start < 0 || length < 0 || start > shape.dims[dim] || length > shape.dims[dim] - start)
         return no_view("the range lies outside the dimension");
     shape.dims[dim] = length;
-    int64_t skipped = length > 0 ? start * tensor->strides[dim] : 0;
+    int64_t skipped = length > 0 && tensor->numel > 0 ? start * tensor->strides[dim] : 0;
     return view(tensor, &shape, tensor->strides, tensor->offset + skipped);
 }
 

@@ -19,7 +19,7 @@ typedef struct operands {
 typedef weft_tensor *(*refused_fn)(weft_tape *t, const operands *x);
 
 /* clang-format off */
-#define REFUSED(name, expr) static weft_tensor *name(weft_tape *t, const operands *x) { return expr; }
+#define REFUSED(name, expr) static weft_tensor *name(weft_tape *t, const operands *x) { (void)x; return expr; }
 REFUSED(add_shapes, weft_add(t, x->m, x->n))
 REFUSED(mul_dtypes, weft_mul(t, x->v, x->d))
 REFUSED(sub_null, weft_sub(t, NULL, x->v))
@@ -56,6 +56,37 @@ REFUSED(nll_class, weft_nll_loss(t, x->m, x->i))
 REFUSED(cross_entropy_null, weft_cross_entropy(t, x->m, NULL))
 REFUSED(cross_entropy_rows, weft_cross_entropy(t, x->n, x->i))
 REFUSED(mse_shapes, weft_mse_loss(t, x->m, x->v))
+#define LIST(...) ((weft_tensors){(weft_tensor *[]){__VA_ARGS__}, sizeof((weft_tensor *[]){__VA_ARGS__}) / sizeof(weft_tensor *)})
+REFUSED(gather_float, weft_gather(t, x->m, 0, x->m))
+REFUSED(gather_null, weft_gather(t, x->m, 0, NULL))
+REFUSED(gather_dim, weft_gather(t, x->v, 1, x->i))
+REFUSED(gather_dims, weft_gather(t, x->m, 1, x->i))
+REFUSED(gather_wider, weft_gather(t, x->m, 1, weft_reshape(t, weft_stack(t, LIST(x->i, x->i, x->i), 0), S(6, 1))))
+REFUSED(gather_outside, weft_gather(t, x->v, 0, x->i))
+REFUSED(gather_negative, weft_gather(t, x->n, 1, weft_sub(t, weft_reshape(t, x->i, S(2, 1)), weft_add(t, x->i, x->i))))
+REFUSED(stack_none, weft_stack(t, (weft_tensors){NULL, 0}, 0))
+REFUSED(stack_null, weft_stack(t, LIST(x->m, NULL), 0))
+REFUSED(stack_shapes, weft_stack(t, LIST(x->m, x->m, x->v), 0))
+REFUSED(stack_dtypes, weft_stack(t, LIST(x->v, x->d), 0))
+REFUSED(stack_dim, weft_stack(t, LIST(x->m), 3))
+REFUSED(stack_dims, weft_stack(t, LIST(weft_reshape(t, x->v, S(1, 1, 1, 1, 1, 1, 1, 3))), 0))
+REFUSED(stack_long, weft_stack(t, LIST(x->v, x->v, x->v, x->v, x->v, x->m), 0))
+REFUSED(concat_none, weft_concat(t, (weft_tensors){NULL, 0}, 0))
+REFUSED(concat_null, weft_concat(t, LIST(NULL), 0))
+REFUSED(concat_shapes, weft_concat(t, LIST(x->m, x->n), 0))
+REFUSED(concat_dims, weft_concat(t, LIST(x->m, x->v), 0))
+REFUSED(concat_dtypes, weft_concat(t, LIST(x->v, x->i), 0))
+REFUSED(concat_dim, weft_concat(t, LIST(x->v, x->v), 1))
+REFUSED(concat_scalars, weft_concat(t, LIST(weft_sum(t, x->v)), 0))
+REFUSED(categorical_null, weft_categorical(t, NULL))
+REFUSED(categorical_integers, weft_categorical(t, x->i))
+REFUSED(categorical_scalar, weft_categorical(t, weft_sum(t, x->v)))
+REFUSED(categorical_negative, weft_categorical(t, weft_add_scalar(t, x->m, -4)))
+REFUSED(categorical_zeros, weft_categorical(t, weft_scale(t, x->m, 0)))
+REFUSED(categorical_nan, weft_categorical(t, weft_log(t, weft_add_scalar(t, x->m, -4))))
+REFUSED(categorical_infinite, weft_categorical(t, weft_exp(t, weft_scale(t, x->m, 1e4))))
+REFUSED(categorical_no_classes, weft_categorical(t, weft_narrow(t, x->m, 1, 0, 0)))
+REFUSED(categorical_row, weft_categorical(t, weft_concat(t, LIST(x->m, weft_neg(t, x->m)), 0)))
 
 static const struct {
     const char *name;
@@ -100,6 +131,36 @@ static const struct {
     R(cross_entropy_null, WEFT_ERR_INVALID, "cross_entropy: "),
     R(cross_entropy_rows, WEFT_ERR_SHAPE, "cross_entropy(float32 [4, 5]"),
     R(mse_shapes, WEFT_ERR_SHAPE, "mse_loss(float32 [2, 3], float32 [3])"),
+    R(gather_float, WEFT_ERR_TYPE, "gather(float32 [2, 3]): the index must be int64, not float32"),
+    R(gather_null, WEFT_ERR_INVALID, "gather: the index is NULL"),
+    R(gather_dim, WEFT_ERR_SHAPE, "gather(float32 [3]): there is no dimension 1"),
+    R(gather_dims, WEFT_ERR_SHAPE, "the index [2] must have as many dimensions"),
+    R(gather_wider, WEFT_ERR_SHAPE, "the index [6, 1] must have as many dimensions, and be no larger but along dimension 1"),
+    R(gather_outside, WEFT_ERR_INVALID, "gather(float32 [3]): element 0 of the index is 3, not in [0, 3)"),
+    R(gather_negative, WEFT_ERR_INVALID, "gather(float32 [4, 5]): element 0 of the index is -3, not in [0, 5)"),
+    R(stack_none, WEFT_ERR_INVALID, "stack: wants at least one tensor"),
+    R(stack_null, WEFT_ERR_INVALID, "stack: operand 1 is NULL"),
+    R(stack_shapes, WEFT_ERR_SHAPE, "stack(float32 [2, 3], float32 [2, 3], float32 [3]): operand 2 is [3] and does not fit the first, [2, 3]"),
+    R(stack_dtypes, WEFT_ERR_TYPE, "stack(float32 [3], float64 [3]): operand 1 is of another dtype than the first"),
+    R(stack_dim, WEFT_ERR_SHAPE, "stack(float32 [2, 3]): there is no dimension 3 in the result"),
+    R(stack_dims, WEFT_ERR_SHAPE, "a dimension more than 8"),
+    R(stack_long, WEFT_ERR_SHAPE, "stack(float32 [3], float32 [3], float32 [3], ... 6 in all): operand 5 is [2, 3]"),
+    R(concat_none, WEFT_ERR_INVALID, "concat: wants at least one tensor"),
+    R(concat_null, WEFT_ERR_INVALID, "concat: operand 0 is NULL"),
+    R(concat_shapes, WEFT_ERR_SHAPE, "operand 1 is [4, 5] and does not fit the first, [2, 3]"),
+    R(concat_dims, WEFT_ERR_SHAPE, "operand 1 is [3] and does not fit the first, [2, 3]"),
+    R(concat_dtypes, WEFT_ERR_TYPE, "concat(float32 [3], int64 [2]): operand 1 is of another dtype than the first"),
+    R(concat_dim, WEFT_ERR_SHAPE, "concat(float32 [3], float32 [3]): there is no dimension 1"),
+    R(concat_scalars, WEFT_ERR_SHAPE, "concat(float32 []): there is no dimension 0"),
+    R(categorical_null, WEFT_ERR_INVALID, "categorical: the first operand is NULL"),
+    R(categorical_integers, WEFT_ERR_TYPE, "categorical(int64 [2]): wants float32 or float64"),
+    R(categorical_scalar, WEFT_ERR_SHAPE, "categorical(float32 []): wants probabilities [..., C]"),
+    R(categorical_negative, WEFT_ERR_INVALID, "categorical(float32 [2, 3]): row 0 is no distribution"),
+    R(categorical_zeros, WEFT_ERR_INVALID, "row 0 is no distribution: wants weights that are finite, not negative, and not all 0"),
+    R(categorical_nan, WEFT_ERR_INVALID, "row 0 is no distribution"),
+    R(categorical_infinite, WEFT_ERR_INVALID, "row 0 is no distribution"),
+    R(categorical_no_classes, WEFT_ERR_INVALID, "categorical(float32 [2, 0]): row 0 is no distribution"),
+    R(categorical_row, WEFT_ERR_INVALID, "categorical(float32 [4, 3]): row 2 is no distribution"),
 };
 /* clang-format on */
 

@@ -56,6 +56,17 @@ EXPRESSION(cross_entropy, weft_cross_entropy(t, in[0], (weft_tensor *)arg))
 EXPRESSION(mse, weft_mse_loss(t, in[0], in[1]))
 EXPRESSION(mse_sum, weft_mse_loss_reduced(t, in[0], in[1], WEFT_REDUCE_SUM))
 EXPRESSION(mse_none, weft_mse_loss_reduced(t, in[0], in[1], WEFT_REDUCE_NONE))
+#define LIST(...) ((weft_tensors){(weft_tensor *[]){__VA_ARGS__}, sizeof((weft_tensor *[]){__VA_ARGS__}) / sizeof(weft_tensor *)})
+EXPRESSION(gather, weft_gather(t, in[0], 1, (weft_tensor *)arg))
+EXPRESSION(gather_turned, weft_gather(t, weft_transpose(t, in[0], 0, 1), 0, weft_tape_take(t, weft_tensor_transpose((weft_tensor *)arg, 0, 1))))
+EXPRESSION(log_of_gathered, weft_log(t, weft_gather(t, weft_softmax(t, in[0], 1), 1, (weft_tensor *)arg)))
+EXPRESSION(stack_first, weft_stack(t, LIST(in[0], in[1], in[2]), 0))
+EXPRESSION(stack_last, weft_stack(t, LIST(in[0], in[1]), -1))
+EXPRESSION(stack_again, weft_stack(t, LIST(in[0], in[1], in[0], weft_exp(t, in[0]), in[1]), 1))
+EXPRESSION(stack_turned, weft_stack(t, LIST(weft_transpose(t, in[0], 0, 1), in[1]), 1))
+EXPRESSION(concat_first, weft_concat(t, LIST(in[0], in[1], in[2]), 0))
+EXPRESSION(concat_inner, weft_concat(t, LIST(in[0], in[1]), 1))
+EXPRESSION(concat_again, weft_mul(t, weft_concat(t, LIST(in[0], in[0], in[1], in[0]), 0), weft_concat(t, LIST(in[1], in[0], in[0], in[0]), 0)))
 /* clang-format on */
 
 static weft_tensor *norm_eval(weft_tape *t, weft_tensor *const *in, const void *arg)
@@ -124,6 +135,15 @@ CHECK(check_log_softmax, log_softmax, 0, NULL, S(3, 4))
 CHECK(check_mse, mse, 0, NULL, S(2, 3), S(2, 3))
 CHECK(check_mse_sum, mse_sum, 0, NULL, S(2, 3), S(2, 3))
 CHECK(check_mse_none, mse_none, 0, NULL, S(2, 3), S(2, 3))
+CHECK(check_stack_first, stack_first, 0, NULL, S(2, 3), S(2, 3), S(2, 3))
+CHECK(check_stack_last, stack_last, 0, NULL, S(2, 3), S(2, 3))
+CHECK(check_stack_scalars, stack_first, 0, NULL, WEFT_SCALAR, WEFT_SCALAR, WEFT_SCALAR)
+CHECK(check_stack_again, stack_again, 0, NULL, S(2, 2), S(2, 2))
+CHECK(check_stack_turned, stack_turned, 0, NULL, S(2, 3), S(3, 2))
+CHECK(check_concat_first, concat_first, 0, NULL, S(2, 3), S(1, 3), S(3, 3))
+CHECK(check_concat_inner, concat_inner, 0, NULL, S(2, 1, 2), S(2, 3, 2))
+CHECK(check_concat_again, concat_again, 0, NULL, S(1, 2), S(1, 2))
+CHECK(check_concat_empty, concat_first, 0, NULL, S(0, 3), S(2, 3), S(0, 3))
 CHECK(check_empty_add, add, 0, NULL, S(0, 3), S(3))
 CHECK(check_empty_sum, sum, 0, NULL, S(0, 3))
 
@@ -147,6 +167,18 @@ static void check_cross_entropy(void **state)
 {
     (void)state;
     check_with_target(cross_entropy);
+}
+
+static void check_gather(void **state)
+{
+    (void)state;
+    weft_tensor *at = weft_tensor_empty(S(3, 7), WEFT_INT64);
+    formula_fill_below(at, 4, 5);
+    gradcheck_shapes(gather, SHAPES(S(3, 5)), 1, 0, at);
+    gradcheck_shapes(gather, SHAPES(S(4, 5)), 1, 0, at);
+    gradcheck_shapes(gather_turned, SHAPES(S(3, 5)), 1, 0, at);
+    gradcheck_shapes(log_of_gathered, SHAPES(S(3, 5)), 1, 0, at);
+    weft_tensor_unref(at);
 }
 
 #define T(test) cmocka_unit_test(test)
@@ -200,6 +232,16 @@ int main(void)
         T(check_mse),
         T(check_mse_sum),
         T(check_mse_none),
+        T(check_stack_first),
+        T(check_stack_last),
+        T(check_stack_scalars),
+        T(check_stack_again),
+        T(check_stack_turned),
+        T(check_concat_first),
+        T(check_concat_inner),
+        T(check_concat_again),
+        T(check_concat_empty),
+        T(check_gather),
         T(check_empty_add),
         T(check_empty_sum),
         T(check_nll),

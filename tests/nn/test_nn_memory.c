@@ -97,14 +97,55 @@ static weft_status build_and_train(void)
     return status;
 }
 
-static void training_survives_a_failure_of_any_allocation(void **state)
+/* A step of policy gradients: draw, pick the log-probabilities, join them, and let Adam step. */
+static weft_status learn(weft_module *net, weft_optimizer *adam, weft_tensor *x)
 {
-    (void)state;
-    assert_int_equal(build_and_train(), WEFT_OK);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = 2});
+    weft_tensor *steps[5];
+    for (int i = 0; i < 5; i++) {
+        weft_tensor *p = weft_module_forward(t, net, x), *action = weft_categorical(t, p);
+        if (action != NULL)
+            action = weft_reshape(t, action, WEFT_SHAPE(2, 1));
+        steps[i] = action == NULL ? NULL : weft_log(t, weft_gather(t, p, 1, action));
+    }
+    weft_tensor *all = weft_stack(t, (weft_tensors){steps, 5}, 0);
+    weft_tensor *both = weft_concat(t, (weft_tensors){(weft_tensor *[]){all, all, all, all}, 4}, 1);
+    weft_backward(t, both == NULL ? NULL : weft_mean(t, both));
+    weft_tensors grads = weft_tape_grads(t, weft_module_parameters(net));
+    weft_status status = weft_tape_status(t);
+    if (status == WEFT_OK)
+        status = weft_optimizer_accumulate(adam, grads);
+    if (status == WEFT_OK)
+        status = weft_optimizer_step(adam);
+    weft_tape_close(t);
+    return status;
+}
+
+static weft_status build_and_learn(void)
+{
+    weft_status status = WEFT_ERR_MEMORY;
+    weft_module *parts[] = {weft_linear_create(4, 3, false, 1), weft_dropout_create(0.5), weft_relu_create(),
+                            weft_softmax_create(1)};
+    weft_module *net = weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]));
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 4), WEFT_FLOAT32, 1);
+    weft_optimizer *adam = NULL;
+    if (net != NULL)
+        adam = weft_adam_create(weft_module_parameters(net), &(weft_adam_options){.amsgrad = true});
+    if (adam != NULL && x != NULL)
+        status = learn(net, adam, x);
+    weft_optimizer_unref(adam);
+    weft_tensor_unref(x);
+    weft_module_unref(net);
+    return status;
+}
+
+static void fail_each_allocation(weft_status (*run)(void))
+{
+    assert_int_equal(run(), WEFT_OK);
     long failures = 0, which = 0;
     for (bool reached = true; reached;) {
         until_failure = ++which;
-        weft_status status = build_and_train();
+        weft_status status = run();
         reached = until_failure == 0;
         until_failure = 0;
         failures += status != WEFT_OK;
@@ -112,11 +153,26 @@ static void training_survives_a_failure_of_any_allocation(void **state)
             assert_int_equal(status, WEFT_ERR_MEMORY);
     }
     assert_true(failures > 100);
-    assert_int_equal(build_and_train(), WEFT_OK);
+    assert_int_equal(run(), WEFT_OK);
+}
+
+static void training_survives_a_failure_of_any_allocation(void **state)
+{
+    (void)state;
+    fail_each_allocation(build_and_train);
+}
+
+static void policy_gradients_survive_a_failure_of_any_allocation(void **state)
+{
+    (void)state;
+    fail_each_allocation(build_and_learn);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(training_survives_a_failure_of_any_allocation)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_survives_a_failure_of_any_allocation),
+        cmocka_unit_test(policy_gradients_survive_a_failure_of_any_allocation),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,6 +235,34 @@ def losses():
     case("mse_loss_constant_target", "mse_loss", F.mse_loss, [f(4, 3), c(4, 3)], 0)
 
 
+def picking():
+    gathers = [((2, 3), 1, (2, 1)), ((2, 3), 0, (5, 3)), ((4, 2), -1, (4, 6)), ((2, 3, 4), 1, (2, 7, 4)), ((5,), 0, (9,)),
+               ((3, 4, 2), -2, (2, 1, 1)), ((2, 3, 4), 2, (1, 3, 8)), ((2, 3, 4), 0, (6, 2, 3)), ((3, 4), 1, (0, 2)),
+               ((3, 4), 1, (3, 0)), ((0, 4), 1, (0, 2)), ((1, 1), 0, (4, 1)), ((33, 9), 1, (33, 40))]
+    for shape, dim, index in gathers:
+        case(f"gather_{text(shape)}_{dim}_{text(index)}", "gather", lambda x, at: x.gather(dim, at),
+             [f(*shape), i(*index, end=max(shape[dim], 1))], dim)
+    case("gather_constant", "gather", lambda x, at: x.gather(1, at), [c(2, 3), i(2, 2, end=3)], 1)
+    case("gather_integers", "gather", lambda x, at: x.gather(1, at), [i(2, 3, end=100), i(2, 5, end=3)], 1)
+    stack, concat = (lambda *xs: torch.stack(xs, dim)), (lambda *xs: torch.cat(xs, dim))
+    for shape, dims in [((2, 3), (0, 1, 2, -1, -2, -3)), ((), (0, -1)), ((4,), (0, 1)), ((0, 3), (0, 1, 2)), ((1, 1, 2), (1,)),
+                        ((1, 2, 1, 2, 1, 2, 2), (7, 3))]:
+        for dim in dims:
+            for count in (1, 3):
+                case(f"stack_{count}_{text(shape)}_{dim}", "stack", stack, [f(*shape) for _ in range(count)], dim)
+    dim = 1
+    case("stack_with_constants", "stack", stack, [c(2, 3), f(2, 3), c(2, 3), f(2, 3), c(2, 3)], dim)
+    case("stack_integers", "stack", stack, [i(2, 3, end=100), i(2, 3, end=100)], dim)
+    for dim, list_of in [(0, [(2, 3), (1, 3), (4, 3)]), (1, [(2, 3), (2, 1), (2, 0), (2, 5)]), (-1, [(2, 3), (2, 1)]),
+                         (1, [(2, 3, 2), (2, 1, 2)]), (2, [(1, 1, 3), (1, 1, 2)]), (0, [(5,)]), (0, [(3,), (0,), (2,)]),
+                         (0, [(0, 3), (0, 3)]), (1, [(0, 3), (0, 4)]), (-2, [(2, 2, 2), (2, 3, 2)])]:
+        case(f"concat_{'_'.join(map(text, list_of))}_{dim}", "concat", concat, [f(*shape) for shape in list_of], dim)
+    case("narrow_0x7_1_3_2", "narrow", lambda x: x.narrow(1, 3, 2), [f(0, 7)], 1, 3, 2)
+    dim = 0
+    case("concat_with_constants", "concat", concat, [f(2, 2), c(3, 2), f(1, 2)], dim)
+    case("concat_integers", "concat", concat, [i(2, 2, end=9), i(1, 2, end=9)], dim)
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -244,6 +272,7 @@ def main():
     shapes()
     reductions()
     losses()
+    picking()
     print("total", counter, file=sys.stderr)
 
 

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * categorical.c - draws from the distributions that rows of weights stand for: the first class at which the running sum
+ * passes the row's random number, in double. A class of weight 0 never makes it pass, so it is never drawn.
+ */
+#include "tensor/cpu/check.h"
+#include "tensor/cpu/parallel.h"
+#include "tensor/random.h"
+
+#include <math.h>
+
+typedef struct categorical_args {
+    const void *weights;
+    int64_t *drawn; /* -1: not a distribution */
+    int64_t classes;
+    wfi_random random;
+} categorical_args;
+
+/*
+ * Sums near the end of double's range are taken of weights scaled down. The number lies below the sum but where both are
+ * so small that rounding joins them: then the last class that has a weight is drawn.
+ */
+#define CATEGORICAL(tag, T)                                                                                            \
+    static double tag##_sum(const T *weights, int64_t classes, double factor)                                          \
+    {                                                                                                                  \
+        double sum = 0;                                                                                                \
+        for (int64_t i = 0; i < classes; i++) {                                                                        \
+            if (!(weights[i] >= 0) || !isfinite(weights[i]))                                                           \
+                return -1;                                                                                             \
+            sum += factor * (double)weights[i];                                                                        \
+        }                                                                                                              \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    static int64_t tag##_draw(const T *weights, int64_t classes, double number)                                        \
+    {                                                                                                                  \
+        double factor = 1, sum = tag##_sum(weights, classes, 1), passed = 0;                                           \
+        int64_t last = -1;                                                                                             \
+        if (isinf(sum)) {                                                                                              \
+            factor = 0x1p-64;                                                                                          \
+            sum = tag##_sum(weights, classes, factor);                                                                 \
+        }                                                                                                              \
+        for (int64_t i = 0; i < classes && sum > 0; i++) {                                                             \
+            passed += factor * (double)weights[i];                                                                     \
+            if (passed > number * sum)                                                                                 \
+                return i;                                                                                              \
+            last = weights[i] > 0 ? i : last;                                                                          \
+        }                                                                                                              \
+        return last;                                                                                                   \
+    }                                                                                                                  \
+    static void tag##_piece(void *arg, int64_t begin, int64_t end)                                                     \
+    {                                                                                                                  \
+        const categorical_args *args = arg;                                                                            \
+        for (int64_t row = begin; row < end; row++) {                                                                  \
+            const T *weights = (const T *)args->weights + row * args->classes;                                         \
+            args->drawn[row] = tag##_draw(weights, args->classes, wfi_random_f64(args->random, (uint64_t)row));        \
+        }                                                                                                              \
+    }
+CATEGORICAL(f32, float)
+CATEGORICAL(f64, double)
+
+weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights, int64_t *bad_row)
+{
+    weft_status status = WFI_CHECK_FLOATS(weights);
+    if (status == WEFT_OK)
+        status = drawn->dtype == WEFT_INT64 ? wfi_check_plain(drawn) : WEFT_ERR_TYPE;
+    if (status != WEFT_OK)
+        return status;
+    int last = weights->shape.ndim - 1;
+    if (last < 0 || drawn->numel * weights->shape.dims[last] != weights->numel)
+        return WEFT_ERR_SHAPE;
+    categorical_args args = {wfi_tensor_address(weights), wfi_tensor_address(drawn), weights->shape.dims[last], random};
+    wfi_parallel(drawn->numel, 1 + WFI_GRAIN / 8 / (1 + args.classes),
+                 WFI_BY_FLOAT(weights->dtype, f32_piece, f64_piece), &args);
+    for (int64_t row = 0; row < drawn->numel; row++) {
+        if (args.drawn[row] < 0) {
+            *bad_row = row;
+            return WEFT_ERR_INVALID;
+        }
+    }
+    return WEFT_OK;
+}
