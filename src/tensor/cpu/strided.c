@@ -16,7 +16,7 @@ static weft_status set_operand(wfi_strided *walk, int operand, const weft_shape 
         bool same = tensor->shape.dims[d] == shape->dims[d + missing];
         if (!same && tensor->shape.dims[d] != 1)
             return WEFT_ERR_SHAPE;
-        bool steps = same && tensor->shape.dims[d] != 1;
+        bool steps = same && tensor->shape.dims[d] != 1 && tensor->numel > 0;
         walk->strides[operand][d + missing] = steps ? tensor->strides[d] * size : 0;
     }
     walk->data[operand] = wfi_tensor_address(tensor);
@@ -30,6 +30,14 @@ static bool joins(const wfi_strided *walk, int outer, int inner)
             return false;
     }
     return true;
+}
+
+static bool is_empty(const wfi_strided *walk)
+{
+    for (int d = 0; d < walk->ndim; d++)
+        if (walk->dims[d] == 0)
+            return true;
+    return false;
 }
 
 /* Drops dimensions of one and joins neighbours, so that the innermost run is as long as it can be. */
@@ -65,7 +73,8 @@ weft_status wfi_strided_init(wfi_strided *walk, const weft_shape *shape, int ope
         if (status != WEFT_OK)
             return status;
     }
-    simplify(walk);
+    if (!is_empty(walk)) /* else sizes may be such that their products overflow */
+        simplify(walk);
     return WEFT_OK;
 }
 
@@ -89,10 +98,8 @@ bool wfi_strided_walk(const wfi_strided *walk, wfi_strided_row row, void *arg)
 {
     int64_t index[WEFT_MAX_DIMS] = {0}, step[WFI_STRIDED_OPERANDS_MAX];
     char *at[WFI_STRIDED_OPERANDS_MAX];
-    for (int d = 0; d < walk->ndim; d++) {
-        if (walk->dims[d] == 0)
-            return true;
-    }
+    if (is_empty(walk))
+        return true;
     for (int k = 0; k < WFI_STRIDED_OPERANDS_MAX; k++) {
         at[k] = walk->data[k];
         step[k] = walk->strides[k][walk->ndim - 1];
