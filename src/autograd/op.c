@@ -148,16 +148,24 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
     return wfi_op_ok(op);
 }
 
+static bool is_list(weft_tape *tape, const wfi_node_type *type, weft_tensors list)
+{
+    if (list.count == 0) {
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: wants at least one tensor", type->name);
+        return false;
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        if (list.items[i] == NULL) {
+            wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: operand %zu is NULL", type->name, i);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list)
 {
-    if (!wfi_tape_ready(tape))
-        return false;
-    if (list.count == 0)
-        wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: wants at least one tensor", type->name);
-    for (size_t i = 0; i < list.count && wfi_tape_ready(tape); i++)
-        if (list.items[i] == NULL)
-            wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: operand %zu is NULL", type->name, i);
-    if (!wfi_tape_ready(tape))
+    if (!wfi_tape_ready(tape) || !is_list(tape, type, list))
         return false;
     start_frame(op, tape, type);
     op->given = list.items;

@@ -102,7 +102,7 @@ weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
     weft_tensor *starts = wfi_op_extra(&op, WEFT_SHAPE((int64_t)xs.count + 1), WEFT_INT64);
     if (starts != NULL)
         set_starts(&op, dim, wfi_tensor_address(starts));
-    if (!wfi_op_ok(&op))
+    if (starts == NULL || !wfi_op_ok(&op))
         return wfi_op_end(&op);
     shape.dims[dim] = ((const int64_t *)wfi_tensor_address(starts))[xs.count];
     return join(&op, shape, dim, starts);

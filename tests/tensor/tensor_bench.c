@@ -28,6 +28,12 @@ static weft_status add(setting *s)
     return wfi_binary(WFI_ADD, s->t[0], s->t[1], s->t[2]);
 }
 
+static weft_status adam(setting *s)
+{
+    wfi_adam how = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 10};
+    return wfi_adam_step(s->t[0], s->t[1], s->t[2], s->t[3], NULL, &how);
+}
+
 static weft_status add_into(setting *s)
 {
     return wfi_add_into(s->t[0], s->t[1]);
@@ -170,6 +176,7 @@ static const kernel_case cases[] = {
     {"mse", STEM, mse, 2, {{0}, {0}, {0}}},
     {"sgd", WEIGHT, sgd, 3, {{0}, {0}, {0}}},
     {"sgd with momentum", WEIGHT, sgd_momentum, 5, {{0}, {0}, {0}}},
+    {"adam", WEIGHT, adam, 7, {{0}, {0}, {0}}},
     {"add into", WEIGHT, add_into, 3, {{0}, {0}, {0}}},
     {"add into, whole model", {1, {23569502}}, add_into, 3, {{0}, {0}, {0}}},
     {"sgd with momentum, whole model", {1, {23569502}}, sgd_momentum, 5, {{0}, {0}, {0}}},
@@ -193,6 +200,8 @@ static void setting_make(setting *s, const kernel_case *how)
     weft_shape channels = WEFT_SHAPE(how->shape.ndim > 1 ? how->shape.dims[1] : 1);
     for (int i = 0; i < 3; i++)
         s->t[i] = made(how->shape, WEFT_FLOAT32, (uint64_t)i);
+    if (how->run == adam)
+        s->t[3] = weft_tensor_full(how->shape, WEFT_FLOAT32, 1);
     for (int i = 0; i < 4; i++)
         s->c[i] = made(channels, WEFT_FLOAT32, 8);
     s->loss = made(WEFT_SCALAR, WEFT_FLOAT32, 9);
@@ -210,7 +219,7 @@ static void setting_make(setting *s, const kernel_case *how)
 
 static void setting_drop(setting *s)
 {
-    weft_tensor *all[] = {s->t[0], s->t[1],   s->t[2],    s->c[0],    s->c[1],   s->c[2],
+    weft_tensor *all[] = {s->t[0], s->t[1],   s->t[2],    s->t[3],    s->c[0],   s->c[1], s->c[2],
                           s->c[3], s->pooled, s->dpooled, s->indices, s->target, s->loss};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         weft_tensor_unref(all[i]);

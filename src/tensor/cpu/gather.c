@@ -4,6 +4,8 @@
 #include "tensor/cpu/parallel.h"
 #include "tensor/kernels.h"
 
+#include <assert.h>
+
 typedef struct gather_args {
     const void *from; /* x; or dy */
     void *to;         /* y; or dx */
@@ -20,6 +22,7 @@ static int64_t row_start(const gather_args *args, int64_t row)
 {
     int64_t at = 0;
     for (int d = args->outer - 1; d >= 0; d--) {
+        assert(args->dims[d] > 0); /* there is a row */
         at += row % args->dims[d] * args->strides[d];
         row /= args->dims[d];
     }
