@@ -2,16 +2,10 @@
 /* report.c - the closing table. */
 #include "report.h"
 
+#include "json_file.h"
 #include "progress.h"
 
-#include <cjson/cJSON.h>
-
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 report report_of(const settings *set, const tally *t, const weft_stats *stats)
 {
@@ -58,8 +52,8 @@ static void print_table(const report *r, FILE *to)
     fprintf(to, "  server's peak memory %s\n", bytes_text(peak_rss_bytes(), peak));
 }
 
-/* The report as text, to be given back to cJSON_free; NULL if memory is out. */
-static char *to_json(const report *r)
+/* NULL if memory is out. */
+static cJSON *to_json(const report *r)
 {
     cJSON *json = cJSON_CreateObject();
     bool whole =
@@ -75,47 +69,17 @@ static char *to_json(const report *r)
         cJSON_AddNumberToObject(json, "bytes_sent", (double)r->bytes_sent) &&
         cJSON_AddNumberToObject(json, "bytes_copied_by_weft", (double)r->bytes_copied_by_weft) &&
         cJSON_AddNumberToObject(json, "server_peak_rss_bytes", (double)peak_rss_bytes());
-    char *text = whole ? cJSON_Print(json) : NULL;
+    if (whole)
+        return json;
     cJSON_Delete(json);
-    return text;
-}
-
-/* Writes `beside`, which then becomes `path`. Returns 0 or an errno value. */
-static int write_text(const char *beside, const char *text, const char *path)
-{
-    FILE *file = fopen(beside, "we");
-    if (!file)
-        return errno;
-    int trouble = fputs(text, file) < 0 || fputc('\n', file) < 0 ? errno : 0;
-    if (fclose(file) != 0 && !trouble)
-        trouble = errno;
-    if (!trouble && rename(beside, path) != 0)
-        trouble = errno;
-    if (trouble)
-        unlink(beside);
-    return trouble;
-}
-
-static weft_status write_json(const report *r, const char *path, weft_error **error)
-{
-    char beside[PATH_MAX];
-    char *text = to_json(r);
-    int length = snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
-    int trouble = !text ? ENOMEM : length < 0 || (size_t)length >= sizeof beside ? ENAMETOOLONG : 0;
-    if (!trouble)
-        trouble = write_text(beside, text, path);
-    cJSON_free(text);
-    if (!trouble)
-        return WEFT_OK;
-    *error = weft_error_create(WEFT_ERR_IO, "%s cannot be written: %s", path, strerror(trouble));
-    return WEFT_ERR_IO;
+    return NULL;
 }
 
 weft_status report_deliver(const report *r, const settings *set, const weft_module *model, weft_error **error)
 {
     weft_status st = set->save ? weft_module_save(model, set->save, error) : WEFT_OK;
     if (!st && set->report)
-        st = write_json(r, set->report, error);
+        st = json_file_write(set->report, to_json(r), error);
     if (!st && !set->quiet)
         print_table(r, stdout);
     return st;

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cart_agent.c - the agent. */
+#include "cart_agent.h"
+
+#include "cart_observer.h"
+#include "cart_report.h"
+#include "cartpole.h"
+#include "dismissal.h"
+#include "ending.h"
+#include "tally.h" /* clock_seconds */
+
+#include <weft/rref.h>
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+typedef struct cart_agent {
+    const cart_settings *set;
+    cart_learner *learner;
+    weft_agent *agent;
+    cart_hooks hooks;
+    weft_rref **observers;  /* by rank; NULL: takes no part any more */
+    weft_future **episodes; /* by rank */
+    weft_tensor **returns;  /* by rank, in this episode; borrowed from its future */
+    int left;               /* observers that take part */
+    cart_report report;
+    char failure[320]; /* why the job ends early; "" */
+} cart_agent;
+
+static void end_early(cart_agent *a, const char *format, ...) WEFT_PRINTF(2, 3);
+static void end_early(cart_agent *a, const char *format, ...)
+{
+    va_list args;
+    if (*a->failure)
+        return;
+    va_start(args, format);
+    vsnprintf(a->failure, sizeof a->failure, format, args);
+    va_end(args);
+    if (a->hooks.end)
+        a->hooks.end(a->hooks.arg, a->failure);
+}
+
+static void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    cart_agent *a = arg;
+    (void)agent, (void)why;
+    if ((event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT) && a->hooks.gone)
+        a->hooks.gone(a->hooks.arg, rank);
+}
+
+/* ---- Observers ------------------------------------------------------------------------------------------------- */
+
+static weft_status make_observers(cart_agent *a)
+{
+    const cart_settings *set = a->set;
+    weft_args about =
+        WEFT_VALUES(weft_of_i64(set->envs), weft_of_i64(set->steps), weft_of_f64(set->gamma), weft_of_i64(set->seed));
+    weft_status st = WEFT_OK;
+    for (int rank = 1; rank < set->job.world_size && !st; rank++)
+        st = weft_rpc_remote(a->agent, weft_to_rank(rank), cart_observer_functions[0].name, about, NULL,
+                             &a->observers[rank]);
+    return st;
+}
+
+static void lose(cart_agent *a, int rank, weft_status why, const weft_error *error)
+{
+    bool is_gone = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
+    const char *what = why == WEFT_ERR_PEER_DEAD ? "is dead" : is_gone ? "left" : "fails";
+    const char *detail = error ? weft_error_message(error) : weft_status_text(why);
+    if (!is_gone || a->set->job.on_death == ON_DEATH_STOP)
+        end_early(a, "observer %d %s: %s", rank, what, detail);
+    else
+        ending_note("observer %d %s: %s; going on with %d", rank, what, detail, a->left - 1);
+    weft_rref_unref(a->observers[rank]);
+    a->observers[rank] = NULL;
+    if (--a->left == 0)
+        end_early(a, "no observer is left");
+}
+
+/* ---- An episode ------------------------------------------------------------------------------------------------ */
+
+static void start(cart_agent *a, int64_t episode)
+{
+    const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
+    cart_learner_begin(a->learner, episode);
+    for (int rank = 1; rank < a->set->job.world_size && !*a->failure; rank++) {
+        if (!a->observers[rank])
+            continue;
+        weft_status st = weft_rref_rpc_async(a->observers[rank], cart_observer_functions[1].name,
+                                             WEFT_VALUES(weft_of_i64(episode)), &how, &a->episodes[rank]);
+        if (st)
+            lose(a, rank, st, NULL);
+    }
+}
+
+static bool wait_for(weft_future *future)
+{
+    while (!weft_future_done(future)) {
+        if (weft_future_wait(future, 50) == WEFT_ERR_DEADLOCK || ending_interrupted())
+            return false;
+    }
+    return true;
+}
+
+/* What an observer gave; its reward is added to *sum. */
+static weft_status take(cart_agent *a, int rank, double *sum)
+{
+    const cart_settings *set = a->set;
+    const weft_values *values = weft_future_values(a->episodes[rank]);
+    weft_tensor *returns;
+    double reward;
+    weft_status st = weft_values_get_tensor(values, 0, &returns);
+    if (!st)
+        st = weft_values_get_f64(values, 1, &reward);
+    if (!st && (weft_tensor_dtype(returns) != WEFT_FLOAT64 || weft_tensor_ndim(returns) != 2 ||
+                weft_tensor_size(returns, 0) != set->steps || weft_tensor_size(returns, 1) != set->envs ||
+                !weft_tensor_is_contiguous(returns)))
+        st = WEFT_ERR_SHAPE;
+    if (!st) {
+        a->returns[rank] = returns;
+        *sum += reward;
+    }
+    return st;
+}
+
+static double collect(cart_agent *a)
+{
+    double sum = 0;
+    for (int rank = 1; rank < a->set->job.world_size && !*a->failure; rank++) {
+        a->returns[rank] = NULL;
+        if (!a->episodes[rank])
+            continue;
+        if (!wait_for(a->episodes[rank])) {
+            end_early(a, "interrupted");
+            break;
+        }
+        weft_status st = weft_error_code(weft_future_error(a->episodes[rank]));
+        if (!st)
+            st = take(a, rank, &sum);
+        if (st)
+            lose(a, rank, st, weft_future_error(a->episodes[rank]));
+    }
+    return a->left ? sum / a->left : 0;
+}
+
+static void run_episode(cart_agent *a, int64_t episode)
+{
+    weft_error *error = NULL;
+    start(a, episode);
+    double reward = *a->failure ? 0 : collect(a);
+    weft_status st = *a->failure ? WEFT_OK : cart_learner_learn(a->learner, a->returns, &error);
+    if (st)
+        end_early(a, "the policy cannot be updated: %s", error ? weft_error_message(error) : weft_status_text(st));
+    weft_error_unref(error);
+    for (int rank = 1; rank < a->set->job.world_size; rank++) {
+        weft_future_unref(a->episodes[rank]);
+        a->episodes[rank] = NULL;
+    }
+    if (!*a->failure)
+        cart_report_episode(&a->report, reward);
+}
+
+/* ---- The job --------------------------------------------------------------------------------------------------- */
+
+static void run_episodes(cart_agent *a)
+{
+    weft_status st = make_observers(a);
+    if (st)
+        end_early(a, "no observers: %s", weft_status_text(st));
+    a->report.began = clock_seconds();
+    for (int64_t i = 0; i < a->set->episodes && !*a->failure && !a->report.solved; i++)
+        run_episode(a, i);
+    a->report.ended = clock_seconds();
+}
+
+static void let_observers_go(cart_agent *a)
+{
+    for (int rank = 1; rank < a->set->job.world_size; rank++) {
+        weft_rref_unref(a->observers[rank]);
+        a->observers[rank] = NULL;
+    }
+}
+
+/* The results, while the observers' agents wait in their close. */
+static int conclude(cart_agent *a)
+{
+    weft_error *error = NULL;
+    weft_status st = cart_report_deliver(&a->report, a->agent, a->learner, &error);
+    if (!st)
+        st = weft_agent_close(a->agent);
+    else
+        weft_agent_stop(a->agent);
+    return st ? ending_error(st, error) : 0;
+}
+
+static int run_job(cart_agent *a, const weft_function *select_action, weft_job *job)
+{
+    weft_error *error = NULL;
+    weft_agent_options options = launch_agent(&a->set->job, &error);
+    options.job = job;
+    options.functions = select_action;
+    options.function_count = 1;
+    options.on_membership = on_membership;
+    options.membership_arg = a;
+    weft_status st = weft_agent_open(&options, &a->agent);
+    ending_with_children(false, NULL);
+    if (st)
+        return ending_error(st, error);
+    ending_catch_signals();
+    run_episodes(a);
+    let_observers_go(a);
+    if (!*a->failure)
+        return conclude(a);
+    dismissal_send(a->agent, job, a->failure);
+    return ending_fail("%s", a->failure);
+}
+
+static int start_and_run(cart_agent *a, const weft_function *select_action)
+{
+    const launch *how = &a->set->job;
+    weft_job *job = NULL;
+    weft_error *error = NULL;
+    weft_status st = WEFT_OK;
+    ending_with_children(how->spawn, NULL);
+    if (how->spawn)
+        st = weft_spawn(&(weft_spawn_options){.count = (int)how->world_size - 1, .error = &error}, &job);
+    ending_with_children(how->spawn, job);
+    int code = st ? ending_error(st, error) : run_job(a, select_action, job);
+    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
+        code = ending_fail("an observer did not end well");
+    return ending_interrupted() ? 130 : code;
+}
+
+int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_function *select_action,
+                   cart_hooks hooks)
+{
+    size_t count = (size_t)set->job.world_size;
+    cart_agent a = {.set = set, .learner = learner, .hooks = hooks, .left = (int)count - 1};
+    a.report.set = set;
+    a.observers = calloc(count, sizeof(weft_rref *));
+    a.episodes = calloc(count, sizeof(weft_future *));
+    a.returns = calloc(count, sizeof(weft_tensor *));
+    bool ready = a.observers && a.episodes && a.returns && cart_report_open(&a.report);
+    int code = ready ? start_and_run(&a, select_action) : ending_error(WEFT_ERR_MEMORY, NULL);
+    if (!code && set->solve && !a.report.solved)
+        code = ending_fail("not solved in %lld episodes", (long long)set->episodes);
+    cart_report_close(&a.report);
+    free(a.returns);
+    free(a.episodes);
+    free(a.observers);
+    return code;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cart_report.h - how episodes went: a line each, a closing line, and all of it as JSON. */
+#ifndef EXAMPLES_CART_REPORT_H
+#define EXAMPLES_CART_REPORT_H
+
+#include "cart_learner.h"
+
+typedef struct cart_report {
+    const cart_settings *set;
+    double *rewards, *running; /* by episode */
+    int64_t episodes;
+    double began, ended; /* by clock_seconds: from the first episode to the last step of the optimizer */
+    bool solved;         /* --solve: the running reward passed 475 */
+} cart_report;
+
+/* `set` has been set. false: memory is out. */
+bool cart_report_open(cart_report *report);
+void cart_report_close(cart_report *report);
+void cart_report_episode(cart_report *report, double reward);
+/* Saves the policy (--save), writes the report (--report), prints the closing line (unless --quiet). WEFT_ERR_IO,
+ * WEFT_ERR_MEMORY. */
+WEFT_NODISCARD weft_status cart_report_deliver(const cart_report *report, const weft_agent *agent,
+                                               const cart_learner *learner, weft_error **error);
+
+#endif
