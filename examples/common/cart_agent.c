@@ -201,6 +201,7 @@ static int run_job(cart_agent *a, const weft_function *select_action, weft_job *
     options.functions = select_action;
     options.function_count = 1;
     options.on_membership = on_membership;
+    options.no_threads = true; /* this one waits for episodes, and serves meanwhile */
     options.membership_arg = a;
     weft_status st = weft_agent_open(&options, &a->agent);
     ending_with_children(false, NULL);

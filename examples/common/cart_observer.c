@@ -198,6 +198,8 @@ int cart_observer_run(const cart_settings *set)
     options.functions = functions;
     options.function_count = sizeof functions / sizeof *functions;
     options.on_membership = dismissal_on_news;
+    options.no_threads =
+        true; /* episodes run inside the close: on few cores, further threads that look for work are in the way */
     weft_status st = weft_agent_open(&options, &agent);
     if (st)
         return ending_error(st, error);
