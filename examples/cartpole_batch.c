@@ -15,6 +15,7 @@
 #include "common/cart_learner.h"  /* the policy: decides, remembers, learns */
 #include "common/cart_observer.h" /* poles */
 #include "common/cart_settings.h" /* the command line */
+#include "common/cart_sweep.h"    /* the figure */
 #include "common/ending.h"        /* messages, exit codes */
 
 #include <stdlib.h>
@@ -84,5 +85,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     ending_name("cartpole_batch", "agent", "observer", (int)set.job.rank);
+    if (set.sweep)
+        return cart_sweep(&set);
     return set.job.rank == 0 ? serve(&set) : cart_observer_run(&set);
 }

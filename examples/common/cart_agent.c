@@ -3,6 +3,7 @@
 #include "cart_agent.h"
 
 #include "cart_observer.h"
+#include "cart_render.h"
 #include "cart_report.h"
 #include "cartpole.h"
 #include "dismissal.h"
@@ -232,6 +233,13 @@ static int start_and_run(cart_agent *a, const weft_function *select_action)
     return ending_interrupted() ? 130 : code;
 }
 
+static int show_policy(const cart_agent *a)
+{
+    weft_error *error = NULL;
+    weft_status st = cart_render(cart_learner_policy(a->learner), (uint64_t)a->set->seed, stdout, &error);
+    return st ? ending_error(st, error) : 0;
+}
+
 int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_function *select_action,
                    cart_hooks hooks)
 {
@@ -241,8 +249,14 @@ int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_f
     a.observers = calloc(count, sizeof(weft_rref *));
     a.episodes = calloc(count, sizeof(weft_future *));
     a.returns = calloc(count, sizeof(weft_tensor *));
+    weft_error *error = NULL;
     bool ready = a.observers && a.episodes && a.returns && cart_report_open(&a.report);
-    int code = ready ? start_and_run(&a, select_action) : ending_error(WEFT_ERR_MEMORY, NULL);
+    weft_status st = ready ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st && set->load)
+        st = weft_module_load(cart_learner_policy(learner), set->load, &error);
+    int code = st ? ending_error(st, error) : start_and_run(&a, select_action);
+    if (!code && set->render)
+        code = show_policy(&a);
     if (!code && set->solve && !a.report.solved)
         code = ending_fail("not solved in %lld episodes", (long long)set->episodes);
     cart_report_close(&a.report);
