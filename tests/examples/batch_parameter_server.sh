@@ -4,38 +4,7 @@
 # Every case ends with all its processes gone. Exits 1 with a line that says what was expected and what was found.
 set -uo pipefail
 program=$1 case=$2 stray=$3
-dir=$(mktemp -d)
-log=$dir/log
-pids=()
-
-clean_up() {
-  local p
-  for p in "${pids[@]}"; do kill -KILL "$p" 2>/dev/null; done
-  wait
-  rm -rf "$dir"
-}
-trap clean_up EXIT
-
-fail() {
-  echo "$case: $*" >&2
-  [ ! -s "$log" ] || { echo "--- what the program said:" >&2; tail -n 30 "$log" >&2; }
-  exit 1
-}
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
-within() { # within SECONDS COMMAND... - tries it until it succeeds
-  local end=$(($(now_ms) + $1 * 1000))
-  shift
-  until "$@"; do
-    [ "$(now_ms)" -lt "$end" ] || return 1
-    sleep 0.02
-  done
-}
-says() { grep -q -- "$1" "$log"; }
-ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.[ZX]' "/proc/$1/status" 2>/dev/null; }
-code_of() { wait "$1"; code=$?; } # sets code: a subshell could not wait for our children
-children() { cat /proc/"$1"/task/*/children 2>/dev/null; }
-value() { grep -o "\"$1\":[^,}]*" "$2" | sed 's/^[^:]*:[[:space:]]*//'; } # value KEY FILE
-holds() { awk "BEGIN { exit !($1) }" || fail "expected $1"; }
+source "$(dirname "$0")/common.sh"
 small=(--trainers 2 --digits 640 --held-out 200 --death-timeout 20000)
 
 start() { # start OPTIONS... - a job in the background, until its first update was shown; sets job and trainers
@@ -46,32 +15,12 @@ start() { # start OPTIONS... - a job in the background, until its first update w
   trainers=($(children "$job"))
   pids+=("${trainers[@]}")
 }
-ends_within() { # ends_within MS CODE PIDS... - all end in time; the first with that exit code
-  local end=$(($(now_ms) + $1)) wanted=$2 p
-  shift 2
-  for p; do
-    until ended "$p"; do
-      [ "$(now_ms)" -lt "$end" ] || fail "expected process $p to have ended by now"
-      sleep 0.01
-    done
-  done
-  code_of "$1"
-  [ "$code" = "$wanted" ] || fail "expected exit code $wanted, found $code"
-}
 trains_on() { # more updates are shown than before
   local lines
   lines=$(grep -c 'update [1-9]' "$log")
   within 20 eval '[ "$(grep -c "update [1-9]" "$log")" -gt '"$((lines + 1))"' ]' || fail "expected training to go on"
 }
 
-refuses() { # refuses WORDS OPTIONS... - exit code 2 and one line with the words
-  local words=$1 code=0
-  shift
-  "$program" "$@" >"$log" 2>&1 || code=$?
-  [ $code = 2 ] || fail "$*: expected exit code 2, found $code"
-  [ "$(wc -l <"$log")" = 1 ] || fail "$*: expected one line"
-  says "$words" || fail "$*: expected '$words'"
-}
 case_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option

@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# cartpole.sh - runs the CartPole programs as their users do: cartpole.sh BATCH_PROGRAM MANUAL_PROGRAM CASE
+#
+# Every case ends with all its processes gone. Exits 1 with a line that says what was expected and what was found.
+set -uo pipefail
+program=$1 manual=$2 case=$3
+source "$(dirname "$0")/common.sh"
+steady=(--death-timeout 20000) # a machine that has other work makes nobody dead
+
+rewards() { grep -o '"rewards":[^]]*' "$1"; } # rewards FILE
+train() { # train FILE PROGRAM OPTIONS... - to its end, with a report
+  local to=$1
+  shift
+  "$@" "${steady[@]}" --report "$to" >"$log" 2>&1 || fail "$*: expected it to train"
+}
+same_rewards() { # same_rewards FILE FILE
+  [ -n "$(rewards "$1")" ] && [ "$(rewards "$1")" = "$(rewards "$2")" ] ||
+    fail "expected the same rewards: $(rewards "$1") and $(rewards "$2")"
+}
+
+case_usage() {
+  local one option
+  for one in "$program" "$manual"; do
+    "$one" --help >"$log" || fail "--help: expected exit code 0"
+    for option in world-size rank master-addr master-port fabric on-death num-episode steps envs hidden dropout lr gamma \
+      normalise running seed solve render load save report quiet; do
+      says "^  --$option" || fail "$one --help: expected --$option"
+    done
+    says '^example: ' || fail "--help: expected an example"
+  done
+  ! says '--sweep runs' || fail "--help of the manual form: expected no sweep"
+  refuses "unknown option '--episodes'" --episodes 1
+  refuses "\-\-gamma is '1.5'" --gamma 1.5
+  refuses "\-\-world-size is '1'" --world-size 1
+  refuses "\-\-envs is '0'" --envs 0
+  refuses "\-\-steps is 'many'" --steps many
+  refuses "\-\-dropout is '1'" --dropout 1
+  refuses "\-\-batch or --no-batch, not both" --batch --no-batch
+  refuses "\-\-out and --peer belong to --sweep" --out "$dir/figure"
+  refuses "\-\-sweep runs both modes itself" --sweep --no-batch
+  refuses "\-\-sweep runs both modes itself" --sweep --report "$dir/report"
+  refuses "cannot be written" --sweep --out "$dir/none/figure"
+  refuses "cannot be written" --report "$dir/none/report"
+  refuses "\-\-rank needs a --world-size" --rank 1
+  refuses "less than the world size" --rank 3 --world-size 3
+  RANK=1 refuses "WORLD_SIZE is not set" --world-size 3
+  RANK=0 WORLD_SIZE=2 refuses "the launcher started 2 workers" --world-size 3
+  RANK=0 WORLD_SIZE=2 refuses "no worker of another one" --sweep
+  program=$manual refuses "unknown option '--no-batch'" --no-batch
+  local code=0
+  "$program" --load "$dir/none" >"$log" 2>&1 || code=$?
+  [ $code = 1 ] && says "$dir/none" || fail "expected a line about a policy that is not there"
+}
+
+# In both modes and by hand: the same rewards, step for step; with batching one evaluation a step, however many observers there are.
+forms() { # forms WORLD_SIZE OPTIONS...
+  local size=$1 d=$dir/$1
+  shift
+  mkdir -p "$d"
+  train "$d/batch" "$program" --batch --world-size "$size" "$@"
+  says '^Episode 0.*Last reward: .*Average reward: ' || fail "expected a line for each episode"
+  train "$d/again" "$program" --world-size "$size" "$@"
+  train "$d/plain" "$program" --no-batch --world-size "$size" "$@"
+  train "$d/manual" "$manual" --world-size "$size" "$@"
+  same_rewards "$d/batch" "$d/again"
+  same_rewards "$d/batch" "$d/plain"
+  same_rewards "$d/batch" "$d/manual"
+  train "$d/other" "$program" --world-size "$size" --seed 7 "$@"
+  [ "$(rewards "$d/batch")" != "$(rewards "$d/other")" ] || fail "expected another seed to give other rewards"
+  local steps=$(($(value steps "$d/batch") * $(value episodes "$d/batch")))
+  holds "$(value policy_evaluations "$d/batch") == $steps"
+  holds "$(value policy_evaluations "$d/manual") == $steps"
+  holds "$(value policy_evaluations "$d/plain") == $steps * ($size - 1)"
+  holds "$(value batches "$d/batch") == $steps && $(value batch_mean "$d/batch") == $size - 1"
+  holds "$(value us_per_step "$d/batch") > 0"
+  local us
+  us=$(value us_per_step "$d/batch")
+  holds "$us * $steps / $(value seconds "$d/batch") / 1e6 > 0.999 && $us * $steps / $(value seconds "$d/batch") / 1e6 < 1.001"
+}
+case_two_workers() { forms 2 --num-episode 3; }
+case_four_workers() { forms 4 --num-episode 3; }
+case_many_poles() { forms 3 --num-episode 2 --steps 120 --envs 5 --hidden 33 --normalise --gamma 0.9; }
+case_no_dropout() { forms 2 --num-episode 2 --steps 100 --dropout 0; }
+
+case_by_hand() { # three workers that nobody of us started
+  local rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+  for rank in 0 1 2; do
+    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --num-episode 2 "${steady[@]}" \
+      $([ $rank != 0 ] || echo "--report $dir/by_hand") >"$dir/log$rank" 2>&1 &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do
+    code_of "$p"
+    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir"/log?)"
+  done
+  train "$dir/spawned" "$program" --num-episode 2 --world-size 3
+  same_rewards "$dir/by_hand" "$dir/spawned"
+}
+
+case_learns() { # a trained policy is saved, loaded, shown; and it balances longer than a fresh one
+  ! grep -qE '__(asan|tsan)_init' "$program" || exit 77 # minutes, instrumented
+  "$program" --solve --num-episode 60 --running 0.5 --save "$dir/policy" --report "$dir/report" --render "${steady[@]}" \
+    >"$log" 2>&1
+  [ $? = 0 ] && says '^solved after' || says 'not solved in 60 episodes' || fail "expected it to solve, or to say that it did not"
+  holds "$(tail -n 2 "$dir/report" | grep -o '[0-9.]*' | tail -n 1) > 200" # the last running reward; at first it is below 20
+  local stood
+  "$program" --num-episode 0 --load "$dir/policy" --render >"$log" 2>&1 || fail "expected to see the policy"
+  stood=$(grep -oE '(stands after|stood for) [0-9]+' "$log" | grep -oE '[0-9]+')
+  holds "$stood > 200"
+  "$program" --num-episode 0 --render >"$log" 2>&1 || fail "expected to see a fresh policy"
+  says 'it stood for [0-9]* steps' || fail "expected a fresh policy to fall"
+  holds "$stood > 2 * $(grep -oE 'stood for [0-9]+' "$log" | grep -oE '[0-9]+')"
+}
+
+case_sweep() {
+  local small=(--sweep --world-size 3 --num-episode 1 --steps 20 --out "$dir/it's a figure")
+  "$program" "${small[@]}" --peer none >"$log" 2>&1 || fail "expected a figure"
+  [ "$(wc -l <"$dir/it's a figure.csv")" = 3 ] || fail "expected a head and two lines in the table"
+  grep -qE '^3,2,[0-9.]+,[0-9.]+,[0-9.]+,[0-9.]+,nan,nan,nan,nan$' "$dir/it's a figure.csv" || fail "expected numbers of both modes"
+  says '^3, [0-9.]*, [0-9.]*$' || fail "expected the tutorial's line"
+  if command -v gnuplot >/dev/null; then
+    grep -q '<svg' "$dir/it's a figure.svg" || fail "expected a figure"
+    [ -s "$dir/it's a figure.png" ] || fail "expected a figure"
+  else
+    says 'gnuplot is not installed' || fail "expected a word about gnuplot"
+  fi
+  "$program" "${small[@]}" --peer "$program" >"$log" 2>&1 || fail "expected a figure with a peer"
+  grep -qE '^2,1(,[0-9.]+){8}$' "$dir/it's a figure.csv" || fail "expected numbers of the peer"
+  ! "$program" "${small[@]}" --peer false >"$log" 2>&1 || fail "expected a peer that fails to end it"
+  says 'a run failed with exit code 1' || fail "expected it to say so"
+  [ "$(ls "$dir" | grep -c report)" = 0 ] || fail "expected no report to be left"
+}
+
+# ---- Ends ------------------------------------------------------------------------------------------------------------
+
+start() { # start PROGRAM OPTIONS... - a job in the background, in its third episode; sets job and observers
+  "$@" --num-episode 100000 --world-size 4 >"$log" 2>&1 &
+  job=$!
+  pids+=("$job")
+  within 60 says '^Episode 1' || fail "expected episodes"
+  observers=($(children "$job"))
+  pids+=("${observers[@]}")
+}
+goes_on() { # more episodes are shown than before
+  local lines
+  lines=$(grep -c '^Episode' "$log")
+  within 20 eval '[ "$(grep -c ^Episode "$log")" -gt '"$((lines + 1))"' ]' || fail "expected episodes to go on"
+}
+killed_stop() {
+  start "$@"
+  kill -KILL "${observers[1]}"
+  ends_within 2000 1 "$job" "${observers[@]}"
+  says 'agent: observer 2 is dead' || fail "expected the agent to name it"
+  says 'observer [13]: the agent ended the job: observer 2 is dead' || fail "expected the observers to name it"
+}
+case_killed_stop() {
+  killed_stop "$program"
+  killed_stop "$program" --no-batch
+  killed_stop "$manual"
+}
+killed_continue() {
+  start "$@" --on-death continue
+  kill -KILL "${observers[1]}"
+  within 5 says 'observer 2 is dead.*going on with 2' || fail "expected news of the death"
+  goes_on
+  kill -KILL "${observers[0]}" "${observers[2]}"
+  ends_within 2000 1 "$job"
+  says 'no observer is left' || fail "expected an end"
+}
+case_killed_continue() {
+  killed_continue "$program"
+  killed_continue "$program" --no-batch
+  killed_continue "$manual"
+}
+case_stopped_continue() {
+  start "$program" --on-death continue
+  kill -STOP "${observers[1]}"
+  within 5 says 'observer 2 is dead.*going on with 2' || fail "expected news of the death"
+  goes_on
+  kill -CONT "${observers[1]}"
+  within 3 says 'observer 2: this observer was declared dead, and is out of the job' || fail "expected it to be told"
+  within 2 ended "${observers[1]}" || fail "expected it to end"
+  goes_on
+}
+case_agent_killed() {
+  start "$program"
+  kill -KILL "$job"
+  ends_within 2000 137 "$job" "${observers[@]}"
+  says 'observer 1: the agent is gone' && says 'observer 3: the agent is gone' || fail "expected observers to say so"
+}
+case_interrupted() {
+  start "$manual"
+  kill -TERM "$job"
+  ends_within 2000 130 "$job" "${observers[@]}"
+  says 'agent: interrupted' || fail "expected it to say so"
+}
+
+"case_$case" || fail "it fails"

@@ -1,0 +1,54 @@
+# common.sh - what the scripts that run an example share: a folder, a log, processes that are gone at the end, and what is expected of
+# them. To be sourced after `program` and `case` are set.
+dir=$(mktemp -d)
+log=$dir/log
+pids=()
+
+clean_up() {
+  local p
+  for p in "${pids[@]}"; do kill -KILL "$p" 2>/dev/null; done
+  wait
+  rm -rf "$dir"
+}
+trap clean_up EXIT
+
+fail() {
+  echo "$case: $*" >&2
+  [ ! -s "$log" ] || { echo "--- what the program said:" >&2; tail -n 30 "$log" >&2; }
+  exit 1
+}
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+within() { # within SECONDS COMMAND... - tries it until it succeeds
+  local end=$(($(now_ms) + $1 * 1000))
+  shift
+  until "$@"; do
+    [ "$(now_ms)" -lt "$end" ] || return 1
+    sleep 0.02
+  done
+}
+says() { grep -q -- "$1" "$log"; }
+ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.[ZX]' "/proc/$1/status" 2>/dev/null; }
+code_of() { wait "$1"; code=$?; } # sets code: a subshell could not wait for our children
+children() { cat /proc/"$1"/task/*/children 2>/dev/null; }
+value() { grep -o "\"$1\":[^,}]*" "$2" | sed 's/^[^:]*:[[:space:]]*//'; } # value KEY FILE
+holds() { awk "BEGIN { exit !($1) }" || fail "expected $1"; }
+ends_within() { # ends_within MS CODE PIDS... - all end in time; the first with that exit code
+  local end=$(($(now_ms) + $1)) wanted=$2 p
+  shift 2
+  for p; do
+    until ended "$p"; do
+      [ "$(now_ms)" -lt "$end" ] || fail "expected process $p to have ended by now"
+      sleep 0.01
+    done
+  done
+  code_of "$1"
+  [ "$code" = "$wanted" ] || fail "expected exit code $wanted, found $code"
+}
+refuses() { # refuses WORDS OPTIONS... - exit code 2 and one line with the words
+  local words=$1 code=0
+  shift
+  "$program" "$@" >"$log" 2>&1 || code=$?
+  [ $code = 2 ] || fail "$*: expected exit code 2, found $code"
+  [ "$(wc -l <"$log")" = 1 ] || fail "$*: expected one line"
+  says "$words" || fail "$*: expected '$words'"
+}
