@@ -6,7 +6,7 @@
  * A batcher belongs to a registered function. Calls whose tensors have the same dtypes and shapes are of one form. A form has open
  * batches, oldest first, and extras: whole calls that got no seat, as their caller had its share of the newest batch. A seat is a
  * row: the place that the call's tensors are pulled to while it is being taken in. Before a batch begins, extras take the seats that
- * are left.
+ * are left, their callers in turn.
  *
  * A call of a batched function is QUEUED from its admission until its batch begins or it leaves: refused, cancelled, out of time. In
  * its batch it is like a deferred call that weft_batch_finish finishes.
@@ -27,31 +27,49 @@ typedef struct wfi_batch_form {
         weft_dtype dtype;
         weft_shape shape; /* of one row */
     } tensors[WEFT_MAX_SIGNATURE];
-    wfi_list open;      /* weft_batch.link */
-    wfi_list extras;    /* weft_call.extra_link */
-    size_t extra_count; /* of these */
+    wfi_list open;        /* weft_batch.link */
+    wfi_list extras;      /* wfi_batch_extras.link: whose turn is next is the first */
+    size_t extra_count;   /* calls in these */
+    size_t extra_callers; /* how many they are */
 } wfi_batch_form;
+
+/* The extras of one caller. */
+typedef struct wfi_batch_extras {
+    wfi_list link;
+    wfi_batch_form *form;
+    struct wfi_batch_caller *caller;
+    wfi_list calls; /* weft_call.extra_link, oldest first */
+} wfi_batch_extras;
 
 typedef struct wfi_seat {
     weft_call *call; /* NULL: free */
-    int from;        /* its caller's rank */
-    bool ready;      /* it is whole */
+    struct wfi_batch_caller *caller;
+    bool ready;    /* it is whole */
+    size_t placed; /* bytes of it that lie in the slabs */
 } wfi_seat;
+
+/* How many seats a caller has in a batch, and how many of these are ready. */
+typedef struct wfi_seat_count {
+    unsigned taken, ready;
+} wfi_seat_count;
 
 struct weft_batch {
     struct wfi_batcher *batcher;
     wfi_batch_form *form; /* while open */
     wfi_list link;        /* in form->open */
     bool open;
-    int holds;                    /* the handler's thread, whoever finishes it */
-    size_t taken, ready, scanned; /* seats; below `scanned` none is free */
-    size_t slab_rows;             /* seats that have a place in the slabs: the first ones */
-    size_t spare_bytes;           /* of places not taken yet, against the memory budget */
-    uint64_t first_ns;            /* when its first call was whole; 0: none yet */
-    uint64_t last_ns;             /* and its last */
-    uint64_t due_ns;              /* since when it waits for seats that are not ready alone; 0: it does not */
-    weft_tensor *slabs[WEFT_MAX_SIGNATURE];
-    wfi_seat *seats; /* options.size of them; when it runs, those that came too late */
+    int holds;                              /* the handler's thread, whoever finishes it */
+    size_t taken, ready, scanned;           /* seats; below `scanned` none is free */
+    size_t room;                            /* in `seats` and `calls`: they grow */
+    size_t callers_known;                   /* in `of_caller` */
+    size_t spare_bytes;                     /* of places that no call has paid for, against the memory budget */
+    uint64_t first_ns;                      /* when its first call was whole; 0: none yet */
+    uint64_t last_ns;                       /* and its last */
+    uint64_t due_ns;                        /* since when it waits for seats that are not ready alone; 0: it does not */
+    int reason;                             /* why it closed: batch_close.c */
+    weft_tensor *slabs[WEFT_MAX_SIGNATURE]; /* a row for each of the first seats; perhaps not for all */
+    wfi_seat *seats;                        /* when it runs, those that came too late */
+    wfi_seat_count *of_caller;              /* by wfi_batch_caller.number */
 
     /* ---- the handler's ---- */
     weft_agent *agent; /* referenced */
@@ -62,14 +80,15 @@ struct weft_batch {
     weft_error *error;
     wfi_call_slot slot;
     bool is_whole; /* its calls have the seats 0 to count - 1, and nothing is written to others */
-    bool deferred;
-    uint64_t copied_bytes;
+    bool deferred, ran;
+    uint64_t copied_bytes, made_bytes; /* made: of tensors that are no slabs */
     uint64_t began_ns;
     wfi_task task;
 };
 
 typedef struct wfi_batch_caller {
     int rank;
+    size_t number; /* they are counted from 0 as they come */
     size_t queued;
     uint64_t seen;  /* `begun` of the batcher at its last call */
     bool is_active; /* counted in `active` */
@@ -89,6 +108,7 @@ typedef struct wfi_batcher {
     size_t recent_max;                    /* the largest batch lately */
     uint64_t begun;                       /* batches */
     double gap_ns, handler_ns, chosen_ns; /* averages, recent ones weigh more; 0: not known */
+    uint64_t arrived_ns, finished_ns;     /* the last call, the last batch */
     wfi_timer timer;
     weft_batch_stats stats;
     wfi_histogram sizes, waits;
@@ -110,7 +130,8 @@ void wfi_batch_leave(weft_call *call); /* it will not be in a batch, if it was t
 /* The same of one that waits: nobody wants its answer any more. */
 void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text);
 void wfi_batch_unqueue(weft_call *call);
-size_t wfi_batch_share(const wfi_batcher *batcher, size_t whole); /* of one caller, rounded up */
+size_t wfi_batch_share(const wfi_batcher *batcher, size_t whole);      /* of one caller, rounded up */
+wfi_batch_caller *wfi_batch_caller_of(wfi_batcher *batcher, int rank); /* NULL: it never called */
 void wfi_batch_count_active(wfi_batcher *batcher);
 
 /* ---- batch_seats.c: where it sits. [agent lock] --------------------------------------------------------------------------- */
@@ -121,8 +142,10 @@ weft_tensor *wfi_batch_place(void *call, size_t index, weft_dtype dtype, weft_sh
 bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors);
 void wfi_batch_leave_room(weft_call *call);
 weft_batch *wfi_batch_open(wfi_batcher *batcher, wfi_batch_form *form); /* NULL: memory is out */
-void wfi_batch_fill(weft_batch *batch, bool beyond_shares);             /* with extras */
-void wfi_batch_shut(weft_batch *batch);                                 /* it takes no more calls */
+void wfi_batch_close_empty(weft_batch *batch);              /* one that nobody got a seat in; its form stays */
+void wfi_batch_fill(weft_batch *batch, bool beyond_shares); /* with extras */
+bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_caller *caller); /* a whole one */
+void wfi_batch_shut(weft_batch *batch);                                              /* it takes no more calls */
 void wfi_batch_free_if_over(weft_batch *batch);
 
 /* ---- batch_close.c --------------------------------------------------------------------------------------------------- */
@@ -133,7 +156,8 @@ void wfi_batcher_pump(wfi_batcher *batcher);
 void wfi_batchers_pump(weft_agent *agent);
 void wfi_batch_arrived(weft_call *call, uint64_t now_ns); /* it is whole, and has a seat or is an extra. [agent lock] */
 void wfi_batch_timer(wfi_timer *timer);
-void wfi_batch_note_handler(wfi_batcher *batcher, uint64_t took_ns); /* [agent lock] */
+void wfi_batch_note_handler(weft_batch *batch, uint64_t now_ns); /* it is over. [agent lock] */
+void wfi_batch_count(weft_batch *batch, uint64_t now_ns);        /* its handler begins. [agent lock] */
 
 /* ---- batch_run.c ----------------------------------------------------------------------------------------------------- */
 

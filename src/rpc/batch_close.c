@@ -19,22 +19,13 @@ static void average(double *mean, double value)
     *mean = *mean > 0 ? *mean + WEIGHT * (value - *mean) : value;
 }
 
-void wfi_batch_note_handler(wfi_batcher *batcher, uint64_t took_ns)
+void wfi_batch_note_handler(weft_batch *batch, uint64_t now_ns)
 {
-    average(&batcher->handler_ns, (double)took_ns);
+    batch->batcher->finished_ns = now_ns;
+    average(&batch->batcher->handler_ns, (double)(now_ns - batch->began_ns));
 }
 
 /* ---- Whether ------------------------------------------------------------------------------------------------------- */
-
-static bool has_call_from(const weft_batch *batch, int rank)
-{
-    for (size_t i = 0, seen = 0; seen < batch->taken; i++) {
-        seen += batch->seats[i].call != NULL;
-        if (batch->seats[i].call && batch->seats[i].ready && batch->seats[i].from == rank)
-            return true;
-    }
-    return false;
-}
 
 static bool all_expected_are_in(const weft_batch *batch)
 {
@@ -47,7 +38,7 @@ static bool all_expected_are_in(const weft_batch *batch)
         return false;
     for (size_t i = 0; i < o->caller_count; i++)
         if ((o->callers[i] == wfi_agent_rank(agent) || wfi_agent_knows_alive(agent, o->callers[i])) &&
-            !has_call_from(batch, o->callers[i]))
+            !wfi_batch_has_call_of(batch, wfi_batch_caller_of(batch->batcher, o->callers[i])))
             return false;
     return true;
 }
@@ -61,7 +52,7 @@ static bool all_active_are_in(const weft_batch *batch)
     if (batch->ready < batcher->active)
         return false;
     while ((caller = wfi_map_next(&batcher->callers, &cursor, &rank)))
-        if (caller->is_active && !has_call_from(batch, caller->rank))
+        if (caller->is_active && !wfi_batch_has_call_of(batch, caller))
             return false;
     return true;
 }
@@ -73,7 +64,8 @@ static uint64_t time_limit(const weft_batch *batch)
     int64_t wait_us = batcher->options.wait_us;
     if (wait_us == WEFT_FOREVER)
         return WFI_NEVER;
-    uint64_t longest = batch->first_ns + (uint64_t)wait_us * 1000u;
+    uint64_t wait_ns = (uint64_t)wait_us < WFI_NEVER / 1000u ? (uint64_t)wait_us * 1000u : WFI_NEVER;
+    uint64_t longest = wait_ns < WFI_NEVER - batch->first_ns ? batch->first_ns + wait_ns : WFI_NEVER;
     if (!batcher->options.adaptive)
         return longest;
     double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);
@@ -102,8 +94,10 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
-    if (!reason || batch->ready == batch->taken)
+    if (!reason || batch->ready == batch->taken) {
+        batch->due_ns = 0; /* it may have been due and is not any more: somebody left, or others are expected */
         return reason;
+    }
     if (!batch->due_ns)
         batch->due_ns = now_ns;
     return now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
@@ -111,18 +105,23 @@ static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 
 /* ---- Beginning ------------------------------------------------------------------------------------------------------- */
 
-static void count_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
+void wfi_batch_count(weft_batch *batch, uint64_t now_ns)
 {
     wfi_batcher *batcher = batch->batcher;
     weft_batch_stats *stats = &batcher->stats;
     stats->batches++;
     stats->calls += batch->count;
-    stats->by_size += reason == BY_SIZE;
-    stats->by_time += reason == BY_TIME;
-    stats->by_callers += reason == BY_CALLERS;
+    stats->by_size += batch->reason == BY_SIZE;
+    stats->by_time += batch->reason == BY_TIME;
+    stats->by_callers += batch->reason == BY_CALLERS;
     wfi_histogram_record(&batcher->sizes, batch->count);
     for (size_t i = 0; i < batch->count; i++)
         wfi_histogram_record(&batcher->waits, now_ns - batch->calls[i]->span.ready_ns);
+}
+
+static void note_size_and_wait(const weft_batch *batch, uint64_t now_ns)
+{
+    wfi_batcher *batcher = batch->batcher;
     average(&batcher->chosen_ns, (double)(now_ns - batch->first_ns));
     size_t faded = batcher->recent_max - batcher->recent_max / 8;
     batcher->recent_max = batch->count > faded ? batch->count : faded;
@@ -151,10 +150,12 @@ static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
 {
     wfi_batcher *batcher = batch->batcher;
     const weft_function *function = batcher->function;
+    batch->reason = reason;
+    wfi_batch_fill(batch, false);
     wfi_batch_fill(batch, true);
     wfi_batch_shut(batch);
     take_calls(batch);
-    count_batch(batch, reason, now_ns);
+    note_size_and_wait(batch, now_ns);
     batcher->begun++;
     batcher->running++;
     batch->holds = 2;
@@ -188,9 +189,17 @@ static bool seat_extras(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now
     weft_batch *batch = wfi_batch_open(batcher, form);
     if (!batch)
         return false;
-    batch->first_ns = wfi_container_of(form->extras.next, weft_call, extra_link)->span.ready_ns;
     batch->last_ns = now_ns;
     wfi_batch_fill(batch, false);
+    if (!batch->taken) {
+        wfi_batch_close_empty(batch);
+        return false;
+    }
+    batch->first_ns = now_ns;
+    for (size_t i = 0; i < batch->taken; i++) {
+        uint64_t ready_ns = batch->seats[i].call->span.ready_ns;
+        batch->first_ns = ready_ns < batch->first_ns ? ready_ns : batch->first_ns;
+    }
     return true;
 }
 
@@ -228,6 +237,10 @@ void wfi_batcher_pump(wfi_batcher *batcher)
 {
     wfi_net *net = batcher->agent->net;
     wfi_assert_held(wfi_net_mutex(net));
+    if (batcher->agent->stopped) { /* whatever waits is being refused */
+        wfi_net_timer_clear(net, &batcher->timer);
+        return;
+    }
     uint64_t now_ns = wfi_net_now(net), again_ns = WFI_NEVER;
     wfi_reason reason;
     weft_batch *batch = NULL;
@@ -251,12 +264,20 @@ void wfi_batchers_pump(weft_agent *agent)
         wfi_batcher_pump(batcher);
 }
 
+/* How far apart calls come: callers that wait for their answers call again only after a batch is over. */
+static void note_gap(wfi_batcher *batcher, uint64_t now_ns)
+{
+    uint64_t from = batcher->finished_ns > batcher->arrived_ns ? batcher->finished_ns : batcher->arrived_ns;
+    if (batcher->arrived_ns)
+        average(&batcher->gap_ns, now_ns > from ? (double)(now_ns - from) : 0);
+    batcher->arrived_ns = now_ns;
+}
+
 void wfi_batch_arrived(weft_call *call, uint64_t now_ns)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     weft_batch *batch = call->batch;
-    if (batch && batch->first_ns)
-        average(&batcher->gap_ns, (double)(now_ns - batch->last_ns));
+    note_gap(batcher, now_ns);
     if (batch) {
         batch->first_ns = batch->first_ns ? batch->first_ns : now_ns;
         batch->last_ns = now_ns;

@@ -21,10 +21,14 @@ static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
 }
 
 /* Where the rows lie already if all are in their places; else a tensor of their own. */
-static weft_tensor *find_rows(const weft_batch *batch, size_t index, const weft_tensor *first)
+static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
 {
-    weft_tensor *slab = batch->is_whole && batch->count <= batch->slab_rows ? batch->slabs[index] : NULL;
-    return slab ? weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count) : make_rows(batch, first);
+    weft_tensor *slab = batch->is_whole ? batch->slabs[index] : NULL;
+    if (slab && (int64_t)batch->count <= weft_tensor_size(slab, 0))
+        return weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count);
+    weft_tensor *rows = make_rows(batch, first);
+    batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
+    return rows;
 }
 
 static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const weft_tensor *from)
@@ -148,7 +152,8 @@ static void run_the_next(weft_batch *batch)
     if (!wfi_agent_enter(agent))
         return;
     wfi_net_lock(agent->net);
-    wfi_batch_note_handler(batcher, wfi_now(wfi_net_clock(agent->net)) - batch->began_ns);
+    if (batch->ran)
+        wfi_batch_note_handler(batch, wfi_now(wfi_net_clock(agent->net)));
     batcher->running--;
     wfi_batcher_pump(batcher);
     wfi_net_unlock(agent->net);
@@ -196,7 +201,7 @@ static void leave_out_unwanted(weft_batch *batch)
 }
 
 /* From here on its calls are in the handler's hands, as deferred ones are. */
-static void hand_over(weft_batch *batch, size_t left_out)
+static void hand_over(weft_batch *batch, size_t left_out, bool runs)
 {
     wfi_batcher *batcher = batch->batcher;
     wfi_net_lock(batch->agent->net);
@@ -207,6 +212,10 @@ static void hand_over(weft_batch *batch, size_t left_out)
             wfi_serve_lean(call, true);
         wfi_serve_drop_hold(call); /* the batch's; the user's is left */
     }
+    batch->spare_bytes += batch->made_bytes; /* until the batch is over */
+    batch->agent->held_bytes += batch->made_bytes;
+    if (batch->count && runs)
+        wfi_batch_count(batch, wfi_now(wfi_net_clock(batch->agent->net)));
     batcher->stats.left_out += left_out;
     batcher->stats.copied_bytes += batch->copied_bytes;
     batch->agent->stats.bytes_copied += batch->copied_bytes;
@@ -220,10 +229,10 @@ void wfi_batch_task(wfi_task *task)
     size_t before = batch->count;
     leave_out_unwanted(batch);
     weft_status st = assemble(batch);
-    hand_over(batch, before - batch->count);
+    hand_over(batch, before - batch->count, !st);
     if (st || !batch->count) {
-        if (st)
-            weft_batch_fail(batch, st, "no memory for a batch of %zu", batch->count);
+        for (size_t i = 0; i < batch->count; i++)
+            batch->calls[i]->error = wfi_call_error(batch->calls[i], st, "no memory for a batch of %zu", batch->count);
         finish(batch, st, 2);
         return;
     }
@@ -231,8 +240,13 @@ void wfi_batch_task(wfi_task *task)
         wfi_observe_running(batch->calls[i]);
         batch->calls[i]->ran = true;
     }
+    batch->ran = true;
     st = function->run_batch(batch, function->user);
     if (batch->deferred) {
+        if (st != WEFT_DEFERRED)
+            wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
+                          "\"%s\" deferred a batch and returned %s: somebody has to finish it all the same",
+                          function->name, weft_status_name(st));
         let_go_of(batch, 1);
         return;
     }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIRST_ROOM 16                   /* seats of a batch; more as they are taken */
 #define SLAB_AT_ONCE ((size_t)64 << 20) /* larger ones have places for as many calls as came lately */
 
 /* ---- Forms ------------------------------------------------------------------------------------------------------- */
@@ -83,18 +84,9 @@ static wfi_batch_form *form_for(wfi_batcher *batcher, weft_tensor *const *tensor
 
 weft_batch *wfi_batch_open(wfi_batcher *batcher, wfi_batch_form *form)
 {
-    size_t size = (size_t)batcher->options.size;
     weft_batch *batch = calloc(1, sizeof *batch);
     if (!batch)
         return NULL;
-    batch->seats = calloc(size, sizeof *batch->seats);
-    batch->calls = malloc(size * sizeof(*batch->calls));
-    if (!batch->seats || !batch->calls) {
-        free(batch->seats);
-        free(batch->calls);
-        free(batch);
-        return NULL;
-    }
     batch->batcher = batcher;
     batch->agent = wfi_agent_ref(batcher->agent);
     batch->form = form;
@@ -139,12 +131,14 @@ void wfi_batch_free_if_over(weft_batch *batch)
     wfi_batch_shut(batch);
     drop_slabs(batch);
     free(batch->seats);
+    free(batch->of_caller);
     free(batch->calls);
     wfi_agent_unref(batch->agent);
     free(batch);
 }
 
-/* How many calls get a place beforehand: all, where that is little; else as many as came lately, and as the budget allows. */
+/* How many calls get a place beforehand: all, where that is little; else as many as came lately, for which half of what is left of
+ * the budget has to do: nobody has asked for the others yet. */
 static size_t slab_rows(const weft_batch *batch, size_t row_bytes)
 {
     const weft_agent *agent = batch->agent;
@@ -153,12 +147,12 @@ static size_t slab_rows(const weft_batch *batch, size_t row_bytes)
     size_t rows = likely > few ? likely : few;
     rows = rows < size ? rows : size;
     size_t left = budget > agent->held_bytes ? budget - agent->held_bytes : 0;
-    size_t affordable = budget && row_bytes ? 1 + left / row_bytes : rows; /* the first call has paid for its own */
+    size_t affordable = budget && row_bytes ? 1 + left / 2 / row_bytes : rows; /* the first call has paid for its own */
     rows = rows < affordable ? rows : affordable;
     return rows ? rows : 1;
 }
 
-/* The tensor that has a row for each seat; made at the first call. */
+/* The tensor that has a row for each of the first seats; made at the first call. */
 static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, weft_shape row)
 {
     if (batch->slabs[index])
@@ -167,83 +161,132 @@ static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, w
     int64_t numel = 0;
     if (!wfi_shape_numel(&row, &numel))
         return NULL;
-    size_t row_bytes = (size_t)numel * weft_dtype_size(dtype);
-    size_t rows = slab_rows(batch, row_bytes);
-    batch->slab_rows = batch->slab_rows ? batch->slab_rows : rows;
-    if (rows < batch->slab_rows)
-        return NULL; /* too large for as many places as the first tensor has */
-    shape.dims[0] = (int64_t)batch->slab_rows;
+    shape.dims[0] = (int64_t)slab_rows(batch, (size_t)numel * weft_dtype_size(dtype));
     memcpy(shape.dims + 1, row.dims, (size_t)row.ndim * sizeof(row.dims[0]));
     batch->slabs[index] = weft_tensor_empty(shape, dtype);
     if (batch->slabs[index]) {
-        size_t spare = (batch->slab_rows - 1) * row_bytes;
-        batch->spare_bytes += spare;
-        batch->agent->held_bytes += spare;
+        batch->spare_bytes += weft_tensor_nbytes(batch->slabs[index]);
+        batch->agent->held_bytes += weft_tensor_nbytes(batch->slabs[index]);
     }
     return batch->slabs[index];
 }
 
 /* ---- Seats --------------------------------------------------------------------------------------------------------- */
 
-/* How many seats of the batch the caller has. Few enough not to ask, mostly. */
-static bool has_its_share(const weft_batch *batch, int rank)
+static const wfi_seat_count *count_of(const weft_batch *batch, const wfi_batch_caller *caller)
 {
-    const wfi_batcher *batcher = batch->batcher;
-    size_t share = wfi_batch_share(batcher, (size_t)batcher->options.size), has = 0;
-    if (batcher->active < 2 || batch->taken < share)
-        return false;
-    for (size_t i = 0, seen = 0; seen < batch->taken && has < share; i++) {
-        seen += batch->seats[i].call != NULL;
-        has += batch->seats[i].call && batch->seats[i].from == rank;
-    }
-    return has >= share;
+    static const wfi_seat_count none;
+    return caller->number < batch->callers_known ? &batch->of_caller[caller->number] : &none;
 }
 
-static void sit(weft_batch *batch, weft_call *call, bool ready)
+bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_caller *caller)
 {
+    return caller && count_of(batch, caller)->ready > 0;
+}
+
+static bool has_its_share(const weft_batch *batch, const wfi_batch_caller *caller)
+{
+    const wfi_batcher *batcher = batch->batcher;
+    return batcher->active > 1 &&
+           count_of(batch, caller)->taken >= wfi_batch_share(batcher, (size_t)batcher->options.size);
+}
+
+static bool make_room(weft_batch *batch)
+{
+    size_t size = (size_t)batch->batcher->options.size, room = batch->room ? 2 * batch->room : FIRST_ROOM;
+    room = room < size ? room : size;
+    wfi_seat *seats = realloc(batch->seats, room * sizeof *seats);
+    batch->seats = seats ? seats : batch->seats;
+    weft_call **calls = seats ? realloc(batch->calls, room * sizeof(*calls)) : NULL;
+    if (!calls)
+        return false;
+    batch->calls = calls;
+    memset(seats + batch->room, 0, (room - batch->room) * sizeof *seats);
+    batch->room = room;
+    return true;
+}
+
+static bool know_callers(weft_batch *batch)
+{
+    size_t known = batch->batcher->callers.count;
+    wfi_seat_count *grown = realloc(batch->of_caller, known * sizeof *grown);
+    if (!grown)
+        return false;
+    memset(grown + batch->callers_known, 0, (known - batch->callers_known) * sizeof *grown);
+    batch->of_caller = grown;
+    batch->callers_known = known;
+    return true;
+}
+
+/* False: memory is out. */
+static bool sit(weft_batch *batch, weft_call *call, bool ready)
+{
+    wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
     size_t seat = batch->scanned;
-    while (batch->seats[seat].call)
+    while (seat < batch->room && batch->seats[seat].call)
         seat++;
+    batch->scanned = seat;
+    if ((seat == batch->room && !make_room(batch)) || (caller->number >= batch->callers_known && !know_callers(batch)))
+        return false;
     batch->scanned = seat + 1;
-    batch->seats[seat] = (wfi_seat){.call = call, .from = call->from, .ready = ready};
+    batch->seats[seat] = (wfi_seat){.call = call, .caller = caller, .ready = ready};
     batch->taken++;
     batch->ready += ready;
+    batch->of_caller[caller->number].taken++;
+    batch->of_caller[caller->number].ready += ready;
     call->batch = batch;
     call->seat = seat;
+    return true;
 }
 
 static void stand_up(weft_call *call)
 {
     weft_batch *batch = call->batch;
-    const wfi_seat *seat = &batch->seats[call->seat];
-    batch->ready -= seat->ready;
+    wfi_seat seat = batch->seats[call->seat];
+    batch->ready -= seat.ready;
     batch->taken--;
+    batch->of_caller[seat.caller->number].taken--;
+    batch->of_caller[seat.caller->number].ready -= seat.ready;
     batch->scanned = call->seat < batch->scanned ? call->seat : batch->scanned;
+    batch->spare_bytes += seat.placed; /* nobody pays for it any more */
+    batch->agent->held_bytes += seat.placed;
     batch->seats[call->seat] = (wfi_seat){.call = NULL};
     call->batch = NULL;
+    if (!batch->ready)
+        batch->first_ns = 0;
+    wfi_batch_free_if_over(batch);
+}
+
+void wfi_batch_close_empty(weft_batch *batch)
+{
+    wfi_list_remove(&batch->link);
+    batch->open = false;
     wfi_batch_free_if_over(batch);
 }
 
 /* In the oldest open batch that has room and of which its caller has less than its share, or a new one if none has room. NULL: its
- * caller has its share, or memory is out, and then no batch is open. */
+ * caller has its share, or memory is out. */
 static weft_batch *seat_in(wfi_batcher *batcher, wfi_batch_form *form, weft_call *call, bool ready)
 {
     size_t size = (size_t)batcher->options.size;
-    weft_batch *newest = NULL;
+    const wfi_batch_caller *caller = wfi_batch_caller_of(batcher, call->from);
+    weft_batch *open = NULL;
     for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
         weft_batch *batch = wfi_container_of(link, weft_batch, link);
-        newest = batch->taken < size ? batch : newest;
-        if (newest == batch && !has_its_share(batch, call->from)) {
-            sit(batch, call, ready);
-            return batch;
-        }
+        if (batch->taken >= size)
+            continue;
+        if (!has_its_share(batch, caller))
+            return sit(batch, call, ready) ? batch : NULL;
+        open = batch;
     }
-    if (newest)
+    if (open)
         return NULL;
-    newest = wfi_batch_open(batcher, form);
-    if (newest)
-        sit(newest, call, ready);
-    return newest;
+    open = wfi_batch_open(batcher, form);
+    if (open && sit(open, call, ready))
+        return open;
+    if (open)
+        wfi_batch_close_empty(open);
+    return NULL;
 }
 
 weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
@@ -263,31 +306,83 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
         return NULL;
     note_type(batch->form, index, dtype, shape);
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
-    if (!slab || call->seat >= batch->slab_rows)
+    if (!slab || (int64_t)call->seat >= weft_tensor_size(slab, 0))
         return NULL;
     weft_tensor *row = weft_tensor_select(slab, 0, (int64_t)call->seat);
-    if (row)
-        uncharge(batch, weft_tensor_nbytes(row)); /* the call has been charged for it */
+    if (row) { /* the call has been charged for it */
+        uncharge(batch, weft_tensor_nbytes(row));
+        batch->seats[call->seat].placed += weft_tensor_nbytes(row);
+    }
     return row;
 }
 
-/* Looks at so many extras at most: they are asked one by one whether their callers have their shares. */
+/* ---- Extras -------------------------------------------------------------------------------------------------------- */
+
+static wfi_batch_extras *extras_of(wfi_batch_form *form, wfi_batch_caller *caller)
+{
+    for (wfi_list *link = form->extras.next; link != &form->extras; link = link->next) {
+        wfi_batch_extras *extras = wfi_container_of(link, wfi_batch_extras, link);
+        if (extras->caller == caller)
+            return extras;
+    }
+    wfi_batch_extras *extras = calloc(1, sizeof *extras);
+    if (!extras)
+        return NULL;
+    extras->form = form;
+    extras->caller = caller;
+    wfi_list_init(&extras->calls);
+    wfi_list_push_back(&form->extras, &extras->link);
+    form->extra_callers++;
+    return extras;
+}
+
+static bool put_aside(wfi_batcher *batcher, wfi_batch_form *form, weft_call *call)
+{
+    wfi_batch_extras *extras = extras_of(form, wfi_batch_caller_of(batcher, call->from));
+    if (!extras)
+        return false;
+    wfi_list_push_back(&extras->calls, &call->extra_link);
+    form->extra_count++;
+    call->extra_of = extras;
+    return true;
+}
+
+/* The form is perhaps of no use any more then. */
+static void take_back(weft_call *call)
+{
+    wfi_batch_extras *extras = call->extra_of;
+    wfi_batch_form *form = extras->form;
+    wfi_list_remove(&call->extra_link);
+    call->extra_of = NULL;
+    form->extra_count--;
+    if (!wfi_list_empty(&extras->calls))
+        return;
+    wfi_list_remove(&extras->link);
+    form->extra_callers--;
+    free(extras);
+}
+
 void wfi_batch_fill(weft_batch *batch, bool beyond_shares)
 {
     wfi_batch_form *form = batch->form;
-    size_t size = (size_t)batch->batcher->options.size, looks = 2 * size;
-    for (wfi_list *link = form->extras.next, *next; link != &form->extras && batch->taken < size && looks--;
-         link = next) {
-        weft_call *call = wfi_container_of(link, weft_call, extra_link);
-        next = link->next;
-        if (!beyond_shares && has_its_share(batch, call->from))
+    size_t size = (size_t)batch->batcher->options.size, passed = 0;
+    while (batch->taken < size && passed < form->extra_callers) {
+        wfi_batch_extras *extras = wfi_container_of(form->extras.next, wfi_batch_extras, link);
+        weft_call *call = wfi_container_of(extras->calls.next, weft_call, extra_link);
+        wfi_list_remove(&extras->link);
+        wfi_list_push_back(&form->extras, &extras->link);
+        if (!beyond_shares && has_its_share(batch, extras->caller)) {
+            passed++;
             continue;
-        wfi_list_remove(link);
-        form->extra_count--;
-        call->extra_of = NULL;
-        sit(batch, call, true);
+        }
+        if (!sit(batch, call, true))
+            return;
+        take_back(call);
+        passed = 0;
     }
 }
+
+/* ---- Whole calls --------------------------------------------------------------------------------------------------- */
 
 /* Whether the seat that it was pulled to is still good: its batch is open, and of its form. */
 static bool keeps_its_seat(weft_call *call, weft_tensor *const *tensors)
@@ -306,8 +401,10 @@ bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     if (keeps_its_seat(call, tensors)) {
-        call->batch->seats[call->seat].ready = true;
+        wfi_seat *seat = &call->batch->seats[call->seat];
+        seat->ready = true;
         call->batch->ready++;
+        call->batch->of_caller[seat->caller->number].ready++;
         return true;
     }
     wfi_batch_form *form = form_for(batcher, tensors);
@@ -315,23 +412,18 @@ bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors)
         return false;
     if (seat_in(batcher, form, call, true))
         return true;
-    if (wfi_list_empty(&form->open)) { /* not for its share: there was no memory for a batch */
-        free_form_if_over(form);
-        return false;
-    }
-    wfi_list_push_back(&form->extras, &call->extra_link);
-    form->extra_count++;
-    call->extra_of = form;
-    return true;
+    bool has_share = !wfi_list_empty(&form->open); /* else there was no memory for a batch */
+    if (has_share && put_aside(batcher, form, call))
+        return true;
+    free_form_if_over(form);
+    return false;
 }
 
 void wfi_batch_leave_room(weft_call *call)
 {
-    wfi_batch_form *form = call->extra_of;
+    wfi_batch_form *form = call->extra_of ? call->extra_of->form : NULL;
     if (form) {
-        wfi_list_remove(&call->extra_link);
-        form->extra_count--;
-        call->extra_of = NULL;
+        take_back(call);
         free_form_if_over(form);
     }
     if (call->batch)

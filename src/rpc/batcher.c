@@ -156,15 +156,21 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
 
 /* ---- Callers ------------------------------------------------------------------------------------------------------- */
 
-static wfi_batch_caller *caller_of(wfi_batcher *batcher, int rank)
+wfi_batch_caller *wfi_batch_caller_of(wfi_batcher *batcher, int rank)
 {
-    wfi_batch_caller *caller = wfi_map_get(&batcher->callers, (uint64_t)rank);
+    return wfi_map_get(&batcher->callers, (uint64_t)rank);
+}
+
+static wfi_batch_caller *know_caller(wfi_batcher *batcher, int rank)
+{
+    wfi_batch_caller *caller = wfi_batch_caller_of(batcher, rank);
     if (caller)
         return caller;
     caller = calloc(1, sizeof *caller);
     if (!caller)
         return NULL;
     caller->rank = rank;
+    caller->number = batcher->callers.count;
     if (wfi_map_put(&batcher->callers, (uint64_t)rank, caller)) {
         free(caller);
         return NULL;
@@ -192,7 +198,7 @@ size_t wfi_batch_share(const wfi_batcher *batcher, size_t whole)
 weft_error *wfi_batch_admit(weft_call *call)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
-    wfi_batch_caller *caller = caller_of(batcher, call->from);
+    wfi_batch_caller *caller = know_caller(batcher, call->from);
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     if (!caller)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to note its caller");
@@ -219,7 +225,7 @@ void wfi_batch_unqueue(weft_call *call)
         return;
     call->queued = false;
     batcher->queued--;
-    caller_of(batcher, call->from)->queued--;
+    wfi_batch_caller_of(batcher, call->from)->queued--;
 }
 
 /* ---- Coming and going ------------------------------------------------------------------------------------------------ */
@@ -239,6 +245,8 @@ void wfi_batch_join(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     size_t count = wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE);
     weft_error *error = cannot_be_a_row(call, tensors, count);
+    if (!error && atomic_load(&call->unwanted)) /* one to ourselves, given up while it waited for its references */
+        error = wfi_call_error(call, (weft_status)atomic_load(&call->unwanted), "nobody waits for it any more");
     if (!error && !call->queued) /* one to ourselves */
         error = wfi_batch_admit(call);
     if (!error && !wfi_batch_find_room(call, tensors))
@@ -260,6 +268,7 @@ void wfi_batch_leave(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     wfi_batch_unqueue(call);
     wfi_batch_leave_room(call);
+    wfi_batcher_pump(wfi_batcher_of(call->function)); /* what waited for it alone may begin */
 }
 
 void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text)
@@ -268,5 +277,4 @@ void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text)
     batcher->stats.left_out++;
     wfi_batch_leave(call);
     wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
-    wfi_batcher_pump(batcher); /* what waited for it alone may begin */
 }

@@ -67,7 +67,7 @@ struct weft_call {
     wfi_child child;           /* a call to ourselves: of the call that it is made for, if any */
     struct weft_batch *batch;  /* where it has seat number `seat`; NULL: it has none */
     size_t seat;
-    struct wfi_batch_form *extra_of; /* it is whole and has no seat: in the form's extras */
+    struct wfi_batch_extras *extra_of; /* it is whole and has no seat */
     wfi_list extra_link;
     bool queued;                      /* for a batch: src/rpc/batch.h */
     struct wfi_parts_out *parts;      /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */

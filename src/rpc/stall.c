@@ -18,6 +18,7 @@ static void turn_all_away(weft_agent *agent)
         wfi_serve_turn_away(wfi_container_of(task, weft_call, task));
     for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
         count += wfi_batch_turn_away(task);
+    wfi_batchers_pump(agent); /* what waited for these to be over */
     agent->stats.calls_refused += count;
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
                   count);
