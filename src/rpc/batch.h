@@ -21,16 +21,12 @@
 #include "rpc/serve.h"
 
 typedef struct wfi_batch_form {
-    wfi_list link; /* in the batcher's forms */
-    size_t known;  /* of the tensors' types, those that are known: a call's come one by one */
-    struct {
-        weft_dtype dtype;
-        weft_shape shape; /* of one row */
-    } tensors[WEFT_MAX_SIGNATURE];
-    wfi_list open;        /* weft_batch.link */
-    wfi_list extras;      /* wfi_batch_extras.link: whose turn is next is the first */
-    size_t extra_count;   /* calls in these */
-    size_t extra_callers; /* how many they are */
+    wfi_list link;                               /* in the batcher's forms */
+    wfi_tensor_type tensors[WEFT_MAX_SIGNATURE]; /* of one row each */
+    wfi_list open;                               /* weft_batch.link */
+    wfi_list extras;                             /* wfi_batch_extras.link: whose turn is next is the first */
+    size_t extra_count;                          /* calls in these */
+    size_t extra_callers;                        /* how many they are */
 } wfi_batch_form;
 
 /* The extras of one caller. */
@@ -136,7 +132,9 @@ void wfi_batch_count_active(wfi_batcher *batcher);
 
 /* ---- batch_seats.c: where it sits. [agent lock] --------------------------------------------------------------------------- */
 
-/* Where an argument of a call is to be pulled to: a wfi_place_fn. Gives the call a seat at its first one. */
+/* What is to come: gives the call a seat, if there is one for it. */
+void wfi_batch_expect(void *call, const wfi_tensor_types *types);
+/* Where an argument of a call is to be pulled to: a wfi_place_fn. */
 weft_tensor *wfi_batch_place(void *call, size_t index, weft_dtype dtype, weft_shape shape);
 /* For a whole call: the seat that it has, another one, or a place among the extras. False: memory is out. */
 bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors);

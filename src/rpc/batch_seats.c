@@ -13,26 +13,20 @@
 
 /* ---- Forms ------------------------------------------------------------------------------------------------------- */
 
-static bool fits_form(const wfi_batch_form *form, size_t index, weft_dtype dtype, const weft_shape *shape)
+static bool is_of_form(const wfi_batch_form *form, const wfi_tensor_type *types, size_t count)
 {
-    return index >= form->known ||
-           (form->tensors[index].dtype == dtype && wfi_shape_equal(&form->tensors[index].shape, shape));
+    for (size_t i = 0; i < count; i++)
+        if (form->tensors[i].dtype != types[i].dtype || !wfi_shape_equal(&form->tensors[i].shape, &types[i].shape))
+            return false;
+    return true;
 }
 
-static void note_type(wfi_batch_form *form, size_t index, weft_dtype dtype, weft_shape shape)
-{
-    if (index != form->known)
-        return;
-    form->tensors[index].dtype = dtype;
-    form->tensors[index].shape = shape;
-    form->known++;
-}
-
-static wfi_batch_form *make_form(wfi_batcher *batcher)
+static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
     wfi_batch_form *form = calloc(1, sizeof *form);
     if (!form)
         return NULL;
+    memcpy(form->tensors, types, batcher->tensor_count * sizeof *types);
     wfi_list_init(&form->open);
     wfi_list_init(&form->extras);
     wfi_list_push_back(&batcher->forms, &form->link);
@@ -47,37 +41,14 @@ static void free_form_if_over(wfi_batch_form *form)
     free(form);
 }
 
-/* By the first tensor, which is what is known when a call begins to be taken in. */
-static wfi_batch_form *form_for_first(wfi_batcher *batcher, weft_dtype dtype, const weft_shape *shape)
+static wfi_batch_form *form_for(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
     for (wfi_list *link = batcher->forms.next; link != &batcher->forms; link = link->next) {
         wfi_batch_form *form = wfi_container_of(link, wfi_batch_form, link);
-        if (fits_form(form, 0, dtype, shape))
+        if (is_of_form(form, types, batcher->tensor_count))
             return form;
     }
-    return make_form(batcher);
-}
-
-static bool fits_whole(const wfi_batch_form *form, weft_tensor *const *tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!fits_form(form, i, tensors[i]->dtype, &tensors[i]->shape))
-            return false;
-    return true;
-}
-
-/* The form of a whole call, perhaps a new one; what was not known of it is now. */
-static wfi_batch_form *form_for(wfi_batcher *batcher, weft_tensor *const *tensors)
-{
-    wfi_batch_form *found = NULL;
-    for (wfi_list *link = batcher->forms.next; link != &batcher->forms && !found; link = link->next) {
-        wfi_batch_form *form = wfi_container_of(link, wfi_batch_form, link);
-        found = fits_whole(form, tensors, batcher->tensor_count) ? form : NULL;
-    }
-    found = found ? found : make_form(batcher);
-    for (size_t i = 0; i < batcher->tensor_count && found; i++)
-        note_type(found, i, tensors[i]->dtype, tensors[i]->shape);
-    return found;
+    return make_form(batcher, types);
 }
 
 /* ---- Batches ------------------------------------------------------------------------------------------------------- */
@@ -289,22 +260,28 @@ static weft_batch *seat_in(wfi_batcher *batcher, wfi_batch_form *form, weft_call
     return NULL;
 }
 
-weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
+void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
 {
     weft_call *call = arg;
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (index >= batcher->tensor_count || shape.ndim == WEFT_MAX_DIMS)
-        return NULL;
-    if (index == 0) {
-        wfi_batch_form *form = form_for_first(batcher, dtype, &shape);
-        if (form && !seat_in(batcher, form, call, false))
-            free_form_if_over(form);
-    }
+    if (!types->count || types->count != batcher->tensor_count)
+        return; /* nothing to place, or it will be refused */
+    for (size_t i = 0; i < types->count; i++)
+        if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
+            return; /* likewise */
+    wfi_batch_form *form = form_for(batcher, types->items);
+    if (form && !seat_in(batcher, form, call, false))
+        free_form_if_over(form);
+}
+
+weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
+{
+    weft_call *call = arg;
     weft_batch *batch = call->batch;
-    if (!batch || !fits_form(batch->form, index, dtype, &shape))
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (!batch)
         return NULL;
-    note_type(batch->form, index, dtype, shape);
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
     if (!slab || (int64_t)call->seat >= weft_tensor_size(slab, 0))
         return NULL;
@@ -384,15 +361,15 @@ void wfi_batch_fill(weft_batch *batch, bool beyond_shares)
 
 /* ---- Whole calls --------------------------------------------------------------------------------------------------- */
 
-/* Whether the seat that it was pulled to is still good: its batch is open, and of its form. */
-static bool keeps_its_seat(weft_call *call, weft_tensor *const *tensors)
+/* Whether its batch has not begun without it. */
+static bool keeps_its_seat(weft_call *call)
 {
     weft_batch *batch = call->batch;
     if (!batch)
         return false;
-    if (batch->open && fits_whole(batch->form, tensors, batch->batcher->tensor_count))
+    if (batch->open)
         return true;
-    batch->batcher->stats.latecomers += !batch->open;
+    batch->batcher->stats.latecomers++;
     stand_up(call);
     return false;
 }
@@ -400,14 +377,17 @@ static bool keeps_its_seat(weft_call *call, weft_tensor *const *tensors)
 bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
-    if (keeps_its_seat(call, tensors)) {
+    wfi_tensor_type types[WEFT_MAX_SIGNATURE];
+    if (keeps_its_seat(call)) {
         wfi_seat *seat = &call->batch->seats[call->seat];
         seat->ready = true;
         call->batch->ready++;
         call->batch->of_caller[seat->caller->number].ready++;
         return true;
     }
-    wfi_batch_form *form = form_for(batcher, tensors);
+    for (size_t i = 0; i < batcher->tensor_count; i++)
+        types[i] = (wfi_tensor_type){tensors[i]->dtype, tensors[i]->shape};
+    wfi_batch_form *form = form_for(batcher, types);
     if (!form)
         return false;
     if (seat_in(batcher, form, call, true))

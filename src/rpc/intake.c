@@ -96,11 +96,17 @@ static weft_status admit(wfi_intake *intake, uint64_t bytes)
 /* Room for all that `meta` speaks of. Where the user chooses places it is not known yet: admit_slab comes later. */
 static weft_status admit_values(wfi_intake *intake, const uint8_t *meta, size_t size)
 {
+    const wfi_unpack_options *options = &intake->options;
     uint64_t bytes;
+    wfi_tensor_types types;
     if (!intake->admit || intake->user_places)
         return WEFT_OK;
-    weft_status st = wfi_unpack_measure(meta, size, &bytes);
-    return st ? st : admit(intake, bytes);
+    weft_status st = wfi_unpack_measure(meta, size, &bytes, options->expect ? &types : NULL);
+    if (!st)
+        st = admit(intake, bytes);
+    if (!st && options->expect)
+        options->expect(options->place_arg, &types);
+    return st;
 }
 
 /* Not locked. */

@@ -8,11 +8,19 @@
 typedef struct measuring {
     wfi_reader meta;
     uint64_t bytes;
+    wfi_tensor_types *types; /* NULL: nobody asks */
 } measuring;
 
 static void add(measuring *m, uint64_t bytes)
 {
     m->bytes = bytes > UINT64_MAX - m->bytes ? UINT64_MAX : m->bytes + bytes;
+}
+
+static void note_type(wfi_tensor_types *types, weft_dtype dtype, weft_shape shape)
+{
+    if (types->count < WEFT_MAX_SIGNATURE)
+        types->items[types->count] = (wfi_tensor_type){dtype, shape};
+    types->count++;
 }
 
 static void measure_tensor(measuring *m)
@@ -22,6 +30,8 @@ static void measure_tensor(measuring *m)
     uint64_t nbytes = 0;
     if (!wfi_read_tensor_type(&m->meta, &dtype, &shape, &nbytes))
         return;
+    if (m->types)
+        note_type(m->types, dtype, shape);
     add(m, nbytes);
     add(m, TENSOR_OVERHEAD);
     uint8_t road = wfi_read_u8(&m->meta);
@@ -74,9 +84,11 @@ static void measure_list(measuring *m, int depth)
         measure_value(m, depth);
 }
 
-weft_status wfi_unpack_measure(const uint8_t *meta, size_t size, uint64_t *bytes)
+weft_status wfi_unpack_measure(const uint8_t *meta, size_t size, uint64_t *bytes, wfi_tensor_types *types)
 {
-    measuring m = {.bytes = 0};
+    measuring m = {.bytes = 0, .types = types};
+    if (types)
+        types->count = 0;
     wfi_reader_init(&m.meta, meta, size);
     measure_list(&m, 0);
     *bytes = m.bytes;

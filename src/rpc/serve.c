@@ -369,7 +369,8 @@ static void take_in(weft_call *call, wfi_reader *body)
     if (call->arguments.user_places)
         call->arguments.options = (wfi_unpack_options){.place = user_place, .place_arg = call};
     else if (function->run_batch)
-        call->arguments.options = (wfi_unpack_options){.place = wfi_batch_place, .place_arg = call};
+        call->arguments.options =
+            (wfi_unpack_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
     wfi_intake_start(&call->arguments, body);
 }
 

@@ -10,14 +10,27 @@
 
 #include "rpc/pack.h"
 
-#include <weft/value.h>
+#include <weft/rpc.h>
 
 /* A place for tensor `index`: contiguous, of that dtype and shape, with a reference; NULL: take a slab. */
 typedef weft_tensor *(*wfi_place_fn)(void *arg, size_t index, weft_dtype dtype, weft_shape shape);
 
+typedef struct wfi_tensor_type {
+    weft_dtype dtype;
+    weft_shape shape;
+} wfi_tensor_type;
+
+/* Of the tensors of a call, the first ones. */
+typedef struct wfi_tensor_types {
+    size_t count; /* of all */
+    wfi_tensor_type items[WEFT_MAX_SIGNATURE];
+} wfi_tensor_types;
+
 typedef struct wfi_unpack_options {
     wfi_place_fn place; /* NULL: always slabs */
     void *place_arg;
+    /* Told with place_arg what is to come, before the first place is asked for; NULL: not. Not where places are the user's. */
+    void (*expect)(void *arg, const wfi_tensor_types *types);
     /* Asked before a slab is taken where `place` gave none; a failure ends it, with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
@@ -49,8 +62,9 @@ weft_status wfi_unpack_values(wfi_unpack *unpack, wfi_reader *meta, wfi_reader *
                               const wfi_unpack_options *options);
 void wfi_unpack_fini(wfi_unpack *unpack);
 
-/* How much memory the values in `meta` would take: their bytes, and what keeping them costs, about. WEFT_ERR_PROTOCOL. */
-weft_status wfi_unpack_measure(const uint8_t *meta, size_t size, uint64_t *bytes);
+/* How much memory the values in `meta` would take: their bytes, and what keeping them costs, about; and which tensors there are
+ * (NULL: never mind). WEFT_ERR_PROTOCOL. */
+weft_status wfi_unpack_measure(const uint8_t *meta, size_t size, uint64_t *bytes, wfi_tensor_types *types);
 
 /* The caller's landing places behind the values: a malloc'ed array, NULL if none. */
 weft_status wfi_unpack_landing(wfi_reader *meta, wfi_landing **out, size_t *count);

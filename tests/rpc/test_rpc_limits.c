@@ -23,7 +23,7 @@ static weft_status unpack(wfi_writer *meta)
     wfi_reader_init(&tail, NULL, 0);
     weft_status st = wfi_unpack_values(&out, &reader, &tail, &options);
     /* What is measured first, before memory is taken, lets nothing good fail. */
-    weft_status measured = wfi_unpack_measure(meta->data, meta->size, &bytes);
+    weft_status measured = wfi_unpack_measure(meta->data, meta->size, &bytes, NULL);
     MUST(st || !measured);
     if (!st)
         wfi_unpack_fini(&out);
