@@ -216,7 +216,8 @@ static int draw(const sweep *s)
         return 0;
     }
     fprintf(to,
-            "set datafile separator ','\nset key outside below\nset grid\nset xtics 1\nset xlabel 'observers'\nset ylabel 'seconds'\n"
+            "set datafile separator ','\nset key outside below\nset grid\nset xtics 1\nset xlabel 'observers'\nset "
+            "ylabel 'seconds'\n"
             "set title 'CartPole: %lld episodes of %lld steps, %lld hidden units'\nset yrange [0:*]\n",
             (long long)s->set->episodes, (long long)s->set->steps, (long long)s->set->hidden);
     if (s->peer)

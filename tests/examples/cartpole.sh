@@ -86,7 +86,7 @@ case_by_hand() { # three workers that nobody of us started
   local rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
   for rank in 0 1 2; do
     RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --num-episode 2 "${steady[@]}" \
-      $([ $rank != 0 ] || echo "--report $dir/by_hand") >"$dir/log$rank" 2>&1 &
+      --report "$dir/by_hand" >"$dir/log$rank" 2>&1 &
     pids+=($!)
   done
   for p in "${pids[@]}"; do
