@@ -6,7 +6,8 @@
  * A batcher belongs to a registered function. Calls whose tensors have the same dtypes and shapes are of one form. A form has open
  * batches, oldest first, and extras: whole calls that got no seat, as their caller had its share of the newest batch. A seat is a
  * row: the place that the call's tensors are pulled to while it is being taken in. Before a batch begins, extras take the seats that
- * are left, their callers in turn.
+ * are left, their callers in turn. And where a batch is full of calls of callers who have more than their share, as they came
+ * first, one who has less takes a seat from them: that call becomes an extra.
  *
  * A call of a batched function is QUEUED from its admission until its batch begins or it leaves: refused, cancelled, out of time. In
  * its batch it is like a deferred call that weft_batch_finish finishes.
@@ -41,7 +42,8 @@ typedef struct wfi_seat {
     weft_call *call; /* NULL: free */
     struct wfi_batch_caller *caller;
     bool ready;    /* it is whole */
-    size_t placed; /* bytes of it that lie in the slabs */
+    bool spoiled;  /* what lies in its row is of a call that had to leave it to another caller's */
+    size_t placed; /* bytes of the call that lie in the slabs */
 } wfi_seat;
 
 /* How many seats a caller has in a batch, and how many of these are ready. */
@@ -56,6 +58,7 @@ struct weft_batch {
     bool open;
     int holds;                              /* the handler's thread, whoever finishes it */
     size_t taken, ready, scanned;           /* seats; below `scanned` none is free */
+    size_t spoiled;                         /* of all seats */
     size_t room;                            /* in `seats` and `calls`: they grow */
     size_t callers_known;                   /* in `of_caller` */
     size_t spare_bytes;                     /* of places that no call has paid for, against the memory budget */
@@ -75,7 +78,7 @@ struct weft_batch {
     weft_tensor *given[WEFT_MAX_SIGNATURE]; /* by `gives` */
     weft_error *error;
     wfi_call_slot slot;
-    bool is_whole; /* its calls have the seats 0 to count - 1, and nothing is written to others */
+    bool in_place; /* the slabs' first rows may be what the handler sees: nobody else's are among them, or written to */
     bool deferred, ran;
     uint64_t copied_bytes, made_bytes; /* made: of tensors that are no slabs */
     uint64_t began_ns;

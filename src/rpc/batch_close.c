@@ -127,23 +127,30 @@ static void note_size_and_wait(const weft_batch *batch, uint64_t now_ns)
     batcher->recent_max = batch->count > faded ? batch->count : faded;
 }
 
-/* Whole calls go with the batch; seats that are still being pulled stay, for nobody. */
+/* Whole calls go with the batch, each in its row where that is among the first ones, the others in the gaps between them. Seats that
+ * are still being pulled stay, for nobody. */
 static void take_calls(weft_batch *batch)
 {
-    size_t end = 0;
-    for (size_t i = 0; batch->ready; i++) {
-        weft_call *call = batch->seats[i].ready ? batch->seats[i].call : NULL;
-        if (!call)
+    size_t gap = 0, past = batch->ready;
+    batch->count = batch->ready;
+    for (size_t i = 0; i < batch->count; i++)
+        batch->calls[i] = i < batch->room && batch->seats[i].ready ? batch->seats[i].call : NULL;
+    for (; gap < batch->count; gap++) {
+        if (batch->calls[gap])
             continue;
-        batch->calls[batch->count++] = call;
-        batch->taken--;
-        batch->ready--;
-        batch->seats[i] = (wfi_seat){.call = NULL};
+        while (!batch->seats[past].ready)
+            past++;
+        batch->calls[gap] = batch->seats[past++].call;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        weft_call *call = batch->calls[i];
+        batch->seats[call->seat] = (wfi_seat){.call = NULL};
         call->batch = NULL;
         wfi_batch_unqueue(call);
-        end = i + 1;
     }
-    batch->is_whole = end == batch->count && !batch->taken;
+    batch->taken -= batch->count;
+    batch->ready = 0;
+    batch->in_place = !batch->taken && !batch->spoiled;
 }
 
 static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)

@@ -20,10 +20,10 @@ static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
     return weft_tensor_empty(shape, row->dtype);
 }
 
-/* Where the rows lie already if all are in their places; else a tensor of their own. */
+/* Where the rows lie already, most of them; else a tensor of their own. */
 static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
 {
-    weft_tensor *slab = batch->is_whole ? batch->slabs[index] : NULL;
+    weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
     if (slab && (int64_t)batch->count <= weft_tensor_size(slab, 0))
         return weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count);
     weft_tensor *rows = make_rows(batch, first);
@@ -183,21 +183,20 @@ static void leave_out(weft_call *call, weft_status why)
     wfi_serve_answer(call);
 }
 
-/* Those that are still wanted stay. */
+/* Those that are still wanted stay; the last ones take the rows of those that do not. */
 static void leave_out_unwanted(weft_batch *batch)
 {
-    size_t kept = 0, count = batch->count;
-    for (size_t i = 0; i < count; i++) {
-        weft_call *call = batch->calls[i];
+    size_t row = 0;
+    while (row < batch->count) {
+        weft_call *call = batch->calls[row];
         weft_status why = wfi_serve_why_unwanted(call);
         if (!why) {
-            batch->calls[kept++] = call;
+            row++;
             continue;
         }
+        batch->calls[row] = batch->calls[--batch->count];
         leave_out(call, why);
-        batch->is_whole = false;
     }
-    batch->count = kept;
 }
 
 /* From here on its calls are in the handler's hands, as deferred ones are. */

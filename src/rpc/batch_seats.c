@@ -189,108 +189,59 @@ static bool know_callers(weft_batch *batch)
     return true;
 }
 
-/* False: memory is out. */
-static bool sit(weft_batch *batch, weft_call *call, bool ready)
+/* Room for it in the array, and in the counts. False: memory is out. */
+static bool make_room_for(weft_batch *batch, size_t seat, const wfi_batch_caller *caller)
 {
-    wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
-    size_t seat = batch->scanned;
-    while (seat < batch->room && batch->seats[seat].call)
-        seat++;
-    batch->scanned = seat;
-    if ((seat == batch->room && !make_room(batch)) || (caller->number >= batch->callers_known && !know_callers(batch)))
-        return false;
-    batch->scanned = seat + 1;
-    batch->seats[seat] = (wfi_seat){.call = call, .caller = caller, .ready = ready};
+    return (seat < batch->room || make_room(batch)) && (caller->number < batch->callers_known || know_callers(batch));
+}
+
+static void take_seat(weft_batch *batch, size_t seat, weft_call *call, wfi_batch_caller *caller, bool ready)
+{
+    bool spoiled = batch->seats[seat].spoiled;
+    batch->seats[seat] = (wfi_seat){.call = call, .caller = caller, .ready = ready, .spoiled = spoiled};
     batch->taken++;
     batch->ready += ready;
     batch->of_caller[caller->number].taken++;
     batch->of_caller[caller->number].ready += ready;
     call->batch = batch;
     call->seat = seat;
+}
+
+/* False: memory is out. */
+static bool sit(weft_batch *batch, weft_call *call, bool ready)
+{
+    wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
+    while (batch->scanned < batch->room && batch->seats[batch->scanned].call)
+        batch->scanned++;
+    if (!make_room_for(batch, batch->scanned, caller))
+        return false;
+    take_seat(batch, batch->scanned++, call, caller, ready);
     return true;
+}
+
+/* Empties a seat; what is in its row stays the call's. */
+static void leave_seat(weft_batch *batch, size_t number)
+{
+    const wfi_seat seat = batch->seats[number];
+    batch->ready -= seat.ready;
+    batch->taken--;
+    batch->of_caller[seat.caller->number].taken--;
+    batch->of_caller[seat.caller->number].ready -= seat.ready;
+    batch->seats[number] = (wfi_seat){.spoiled = seat.spoiled};
+    seat.call->batch = NULL;
 }
 
 static void stand_up(weft_call *call)
 {
     weft_batch *batch = call->batch;
-    wfi_seat seat = batch->seats[call->seat];
-    batch->ready -= seat.ready;
-    batch->taken--;
-    batch->of_caller[seat.caller->number].taken--;
-    batch->of_caller[seat.caller->number].ready -= seat.ready;
+    size_t placed = batch->seats[call->seat].placed;
+    leave_seat(batch, call->seat);
     batch->scanned = call->seat < batch->scanned ? call->seat : batch->scanned;
-    batch->spare_bytes += seat.placed; /* nobody pays for it any more */
-    batch->agent->held_bytes += seat.placed;
-    batch->seats[call->seat] = (wfi_seat){.call = NULL};
-    call->batch = NULL;
+    batch->spare_bytes += placed; /* nobody pays for it any more */
+    batch->agent->held_bytes += placed;
     if (!batch->ready)
         batch->first_ns = 0;
     wfi_batch_free_if_over(batch);
-}
-
-void wfi_batch_close_empty(weft_batch *batch)
-{
-    wfi_list_remove(&batch->link);
-    batch->open = false;
-    wfi_batch_free_if_over(batch);
-}
-
-/* In the oldest open batch that has room and of which its caller has less than its share, or a new one if none has room. NULL: its
- * caller has its share, or memory is out. */
-static weft_batch *seat_in(wfi_batcher *batcher, wfi_batch_form *form, weft_call *call, bool ready)
-{
-    size_t size = (size_t)batcher->options.size;
-    const wfi_batch_caller *caller = wfi_batch_caller_of(batcher, call->from);
-    weft_batch *open = NULL;
-    for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
-        weft_batch *batch = wfi_container_of(link, weft_batch, link);
-        if (batch->taken >= size)
-            continue;
-        if (!has_its_share(batch, caller))
-            return sit(batch, call, ready) ? batch : NULL;
-        open = batch;
-    }
-    if (open)
-        return NULL;
-    open = wfi_batch_open(batcher, form);
-    if (open && sit(open, call, ready))
-        return open;
-    if (open)
-        wfi_batch_close_empty(open);
-    return NULL;
-}
-
-void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
-{
-    weft_call *call = arg;
-    wfi_batcher *batcher = wfi_batcher_of(call->function);
-    wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (!types->count || types->count != batcher->tensor_count)
-        return; /* nothing to place, or it will be refused */
-    for (size_t i = 0; i < types->count; i++)
-        if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
-            return; /* likewise */
-    wfi_batch_form *form = form_for(batcher, types->items);
-    if (form && !seat_in(batcher, form, call, false))
-        free_form_if_over(form);
-}
-
-weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
-{
-    weft_call *call = arg;
-    weft_batch *batch = call->batch;
-    wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (!batch)
-        return NULL;
-    weft_tensor *slab = slab_of(batch, index, dtype, shape);
-    if (!slab || (int64_t)call->seat >= weft_tensor_size(slab, 0))
-        return NULL;
-    weft_tensor *row = weft_tensor_select(slab, 0, (int64_t)call->seat);
-    if (row) { /* the call has been charged for it */
-        uncharge(batch, weft_tensor_nbytes(row));
-        batch->seats[call->seat].placed += weft_tensor_nbytes(row);
-    }
-    return row;
 }
 
 /* ---- Extras -------------------------------------------------------------------------------------------------------- */
@@ -313,12 +264,16 @@ static wfi_batch_extras *extras_of(wfi_batch_form *form, wfi_batch_caller *calle
     return extras;
 }
 
-static bool put_aside(wfi_batcher *batcher, wfi_batch_form *form, weft_call *call)
+/* `first`: it came before the others of its caller. False: memory is out. */
+static bool put_aside(wfi_batcher *batcher, wfi_batch_form *form, weft_call *call, bool first)
 {
     wfi_batch_extras *extras = extras_of(form, wfi_batch_caller_of(batcher, call->from));
     if (!extras)
         return false;
-    wfi_list_push_back(&extras->calls, &call->extra_link);
+    if (first)
+        wfi_list_push_front(&extras->calls, &call->extra_link);
+    else
+        wfi_list_push_back(&extras->calls, &call->extra_link);
     form->extra_count++;
     call->extra_of = extras;
     return true;
@@ -337,6 +292,100 @@ static void take_back(weft_call *call)
     wfi_list_remove(&extras->link);
     form->extra_callers--;
     free(extras);
+}
+
+/* ---- Whose seat ---------------------------------------------------------------------------------------------------- */
+
+/* The last ready seat of somebody who has more than the share; SIZE_MAX: there is none. */
+static size_t find_surplus(const weft_batch *batch)
+{
+    size_t share = wfi_batch_share(batch->batcher, (size_t)batch->batcher->options.size);
+    for (size_t seat = batch->room; seat-- > 0;)
+        if (batch->seats[seat].ready && count_of(batch, batch->seats[seat].caller)->taken > share)
+            return seat;
+    return SIZE_MAX;
+}
+
+/* In a full batch of others. The one who leaves goes on lying in the row, so neither the newcomer nor the handler may use that. */
+static bool take_surplus(weft_batch *batch, weft_call *call, bool ready)
+{
+    wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
+    size_t seat = find_surplus(batch);
+    weft_call *leaves = seat < batch->room ? batch->seats[seat].call : NULL;
+    if (!leaves || !make_room_for(batch, seat, caller) || !put_aside(batch->batcher, batch->form, leaves, true))
+        return false;
+    leave_seat(batch, seat);
+    batch->spoiled += !batch->seats[seat].spoiled;
+    batch->seats[seat].spoiled = true;
+    take_seat(batch, seat, call, caller, ready);
+    return true;
+}
+
+void wfi_batch_close_empty(weft_batch *batch)
+{
+    wfi_list_remove(&batch->link);
+    batch->open = false;
+    wfi_batch_free_if_over(batch);
+}
+
+static bool has_seat_for(weft_batch *batch, weft_call *call, bool ready)
+{
+    if (batch->taken < (size_t)batch->batcher->options.size)
+        return sit(batch, call, ready);
+    return batch->batcher->active > 1 && take_surplus(batch, call, ready);
+}
+
+/* In the oldest open batch of which its caller has less than its share, and that has room or somebody with more than the share; or a
+ * new one if none has room. NULL: its caller has its share, or memory is out. */
+static weft_batch *seat_in(wfi_batcher *batcher, wfi_batch_form *form, weft_call *call, bool ready)
+{
+    const wfi_batch_caller *caller = wfi_batch_caller_of(batcher, call->from);
+    bool has_room = false;
+    for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
+        weft_batch *batch = wfi_container_of(link, weft_batch, link);
+        if (!has_its_share(batch, caller) && has_seat_for(batch, call, ready))
+            return batch;
+        has_room |= batch->taken < (size_t)batcher->options.size;
+    }
+    weft_batch *batch = has_room ? NULL : wfi_batch_open(batcher, form);
+    if (batch && !sit(batch, call, ready)) {
+        wfi_batch_close_empty(batch);
+        batch = NULL;
+    }
+    return batch;
+}
+
+void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
+{
+    weft_call *call = arg;
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (!types->count || types->count != batcher->tensor_count)
+        return; /* nothing to place, or it will be refused */
+    for (size_t i = 0; i < types->count; i++)
+        if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
+            return; /* likewise */
+    wfi_batch_form *form = form_for(batcher, types->items);
+    if (form && !seat_in(batcher, form, call, false))
+        free_form_if_over(form);
+}
+
+weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
+{
+    weft_call *call = arg;
+    weft_batch *batch = call->batch;
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (!batch || batch->seats[call->seat].spoiled)
+        return NULL;
+    weft_tensor *slab = slab_of(batch, index, dtype, shape);
+    if (!slab || (int64_t)call->seat >= weft_tensor_size(slab, 0))
+        return NULL;
+    weft_tensor *row = weft_tensor_select(slab, 0, (int64_t)call->seat);
+    if (row) { /* the call has been charged for it */
+        uncharge(batch, weft_tensor_nbytes(row));
+        batch->seats[call->seat].placed += weft_tensor_nbytes(row);
+    }
+    return row;
 }
 
 void wfi_batch_fill(weft_batch *batch, bool beyond_shares)
@@ -393,7 +442,7 @@ bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors)
     if (seat_in(batcher, form, call, true))
         return true;
     bool has_share = !wfi_list_empty(&form->open); /* else there was no memory for a batch */
-    if (has_share && put_aside(batcher, form, call))
+    if (has_share && put_aside(batcher, form, call, false))
         return true;
     free_form_if_over(form);
     return false;

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_batch_queue.c - calls that wait for their batch: how many may, whose turn it is, what they hold of the memory budget,
+ * what becomes of those that are late, and batches that no worker takes.
+ *
+ * Most of it plays on the simulation, where times are exact; handlers that take time sleep in virtual time.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <weft/sim.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 5, ROW = 1 << 20, HELD = 16, BATCHES_MAX = 4096, ALL_WORKERS = 300 /* and more */ };
+
+static struct shared {
+    world *w;
+    _Atomic(weft_batch *) held[HELD];
+    atomic_int held_count, batches, finished, waiters;
+    atomic_uint_fast64_t began_ns; /* when the last handler did */
+    int size[BATCHES_MAX], by_rank[BATCHES_MAX][RANKS];
+    int lag_max; /* in batches, from a modest caller's call to its handler */
+    size_t budget;
+} shared;
+
+static const weft_rpc_options patient = {.timeout_ms = 120000};
+
+/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+
+static weft_status run_hold(weft_batch *batch, void *user)
+{
+    (void)user;
+    int place = atomic_fetch_add(&shared.held_count, 1);
+    MUST(place < HELD);
+    atomic_store(&shared.held[place], weft_batch_defer(batch));
+    return WEFT_DEFERRED;
+}
+
+/* Writes down who is in it; calls say how many batches there were when they were made. */
+static weft_status run_count(weft_batch *batch, void *user)
+{
+    int number = atomic_fetch_add(&shared.batches, 1);
+    (void)user;
+    MUST(number < BATCHES_MAX);
+    for (size_t i = 0; i < weft_batch_count(batch); i++) {
+        weft_call *call = weft_batch_call(batch, i);
+        int64_t then = weft_call_i64(call, 0);
+        shared.by_rank[number][weft_call_from(call)]++;
+        shared.size[number]++;
+        if (then >= 0 && number - then > shared.lag_max)
+            shared.lag_max = (int)(number - then);
+    }
+    world_sleep_ms(shared.w, 1);
+    return WEFT_OK;
+}
+
+/* Gives the sum of each row, and how many rows there were. */
+static weft_status run_sum(weft_batch *batch, void *user)
+{
+    weft_tape *t = weft_batch_tape(batch);
+    size_t n = weft_batch_count(batch);
+    (void)user;
+    atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
+    weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_INT64, (double)n));
+    weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
+    weft_batch_give(batch, 1, sizes);
+    return WEFT_OK;
+}
+
+/* Waits until somebody else is through; all workers do. */
+static weft_status run_wait(weft_call *call, void *user)
+{
+    (void)user;
+    weft_future *never = weft_future_create(weft_call_agent(call));
+    atomic_fetch_add(&shared.waiters, 1);
+    weft_status st = weft_future_wait(never, 10000);
+    MUST_BE(st, WEFT_ERR_TIMEOUT);
+    MUST_OK(weft_future_complete(never, NULL, NULL));
+    weft_future_unref(never);
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "hold",
+     .takes = {WEFT_TENSOR},
+     .run_batch = run_hold,
+     .batch = {.size = 2, .wait_us = WEFT_FOREVER, .queue = 4}},
+    {.name = "hold three", .run_batch = run_hold, .batch = {.size = 2, .wait_us = WEFT_FOREVER, .in_flight = 3}},
+    {.name = "count", .takes = {WEFT_I64}, .run_batch = run_count, .batch = {.size = 8, .queue = 10000}},
+    {.name = "sum",
+     .takes = {WEFT_TENSOR},
+     .gives = {WEFT_F64, WEFT_I64},
+     .run_batch = run_sum,
+     .batch = {.size = 8, .wait_us = 20000}},
+    {.name = "sum two",
+     .takes = {WEFT_TENSOR},
+     .gives = {WEFT_F64, WEFT_I64},
+     .run_batch = run_sum,
+     .batch = {.size = 2, .wait_us = 30000}},
+    {.name = "wait", .run = run_wait},
+};
+
+/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+
+static weft_batch_stats stats_of(weft_agent *agent, const char *function)
+{
+    weft_batch_stats stats;
+    MUST_OK(weft_batch_stats_read(agent, function, &stats));
+    return stats;
+}
+
+static void await_waiting(weft_agent *agent, const char *function, uint64_t count)
+{
+    while (stats_of(agent, function).waiting != count)
+        world_sleep_ms(shared.w, 1);
+}
+
+static weft_future *start(weft_agent *agent, int to, const char *function, weft_tensor *x)
+{
+    weft_future *future;
+    weft_args args = x ? WEFT_VALUES(weft_of_tensor(x)) : WEFT_NO_VALUES;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, args, &patient, &future));
+    return future;
+}
+
+static void end(weft_future *future, weft_status wanted)
+{
+    MUST_BE(weft_future_wait(future, 120000), wanted);
+    weft_future_unref(future);
+}
+
+static void finish_held(int place)
+{
+    weft_batch *batch = atomic_exchange(&shared.held[place], NULL);
+    MUST(batch);
+    weft_batch_finish(batch, WEFT_OK);
+}
+
+static void await_held(int count)
+{
+    while (atomic_load(&shared.held_count) < count || !atomic_load(&shared.held[count - 1]))
+        world_sleep_ms(shared.w, 1);
+}
+
+static void await_finished(int count)
+{
+    while (atomic_load(&shared.finished) < count)
+        world_sleep_ms(shared.w, 1);
+}
+
+static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds, bool tcp,
+                void (*adjust)(weft_agent_options *, void *))
+{
+    for (uint64_t seed = tcp ? 0 : 1; seed <= seeds; seed++) {
+        world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
+                   .size = size,
+                   .seed = seed,
+                   WORLD_FUNCTIONS(functions),
+                   .program = program,
+                   .adjust = adjust};
+        size_t budget = shared.budget;
+        memset(&shared, 0, sizeof shared);
+        shared.w = &w;
+        shared.budget = budget;
+        world_run(&w);
+    }
+}
+
+/* ---- A full queue -------------------------------------------------------------------------------------------------- */
+
+/* Rank 1 fills it; what comes then is refused before it is pulled; rank 2, which has none there, gets its share. */
+static void full_queue(weft_agent *agent, void *arg)
+{
+    weft_future *futures[6], *last;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32);
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        await_waiting(agent, "hold", 4);
+        await_held(1);
+        MUST(stats_of(agent, "hold").running == 1);
+        await_finished(1);
+        weft_stats before, after;
+        weft_agent_stats(agent, &before);
+        MUST(stats_of(agent, "hold").refused == 2 && before.calls_refused == 2 && before.bytes_received >= 6 * ROW);
+        MUST(before.bytes_received < 7 * ROW);
+        atomic_fetch_add(&shared.finished, 1);
+        await_waiting(agent, "hold", 6);
+        await_finished(3);
+        MUST(stats_of(agent, "hold").refused >= 3); /* rank 1 may be trying again */
+        for (int i = 0; i < 4; i++) {
+            await_held(i + 1);
+            finish_held(i);
+        }
+        await_held(5); /* the one that is tried again, and its companion */
+        finish_held(4);
+        weft_agent_stats(agent, &after);
+        MUST(stats_of(agent, "hold").calls == 10 && after.calls_refused >= 3);
+        await_finished(5);
+    } else if (rank == 1) {
+        for (int i = 0; i < 6; i++) {
+            futures[i] = start(agent, 0, "hold", x);
+            while (i == 1 && atomic_load(&shared.held_count) < 1) /* then these two do not wait any more */
+                world_sleep_ms(shared.w, 1);
+        }
+        for (int i = 0; i < 2; i++) {
+            last = start(agent, 0, "hold", x);
+            MUST_BE(weft_future_wait(last, 60000), WEFT_ERR_BUSY);
+            MUST(strstr(weft_error_message(weft_future_error(last)), "4 calls of \"hold\" wait for their batch"));
+            MUST_OK(weft_error_remote_code(weft_future_error(last))); /* it surely did not run */
+            weft_future_unref(last);
+        }
+        atomic_fetch_add(&shared.finished, 1);
+        await_finished(3);
+        weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 1000, .pause_ms = 1, .pause_most_ms = 5}};
+        weft_future *one, *two;
+        weft_args args = WEFT_VALUES(weft_of_tensor(x));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", args, &again, &one));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", args, &again, &two));
+        for (int i = 0; i < 6; i++)
+            end(futures[i], WEFT_OK);
+        end(one, WEFT_OK);
+        end(two, WEFT_OK);
+        atomic_fetch_add(&shared.finished, 1);
+    } else {
+        await_finished(2);
+        for (int i = 0; i < 2; i++)
+            futures[i] = start(agent, 0, "hold", x);
+        last = start(agent, 0, "hold", x);
+        end(last, WEFT_ERR_BUSY);
+        atomic_fetch_add(&shared.finished, 1);
+        for (int i = 0; i < 2; i++)
+            end(futures[i], WEFT_OK);
+        atomic_fetch_add(&shared.finished, 1);
+    }
+    weft_tensor_unref(x);
+}
+
+static void in_flight(weft_agent *agent, void *arg)
+{
+    weft_future *futures[8];
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_held(3);
+        await_waiting(agent, "hold three", 2);
+        weft_batch_stats stats = stats_of(agent, "hold three");
+        MUST(stats.running == 3 && stats.batches == 3 && stats.by_size == 3 && stats.size_max == 2);
+        finish_held(1);
+        await_held(4);
+        stats = stats_of(agent, "hold three");
+        MUST(stats.running == 3 && stats.batches == 4 && stats.waiting == 0);
+        finish_held(0);
+        finish_held(3);
+        finish_held(2);
+        await_finished(1);
+        stats = stats_of(agent, "hold three");
+        MUST(stats.running == 0 && stats.calls == 8 && stats.mean_size == 2);
+        return;
+    }
+    for (int i = 0; i < 8; i++)
+        futures[i] = start(agent, 0, "hold three", NULL);
+    for (int i = 0; i < 8; i++)
+        end(futures[i], WEFT_OK);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* ---- Fairness ------------------------------------------------------------------------------------------------------ */
+
+enum { FLOOD = 600, ROUNDS = 60 };
+
+static void flood(weft_agent *agent)
+{
+    static weft_future *futures[RANKS][FLOOD];
+    int rank = weft_agent_rank(agent);
+    for (int i = 0; i < FLOOD; i++)
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(0), "count", WEFT_VALUES(weft_of_i64(-1)), &patient, &futures[rank][i]));
+    for (int i = 0; i < FLOOD; i++)
+        end(futures[rank][i], WEFT_OK);
+}
+
+static void one_floods(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(4);
+        return;
+    }
+    if (weft_agent_rank(agent) == 1) {
+        flood(agent);
+    } else {
+        world_sleep_ms(shared.w, 5); /* it is well before them */
+        for (int i = 0; i < ROUNDS; i++) {
+            weft_args args = WEFT_VALUES(weft_of_i64(atomic_load(&shared.batches)));
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "count", args, &patient, NULL));
+        }
+    }
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void all_flood(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(4);
+        return;
+    }
+    world_sleep_ms(shared.w, weft_agent_rank(agent)); /* one after the other */
+    flood(agent);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_one_floods(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        int whole = 0, last = 0;
+        run(one_floods, RANKS, tcp ? 0 : 1, tcp, NULL);
+        for (int i = 0; i < atomic_load(&shared.batches); i++) {
+            whole += shared.size[i] == 8; /* seats that the modest leave are the other's */
+            for (int rank = 2; rank < RANKS; rank++)
+                last = shared.by_rank[i][rank] ? i : last;
+        }
+        assert_true(whole >= FLOOD / 8 - 20);
+        /* Called in the batch before, it may just have missed the one that was about to begin; with threads it may be slow. */
+        assert_true(shared.lag_max <= (tcp ? 12 : 2));
+        assert_true(last < 4 * ROUNDS);
+    }
+}
+
+static void test_all_flood(void **state)
+{
+    (void)state;
+    run(all_flood, RANKS, 1, false, NULL);
+    int alike = 0, together = 0;
+    for (int i = 20; i < atomic_load(&shared.batches) - 20; i++) {
+        const int *by = shared.by_rank[i];
+        assert_int_equal(shared.size[i], 8);
+        if (!by[1] || !by[2] || !by[3] || !by[4])
+            continue;
+        together++;
+        alike += by[1] == 2 && by[2] == 2 && by[3] == 2 && by[4] == 2;
+    }
+    assert_true(together > 200 && alike >= together - 4);
+}
+
+/* ---- The memory budget --------------------------------------------------------------------------------------------- */
+
+static void give_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->memory_budget_bytes = options->rank == 0 ? shared.budget : 0;
+}
+
+static uint64_t held(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.bytes_held;
+}
+
+static void await_none_held(weft_agent *agent)
+{
+    for (int i = 0; i < 20000 && held(agent); i++)
+        world_sleep_ms(shared.w, 1);
+    MUST(held(agent) == 0);
+}
+
+/* Six rows fit; the rest is refused, all who got in come together, and nothing is left of them. */
+static void budget(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_waiting(agent, "sum", 5);
+        MUST(held(agent) >= (uint64_t)5 * ROW && held(agent) <= shared.budget + shared.budget / 8);
+        await_finished(1);
+        await_none_held(agent);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, 1);
+    weft_future *futures[8];
+    int good = 0;
+    for (int i = 0; i < 8; i++)
+        futures[i] = start(agent, 0, "sum", x);
+    for (int i = 0; i < 8; i++) {
+        weft_status st = weft_future_wait(futures[i], 60000);
+        int64_t together;
+        if (!st) {
+            MUST_OK(weft_values_get_i64(weft_future_values(futures[i]), 1, &together));
+            MUST(together == 5);
+        }
+        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY);
+        good += !st;
+        weft_future_unref(futures[i]);
+    }
+    MUST(good == 5);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* One call holds the places of all, whoever comes; those who leave give theirs back to the batch, not to others. */
+static void spare_places(weft_agent *agent, void *arg)
+{
+    const uint64_t slab = 8 * ROW;
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        for (uint64_t waiting = 1; waiting <= 3; waiting++) {
+            await_waiting(agent, "sum", waiting);
+            while (atomic_load(&shared.finished) < (int)waiting - 1)
+                world_sleep_ms(shared.w, 1);
+            MUST(held(agent) >= slab && held(agent) < slab + ROW);
+            atomic_fetch_add(&shared.batches, 1);
+        }
+        await_waiting(agent, "sum", 1); /* two were cancelled */
+        MUST(held(agent) >= slab && held(agent) < slab + ROW);
+        await_finished(4);
+        await_none_held(agent);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, 1);
+    weft_future *futures[3];
+    for (int i = 0; i < 3; i++) {
+        futures[i] = start(agent, 0, "sum", x);
+        while (atomic_load(&shared.batches) <= i)
+            world_sleep_ms(shared.w, 1);
+        if (i < 2)
+            atomic_fetch_add(&shared.finished, 1);
+    }
+    MUST_OK(weft_future_cancel(futures[0]));
+    MUST_OK(weft_future_cancel(futures[1]));
+    end(futures[0], WEFT_ERR_CANCELLED);
+    end(futures[1], WEFT_ERR_CANCELLED);
+    end(futures[2], WEFT_OK);
+    atomic_store(&shared.finished, 4);
+    weft_tensor_unref(x);
+}
+
+/* ---- Those who are late -------------------------------------------------------------------------------------------- */
+
+/* Rank 2 stands still while its row is pulled. Rank 1's batch, which is full, waits for it 10 ms. */
+static void late(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (!stats_of(agent, "sum two").waiting)
+            weft_sim_sleep(shared.w->sim, 1000);
+        weft_sim_pause(shared.w->sim, 2);
+        atomic_store(&shared.batches, 1);
+        await_finished(1);
+        world_sleep_ms(shared.w, 100);
+        weft_sim_resume(shared.w->sim, 2);
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "sum two");
+        MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_size == 1 && stats.by_time == 1);
+        MUST(stats.copied_bytes == (uint64_t)2 * ROW && stats.waiting == 0); /* beside the gap, and the late one */
+        await_none_held(agent);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);
+    while (rank == 1 && !atomic_load(&shared.batches))
+        weft_sim_sleep(shared.w->sim, 1000);
+    uint64_t began = weft_agent_now_ns(agent);
+    weft_future *future = start(agent, 0, "sum two", x);
+    MUST_OK(weft_future_wait(future, 60000));
+    double sum;
+    int64_t together;
+    MUST_OK(weft_values_get_f64(weft_future_values(future), 0, &sum));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 1, &together));
+    MUST(sum == rank * (ROW / 4.0) && together == 1);
+    uint64_t took = atomic_load(&shared.began_ns) - began;
+    MUST(rank == 2 || (took >= 10000000u && took < 11000000u));
+    weft_future_unref(future);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* ---- Batches that nobody takes ------------------------------------------------------------------------------------- */
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+/* All workers wait when a batch comes, and another fills behind it: both are refused, and later ones are served. */
+static void stalled(weft_agent *agent, void *arg)
+{
+    weft_future *waits[2 * ALL_WORKERS], *futures[4];
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(1);
+        weft_batch_stats stats = stats_of(agent, "sum two");
+        MUST(stats.running == 0 && stats.waiting == 0 && stats.batches == 1 && stats.calls == 2);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
+    for (int i = 0; i < 2 * ALL_WORKERS; i++)
+        waits[i] = start(agent, 0, "wait", NULL);
+    world_sleep_ms(shared.w, 500);
+    for (int i = 0; i < 4; i++)
+        futures[i] = start(agent, 0, "sum two", x);
+    for (int i = 0; i < 4; i++)
+        end(futures[i], WEFT_ERR_BUSY);
+    for (int i = 0; i < 2 * ALL_WORKERS; i++) {
+        weft_status st = weft_future_wait(waits[i], 60000);
+        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY);
+        weft_future_unref(waits[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        futures[i] = start(agent, 0, "sum two", x);
+    for (int i = 0; i < 2; i++)
+        end(futures[i], WEFT_OK);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_full_queue(void **state)
+{
+    (void)state;
+    run(full_queue, 3, 10, true, NULL);
+}
+
+static void test_in_flight(void **state)
+{
+    (void)state;
+    run(in_flight, 2, 10, true, NULL);
+}
+
+static void test_budget(void **state)
+{
+    (void)state;
+    shared.budget = (size_t)11 * ROW / 2;
+    run(budget, 2, 5, false, give_budget);
+    shared.budget = 0;
+    run(spare_places, 2, 5, false, NULL);
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    run(late, 3, 10, false, NULL);
+}
+
+static void test_stalled(void **state)
+{
+    (void)state;
+    run(stalled, 2, 3, false, one_worker);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full_queue), cmocka_unit_test(test_in_flight), cmocka_unit_test(test_one_floods),
+        cmocka_unit_test(test_all_flood),  cmocka_unit_test(test_budget),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_stalled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
