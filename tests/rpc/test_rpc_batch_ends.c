@@ -316,7 +316,7 @@ static void death(weft_agent *agent, void *arg)
 static void test_death(void **state)
 {
     (void)state;
-    run((world){.size = 4, .program = death}, 20, false);
+    run((world){.size = 4, .program = death}, 12, false);
 }
 
 /* ---- Expected callers ---------------------------------------------------------------------------------------------- */
