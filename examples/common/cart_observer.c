@@ -68,9 +68,9 @@ static weft_status make_observer(weft_call *call, void *arg)
     int64_t envs = weft_call_i64(call, 0), steps = weft_call_i64(call, 1);
     int rank = weft_agent_rank(weft_call_agent(call));
     (void)arg;
-    if (envs < 1 || envs > CART_MOST_ENVS || steps < 1 || steps > CART_MOST_STEPS) {
-        weft_call_fail(call, WEFT_ERR_INVALID, "%lld poles, %lld steps: expected up to %d and %d", (long long)envs,
-                       (long long)steps, CART_MOST_ENVS, CART_MOST_STEPS);
+    if (envs < 1 || envs > CART_MOST_ENVS || steps < 1 || steps > CART_MOST_STEPS || envs * steps > CART_MOST_MOVES) {
+        weft_call_fail(call, WEFT_ERR_INVALID, "%lld poles for %lld steps: expected at most %d, %d, and %d together",
+                       (long long)envs, (long long)steps, CART_MOST_ENVS, CART_MOST_STEPS, CART_MOST_MOVES);
         return WEFT_ERR_INVALID;
     }
     uint64_t seed = random_key((uint64_t)weft_call_i64(call, 3), (uint64_t)rank);

@@ -136,6 +136,9 @@ static int check(const cli *program, cart_settings *s, const given *g)
         return code;
     s->batch = !g->no_batch;
     take_defaults(s);
+    if (s->envs * s->steps > CART_MOST_MOVES)
+        return cli_error(program, "--envs times --steps is %lld: expected at most %d", (long long)(s->envs * s->steps),
+                         CART_MOST_MOVES);
     return check_outputs(program, s);
 }
 

@@ -7,6 +7,7 @@
 
 #define CART_MOST_ENVS 4096
 #define CART_MOST_STEPS 100000
+#define CART_MOST_MOVES (1 << 24) /* poles times steps, of an observer: 128 MB of returns */
 
 typedef struct cart_settings {
     launch job; /* rank 0 is the agent, the others are observers */

@@ -55,16 +55,23 @@ weft_tensor *policy_scores(weft_tape *t, weft_module *policy, weft_tensor *state
 static void fill_mask(void *data, bool wide, int64_t units, uint64_t key, double dropout)
 {
     random_stream random = {random_key(key, KEY_UNITS)};
-    uint32_t limit = (uint32_t)(dropout * 0x1p32);
-    double kept = 1 / (1 - dropout);
-    uint64_t bits = 0;
-    for (int64_t i = 0; i < units; i++) {
-        bits = i % 2 ? bits >> 32 : random_u64(&random);
-        bool stays = (uint32_t)bits >= limit;
+    const uint32_t limit = (uint32_t)(dropout * 0x1p32);
+    const double values[] = {0, 1 / (1 - dropout)}; /* dropped, kept */
+    double *doubles = data;
+    float *floats = data;
+    for (int64_t i = 0; i < units; i += 2) {
+        uint64_t bits = random_u64(&random);
+        double even = values[(uint32_t)bits >= limit], odd = values[bits >> 32 >= limit];
         if (wide)
-            ((double *)data)[i] = stays ? kept : 0;
+            doubles[i] = even;
         else
-            ((float *)data)[i] = stays ? (float)kept : 0;
+            floats[i] = (float)even;
+        if (i + 1 == units)
+            break;
+        if (wide)
+            doubles[i + 1] = odd;
+        else
+            floats[i + 1] = (float)odd;
     }
 }
 

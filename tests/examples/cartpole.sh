@@ -35,6 +35,7 @@ case_usage() {
   refuses "\-\-envs is '0'" --envs 0
   refuses "\-\-steps is 'many'" --steps many
   refuses "\-\-dropout is '1'" --dropout 1
+  refuses "\-\-envs times --steps is" --envs 4096 --steps 5000
   refuses "\-\-batch or --no-batch, not both" --batch --no-batch
   refuses "\-\-out and --peer belong to --sweep" --out "$dir/figure"
   refuses "\-\-sweep runs both modes itself" --sweep --no-batch
