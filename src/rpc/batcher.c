@@ -266,15 +266,15 @@ void wfi_batch_join(weft_call *call)
 void wfi_batch_leave(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    batcher->stats.left_out += atomic_load(&call->unwanted) != WEFT_OK;
     wfi_batch_unqueue(call);
     wfi_batch_leave_room(call);
-    wfi_batcher_pump(wfi_batcher_of(call->function)); /* what waited for it alone may begin */
+    wfi_batcher_pump(batcher); /* what waited for it alone may begin */
 }
 
 void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text)
 {
-    wfi_batcher *batcher = wfi_batcher_of(call->function);
-    batcher->stats.left_out++;
     wfi_batch_leave(call);
     wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
 }
