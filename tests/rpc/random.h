@@ -96,7 +96,8 @@ typedef struct handle {
 
 typedef struct held_call {
     struct held_call *next;
-    weft_call *call;
+    weft_call *call;   /* or */
+    weft_batch *batch; /* of several */
     entry *of;
 } held_call;
 
@@ -234,6 +235,7 @@ void start(entry *e, weft_target to, weft_args args, weft_rpc_options how);
 void watch_entry(entry *e, weft_status st);
 void step_call(life *l);
 void step_tensor(life *l);
+void step_gather(life *l);
 void step_values(life *l);
 void step_multicast(life *l);
 void step_cancel(life *l);

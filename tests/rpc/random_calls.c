@@ -65,6 +65,16 @@ static void check_tensor(const entry *e, const weft_values *values)
     MUST_IN_JOB(memcmp(weft_tensor_data(e->sent), weft_tensor_data(got), weft_tensor_nbytes(got)) == 0);
 }
 
+/* The row that it sent. */
+static void check_gathered(const entry *e, const weft_values *values)
+{
+    weft_tensor *got;
+    MUST_OK(weft_values_get_tensor(values, 1, &got));
+    MUST_IN_JOB(weft_tensor_numel(got) == weft_tensor_numel(e->sent) && (!e->land || e->land == got));
+    for (int64_t i = 0; i < weft_tensor_numel(got); i++)
+        MUST_IN_JOB(((const int32_t *)weft_tensor_data(got))[i] == (int32_t)e->id);
+}
+
 static void check_reversed(const entry *e, const weft_values *values)
 {
     weft_tensors got;
@@ -98,6 +108,8 @@ static void check_result(entry *e, const weft_values *values)
         check_reversed(e, values);
     else if (strcmp(e->function, "lend") == 0)
         take_lent(e, values);
+    else if (strncmp(e->function, "gather", 6) == 0)
+        check_gathered(e, values);
     if (weft_values_type(values, 0) != WEFT_I64)
         return;
     MUST_OK(weft_values_get_i64(values, 0, &number));
@@ -264,6 +276,29 @@ void step_tensor(life *l)
         start(e, target, WEFT_VALUES(number, tensor, weft_of_i64(value)), how);
     else
         start(e, target, WEFT_VALUES(number, tensor), how);
+}
+
+/* Some calls to one worker, for its batches. */
+void step_gather(life *l)
+{
+    static const int64_t counts[] = {1, 600, 5000, 40000};
+    static const char *const functions[] = {"gather", "gather well", "gather and hold", "gather all"};
+    whom to;
+    const char *function = functions[below(&l->state, 4)];
+    for (int left = 1 + below(&l->state, 3); left; left--) {
+        weft_target target = choose_target(l, &to);
+        int64_t count = counts[below(&l->state, 4)];
+        entry *e = entry_begin(l, function, to, choose_limit(l));
+        weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
+        e->waits = strcmp(function, "gather and hold") == 0;
+        e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_INT32, (double)e->id);
+        MUST_IN_JOB(e->sent);
+        if (once_in(&l->state, 3)) {
+            e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_INT32);
+            how.land = (weft_tensors){&e->land, 1};
+        }
+        start(e, target, WEFT_VALUES(weft_of_i64(e->id), weft_of_tensor(e->sent)), how);
+    }
 }
 
 /* ---- Many at once -------------------------------------------------------------------------------------------------------- */

@@ -139,6 +139,69 @@ static weft_status run_mixed(weft_call *call, void *user)
     return entry_answers(e, WEFT_OK);
 }
 
+/* ---- Many calls at once ---------------------------------------------------------------------------------------------- */
+
+/* All elements of a call's row are its number. */
+static void check_row(const entry *e, const weft_tensor *x, size_t row)
+{
+    int64_t count = weft_tensor_size(x, 1);
+    const int32_t *data = (const int32_t *)weft_tensor_data(x) + (int64_t)row * count;
+    for (int64_t i = 0; i < count; i++)
+        MUST_IN_JOB(data[i] == (int32_t)e->id);
+}
+
+/* One in eight fails alone. */
+static void answer_rows(weft_batch *batch)
+{
+    for (size_t i = 0; i < weft_batch_count(batch); i++) {
+        entry *e = entry_of(weft_batch_call(batch, i));
+        check_row(e, weft_batch_tensor(batch, 1), i);
+        if (e->id % 8 == 5)
+            weft_call_fail(weft_batch_call(batch, i), WEFT_ERR_FORMAT, "as its number says");
+        entry_answers(e, e->id % 8 == 5 ? WEFT_ERR_FORMAT : WEFT_OK);
+    }
+}
+
+/* Gives each call's number and one, and its row back. */
+static void give_rows(weft_batch *batch)
+{
+    size_t n = weft_batch_count(batch);
+    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_INT64);
+    MUST_IN_JOB(numbers && n > 0 && weft_tensor_size(weft_batch_tensor(batch, 1), 0) == (int64_t)n);
+    for (size_t i = 0; i < n; i++) {
+        entry *e = entry_runs(weft_batch_call(batch, i));
+        ((int64_t *)weft_tensor_data(numbers))[i] = e->gave = e->id + 1;
+        check_row(e, weft_batch_tensor(batch, 1), i);
+    }
+    weft_batch_give(batch, 0, numbers);
+    weft_batch_give(batch, 1, weft_batch_tensor(batch, 1));
+    weft_tensor_unref(numbers);
+}
+
+static weft_status run_gather(weft_batch *batch, void *user)
+{
+    give_rows(batch);
+    sleep_us((uint64_t)below(&self_of(user)->state, 600)); /* workers are few, and callbacks need one */
+    answer_rows(batch);
+    return WEFT_OK;
+}
+
+static weft_status run_gather_and_hold(weft_batch *batch, void *user)
+{
+    life *l = self_of(user);
+    give_rows(batch);
+    if (l->finishing) {
+        answer_rows(batch);
+        return WEFT_OK;
+    }
+    held_call *held = calloc(1, sizeof *held);
+    MUST_IN_JOB(held);
+    held->batch = weft_batch_defer(batch);
+    *l->held_end = held;
+    l->held_end = &held->next;
+    return WEFT_DEFERRED;
+}
+
 /* ---- Later ----------------------------------------------------------------------------------------------------------- */
 
 void release_one(life *l)
@@ -149,8 +212,13 @@ void release_one(life *l)
     l->held = held->next;
     if (!l->held)
         l->held_end = &l->held;
-    entry_answers(held->of, WEFT_OK);
-    weft_call_finish(held->call, WEFT_OK);
+    if (held->batch) {
+        answer_rows(held->batch);
+        weft_batch_finish(held->batch, WEFT_OK);
+    } else {
+        entry_answers(held->of, WEFT_OK);
+        weft_call_finish(held->call, WEFT_OK);
+    }
     free(held);
 }
 
@@ -379,6 +447,26 @@ static const weft_function table[] = {
      .takes = {WEFT_I64, WEFT_STRING, WEFT_BYTES, WEFT_LIST, WEFT_F64},
      .gives = {WEFT_I64, WEFT_BYTES},
      .run = run_mixed},
+    {.name = "gather",
+     .takes = {WEFT_I64, WEFT_TENSOR},
+     .gives = {WEFT_I64, WEFT_TENSOR},
+     .run_batch = run_gather,
+     .batch = {.size = 3, .wait_us = 500}},
+    {.name = "gather well",
+     .takes = {WEFT_I64, WEFT_TENSOR},
+     .gives = {WEFT_I64, WEFT_TENSOR},
+     .run_batch = run_gather,
+     .batch = {.size = 5, .adaptive = true, .in_flight = 2}},
+    {.name = "gather and hold",
+     .takes = {WEFT_I64, WEFT_TENSOR},
+     .gives = {WEFT_I64, WEFT_TENSOR},
+     .run_batch = run_gather_and_hold,
+     .batch = {.size = 2, .wait_us = 2000}},
+    {.name = "gather all",
+     .takes = {WEFT_I64, WEFT_TENSOR},
+     .gives = {WEFT_I64, WEFT_TENSOR},
+     .run_batch = run_gather,
+     .batch = {.size = 4, .wait_us = 30000, .callers = (const int[]){0, 1}, .caller_count = 2}},
     {.name = "lend", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_ANY}, .run = run_lend},
     {.name = "derive", .takes = {WEFT_RREF, WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},
     {.name = "make", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},

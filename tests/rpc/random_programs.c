@@ -120,10 +120,10 @@ static life *open_life(int actor)
 
 static void step(life *l)
 {
-    static void (*const steps[])(life *) = {step_call,   step_call,   step_call,    step_call,      step_call,
-                                            step_values, step_tensor, step_tensor,  step_multicast, step_cancel,
-                                            step_cancel, step_thing,  step_thing,   step_thing,     step_thing,
-                                            step_watch,  step_look,   step_wait_any};
+    static void (*const steps[])(life *) = {step_call,      step_call,   step_call,   step_call,   step_call,
+                                            step_values,    step_gather, step_gather, step_tensor, step_tensor,
+                                            step_multicast, step_cancel, step_cancel, step_thing,  step_thing,
+                                            step_thing,     step_thing,  step_watch,  step_look,   step_wait_any};
     steps[below(&l->state, sizeof steps / sizeof *steps)](l);
 }
 
