@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_batch_waits.c - how long batches wait: adaptively, where that pays and no longer, in virtual time; one batch a round for
+ * sixty-four callers on one worker; many threads at once; agents without threads; and what cannot be registered.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <weft/log.h>
+#include <weft/sim.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MANY = 64, ROUNDS = 40, THREADS = 4, CALLS = 60, US = 1000 };
+
+static struct shared {
+    world *w;
+    uint64_t handler_ns;
+    atomic_int finished, batches, busy, busy_most;
+    atomic_bool over;
+} shared;
+
+static const weft_rpc_options patient = {.timeout_ms = 120000};
+
+/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+
+/* The number of calls, after a while. */
+static weft_status run_slow(weft_batch *batch, void *user)
+{
+    int64_t n = (int64_t)weft_batch_count(batch);
+    weft_tensor *sizes = weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_INT64, (double)n));
+    int busy = atomic_fetch_add(&shared.busy, 1) + 1;
+    (void)user;
+    if (busy > atomic_load(&shared.busy_most))
+        atomic_store(&shared.busy_most, busy);
+    atomic_fetch_add(&shared.batches, 1);
+    if (shared.handler_ns && shared.w->sim)
+        weft_sim_sleep(shared.w->sim, shared.handler_ns);
+    weft_batch_give(batch, 0, sizes);
+    atomic_fetch_sub(&shared.busy, 1);
+    return WEFT_OK;
+}
+
+/* Twice the row. */
+static weft_status run_double(weft_batch *batch, void *user)
+{
+    weft_tensor *x = weft_batch_tensor(batch, 0);
+    (void)user;
+    weft_batch_give(batch, 0, weft_add(weft_batch_tape(batch), x, x));
+    return WEFT_OK;
+}
+
+static const int everybody[MANY] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+                                    17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+                                    33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48,
+                                    49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64};
+
+#define SLOW .gives = {WEFT_I64}, .run_batch = run_slow
+#define DOUBLE .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run_batch = run_double
+
+static const weft_function functions[] = {
+    {.name = "adaptive", SLOW, .batch = {.size = 64, .adaptive = true}},
+    {.name = "briefly", SLOW, .batch = {.size = 64, .adaptive = true, .wait_us = 500}},
+    {.name = "at once", SLOW, .batch = {.size = 64}},
+    {.name = "for long", SLOW, .batch = {.size = 64, .wait_us = INT64_MAX}},
+    {.name = "everybody",
+     SLOW,
+     .batch = {.size = 1000, .wait_us = WEFT_FOREVER, .callers = everybody, .caller_count = MANY}},
+    {.name = "double", DOUBLE, .batch = {.size = 7, .adaptive = true, .in_flight = 2}},
+    {.name = "double later", DOUBLE, .batch = {.size = 5, .wait_us = 200, .queue = 3}},
+};
+
+/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+
+static weft_batch_stats stats_of(weft_agent *agent, const char *function)
+{
+    weft_batch_stats stats;
+    MUST_OK(weft_batch_stats_read(agent, function, &stats));
+    return stats;
+}
+
+static int64_t call(weft_agent *agent, const char *function)
+{
+    weft_values *got;
+    int64_t n;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_NO_VALUES, &patient, &got));
+    MUST_OK(weft_values_get_i64(got, 0, &n));
+    weft_values_unref(got);
+    return n;
+}
+
+static void await_finished(int count)
+{
+    while (atomic_load(&shared.finished) < count)
+        world_sleep_ms(shared.w, 1);
+}
+
+static void finished(void)
+{
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void run_on(world_fabric fabric, uint64_t seed, world w, uint64_t handler_us)
+{
+    w.fabric = fabric;
+    w.seed = seed;
+    w.functions = functions;
+    w.function_count = sizeof functions / sizeof *functions;
+    memset(&shared, 0, sizeof shared);
+    shared.handler_ns = handler_us * US;
+    shared.w = &w;
+    world_run(&w);
+}
+
+/* ---- Adaptive ------------------------------------------------------------------------------------------------------ */
+
+/* Eight callers, each of which calls again a little after its answer: waiting for all of them is worth it. */
+static void in_step(weft_agent *agent, void *arg)
+{
+    unsigned chance = (unsigned)weft_agent_rank(agent) * 77u;
+    const char *function = arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(8);
+        weft_batch_stats stats = stats_of(agent, function);
+        if (strcmp(function, "adaptive") == 0)
+            MUST(stats.mean_size > 7 && stats.chosen_wait_ns > 0 && stats.chosen_wait_ns < 1000 * US);
+        else
+            MUST(stats.mean_size < 6); /* who is first goes alone */
+        MUST(stats.calls == 8 * ROUNDS && stats.wait_max_ns < 4000 * US);
+        return;
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        chance = chance * 1103515245u + 12345u;
+        weft_sim_sleep(shared.w->sim, (chance >> 16) % (200 * US));
+        (void)call(agent, function);
+    }
+    finished();
+}
+
+static void test_in_step(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "adaptive"}, 2000);
+        run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "at once"}, 2000);
+    }
+}
+
+/* Two callers, far apart: after the first calls nobody is waited for any more. */
+static void far_apart(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "adaptive");
+        MUST(stats.size_max == 1 && stats.by_time == stats.batches && stats.chosen_wait_ns < 100 * US);
+        MUST(stats.wait_p50_ns < 10 * US && stats.wait_max_ns <= 2100 * US);
+        return;
+    }
+    weft_sim_sleep(shared.w->sim, (uint64_t)rank * 10000 * US);
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t began = weft_agent_now_ns(agent);
+        (void)call(agent, "adaptive");
+        MUST(i < 4 || weft_agent_now_ns(agent) - began < 2200 * US);
+        weft_sim_sleep(shared.w->sim, 20000 * US);
+    }
+    finished();
+}
+
+static void test_far_apart(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++)
+        run_on(WORLD_SIM, seed, (world){.size = 3, .program = far_apart}, 2000);
+}
+
+/* Four callers that do not wait for answers: a call every 100 us, the handler takes 1 ms. */
+static void stream(weft_agent *agent, void *arg)
+{
+    weft_future *futures[10 * ROUNDS];
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(4);
+        weft_batch_stats stats = stats_of(agent, "adaptive");
+        MUST(stats.mean_size > 8 && stats.mean_size < 30 && stats.wait_p99_ns < 3000 * US);
+        return;
+    }
+    weft_sim_sleep(shared.w->sim, (uint64_t)weft_agent_rank(agent) * 100 * US);
+    for (int i = 0; i < 10 * ROUNDS; i++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "adaptive", WEFT_NO_VALUES, &patient, &futures[i]));
+        weft_sim_sleep(shared.w->sim, 400 * US);
+    }
+    for (int i = 0; i < 10 * ROUNDS; i++) {
+        MUST_OK(weft_future_wait(futures[i], 60000));
+        weft_future_unref(futures[i]);
+    }
+    finished();
+}
+
+static void test_stream(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        run_on(WORLD_SIM, seed, (world){.size = 5, .program = stream}, 1000);
+}
+
+/* Rank 2 called lately, and does not any more. The handler takes 20 ms, and would be worth waiting for: but 500 us at most. */
+static void at_most(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "briefly");
+        MUST(stats.calls == 9 && stats.wait_max_ns >= 400 * US && stats.wait_max_ns < 540 * US);
+        return;
+    }
+    if (weft_agent_rank(agent) == 1)
+        await_finished(1);
+    for (int i = 0; i < (weft_agent_rank(agent) == 1 ? 6 : 3); i++)
+        (void)call(agent, "briefly");
+    finished();
+}
+
+/* A wait that outlasts every clock is for ever, not none. */
+static void outlasts(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        while (!stats_of(agent, "for long").waiting)
+            world_sleep_ms(shared.w, 1);
+        world_sleep_ms(shared.w, 50);
+        MUST(stats_of(agent, "for long").batches == 0);
+        atomic_store(&shared.over, true);
+        await_finished(1);
+        return;
+    }
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "for long", WEFT_NO_VALUES, &patient, &future));
+    while (!atomic_load(&shared.over))
+        world_sleep_ms(shared.w, 1);
+    MUST_OK(weft_future_cancel(future));
+    MUST_BE(weft_future_wait(future, 60000), WEFT_ERR_CANCELLED);
+    weft_future_unref(future);
+    finished();
+}
+
+static void test_at_most(void **state)
+{
+    (void)state;
+    run_on(WORLD_SIM, 1, (world){.size = 3, .program = at_most}, 20000);
+    run_on(WORLD_SIM, 1, (world){.size = 2, .program = outlasts}, 0);
+    run_on(WORLD_TCP, 0, (world){.size = 2, .program = outlasts}, 0);
+}
+
+/* ---- Many callers, one worker -------------------------------------------------------------------------------------- */
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+/* One evaluation a round for all of them, though there is one worker only and all wait for it. */
+static void rounds(weft_agent *agent, void *arg)
+{
+    int callers = weft_agent_world_size(agent) - 1; /* those beyond are not in the job */
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(callers);
+        weft_batch_stats stats = stats_of(agent, "everybody");
+        MUST(stats.batches == ROUNDS && stats.by_callers == ROUNDS && stats.mean_size == callers);
+        MUST(stats.size_p50 >= (uint64_t)callers - 2 && stats.size_max == (uint64_t)callers && stats.running == 0);
+        MUST(atomic_load(&shared.busy_most) == 1 && atomic_load(&shared.batches) == ROUNDS);
+        return;
+    }
+    for (int i = 0; i < ROUNDS; i++)
+        MUST(call(agent, "everybody") == callers);
+    finished();
+}
+
+static void test_rounds(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++)
+        run_on(WORLD_SIM, seed, (world){.size = MANY + 1, .program = rounds, .adjust = one_worker}, 100);
+    run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = one_worker}, 0);
+}
+
+/* ---- Many threads -------------------------------------------------------------------------------------------------- */
+
+typedef struct thread_of {
+    weft_agent *agent;
+    int number;
+} thread_of;
+
+static void *keep_calling(void *arg)
+{
+    const thread_of *me = arg;
+    weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 3}};
+    for (int i = 0; i < CALLS; i++) {
+        int64_t columns = i % 10 == 9 ? 20000 : 3 + i % 2;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(columns), WEFT_FLOAT32, me->number * 1000 + i), *got;
+        weft_values *values;
+        const char *function = (me->number + i) % 3 ? "double" : "double later"; /* whose queue is short */
+        MUST_OK(weft_rpc_sync(me->agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &again, &values));
+        MUST_OK(weft_values_get_tensor(values, 0, &got));
+        MUST(weft_tensor_numel(got) == columns);
+        MUST(weft_tensor_get_f64(got, columns - 1) == 2.0 * (me->number * 1000 + i));
+        weft_values_unref(values);
+        weft_tensor_unref(x);
+    }
+    return NULL;
+}
+
+/* Asks, and changes who is expected, all the while. */
+static void *keep_asking(void *arg)
+{
+    weft_agent *agent = ((thread_of *)arg)->agent;
+    while (!atomic_load(&shared.over)) {
+        weft_batch_stats stats = stats_of(agent, "double");
+        MUST(stats.size_max <= 7 && stats.running <= 2);
+        MUST_OK(weft_agent_expect_callers(agent, "double", everybody, 2));
+        MUST_OK(weft_agent_expect_callers(agent, "double", NULL, 0));
+    }
+    return NULL;
+}
+
+static void threads(weft_agent *agent, void *arg)
+{
+    pthread_t callers[THREADS], asker;
+    thread_of all[THREADS];
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    for (int i = 0; i < THREADS; i++) {
+        all[i] = (thread_of){agent, rank * THREADS + i};
+        MUST(!pthread_create(&callers[i], NULL, keep_calling, &all[i]));
+    }
+    if (rank == 0)
+        MUST(!pthread_create(&asker, NULL, keep_asking, &all[0]));
+    for (int i = 0; i < THREADS; i++)
+        MUST(!pthread_join(callers[i], NULL));
+    finished();
+    await_finished(3);
+    atomic_store(&shared.over, true);
+    if (rank)
+        return;
+    MUST(!pthread_join(asker, NULL));
+    MUST(stats_of(agent, "double").calls + stats_of(agent, "double later").calls == 3 * THREADS * CALLS);
+    MUST(stats_of(agent, "double").waiting == 0 && stats_of(agent, "double later").left_out == 0);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    run_on(WORLD_TCP, 0, (world){.size = 3, .program = threads}, 0);
+}
+
+/* ---- Without threads ----------------------------------------------------------------------------------------------- */
+
+static void no_threads(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->no_threads = options->rank == 0;
+}
+
+static void by_hand(weft_agent *agent, void *arg)
+{
+    thread_of me = {agent, 1};
+    (void)arg;
+    while (weft_agent_rank(agent) == 0 && !atomic_load(&shared.over))
+        weft_agent_progress(agent, 1);
+    if (weft_agent_rank(agent) == 0)
+        return;
+    keep_calling(&me);
+    atomic_store(&shared.over, true);
+}
+
+static void test_by_hand(void **state)
+{
+    (void)state;
+    run_on(WORLD_TCP, 0, (world){.size = 2, .program = by_hand, .adjust = no_threads}, 0);
+}
+
+/* ---- Registering --------------------------------------------------------------------------------------------------- */
+
+static weft_status run_plain(weft_call *c, void *user)
+{
+    (void)c;
+    (void)user;
+    return WEFT_OK;
+}
+
+static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    (void)from_rank;
+    (void)index;
+    (void)dtype;
+    (void)shape;
+    (void)user;
+    return NULL;
+}
+
+static char said[512];
+
+static void listen(weft_log_level level, const char *line, void *arg)
+{
+    (void)level;
+    (void)arg;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static void registering(weft_agent *agent, void *arg)
+{
+    const struct bad {
+        weft_function function;
+        const char *why;
+    } all[] = {
+        {{.run_batch = run_slow, .run = run_plain}, "has run_batch and run"},
+        {{.run_batch = run_slow, .land = land_nowhere}, "is not for functions with land"},
+        {{.run_batch = run_slow, .land = land_nowhere, .flags = WEFT_LAND_ADD}, "is not for functions with land"},
+        {{.run_batch = run_slow, .flags = WEFT_LAND_ADD}, "WEFT_LAND_ADD without"},
+        {{.run_batch = run_slow, .takes = {WEFT_TENSOR, WEFT_TENSORS}}, "WEFT_TENSORS"},
+        {{.run_batch = run_slow, .takes = {WEFT_LIST}}, "WEFT_LIST"},
+        {{.run_batch = run_slow, .takes = {WEFT_ANY}}, "WEFT_ANY"},
+        {{.run_batch = run_slow, .takes = {WEFT_I64, WEFT_REST}}, "WEFT_REST"},
+        {{.run_batch = run_slow, .batch = {.size = -1}}, "size"},
+        {{.run_batch = run_slow, .batch = {.size = WEFT_MAX_BATCH + 1}}, "size"},
+        {{.run_batch = run_slow, .batch = {.wait_us = -2}}, "wait_us"},
+        {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .adaptive = true}}, "adaptive"},
+        {{.run_batch = run_slow, .batch = {.in_flight = -1}}, "in_flight"},
+        {{.run_batch = run_slow, .batch = {.queue = -1}}, "queue"},
+        {{.run_batch = run_slow, .batch = {.caller_count = 1}}, "callers at NULL"},
+        {{.run_batch = run_slow, .batch = {.callers = (const int[]){1, -1}, .caller_count = 2}}, "negative rank"},
+        {{.run_batch = run_slow, .batch = {.callers = (const int[]){1, 2, 1}, .caller_count = 3}}, "a rank twice"},
+        {{.run = run_plain, .batch = {.size = 1}}, "without run_batch"},
+        {{.run = run_plain, .batch = {.adaptive = true}}, "without run_batch"},
+        {{.takes = {WEFT_I64}}, "run is NULL"},
+    };
+    int ranks[] = {5, 6};
+    weft_batch_stats stats = {.calls = 1};
+    (void)arg;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        weft_function bad = all[i].function;
+        bad.name = "bad";
+        said[0] = 0;
+        MUST_BE(weft_agent_register(agent, &bad), WEFT_ERR_INVALID);
+        if (!strstr(said, all[i].why))
+            fprintf(stderr, "case %zu said: %s\n", i, said);
+        MUST(strstr(said, all[i].why) && strstr(said, "\"bad\""));
+    }
+    weft_function good = {
+        .name = "good", .run_batch = run_slow, .takes = {WEFT_NULL, WEFT_BYTES}, .gives = {WEFT_STRING}};
+    good.batch = (weft_batch_options){.size = WEFT_MAX_BATCH, .callers = ranks, .caller_count = 2};
+    MUST_OK(weft_agent_register(agent, &good));
+    ranks[0] = ranks[1] = -7; /* they were borrowed until registered */
+    MUST_BE(weft_agent_register(agent, &good), WEFT_ERR_INVALID);
+    MUST_OK(weft_batch_stats_read(agent, "good", &stats));
+    MUST(stats.calls == 0 && stats.mean_size == 0 && stats.size_p50 == 0);
+    MUST_BE(weft_batch_stats_read(agent, "bad", &stats), WEFT_ERR_NOT_FOUND);
+    stats.calls = 1;
+    MUST_BE(weft_batch_stats_read(agent, NULL, &stats), WEFT_ERR_INVALID);
+    MUST(stats.calls == 0);
+    MUST_BE(weft_batch_stats_read(NULL, "good", &stats), WEFT_ERR_INVALID);
+    MUST_BE(weft_batch_stats_read(agent, "good", NULL), WEFT_ERR_INVALID);
+}
+
+static void test_registering(void **state)
+{
+    (void)state;
+    weft_log_set_sink(listen, NULL);
+    run_on(WORLD_SIM, 1, (world){.size = 1, .program = registering}, 0);
+    weft_log_set_sink(NULL, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_in_step), cmocka_unit_test(test_far_apart),   cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_at_most), cmocka_unit_test(test_rounds),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_registering),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
