@@ -51,18 +51,6 @@ static void on_membership(weft_agent *agent, weft_member_event event, int rank, 
 
 /* ---- Observers ------------------------------------------------------------------------------------------------- */
 
-static weft_status make_observers(cart_agent *a)
-{
-    const cart_settings *set = a->set;
-    weft_args about =
-        WEFT_VALUES(weft_of_i64(set->envs), weft_of_i64(set->steps), weft_of_f64(set->gamma), weft_of_i64(set->seed));
-    weft_status st = WEFT_OK;
-    for (int rank = 1; rank < set->job.world_size && !st; rank++)
-        st = weft_rpc_remote(a->agent, weft_to_rank(rank), cart_observer_functions[0].name, about, NULL,
-                             &a->observers[rank]);
-    return st;
-}
-
 static void lose(cart_agent *a, int rank, weft_status why, const weft_error *error)
 {
     bool is_gone = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
@@ -76,6 +64,19 @@ static void lose(cart_agent *a, int rank, weft_status why, const weft_error *err
     a->observers[rank] = NULL;
     if (--a->left == 0)
         end_early(a, "no observer is left");
+}
+
+static void make_observers(cart_agent *a)
+{
+    const cart_settings *set = a->set;
+    weft_args about =
+        WEFT_VALUES(weft_of_i64(set->envs), weft_of_i64(set->steps), weft_of_f64(set->gamma), weft_of_i64(set->seed));
+    for (int rank = 1; rank < set->job.world_size && !*a->failure; rank++) {
+        weft_status st = weft_rpc_remote(a->agent, weft_to_rank(rank), cart_observer_functions[0].name, about, NULL,
+                                         &a->observers[rank]);
+        if (st)
+            lose(a, rank, st, NULL);
+    }
 }
 
 /* ---- An episode ------------------------------------------------------------------------------------------------ */
@@ -165,9 +166,7 @@ static void run_episode(cart_agent *a, int64_t episode)
 
 static void run_episodes(cart_agent *a)
 {
-    weft_status st = make_observers(a);
-    if (st)
-        end_early(a, "no observers: %s", weft_status_text(st));
+    make_observers(a);
     a->report.began = clock_seconds();
     for (int64_t i = 0; i < a->set->episodes && !*a->failure && !a->report.solved; i++)
         run_episode(a, i);
