@@ -83,11 +83,15 @@ static void give_row(weft_batch *batch, size_t row)
     weft_value values[WEFT_MAX_SIGNATURE];
     weft_call *call = batch->calls[row];
     size_t count = 0;
+    bool short_of_memory = false;
     while (gives[count] != WEFT_NONE && batch->given[count]) {
         values[count] = cut(gives[count], batch->given[count], row);
+        short_of_memory |= values[count].type == WEFT_TENSOR && !values[count].as.tensor;
         count++;
     }
-    if (count)
+    if (short_of_memory)
+        weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for row %zu of a batch", row);
+    else if (count)
         weft_call_give(call, (weft_args){values, count});
     for (size_t i = 0; i < count; i++)
         if (values[i].type == WEFT_TENSOR)
