@@ -174,74 +174,84 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
 
 /* ---- A full queue -------------------------------------------------------------------------------------------------- */
 
+/* Lets all go that are held, one after the other, until so many programs are through. */
+static void finish_until(int count)
+{
+    for (int place = 0; atomic_load(&shared.finished) < count;) {
+        if (place < HELD && atomic_load(&shared.held[place]))
+            finish_held(place++);
+        else
+            world_sleep_ms(shared.w, 1);
+    }
+}
+
+static void see_it_full(weft_agent *agent)
+{
+    weft_stats all;
+    await_waiting(agent, "hold", 4);
+    MUST(stats_of(agent, "hold").running == 1);
+    await_finished(1);
+    do { /* what waits is still being pulled, perhaps */
+        world_sleep_ms(shared.w, 1);
+        weft_agent_stats(agent, &all);
+    } while (all.bytes_received < 4 * ROW);
+    MUST(stats_of(agent, "hold").refused == 2 && all.calls_refused == 2 && all.bytes_received < 5 * ROW);
+    atomic_fetch_add(&shared.finished, 1);
+    await_waiting(agent, "hold", 6);
+    finish_until(5);
+    MUST(stats_of(agent, "hold").calls == 10 && stats_of(agent, "hold").refused >= 3);
+}
+
+/* Six calls, of which two do not wait any more, and two that are refused; later two that are tried until there is room. */
+static void fill_it(weft_agent *agent, weft_tensor *small)
+{
+    weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 5}};
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32);
+    weft_future *futures[8];
+    for (int i = 0; i < 6; i++) {
+        futures[i] = start(agent, 0, "hold", i < 2 ? small : large);
+        if (i == 1)
+            await_held(1);
+    }
+    for (int i = 0; i < 2; i++) {
+        weft_future *refused = start(agent, 0, "hold", large);
+        MUST_BE(weft_future_wait(refused, 60000), WEFT_ERR_BUSY);
+        MUST(strstr(weft_error_message(weft_future_error(refused)), "4 calls of \"hold\" wait for their batch"));
+        MUST_OK(weft_error_remote_code(weft_future_error(refused))); /* it surely did not run */
+        weft_future_unref(refused);
+    }
+    atomic_fetch_add(&shared.finished, 1);
+    await_finished(3);
+    for (int i = 6; i < 8; i++)
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_VALUES(weft_of_tensor(small)), &again, &futures[i]));
+    for (int i = 0; i < 8; i++)
+        end(futures[i], WEFT_OK);
+    weft_tensor_unref(large);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
 /* Rank 1 fills it; what comes then is refused before it is pulled; rank 2, which has none there, gets its share. */
 static void full_queue(weft_agent *agent, void *arg)
 {
-    weft_future *futures[6], *last;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32);
-    int rank = weft_agent_rank(agent);
+    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
     (void)arg;
-    if (rank == 0) {
-        await_waiting(agent, "hold", 4);
-        await_held(1);
-        MUST(stats_of(agent, "hold").running == 1);
-        await_finished(1);
-        weft_stats before, after;
-        do { /* what waits is still being pulled, perhaps */
-            world_sleep_ms(shared.w, 1);
-            weft_agent_stats(agent, &before);
-        } while (before.bytes_received < 6 * ROW);
-        MUST(stats_of(agent, "hold").refused == 2 && before.calls_refused == 2 && before.bytes_received < 7 * ROW);
-        atomic_fetch_add(&shared.finished, 1);
-        await_waiting(agent, "hold", 6);
-        await_finished(3);
-        MUST(stats_of(agent, "hold").refused >= 3); /* rank 1 may be trying again */
-        for (int i = 0; i < 4; i++) {
-            await_held(i + 1);
-            finish_held(i);
-        }
-        await_held(5); /* the one that is tried again, and its companion */
-        finish_held(4);
-        weft_agent_stats(agent, &after);
-        MUST(stats_of(agent, "hold").calls == 10 && after.calls_refused >= 3);
-        await_finished(5);
-    } else if (rank == 1) {
-        for (int i = 0; i < 6; i++) {
-            futures[i] = start(agent, 0, "hold", x);
-            while (i == 1 && atomic_load(&shared.held_count) < 1) /* then these two do not wait any more */
-                world_sleep_ms(shared.w, 1);
-        }
-        for (int i = 0; i < 2; i++) {
-            last = start(agent, 0, "hold", x);
-            MUST_BE(weft_future_wait(last, 60000), WEFT_ERR_BUSY);
-            MUST(strstr(weft_error_message(weft_future_error(last)), "4 calls of \"hold\" wait for their batch"));
-            MUST_OK(weft_error_remote_code(weft_future_error(last))); /* it surely did not run */
-            weft_future_unref(last);
-        }
-        atomic_fetch_add(&shared.finished, 1);
-        await_finished(3);
-        weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 1000, .pause_ms = 1, .pause_most_ms = 5}};
-        weft_future *one, *two;
-        weft_args args = WEFT_VALUES(weft_of_tensor(x));
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", args, &again, &one));
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", args, &again, &two));
-        for (int i = 0; i < 6; i++)
-            end(futures[i], WEFT_OK);
-        end(one, WEFT_OK);
-        end(two, WEFT_OK);
-        atomic_fetch_add(&shared.finished, 1);
+    if (weft_agent_rank(agent) == 0) {
+        see_it_full(agent);
+    } else if (weft_agent_rank(agent) == 1) {
+        fill_it(agent, small);
     } else {
+        weft_future *futures[2];
         await_finished(2);
         for (int i = 0; i < 2; i++)
-            futures[i] = start(agent, 0, "hold", x);
-        last = start(agent, 0, "hold", x);
-        end(last, WEFT_ERR_BUSY);
+            futures[i] = start(agent, 0, "hold", small);
+        end(start(agent, 0, "hold", small), WEFT_ERR_BUSY);
         atomic_fetch_add(&shared.finished, 1);
         for (int i = 0; i < 2; i++)
             end(futures[i], WEFT_OK);
         atomic_fetch_add(&shared.finished, 1);
     }
-    weft_tensor_unref(x);
+    weft_tensor_unref(small);
 }
 
 static void in_flight(weft_agent *agent, void *arg)
@@ -330,9 +340,8 @@ static void test_one_floods(void **state)
                 last = shared.by_rank[i][rank] ? i : last;
         }
         assert_true(whole >= FLOOD / 8 - 20);
-        /* Called in the batch before, it may just have missed the one that was about to begin; with threads it may be slow. */
-        assert_true(shared.lag_max <= (tcp ? 12 : 2));
-        assert_true(last < 4 * ROUNDS);
+        /* Called in the batch before, it may just have missed the one that was about to begin. Threads may be slow to call. */
+        assert_true(tcp || (shared.lag_max <= 2 && last < 3 * ROUNDS));
     }
 }
 
