@@ -188,26 +188,34 @@ static uint64_t next_look(weft_batch *batch, uint64_t now_ns)
     return limit > now_ns ? limit : now_ns;
 }
 
-/* Extras whose batch has begun without them. */
+static weft_batch *first_with_room(const wfi_batcher *batcher, const wfi_batch_form *form)
+{
+    for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
+        weft_batch *batch = wfi_container_of(link, weft_batch, link);
+        if (batch->taken < (size_t)batcher->options.size)
+            return batch;
+    }
+    return NULL;
+}
+
+/* Extras whose batch has begun without them get their share of the next. Whoever else has seats in that may still be pulled, or never
+ * come. False: memory is out. */
 static bool seat_extras(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now_ns)
 {
-    if (!form->extra_count || !wfi_list_empty(&form->open))
+    if (!form->extra_count)
         return true;
-    weft_batch *batch = wfi_batch_open(batcher, form);
+    weft_batch *batch = first_with_room(batcher, form);
+    if (!batch && !wfi_list_empty(&form->open))
+        return true; /* it is full of others */
+    batch = batch ? batch : wfi_batch_open(batcher, form);
     if (!batch)
         return false;
-    batch->last_ns = now_ns;
+    batch->last_ns = batch->last_ns ? batch->last_ns : now_ns;
     wfi_batch_fill(batch, false);
-    if (!batch->taken) {
-        wfi_batch_close_empty(batch);
-        return false;
-    }
-    batch->first_ns = now_ns;
-    for (size_t i = 0; i < batch->taken; i++) {
-        uint64_t ready_ns = batch->seats[i].call->span.ready_ns;
-        batch->first_ns = ready_ns < batch->first_ns ? ready_ns : batch->first_ns;
-    }
-    return true;
+    if (batch->taken)
+        return true;
+    wfi_batch_close_empty(batch);
+    return false;
 }
 
 /* The oldest due batch; *again_ns: when to look again if there is none. */

@@ -404,6 +404,8 @@ void wfi_batch_fill(weft_batch *batch, bool beyond_shares)
         if (!sit(batch, call, true))
             return;
         take_back(call);
+        if (!batch->first_ns || call->span.ready_ns < batch->first_ns)
+            batch->first_ns = call->span.ready_ns;
         passed = 0;
     }
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_queue.c - calls that wait for their batch: how many may, whose turn it is, what they hold of the memory budget,
- * what becomes of those that are late, and batches that no worker takes.
+ * test_rpc_batch_queue.c - calls that wait for their batch: how many may, whose turn it is, and what they hold of the memory budget.
  *
  * Most of it plays on the simulation, where times are exact; handlers that take time sleep in virtual time.
  */
@@ -17,13 +16,12 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 5, ROW = 1 << 20, HELD = 16, BATCHES_MAX = 4096, ALL_WORKERS = 300 /* and more */ };
+enum { RANKS = 5, ROW = 1 << 20, HELD = 16, BATCHES_MAX = 4096 };
 
 static struct shared {
     world *w;
     _Atomic(weft_batch *) held[HELD];
-    atomic_int held_count, batches, finished, waiters;
-    atomic_uint_fast64_t began_ns; /* when the last handler did */
+    atomic_int held_count, batches, finished;
     int size[BATCHES_MAX], by_rank[BATCHES_MAX][RANKS];
     int lag_max; /* in batches, from a modest caller's call to its handler */
     size_t budget;
@@ -66,23 +64,9 @@ static weft_status run_sum(weft_batch *batch, void *user)
     weft_tape *t = weft_batch_tape(batch);
     size_t n = weft_batch_count(batch);
     (void)user;
-    atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
     weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_INT64, (double)n));
     weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
     weft_batch_give(batch, 1, sizes);
-    return WEFT_OK;
-}
-
-/* Waits until somebody else is through; all workers do. */
-static weft_status run_wait(weft_call *call, void *user)
-{
-    (void)user;
-    weft_future *never = weft_future_create(weft_call_agent(call));
-    atomic_fetch_add(&shared.waiters, 1);
-    weft_status st = weft_future_wait(never, 10000);
-    MUST_BE(st, WEFT_ERR_TIMEOUT);
-    MUST_OK(weft_future_complete(never, NULL, NULL));
-    weft_future_unref(never);
     return WEFT_OK;
 }
 
@@ -98,12 +82,6 @@ static const weft_function functions[] = {
      .gives = {WEFT_F64, WEFT_I64},
      .run_batch = run_sum,
      .batch = {.size = 8, .wait_us = 20000}},
-    {.name = "sum two",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_F64, WEFT_I64},
-     .run_batch = run_sum,
-     .batch = {.size = 2, .wait_us = 30000}},
-    {.name = "wait", .run = run_wait},
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------- */
@@ -452,86 +430,6 @@ static void spare_places(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
-/* ---- Those who are late -------------------------------------------------------------------------------------------- */
-
-/* Rank 2 stands still while its row is pulled. Rank 1's batch, which is full, waits for it 10 ms. */
-static void late(weft_agent *agent, void *arg)
-{
-    int rank = weft_agent_rank(agent);
-    (void)arg;
-    if (rank == 0) {
-        while (!stats_of(agent, "sum two").waiting)
-            weft_sim_sleep(shared.w->sim, 1000);
-        weft_sim_pause(shared.w->sim, 2);
-        atomic_store(&shared.batches, 1);
-        await_finished(1);
-        world_sleep_ms(shared.w, 100);
-        weft_sim_resume(shared.w->sim, 2);
-        await_finished(2);
-        weft_batch_stats stats = stats_of(agent, "sum two");
-        MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_size == 1 && stats.by_time == 1);
-        MUST(stats.copied_bytes == (uint64_t)2 * ROW && stats.waiting == 0); /* beside the gap, and the late one */
-        await_none_held(agent);
-        return;
-    }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);
-    while (rank == 1 && !atomic_load(&shared.batches))
-        weft_sim_sleep(shared.w->sim, 1000);
-    uint64_t began = weft_agent_now_ns(agent);
-    weft_future *future = start(agent, 0, "sum two", x);
-    MUST_OK(weft_future_wait(future, 60000));
-    double sum;
-    int64_t together;
-    MUST_OK(weft_values_get_f64(weft_future_values(future), 0, &sum));
-    MUST_OK(weft_values_get_i64(weft_future_values(future), 1, &together));
-    MUST(sum == rank * (ROW / 4.0) && together == 1);
-    uint64_t took = atomic_load(&shared.began_ns) - began;
-    MUST(rank == 2 || (took >= 10000000u && took < 11000000u));
-    weft_future_unref(future);
-    weft_tensor_unref(x);
-    atomic_fetch_add(&shared.finished, 1);
-}
-
-/* ---- Batches that nobody takes ------------------------------------------------------------------------------------- */
-
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    (void)arg;
-    options->workers = 1;
-}
-
-/* All workers wait when a batch comes, and another fills behind it: both are refused, and later ones are served. */
-static void stalled(weft_agent *agent, void *arg)
-{
-    weft_future *waits[2 * ALL_WORKERS], *futures[4];
-    (void)arg;
-    if (weft_agent_rank(agent) == 0) {
-        await_finished(1);
-        weft_batch_stats stats = stats_of(agent, "sum two");
-        MUST(stats.running == 0 && stats.waiting == 0 && stats.batches == 1 && stats.calls == 2);
-        return;
-    }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
-    for (int i = 0; i < 2 * ALL_WORKERS; i++)
-        waits[i] = start(agent, 0, "wait", NULL);
-    world_sleep_ms(shared.w, 500);
-    for (int i = 0; i < 4; i++)
-        futures[i] = start(agent, 0, "sum two", x);
-    for (int i = 0; i < 4; i++)
-        end(futures[i], WEFT_ERR_BUSY);
-    for (int i = 0; i < 2 * ALL_WORKERS; i++) {
-        weft_status st = weft_future_wait(waits[i], 60000);
-        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY);
-        weft_future_unref(waits[i]);
-    }
-    for (int i = 0; i < 2; i++)
-        futures[i] = start(agent, 0, "sum two", x);
-    for (int i = 0; i < 2; i++)
-        end(futures[i], WEFT_OK);
-    weft_tensor_unref(x);
-    atomic_fetch_add(&shared.finished, 1);
-}
-
 static void test_full_queue(void **state)
 {
     (void)state;
@@ -553,24 +451,11 @@ static void test_budget(void **state)
     run(spare_places, 2, 5, false, NULL);
 }
 
-static void test_late(void **state)
-{
-    (void)state;
-    run(late, 3, 10, false, NULL);
-}
-
-static void test_stalled(void **state)
-{
-    (void)state;
-    run(stalled, 2, 3, false, one_worker);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_queue), cmocka_unit_test(test_in_flight), cmocka_unit_test(test_one_floods),
-        cmocka_unit_test(test_all_flood),  cmocka_unit_test(test_budget),    cmocka_unit_test(test_late),
-        cmocka_unit_test(test_stalled),
+        cmocka_unit_test(test_all_flood),  cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

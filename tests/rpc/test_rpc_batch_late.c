@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_batch_late.c - calls and batches that something keeps: a row whose caller stands still while it is pulled, and workers who
+ * all wait. Others are served. On the simulation, where times are exact.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <weft/sim.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROW = 1 << 20, ALL_WORKERS = 300 /* and more */ };
+
+static struct shared {
+    world *w;
+    atomic_int batches, finished, flag, standing;
+    atomic_uint_fast64_t began_ns; /* when the last handler did */
+} shared;
+
+static const weft_rpc_options patient = {.timeout_ms = 120000};
+
+/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+
+static weft_status run_slowly(weft_batch *batch, void *user)
+{
+    (void)user;
+    MUST(weft_batch_count(batch) <= 8);
+    atomic_fetch_add(&shared.batches, 1);
+    world_sleep_ms(shared.w, 5);
+    return WEFT_OK;
+}
+
+/* Gives the sum of each row, and how many rows there were. */
+static weft_status run_sum(weft_batch *batch, void *user)
+{
+    weft_tape *t = weft_batch_tape(batch);
+    size_t n = weft_batch_count(batch);
+    (void)user;
+    atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
+    weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_INT64, (double)n));
+    weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
+    weft_batch_give(batch, 1, sizes);
+    return WEFT_OK;
+}
+
+/* Waits until somebody else is through; all workers do. */
+static weft_status run_wait(weft_call *call, void *user)
+{
+    (void)user;
+    weft_future *never = weft_future_create(weft_call_agent(call));
+    weft_status st = weft_future_wait(never, 10000);
+    MUST_BE(st, WEFT_ERR_TIMEOUT);
+    MUST_OK(weft_future_complete(never, NULL, NULL));
+    weft_future_unref(never);
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "tensors", .takes = {WEFT_TENSOR}, .run_batch = run_slowly, .batch = {.size = 8, .wait_us = 1000}},
+    {.name = "sum two",
+     .takes = {WEFT_TENSOR},
+     .gives = {WEFT_F64, WEFT_I64},
+     .run_batch = run_sum,
+     .batch = {.size = 2, .wait_us = 30000}},
+    {.name = "wait", .run = run_wait},
+};
+
+/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+
+static weft_batch_stats stats_of(weft_agent *agent, const char *function)
+{
+    weft_batch_stats stats;
+    MUST_OK(weft_batch_stats_read(agent, function, &stats));
+    return stats;
+}
+
+static weft_future *start(weft_agent *agent, int to, const char *function, weft_tensor *x)
+{
+    weft_future *future;
+    weft_args args = x ? WEFT_VALUES(weft_of_tensor(x)) : WEFT_NO_VALUES;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, args, &patient, &future));
+    return future;
+}
+
+static void end(weft_future *future, weft_status wanted)
+{
+    MUST_BE(weft_future_wait(future, 120000), wanted);
+    weft_future_unref(future);
+}
+
+static void await_finished(int count)
+{
+    while (atomic_load(&shared.finished) < count)
+        world_sleep_ms(shared.w, 1);
+}
+
+static uint64_t held(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.bytes_held;
+}
+
+static void await_none_held(weft_agent *agent)
+{
+    for (int i = 0; i < 20000 && held(agent); i++)
+        world_sleep_ms(shared.w, 1);
+    MUST(held(agent) == 0);
+}
+
+static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
+                void (*adjust)(weft_agent_options *, void *))
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        world w = {.fabric = WORLD_SIM,
+                   .size = size,
+                   .seed = seed,
+                   WORLD_FUNCTIONS(functions),
+                   .program = program,
+                   .adjust = adjust};
+        memset(&shared, 0, sizeof shared);
+        shared.w = &w;
+        world_run(&w);
+    }
+}
+
+/* ---- Those who are late -------------------------------------------------------------------------------------------- */
+
+/* Rank 2 stands still while its row is pulled. Rank 1's batch, which is full, waits for it 10 ms. */
+static void late(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (!stats_of(agent, "sum two").waiting)
+            weft_sim_sleep(shared.w->sim, 1000);
+        weft_sim_pause(shared.w->sim, 2);
+        atomic_store(&shared.batches, 1);
+        await_finished(1);
+        world_sleep_ms(shared.w, 100);
+        weft_sim_resume(shared.w->sim, 2);
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "sum two");
+        MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_size == 1 && stats.by_time == 1);
+        MUST(stats.copied_bytes == (uint64_t)2 * ROW && stats.waiting == 0); /* beside the gap, and the late one */
+        await_none_held(agent);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);
+    while (rank == 1 && !atomic_load(&shared.batches))
+        weft_sim_sleep(shared.w->sim, 1000);
+    uint64_t began = weft_agent_now_ns(agent);
+    weft_future *future = start(agent, 0, "sum two", x);
+    MUST_OK(weft_future_wait(future, 60000));
+    double sum;
+    int64_t together;
+    MUST_OK(weft_values_get_f64(weft_future_values(future), 0, &sum));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 1, &together));
+    MUST(sum == rank * (ROW / 4.0) && together == 1);
+    uint64_t took = atomic_load(&shared.began_ns) - began;
+    MUST(rank == 2 || (took >= 10000000u && took < 11000000u));
+    weft_future_unref(future);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* Rank 2 has the one seat of a batch and stands still; who waits beside it does not wait for that. */
+static void stuck_seat(weft_agent *agent, void *arg)
+{
+    weft_future *futures[21];
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (atomic_load(&shared.batches) < 3)
+            weft_sim_sleep(shared.w->sim, 1000);
+        atomic_store(&shared.flag, 1);
+        while (stats_of(agent, "tensors").waiting < 13) /* twelve who got no seat, and it */
+            weft_sim_sleep(shared.w->sim, 1000);
+        weft_sim_pause(shared.w->sim, 2);
+        await_finished(1);
+        weft_sim_resume(shared.w->sim, 2);
+        await_finished(2);
+        return;
+    }
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32);
+    if (rank == 2) {
+        end(start(agent, 0, "tensors", x), WEFT_OK); /* so it counts among the callers */
+        atomic_store(&shared.standing, 1);
+        while (!atomic_load(&shared.flag))
+            weft_sim_sleep(shared.w->sim, 1000);
+        end(start(agent, 0, "tensors", x), WEFT_OK);
+    } else {
+        while (!atomic_load(&shared.standing))
+            weft_sim_sleep(shared.w->sim, 1000);
+        uint64_t began = weft_agent_now_ns(agent);
+        for (int i = 0; i < 21; i++) {
+            futures[i] = start(agent, 0, "tensors", x);
+            while (i == 0 && atomic_load(&shared.batches) < 2) /* while it runs the others come */
+                weft_sim_sleep(shared.w->sim, 1000);
+        }
+        for (int i = 0; i < 21; i++)
+            end(futures[i], WEFT_OK);
+        MUST(weft_agent_now_ns(agent) - began < 100000000u);
+    }
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* ---- Batches that nobody takes ------------------------------------------------------------------------------------- */
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
+/* All workers wait when a batch comes, and another fills behind it: both are refused, and later ones are served. */
+static void stalled(weft_agent *agent, void *arg)
+{
+    weft_future *waits[2 * ALL_WORKERS], *futures[4];
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(1);
+        weft_batch_stats stats = stats_of(agent, "sum two");
+        MUST(stats.running == 0 && stats.waiting == 0 && stats.batches == 1 && stats.calls == 2);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
+    for (int i = 0; i < 2 * ALL_WORKERS; i++)
+        waits[i] = start(agent, 0, "wait", NULL);
+    world_sleep_ms(shared.w, 500);
+    for (int i = 0; i < 4; i++)
+        futures[i] = start(agent, 0, "sum two", x);
+    for (int i = 0; i < 4; i++)
+        end(futures[i], WEFT_ERR_BUSY);
+    for (int i = 0; i < 2 * ALL_WORKERS; i++) {
+        weft_status st = weft_future_wait(waits[i], 60000);
+        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY);
+        weft_future_unref(waits[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        futures[i] = start(agent, 0, "sum two", x);
+    for (int i = 0; i < 2; i++)
+        end(futures[i], WEFT_OK);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    run(late, 3, 10, NULL);
+}
+
+static void test_stuck_seat(void **state)
+{
+    (void)state;
+    run(stuck_seat, 3, 5, NULL);
+}
+
+static void test_stalled(void **state)
+{
+    (void)state;
+    run(stalled, 2, 3, one_worker);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_stuck_seat),
+                                       cmocka_unit_test(test_stalled)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
