@@ -17,15 +17,16 @@
  *      .batch = {.size = 32, .wait_us = 200}}
  *
  * SIGNATURE. `takes` may have any types but WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Calls whose tensors have the same
- * dtypes and shapes come together: those of another shape form batches of their own. `land` and WEFT_LAND_ADD are not for these
- * functions.
+ * dtypes and shapes come together: those of another shape form batches of their own. A row has 7 dimensions at most (else
+ * WEFT_ERR_SHAPE). `land` and WEFT_LAND_ADD are not for these functions.
  *
  * WHEN IT CLOSES. With `size` calls; or `wait_us` after its first call was whole; or when each of `callers` that is still in the job
  * has a call in it; and at once while this agent closes. A batch that cannot run yet, because `in_flight` others do, goes on filling
  * until it can. Calls that are still being pulled then get 10 ms more; what is not whole by then goes with a later batch, for a copy.
  *
  * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
- * the rest of its calls go to the next ones. Beyond `queue` waiting calls further ones are refused with WEFT_ERR_BUSY before
+ * and beyond that what the others leave; the rest of its calls go to the next ones, for a copy. Who comes to a batch that is full of
+ * another's calls gets his share of it all the same. Beyond `queue` waiting calls further ones are refused with WEFT_ERR_BUSY before
  * anything is pulled (weft_retry tries again), but for callers below their share of the queue. Calls that are cancelled, run out of
  * time or lose their caller while they wait are left out.
  */
@@ -104,9 +105,9 @@ typedef struct weft_batch_stats {
     uint64_t batches;                      /* handlers that began */
     uint64_t calls;                        /* in them */
     uint64_t by_size, by_time, by_callers; /* why they closed; the rest: the agent was closing */
-    uint64_t left_out;                     /* cancelled, out of time, or their caller gone, while they waited */
-    uint64_t refused;                      /* for want of room in the queue */
-    uint64_t latecomers;                   /* not whole when their batch ran, copied to a later one */
+    uint64_t left_out;         /* cancelled, out of time, or their caller gone, while they waited or were pulled */
+    uint64_t refused;          /* for want of room in the queue */
+    uint64_t latecomers;       /* not whole when their batch ran, copied to a later one */
     uint64_t copied_bytes;     /* of rows over the inline limit: of latecomers, beside gaps, and of calls to oneself */
     uint64_t waiting, running; /* now: calls in the queue, batches */
     double mean_size;

@@ -19,7 +19,7 @@ static struct shared {
     world *w;
     void (*program)(weft_agent *agent, void *arg);
     int from; /* the rank that runs it */
-    atomic_bool finished;
+    atomic_bool finished, may_be_made;
     atomic_int batches;
 } shared;
 
@@ -131,7 +131,36 @@ static weft_status run_how(weft_batch *batch, void *user)
         .size = SIZE, .wait_us = WEFT_FOREVER                                                                          \
     }
 
+/* Gives how many they are. */
+static weft_status run_count(weft_batch *batch, void *user)
+{
+    (void)user;
+    atomic_fetch_add(&shared.batches, 1);
+    for (size_t i = 0; i < weft_batch_count(batch); i++) {
+        weft_call *call = weft_batch_call(batch, i);
+        MUST(weft_rref_confirmed(weft_call_rref(call, 0)));
+        weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)weft_batch_count(batch))));
+    }
+    return WEFT_OK;
+}
+
+/* Not before it is told to. */
+static weft_status run_make(weft_call *call, void *user)
+{
+    (void)user;
+    while (!atomic_load(&shared.may_be_made))
+        world_sleep_ms(shared.w, 1);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(3)));
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "make", .gives = {WEFT_I64}, .run = run_make},
+    {.name = "with reference",
+     .takes = {WEFT_RREF},
+     .gives = {WEFT_I64},
+     .run_batch = run_count,
+     .batch = {.size = SIZE, .wait_us = WEFT_FOREVER}},
     {.name = "how", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run_batch = run_how, .batch = OF_FOUR},
     {.name = "two", .takes = {WEFT_I64}, .gives = {WEFT_I64, WEFT_I64}, .run_batch = run_how, .batch = OF_FOUR},
 };
@@ -227,6 +256,46 @@ static void single_gives(weft_agent *agent, void *arg)
     expect(agent, "two", GIVE_SECOND, second); /* and not the first */
 }
 
+/* ---- References ---------------------------------------------------------------------------------------------------- */
+
+static weft_future *count_with(weft_agent *agent, weft_rref *rref)
+{
+    weft_future *future;
+    MUST_OK(
+        weft_rpc_async(agent, weft_to_rank(0), "with reference", WEFT_VALUES(weft_of_rref(rref)), &patient, &future));
+    return future;
+}
+
+/* One that is given up while the reference is not made yet is in no batch afterwards. */
+static void unmade(weft_agent *agent, void *arg)
+{
+    weft_future *futures[SIZE], *gone;
+    weft_rref *rref;
+    const outcome all = {.value = SIZE};
+    (void)arg;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, &patient, &rref));
+    gone = count_with(agent, rref);
+    world_sleep_ms(shared.w, 5);
+    MUST_OK(weft_future_cancel(gone));
+    MUST_BE(weft_future_wait(gone, 60000), WEFT_ERR_CANCELLED);
+    weft_future_unref(gone);
+    for (int i = 0; i < SIZE - 1; i++)
+        futures[i] = count_with(agent, rref);
+    atomic_store(&shared.may_be_made, true);
+    gone = weft_rref_created(rref);
+    MUST_OK(weft_future_wait(gone, 60000));
+    weft_future_unref(gone);
+    world_sleep_ms(shared.w, 20);
+    MUST(atomic_load(&shared.batches) == 0); /* it does not count among them */
+    futures[SIZE - 1] = count_with(agent, rref);
+    for (int i = 0; i < SIZE; i++) {
+        check_outcome(futures[i], &all);
+        weft_future_unref(futures[i]);
+    }
+    MUST(atomic_load(&shared.batches) == 1);
+    weft_rref_unref(rref);
+}
+
 /* ---- Worlds -------------------------------------------------------------------------------------------------------- */
 
 /* One calls; the other waits until it is done, as a worker that closes lets no batch fill. */
@@ -271,8 +340,15 @@ static void test_single_gives(void **state)
     run(single_gives, 10);
 }
 
+static void test_unmade(void **state)
+{
+    (void)state;
+    run(unmade, 10);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_single_gives)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_single_gives),
+                                       cmocka_unit_test(test_unmade)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -399,6 +399,11 @@ static void ways(weft_agent *agent, void *arg)
         strided(agent, "double inline", 0);
     landed(agent, 0, 7);
     landed(agent, 0, 40000);
+    if (weft_agent_rank(agent) == 0) { /* one to oneself is copied, so that the handler may write to it */
+        weft_batch_stats stats;
+        MUST_OK(weft_batch_stats_read(agent, "double", &stats));
+        MUST(stats.copied_bytes == 40000 * sizeof(float));
+    }
     remote(agent, 0);
     multicast(agent);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "busy once", WEFT_NO_VALUES, &again, &got));
