@@ -36,8 +36,9 @@ static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
         if (wfi_executor_run_some(net->executor))
             continue;
         uint64_t left_ms = deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
-        if (!wfi_net_progress(net, left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS))
-            (void)wfi_park(parker, now + 50000); /* another thread may be progressing */
+        /* Another thread may be progressing. And what a timer completes counts as no event: a park that finds it takes it. */
+        if (!wfi_net_progress(net, left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS) && wfi_park(parker, now + 50000))
+            return;
     }
 }
 

@@ -189,11 +189,18 @@ case_agent_killed() {
   ends_within 2000 137 "$job" "${observers[@]}"
   says 'observer 1: the agent is gone' && says 'observer 3: the agent is gone' || fail "expected observers to say so"
 }
-case_interrupted() {
-  start "$manual"
+interrupted() {
+  start "$@"
   kill -TERM "$job"
   ends_within 2000 130 "$job" "${observers[@]}"
   says 'agent: interrupted' || fail "expected it to say so"
+}
+case_interrupted() { # the agent, which has no thread but this one, waits for observers that end: whatever comes of that has to wake it
+  local n
+  for n in 1 2 3; do
+    interrupted "$program"
+    interrupted "$manual"
+  done
 }
 
 "case_$case" || fail "it fails"
