@@ -5,22 +5,34 @@
 #include "ending.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
-#define AT_MOST_MS 300 /* for a trainer to hear it: all have to be gone soon */
+#define AT_MOST_MS 300 /* for the others to hear it: all have to be gone soon */
+
+/* All at once: one that ends at the news does not answer, and is waited for until the time is over. */
+static void tell(weft_agent *agent, const weft_target *to, size_t count, const char *why)
+{
+    const weft_rpc_options how = {.timeout_ms = AT_MOST_MS};
+    weft_future *told = NULL;
+    if (!weft_rpc_multicast(agent, to, count, dismissal_function.name, WEFT_VALUES(weft_of_string(why)), &how, &told))
+        (void)!weft_future_wait(told, WEFT_FOREVER);
+    weft_future_unref(told);
+}
 
 void dismissal_send(weft_agent *agent, const weft_job *job, const char *why)
 {
-    const weft_rpc_options how = {.timeout_ms = AT_MOST_MS};
-    for (int rank = 1; rank < weft_agent_world_size(agent); rank++) {
-        weft_future *told = NULL;
-        bool alive = weft_agent_alive(agent, rank);
-        if (alive && !weft_rpc_async(agent, weft_to_rank(rank), dismissal_function.name,
-                                     WEFT_VALUES(weft_of_string(why)), &how, &told))
-            (void)!weft_future_wait(told, WEFT_FOREVER);
-        else if (!alive && job && weft_job_pid(job, rank) > 0)
+    int size = weft_agent_world_size(agent);
+    weft_target *alive = calloc((size_t)size, sizeof *alive);
+    size_t count = 0;
+    for (int rank = 1; rank < size && alive; rank++) {
+        if (weft_agent_alive(agent, rank))
+            alive[count++] = weft_to_rank(rank);
+        else if (job && weft_job_pid(job, rank) > 0)
             kill(weft_job_pid(job, rank), SIGKILL);
-        weft_future_unref(told);
     }
+    if (count)
+        tell(agent, alive, count, why);
+    free(alive);
     weft_agent_stop(agent);
 }
 
