@@ -60,7 +60,7 @@ typedef struct weft_batch_options {
     const int *callers;  /* ranks, each once: the batch closes when all of them are in; borrowed until registered */
     size_t caller_count; /* 0: nobody is expected */
     int in_flight;       /* batches that run, or are deferred, at once; 0: 1 */
-    int queue;           /* calls that may wait for a batch to run; 0: 4 * size, at least 1,024 */
+    int queue; /* calls that may wait for a batch to run; 0: 4 * size, at least 1,024; with WEFT_FOREVER not below size */
 } weft_batch_options;
 
 /*

@@ -306,7 +306,8 @@ static size_t find_surplus(const weft_batch *batch)
     return SIZE_MAX;
 }
 
-/* In a full batch of others. The one who leaves goes on lying in the row, so neither the newcomer nor the handler may use that. */
+/* In a full batch of others. If the one who leaves lies in the row he goes on doing so: neither the newcomer nor the handler may use
+ * that. */
 static bool take_surplus(weft_batch *batch, weft_call *call, bool ready)
 {
     wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
@@ -314,9 +315,10 @@ static bool take_surplus(weft_batch *batch, weft_call *call, bool ready)
     weft_call *leaves = seat < batch->room ? batch->seats[seat].call : NULL;
     if (!leaves || !make_room_for(batch, seat, caller) || !put_aside(batch->batcher, batch->form, leaves, true))
         return false;
+    bool spoils = batch->seats[seat].placed > 0 && !batch->seats[seat].spoiled;
     leave_seat(batch, seat);
-    batch->spoiled += !batch->seats[seat].spoiled;
-    batch->seats[seat].spoiled = true;
+    batch->spoiled += spoils;
+    batch->seats[seat].spoiled |= spoils;
     take_seat(batch, seat, call, caller, ready);
     return true;
 }

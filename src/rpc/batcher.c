@@ -60,6 +60,8 @@ const char *wfi_batch_problem(const weft_function *function)
         return "is adaptive and waits for ever";
     if (o->in_flight < 0 || o->queue < 0)
         return "has a negative in_flight or queue";
+    if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < (o->size ? o->size : DEFAULT_SIZE))
+        return "waits for ever for more calls than its queue holds";
     return callers_problem(o->callers, o->caller_count);
 }
 

@@ -436,6 +436,7 @@ static void registering(weft_agent *agent, void *arg)
         {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .adaptive = true}}, "adaptive"},
         {{.run_batch = run_slow, .batch = {.in_flight = -1}}, "in_flight"},
         {{.run_batch = run_slow, .batch = {.queue = -1}}, "queue"},
+        {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .queue = 63}}, "waits for ever for more calls"},
         {{.run_batch = run_slow, .batch = {.caller_count = 1}}, "callers at NULL"},
         {{.run_batch = run_slow, .batch = {.callers = (const int[]){1, -1}, .caller_count = 2}}, "negative rank"},
         {{.run_batch = run_slow, .batch = {.callers = (const int[]){1, 2, 1}, .caller_count = 3}}, "a rank twice"},
