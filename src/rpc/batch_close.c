@@ -87,7 +87,7 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
         return BY_CALLERS;
     if (batcher->agent->closing || batcher->agent->stopped)
         return BY_CLOSING;
-    return now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
+    return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
 }
 
 /* The same, once seats that are being pulled had their time. */

@@ -201,6 +201,7 @@ static void take_seat(weft_batch *batch, size_t seat, weft_call *call, wfi_batch
     batch->seats[seat] = (wfi_seat){.call = call, .caller = caller, .ready = ready, .spoiled = spoiled};
     batch->taken++;
     batch->ready += ready;
+    batch->hurries |= call->is_late;
     batch->of_caller[caller->number].taken++;
     batch->of_caller[caller->number].ready += ready;
     call->batch = batch;
@@ -423,6 +424,7 @@ static bool keeps_its_seat(weft_call *call)
     if (batch->open)
         return true;
     batch->batcher->stats.latecomers++;
+    call->is_late = true;
     stand_up(call);
     return false;
 }

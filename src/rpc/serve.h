@@ -70,6 +70,7 @@ struct weft_call {
     struct wfi_batch_extras *extra_of; /* it is whole and has no seat */
     wfi_list extra_link;
     bool queued;                      /* for a batch: src/rpc/batch.h */
+    bool is_late;                     /* its batch has begun without it */
     struct wfi_parts_out *parts;      /* parts sent and not taken: src/rpc/parts_out.c; NULL: the caller takes none */
     struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
     unsigned letters;                 /* promised for it: a refusal, should there be no memory for its answer */

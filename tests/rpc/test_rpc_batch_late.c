@@ -67,7 +67,7 @@ static const weft_function functions[] = {
      .takes = {WEFT_TENSOR},
      .gives = {WEFT_F64, WEFT_I64},
      .run_batch = run_sum,
-     .batch = {.size = 2, .wait_us = 30000}},
+     .batch = {.size = 2, .wait_us = WEFT_FOREVER}},
     {.name = "wait", .run = run_wait},
 };
 
