@@ -19,7 +19,8 @@ struct wfi_fiber;
 
 typedef struct wfi_parker {
     wfi_list link;           /* for whoever keeps it in a list */
-    _Atomic uint32_t state;  /* 0 empty, 1 unparked, 2 asleep */
+    _Atomic uint32_t state;  /* 0 empty, 1 unparked, 2 asleep, 3 asleep on a descriptor */
+    _Atomic int fd;          /* in state 3: an eventfd */
     struct wfi_fiber *fiber; /* the sleeper, if it is a fiber */
 } wfi_parker;
 
@@ -27,5 +28,14 @@ void wfi_parker_init(wfi_parker *parker); /* by the flow of control that will sl
 /* Sleeps until unparked or the deadline (of the real clock, or of the fiber's scheduler). True if it was unparked. */
 bool wfi_park(wfi_parker *parker, uint64_t deadline_ns);
 void wfi_unpark(wfi_parker *parker); /* from anywhere; never blocks */
+bool wfi_parker_is_unparked(const wfi_parker *parker);
+
+/*
+ * For a thread that sleeps on descriptors: between begin and end an unpark makes `fd` readable, an eventfd that blocks and that
+ * serves nothing else meanwhile. begin: false if it is unparked already, and then there is no end. After end it is as unparked as
+ * it became, `fd` is not readable, and nobody will write to it any more.
+ */
+bool wfi_park_on_begin(wfi_parker *parker, int fd);
+void wfi_park_on_end(wfi_parker *parker);
 
 #endif

@@ -3,33 +3,67 @@
 #include "net/net_internal.h"
 
 #define LOOK_MS 5
-
-static bool is_unparked(wfi_parker *parker)
-{
-    return atomic_load_explicit(&parker->state, memory_order_acquire) == 1;
-}
+#define LIE_NS UINT64_C(5000000)
 
 static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
-    uint64_t last = wfi_now(net->clock), now = last;
-    while (!is_unparked(parker) && now < deadline_ns && !atomic_load_explicit(&net->stop, memory_order_relaxed)) {
+    uint64_t now = wfi_now(net->clock);
+    wfi_spinning spinning;
+    wfi_spin_begin(&spinning, now);
+    while (!wfi_parker_is_unparked(parker) && now < deadline_ns &&
+           !atomic_load_explicit(&net->stop, memory_order_relaxed)) {
         uint64_t before = now;
         size_t count = wfi_round(net, WFI_WAITER, NULL);
         now = wfi_now(net->clock);
         if (wfi_spin_was_busy(count, now - before)) {
             wfi_spin_caught(net, WFI_WAITER, now);
-            last = now;
-        } else if (now - last >= wfi_spin_limit(net, WFI_WAITER)) {
+            wfi_spin_begin(&spinning, now);
+        } else if (!wfi_spin_goes_on(net, WFI_WAITER, &spinning, now)) {
             wfi_spin_missed(net, WFI_WAITER, now);
             return;
         }
     }
 }
 
+/*
+ * Sleeps with the token, on what may come and on being unparked, for a while: what it waits for then wakes one thread. False if it
+ * was robbed of it.
+ */
+static bool lie_down(wfi_net *net, wfi_parker *parker, uint64_t until_ns)
+{
+    bool ours = true;
+    if (atomic_exchange(&net->token.bed_taken, true))
+        return true; /* another waiting thread lies there, robbed */
+    if (wfi_park_on_begin(parker, net->token.unpark_fd)) {
+        uint64_t now = wfi_now(net->clock);
+        while (ours && now < until_ns && !wfi_parker_is_unparked(parker) && !atomic_load(&net->stop) &&
+               !atomic_load(&net->token.wanted)) {
+            ours = wfi_token_sleep(net, WFI_BED_WAITER, net->token.unpark_fd, until_ns);
+            now = wfi_now(net->clock);
+            if (ours && wfi_round(net, WFI_WAITER, NULL))
+                wfi_spin_caught(net, WFI_WAITER, now);
+        }
+        wfi_park_on_end(parker);
+    }
+    atomic_store(&net->token.bed_taken, false);
+    return ours;
+}
+
+/* With the token: makes the progress itself, awake and then asleep. True if somebody watches when it has given the token up. */
+static bool see_to_it(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
+{
+    uint64_t lie_until = wfi_now(net->clock) + LIE_NS;
+    progress_for(net, parker, deadline_ns);
+    uint64_t until = lie_until < deadline_ns ? lie_until : deadline_ns;
+    if (!wfi_parker_is_unparked(parker) && !lie_down(net, parker, until))
+        return false;
+    return wfi_token_release(net, WFI_WAITER);
+}
+
 /* Nobody else progresses, nor runs what has come: without threads, whoever waits does both. */
 static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
-    while (!is_unparked(parker)) {
+    while (!wfi_parker_is_unparked(parker)) {
         uint64_t now = wfi_now(net->clock);
         if (now >= deadline_ns)
             return;
@@ -56,11 +90,9 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
         return true;
     }
     bool watched = false;
-    if (wfi_token_ask(net, WFI_WAITER)) {
-        progress_for(net, parker, deadline_ns);
-        watched = wfi_token_release(net, WFI_WAITER);
-    }
-    if (is_unparked(parker) || wfi_now(net->clock) >= deadline_ns)
+    if (wfi_token_ask(net, WFI_WAITER))
+        watched = see_to_it(net, parker, deadline_ns);
+    if (wfi_parker_is_unparked(parker) || wfi_now(net->clock) >= deadline_ns)
         return true;
     atomic_fetch_add(&net->token.parked, 1);
     if (!watched)

@@ -135,7 +135,9 @@ static wfi_net *net_create(const wfi_net_options *options)
     for (int kind = 0; kind < 3; kind++)
         wfi_list_init(&net->deferred[kind]);
     atomic_init(&net->next_deadline_ns, WFI_NEVER);
-    net->events_fd = net->token.bed_fds[0] = net->token.bed_fds[1] = -1;
+    net->events_fd = net->token.unpark_fd = net->token.load_fd = -1;
+    for (int bed = 0; bed < WFI_BEDS; bed++)
+        net->token.bed_fds[bed] = -1;
     return net;
 }
 

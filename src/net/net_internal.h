@@ -213,15 +213,20 @@ typedef struct wfi_exposed {
 /* ---- The progress token ---------------------------------------------------------------------------------------- */
 
 typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
-/* The two that may sleep with the token have a state each, so that one who was robbed of it can tell. */
-enum { WFI_TOKEN_FREE, WFI_TOKEN_AWAKE, WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP };
-enum { WFI_BED_POLLER, WFI_BED_LEADER, WFI_BEDS };
+/* Those that may sleep with the token have a state each, so that one who was robbed of it can tell. */
+enum { WFI_TOKEN_FREE, WFI_TOKEN_AWAKE, WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP, WFI_TOKEN_WAITER_ASLEEP };
+enum { WFI_BED_POLLER, WFI_BED_LEADER, WFI_BED_WAITER, WFI_BEDS };
 
 typedef struct wfi_spin {
     _Atomic uint64_t limit_ns; /* spin so long after the last event */
     _Atomic uint64_t slept_ns; /* when it last gave up; 0: it did not */
     _Atomic uint32_t misses;
 } wfi_spin;
+
+/* One spin. */
+typedef struct wfi_spinning {
+    uint64_t since_ns, look_ns; /* the last event; when to look next whether others need the core */
+} wfi_spinning;
 
 typedef struct wfi_token { /* all atomic; see token.c */
     _Atomic int state;
@@ -237,8 +242,12 @@ typedef struct wfi_token { /* all atomic; see token.c */
     atomic_bool poller_blocked;   /* the poller sleeps until the leader leaves the hook */
     _Atomic int parked;           /* waiting threads that found the token taken, or gave it up */
     int bed_fds[WFI_BEDS];        /* (constant) an eventfd each, to end that */
+    atomic_bool bed_taken;        /* a waiting thread has the waiters' bed: there is one */
+    int unpark_fd;                /* (constant) an eventfd that ends its sleep when it is unparked */
     wfi_spin spin[WFI_ROLES];
     uint64_t spin_max_ns; /* (constant) 0 on one core */
+    long cores;           /* (constant) of the machine */
+    int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */
@@ -467,7 +476,9 @@ void wfi_bed_call(wfi_net *net, int bed);
 
 /* spin.c */
 void wfi_spin_init(wfi_net *net);
-uint64_t wfi_spin_limit(wfi_net *net, wfi_role role);
+void wfi_spin_fini(wfi_net *net);
+void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns); /* something came, or begins */
+bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
 bool wfi_spin_was_busy(size_t count, uint64_t round_ns); /* did a round with `count` events find something to do? */
 void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns);

@@ -3,23 +3,33 @@
  * spin.c - how long to spin for the next event before going to sleep.
  *
  * Sleeping costs about 20 us when the event comes (the wake-up, and a cold core); spinning costs a core meanwhile, which
- * hurts exactly when somebody else needs it. No count of processes or threads says reliably whether somebody does (the
- * peers of a job, OpenMP's threads and neighbours all look alike), but the outcome does: on a busy machine the peer gets
- * its turn late, so its answer comes after we gave up. So the rule rests on outcomes only: a spin that ended without an
+ * hurts exactly when somebody else needs it, the peer that we wait for perhaps. Two things say whether somebody does.
+ *
+ * The outcome: on a busy machine the peer gets its turn late, so its answer comes after we gave up. A spin that ended without an
  * event halves the next one, down to a microsecond; a spin that ended with one doubles it; and an event so soon after a
  * sleep began that a whole spin would have caught it restores the whole. Sleeping makes answers late by itself, so now and
- * then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow. On one core nobody ever spins: whoever we wait for
- * needs that core.
+ * then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow.
+ *
+ * The kernel (Linux, proc(5): loadavg), which counts the threads that would run now: a spin in which nothing has come for some
+ * microseconds looks, and ends if there are more of them than cores. It costs the spinner a microsecond that it had nothing to do
+ * in; where there are very many cores, counting takes longer, and two threads are hardly in each other's way: nobody looks.
+ *
+ * On one core nobody ever spins: whoever we wait for needs that core.
  */
 #include "net/net_internal.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <string.h>
+#include <unistd.h>
 
 #define SPIN_MAX_NS 50000
 #define SPIN_MIN_NS 1000
 #define PROBE_EVERY 8
 #define BUSY_ROUND_NS 2000 /* an empty round takes a few hundred */
 #define BUSY_ROUND_MAX_NS 2000000
+#define LOOK_EVERY_NS 4000
+#define LOOK_CORES_MAX 64
 
 /*
  * Serving a peer that reads or writes our memory brings no completions, only rounds that take long: the provider moves bytes
@@ -35,13 +45,48 @@ void wfi_spin_init(wfi_net *net)
     cpu_set_t cores;
     bool several = sched_getaffinity(0, sizeof(cores), &cores) || CPU_COUNT(&cores) > 1;
     net->token.spin_max_ns = several ? SPIN_MAX_NS : 0;
+    net->token.cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (several && net->token.cores <= LOOK_CORES_MAX)
+        net->token.load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC); /* without it the outcome alone counts */
     for (int role = 0; role < WFI_ROLES; role++)
         atomic_store(&net->token.spin[role].limit_ns, net->token.spin_max_ns);
 }
 
-uint64_t wfi_spin_limit(wfi_net *net, wfi_role role)
+void wfi_spin_fini(wfi_net *net)
 {
-    return atomic_load_explicit(&net->token.spin[role].limit_ns, memory_order_relaxed);
+    if (net->token.load_fd >= 0)
+        close(net->token.load_fd);
+}
+
+/* "0.20 0.18 0.12 3/80 11206": three would run now. */
+static bool is_crowded(const wfi_net *net)
+{
+    char text[64];
+    ssize_t size = net->token.load_fd >= 0 ? pread(net->token.load_fd, text, sizeof text - 1, 0) : -1;
+    if (size <= 0)
+        return false;
+    text[size] = '\0';
+    const char *slash = strchr(text, '/');
+    long running = 0;
+    for (long unit = 1; slash && slash > text && slash[-1] >= '0' && slash[-1] <= '9'; unit *= 10)
+        running += (*--slash - '0') * unit;
+    return running > net->token.cores;
+}
+
+void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns)
+{
+    spinning->since_ns = now_ns;
+    spinning->look_ns = now_ns + LOOK_EVERY_NS;
+}
+
+bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+{
+    if (now_ns - spinning->since_ns >= atomic_load_explicit(&net->token.spin[role].limit_ns, memory_order_relaxed))
+        return false;
+    if (now_ns < spinning->look_ns)
+        return true;
+    spinning->look_ns = now_ns + LOOK_EVERY_NS;
+    return !is_crowded(net);
 }
 
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns)

@@ -32,6 +32,7 @@ void wfi_net_wake(wfi_net *net)
     }
     wfi_bed_call(net, WFI_BED_POLLER);
     wfi_bed_call(net, WFI_BED_LEADER);
+    wfi_bed_call(net, WFI_BED_WAITER);
 }
 
 /* The leader stays: until it leaves there is nothing to do. */
