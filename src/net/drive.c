@@ -25,6 +25,26 @@ static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
     }
 }
 
+/* What another sleeper, robbed of the token, knows of timers: it may go on sleeping when the token is given back to it. */
+static uint64_t sleepers_know(wfi_net *net)
+{
+    wfi_mutex_lock(&net->lock);
+    uint64_t until_ns = net->sleep_until_ns;
+    wfi_mutex_unlock(&net->lock);
+    return until_ns;
+}
+
+/* What was set meanwhile, and only the waiting thread knew of, is told. */
+static void tell_sleepers(wfi_net *net, uint64_t known_ns)
+{
+    wfi_mutex_lock(&net->lock);
+    net->sleep_until_ns = known_ns;
+    bool earlier = atomic_load_explicit(&net->next_deadline_ns, memory_order_relaxed) < known_ns;
+    wfi_mutex_unlock(&net->lock);
+    if (earlier)
+        wfi_watcher_call(net);
+}
+
 /*
  * Sleeps with the token, on what may come and on being unparked, for a while: what it waits for then wakes one thread. False if it
  * was robbed of it.
@@ -35,7 +55,7 @@ static bool lie_down(wfi_net *net, wfi_parker *parker, uint64_t until_ns)
     if (atomic_exchange(&net->token.bed_taken, true))
         return true; /* another waiting thread lies there, robbed */
     if (wfi_park_on_begin(parker, net->token.unpark_fd)) {
-        uint64_t now = wfi_now(net->clock);
+        uint64_t now = wfi_now(net->clock), known_ns = sleepers_know(net);
         while (ours && now < until_ns && !wfi_parker_is_unparked(parker) && !atomic_load(&net->stop) &&
                !atomic_load(&net->token.wanted)) {
             ours = wfi_token_sleep(net, WFI_BED_WAITER, net->token.unpark_fd, until_ns);
@@ -43,6 +63,7 @@ static bool lie_down(wfi_net *net, wfi_parker *parker, uint64_t until_ns)
             if (ours && wfi_round(net, WFI_WAITER, NULL))
                 wfi_spin_caught(net, WFI_WAITER, now);
         }
+        tell_sleepers(net, known_ns);
         wfi_park_on_end(parker);
     }
     atomic_store(&net->token.bed_taken, false);
