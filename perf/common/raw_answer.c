@@ -130,8 +130,10 @@ void raw_answer_close(raw_answer *raw)
     if (!raw)
         return;
     for (int i = 0; i < raw->clients; i++) {
-        if (raw->sockets[i].fd >= 0)
-            close(raw->sockets[i].fd); /* its client ends */
+        if (raw->sockets[i].fd >= 0) {
+            shutdown(raw->sockets[i].fd, SHUT_RDWR); /* its client ends, though later ones inherited the descriptor */
+            close(raw->sockets[i].fd);
+        }
         waitpid(raw->children[i], NULL, 0);
     }
     free(raw);
