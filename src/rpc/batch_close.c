@@ -8,7 +8,7 @@
  */
 #include "rpc/batch.h"
 
-#define GRACE_NS 10000000u     /* for calls that are being pulled when all else is there */
+#define GRACE_NS 10000000u     /* for calls that are being pulled when the time is over */
 #define LOOK_AGAIN_NS 1000000u /* when memory was out for a batch */
 #define WEIGHT 0.125           /* of the newest value in an average */
 
@@ -90,7 +90,8 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
     return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
 }
 
-/* The same, once seats that are being pulled had their time. */
+/* The same, once seats that are being pulled had their time: they belong to a batch that is full, or has all who are expected, and
+ * it does not go without them before its own time is over. */
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
@@ -98,9 +99,10 @@ static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
         batch->due_ns = 0; /* it may have been due and is not any more: somebody left, or others are expected */
         return reason;
     }
-    if (!batch->due_ns)
+    bool in_time = reason != BY_CLOSING && now_ns < time_limit(batch);
+    if (!batch->due_ns && !in_time)
         batch->due_ns = now_ns;
-    return now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
+    return batch->due_ns && now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------------------------------- */

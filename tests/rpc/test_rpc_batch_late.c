@@ -67,6 +67,11 @@ static const weft_function functions[] = {
      .takes = {WEFT_TENSOR},
      .gives = {WEFT_F64, WEFT_I64},
      .run_batch = run_sum,
+     .batch = {.size = 2, .wait_us = 30000}},
+    {.name = "sum both",
+     .takes = {WEFT_TENSOR},
+     .gives = {WEFT_F64, WEFT_I64},
+     .run_batch = run_sum,
      .batch = {.size = 2, .wait_us = WEFT_FOREVER}},
     {.name = "wait", .run = run_wait},
 };
@@ -132,7 +137,7 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
 
 /* ---- Those who are late -------------------------------------------------------------------------------------------- */
 
-/* Rank 2 stands still while its row is pulled. Rank 1's batch, which is full, waits for it 10 ms. */
+/* Rank 2 stands still while its row is pulled. Rank 1's batch, which is full, waits for it until its time is over, and 10 ms. */
 static void late(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -164,7 +169,37 @@ static void late(weft_agent *agent, void *arg)
     MUST_OK(weft_values_get_i64(weft_future_values(future), 1, &together));
     MUST(sum == rank * (ROW / 4.0) && together == 1);
     uint64_t took = atomic_load(&shared.began_ns) - began;
-    MUST(rank == 2 || (took >= 10000000u && took < 11000000u));
+    MUST(rank == 2 || (took >= 40000000u && took < 41000000u));
+    weft_future_unref(future);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* The same where a batch has no time of its own: it does not begin without those who are in it. */
+static void late_but_waited_for(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (!stats_of(agent, "sum both").waiting)
+            weft_sim_sleep(shared.w->sim, 1000);
+        weft_sim_pause(shared.w->sim, 2);
+        atomic_store(&shared.batches, 1);
+        world_sleep_ms(shared.w, 300);
+        weft_sim_resume(shared.w->sim, 2);
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "sum both");
+        MUST(stats.latecomers == 0 && stats.batches == 1 && stats.by_size == 1 && stats.copied_bytes == 0);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);
+    while (rank == 1 && !atomic_load(&shared.batches))
+        weft_sim_sleep(shared.w->sim, 1000);
+    weft_future *future = start(agent, 0, "sum both", x);
+    int64_t together;
+    MUST_OK(weft_future_wait(future, 60000));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 1, &together));
+    MUST(together == 2);
     weft_future_unref(future);
     weft_tensor_unref(x);
     atomic_fetch_add(&shared.finished, 1);
@@ -256,6 +291,7 @@ static void test_late(void **state)
 {
     (void)state;
     run(late, 3, 10, NULL);
+    run(late_but_waited_for, 3, 10, NULL);
 }
 
 static void test_stuck_seat(void **state)
