@@ -61,9 +61,11 @@ static void send_reply(weft_call *call)
         send_bare_reply(call);
         return;
     }
-    /* A reply that names references stays behind the calls that make them; any other goes ahead of calls. */
+    /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits for it,
+     * and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
                                   .urgent = !call->pack.rref_count,
+                                  .owed = true,
                                   .lasts = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,

@@ -144,7 +144,7 @@ void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
  * in after wfi_letters_ready, fails only where the peer is gone, and nothing is owed to it. share: out of what was promised; NULL:
  * nothing was. All [agent lock]. */
 weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
-/* The same, behind the calls that wait for that peer; WEFT_ERR_AGAIN over its queue limit. */
+/* The same, behind the calls that wait for that peer. */
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
 /* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none. */

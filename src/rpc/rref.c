@@ -517,7 +517,7 @@ weft_rref *weft_rref_ref(weft_rref *rref)
 }
 
 /* One whose making we gave up goes in turn: behind the calls that wait, so that the owner knows that ours is not among
- * them. If there is no room, ours has left, for it would have made some. */
+ * them. Ahead of them it would make the owner take the values of all that wait for such as have come and gone. */
 static void say_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
@@ -528,7 +528,9 @@ static void say_drop(weft_rref *rref, bool gave_up)
     wfi_writer_init(&writer, room, sizeof room);
     write_fork(rref, &writer);
     wfi_write_u8(&writer, gave_up);
-    if (!gave_up || wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters) == WEFT_ERR_AGAIN)
+    if (gave_up)
+        wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
+    else
         wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
 }
 
