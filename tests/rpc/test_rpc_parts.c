@@ -3,6 +3,9 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
+#include "rpc/agent.h"
+#include "rpc/call.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,6 +121,19 @@ static weft_status run_send_rref(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* A part; and, when it has come, a result that would have to be pulled. */
+static weft_status run_part_and_result(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_FLOAT32);
+    MUST_OK(send_one(call, 0));
+    world_sleep_ms(shared.w, 2);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor_unref(x);
+    atomic_store(&shared.handler_out, true);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
     {.name = "stream", .takes = {WEFT_I64, WEFT_BOOL}, .gives = {WEFT_I64}, .run = run_stream},
     {.name = "endless", .run = run_endless},
@@ -125,6 +141,7 @@ static const weft_function functions[] = {
     {.name = "try", .gives = {WEFT_I64, WEFT_I64}, .run = run_try},
     {.name = "hold", .run = run_hold},
     {.name = "send_rref", .run = run_send_rref},
+    {.name = "part and result", .gives = {WEFT_TENSOR}, .run = run_part_and_result},
 };
 
 static void on_part(const weft_values *part, void *arg)
@@ -397,6 +414,44 @@ static void cancel_under_on_part(weft_agent *agent, void *arg)
         await_nothing_held(agent);
 }
 
+/* An answer that crosses the caller's CANCEL, and finds it waiting for an on_part: nothing of it is taken. */
+typedef struct crossing {
+    weft_agent *agent;
+    weft_future *future;
+} crossing;
+
+static void cancel_as_it_is_answered(const weft_values *part, void *arg)
+{
+    crossing *c = arg;
+    size_t cursor = 0;
+    uint64_t id;
+    (void)part;
+    while (!atomic_load(&shared.handler_out))
+        weft_sim_sleep(shared.w->sim, 500);
+    MUST_OK(weft_future_cancel(c->future));
+    world_sleep_ms(shared.w, 1); /* it has come */
+    wfi_net_lock(c->agent->net);
+    const wfi_outcall *call = wfi_map_next(&c->agent->calls, &cursor, &id);
+    MUST(call && call->failure && call->results.state == WFI_INTAKE_NEW);
+    wfi_net_unlock(c->agent->net);
+}
+
+static void cancel_under_answer(weft_agent *agent, void *arg)
+{
+    crossing c = {.agent = agent};
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "part and result", WEFT_NO_VALUES,
+                               &(weft_rpc_options){.on_part = cancel_as_it_is_answered, .part_arg = &c}, &c.future));
+        MUST_BE(weft_future_wait(c.future, PATIENCE_MS), WEFT_ERR_CANCELLED);
+        weft_future_unref(c.future);
+    }
+    if (weft_agent_rank(agent) == CALLEE) {
+        await_true(&shared.handler_out);
+        await_nothing_held(agent);
+    }
+}
+
 /* Rank 0, which has the store, kills the caller, 2, or the callee. */
 static seen dying;
 
@@ -454,6 +509,13 @@ static void test_on_sim(void **state)
         run_all(WORLD_SIM, seed);
 }
 
+static void test_cancelled_under_its_answer(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        run_world(WORLD_SIM, seed, 2, cancel_under_answer, NULL);
+}
+
 static void test_on_tcp(void **state)
 {
     (void)state;
@@ -474,6 +536,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_sim),
+        cmocka_unit_test(test_cancelled_under_its_answer),
         cmocka_unit_test(test_on_tcp),
         cmocka_unit_test(test_one_side_dies),
     };
