@@ -59,6 +59,7 @@ struct entry {
     entry *next;               /* of `by` */
     int64_t limit_ms, told_ms; /* told of its end by a call that has this limit */
     uint64_t begun_ns, ended_ns;
+    uint64_t worked_ns; /* the caller's, when it began */
     int attempts;       /* it may run so often */
     int64_t attempt_ms; /* the limit of one; or 0 */
     int many;           /* of a multicast's first entry: how many there are */
@@ -138,8 +139,9 @@ struct life {
     bool late;                    /* not one of the first of a job: it opened when others may have gone */
     uint64_t tried_ns, opened_ns; /* the opening that succeeded: from, to; 0 before */
     uint64_t paused_ns;
-    int stops_at;      /* the step before which it stops at once; or -1 */
-    bool leaves_early; /* does not wait for the others */
+    uint64_t worked_ns; /* by handlers that had a worker to themselves, all together */
+    int stops_at;       /* the step before which it stops at once; or -1 */
+    bool leaves_early;  /* does not wait for the others */
 };
 
 typedef enum actor_state { ACTOR_NONE, ACTOR_BUSY, ACTOR_RESTING } actor_state;

@@ -17,6 +17,13 @@ static weft_status give_number(weft_call *call, entry *e, int64_t number)
     return entry_answers(e, WEFT_OK);
 }
 
+/* Keeps its worker busy. */
+static void work(life *l, int64_t us)
+{
+    sleep_us((uint64_t)us);
+    l->worked_ns += (uint64_t)us * 1000;
+}
+
 /* ---- At once --------------------------------------------------------------------------------------------------------- */
 
 static weft_status run_plain(weft_call *call, void *user)
@@ -45,9 +52,8 @@ static weft_status run_fail(weft_call *call, void *user)
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     entry *e = entry_runs(call);
-    sleep_us((uint64_t)weft_call_i64(call, 1));
+    work(self_of(user), weft_call_i64(call, 1));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 2))));
     return entry_answers(e, WEFT_OK);
 }
@@ -339,7 +345,7 @@ static weft_status run_make(weft_call *call, void *user)
 {
     entry *e = entry_runs(call);
     thing *t = e->about;
-    sleep_us((uint64_t)weft_call_i64(call, weft_call_count(call) - 1));
+    work(self_of(user), weft_call_i64(call, weft_call_count(call) - 1));
     thing_made(t, self_of(user));
     entry_answers(e, WEFT_OK);
     if (t->object)

@@ -452,6 +452,34 @@ static void cancel_under_answer(weft_agent *agent, void *arg)
     }
 }
 
+/* The only worker is in another call's on_part: who gives up does not wait for it. */
+static void no_worker_free(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen first = {.slow = true}, second = {0};
+        atomic_store(&shared.open, false);
+        weft_future *held = call_with_parts(agent, rank, "hold", WEFT_NO_VALUES, &second, WEFT_FOREVER);
+        while (!atomic_load(&shared.held))
+            world_sleep_ms(shared.w, 1);
+        weft_future *busy = call_with_parts(agent, CALLEE, "endless", WEFT_NO_VALUES, &first, WEFT_FOREVER);
+        while (!atomic_load(&first.inside))
+            world_sleep_ms(shared.w, 1);
+        MUST_OK(send_one(atomic_load(&shared.held), 0));
+        world_sleep_ms(shared.w, 10); /* it has come, and waits for a worker */
+        MUST_OK(weft_future_cancel(held));
+        MUST_BE(weft_future_wait(held, 10), WEFT_ERR_CANCELLED);
+        MUST_BE(end_of(held, &second), WEFT_ERR_CANCELLED);
+        MUST_OK(weft_future_cancel(busy));
+        atomic_store(&shared.open, true);
+        MUST_BE(end_of(busy, &first), WEFT_ERR_CANCELLED);
+        weft_call_finish(atomic_exchange(&shared.held, NULL), WEFT_OK);
+        MUST(atomic_load(&first.count) == 1 && atomic_load(&second.count) == 0);
+    }
+    if (weft_agent_rank(agent) == CALLEE)
+        await_nothing_held(agent);
+}
+
 /* Rank 0, which has the store, kills the caller, 2, or the callee. */
 static seen dying;
 
@@ -476,6 +504,12 @@ static void one_dies(weft_agent *agent, void *arg)
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
 static void run_world(world_fabric fabric, uint64_t seed, int size, void (*program)(weft_agent *, void *), void *arg)
 {
     world w = {.fabric = fabric,
@@ -484,6 +518,7 @@ static void run_world(world_fabric fabric, uint64_t seed, int size, void (*progr
                WORLD_FUNCTIONS(functions),
                .program = program,
                .arg = arg,
+               .adjust = program == no_worker_free ? one_worker : NULL,
                .close_may_fail = arg != NULL};
     shared = (struct shared){.w = &w, .size = 3000};
     world_run(&w);
@@ -532,13 +567,19 @@ static void test_one_side_dies(void **state)
         }
 }
 
+static void test_no_worker_free(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        run_world(WORLD_SIM, seed, 2, no_worker_free, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_sim),
-        cmocka_unit_test(test_cancelled_under_its_answer),
-        cmocka_unit_test(test_on_tcp),
-        cmocka_unit_test(test_one_side_dies),
+        cmocka_unit_test(test_on_sim),         cmocka_unit_test(test_cancelled_under_its_answer),
+        cmocka_unit_test(test_on_tcp),         cmocka_unit_test(test_one_side_dies),
+        cmocka_unit_test(test_no_worker_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
