@@ -136,7 +136,8 @@ struct life {
     bool over;
     bool
         moved; /* it may have been taken in, and thrown out again, before its opening succeeded: at another rank, then */
-    bool late;                    /* not one of the first of a job: it opened when others may have gone */
+    int asked_again; /* for a place in the job, at most, as the store was silent: each time it may have been taken in */
+    bool late;       /* not one of the first of a job: it opened when others may have gone */
     uint64_t tried_ns, opened_ns; /* the opening that succeeded: from, to; 0 before */
     uint64_t paused_ns;
     uint64_t worked_ns; /* by handlers that had a worker to themselves, all together */
@@ -261,6 +262,7 @@ void take_lent(entry *e, const weft_values *values);
 
 /* ---- random_members.c: membership, groups, and what is left at the end ----------------------------------------------- */
 
+int times_asked_again(const life *l);
 void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
 void begin_meetings(life *l);
 void step_meeting(life *l);
