@@ -22,7 +22,7 @@
 #define BRIEF_MS 150     /* nobody is declared dead for a silence of that */
 #define DEFAULT_MS 8000  /* limit of calls that name none */
 #define PATIENT_MS 5000  /* a limit that nothing reaches where nothing was disturbed */
-#define TOLD_SOON_MS 100 /* that somebody gave up, where connections do no more than break */
+#define TOLD_SOON_MS 100 /* that somebody gave up, where connections hold */
 #define FUNCTIONS_MAX 32
 #define HANDLES_MAX 8
 #define MEETINGS_MAX 4
@@ -182,6 +182,7 @@ typedef struct job {
     int meetings, few;      /* operations of groups; members of the smaller group */
     bool directed;          /* the director is done */
     int beginnings;         /* how often an actor became busy */
+    uint64_t breaks_ns[2];  /* of connections that broke one soon after the other: the first, the last */
     bool shaken;            /* something was disturbed, if only for a moment */
     bool store_at_risk;
     bool ending; /* the job's graceful end has begun: nobody begins anew */

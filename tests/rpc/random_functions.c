@@ -188,13 +188,15 @@ static weft_status run_release(weft_call *call, void *user)
     return run_plain(call, user);
 }
 
-/* Who gave up tells it at once; only silences keep the news. */
+/* Who gave up tells it at once; only silences keep the news, and connections that break until they hold again. */
 static void check_told_soon(const entry *e, const life *here)
 {
     const job *j = now_playing;
     bool disturbed = j->shaken || is_excused(here) || is_excused(e->by) || e->attempts > 1;
+    uint64_t since_ns = e->ended_ns > j->breaks_ns[1] ? e->ended_ns : j->breaks_ns[1];
+    uint64_t most_ns = (uint64_t)TOLD_SOON_MS * NS_PER_MS + j->breaks_ns[1] - j->breaks_ns[0];
     if (e->ended && e->status && !disturbed)
-        MUST_IN_JOB(now_ns() - e->ended_ns <= (uint64_t)TOLD_SOON_MS * NS_PER_MS);
+        MUST_IN_JOB(now_ns() - since_ns <= most_ns);
 }
 
 /* Goes on until it is not wanted any more, or for so long. */
