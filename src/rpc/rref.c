@@ -505,6 +505,7 @@ void wfi_rrefs_end(weft_agent *agent)
     weft_status why = WEFT_ERR_CLOSED;
     for (weft_rref *rref; (rref = next_unconfirmed(agent, NULL));)
         confirmed(rref, why, weft_error_create(why, "this worker closed its agent"));
+    wfi_owned_end(agent);
 }
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */

@@ -63,6 +63,8 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
 /* DROP came. gave_up: it was the creator's, whose call failed or will never come. [agent lock] */
 void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up);
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why);
+/* This worker stops: values that only others hold go while all that their destructors may call is still there. [agent lock] */
+void wfi_owned_end(weft_agent *agent);
 /* A handle of our own to it. NULL: no memory. [agent lock] */
 weft_rref *wfi_owned_handle(wfi_owned *owned);
 

@@ -151,6 +151,47 @@ static void test_agent_stops(void **state)
     }
 }
 
+/* ---- A destructor that uses the library, at the end ------------------------------------------------------------------- */
+
+static weft_agent *asked;
+static _Atomic(weft_status) answer;
+
+static void drop_and_ask(void *object)
+{
+    weft_stats stats;
+    weft_future *future = NULL;
+    weft_agent_stats(asked, &stats);
+    atomic_store(&answer, weft_rpc_async(asked, weft_to_rank(1), "new", WEFT_NO_VALUES, NULL, &future));
+    weft_future_unref(future);
+    drop_thing(object);
+}
+
+/* Rank 1 never lets go: rank 0's agent ends with the object, while the destructor may still call it. */
+static void close_with_an_object(weft_agent *agent, void *arg)
+{
+    weft_rref *mine;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    asked = agent;
+    MUST_OK(weft_rref_create_object(agent, new_thing(), drop_and_ask, &mine));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "keep", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
+    weft_rref_unref(mine);
+}
+
+static void test_destructor_calls(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed <= 5; seed++) {
+        atomic_store(&answer, WEFT_OK);
+        run((world){.size = 2, .program = close_with_an_object}, seed ? WORLD_SIM : WORLD_TCP, seed);
+        assert_int_equal(atomic_load(&dropped), 1);
+        weft_status st = atomic_load(&answer);
+        assert_true(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT); /* whoever went first */
+        weft_rref_unref(atomic_exchange(&kept[1], NULL));
+    }
+}
+
 /* ---- The creator dies before its call has arrived --------------------------------------------------------------------- */
 
 enum { USER, OWNER, CREATOR };
@@ -261,6 +302,7 @@ int main(void)
     functions[5] = count_functions[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agent_stops),
+        cmocka_unit_test(test_destructor_calls),
         cmocka_unit_test(test_creator_dies),
         cmocka_unit_test(test_cancelled_while_given),
     };
