@@ -21,6 +21,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_val
 /*
  * A reference to an object of your own type, known only on this worker: `drop(object)` runs when the last reference in
  * the job goes, or at once if this fails. Read it with weft_rref_local_object.
+ *
+ * `drop` runs on whichever thread that reference went, with no lock held: perhaps the one that reads the network, so it must
+ * not block, and waits in it may be refused (WEFT_ERR_DEADLOCK); the async forms are fine. What others still hold when this
+ * agent ends is dropped inside weft_agent_close or _stop, where calls that it makes are WEFT_ERR_CLOSED.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
                                                             weft_rref **out);
