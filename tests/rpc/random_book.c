@@ -26,6 +26,7 @@ life *life_begin(int actor, int rank)
     l->actor = actor;
     l->rank = rank;
     l->number = j->life_count;
+    l->tried_ns = now_ns();
     l->state = j->seed * 1000003 + (uint64_t)l->number * 101 + (uint64_t)actor;
     l->held_end = &l->held;
     l->suspect = j->cast[actor].ill || j->store_at_risk;

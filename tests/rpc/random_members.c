@@ -13,7 +13,7 @@
  * when it has declared the first one's sender dead. */
 int times_asked_again(const life *l)
 {
-    bool opening = !l->agent && !l->over && l->tried_ns;
+    bool opening = !l->agent && !l->over;
     return l->asked_again + (opening ? (int)((now_ns() - l->tried_ns) / ((uint64_t)DEATH_MS * NS_PER_MS)) : 0);
 }
 
