@@ -251,12 +251,18 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
     settle_made(rref);
 }
 
+weft_status wfi_rref_lost_status(const weft_rref *rref)
+{
+    weft_status why = weft_error_code(rref->error);
+    return why == WEFT_ERR_AGAIN || why == WEFT_ERR_BUSY ? WEFT_ERR_NOT_FOUND : why;
+}
+
 weft_status wfi_rref_passable(const weft_rref *rref)
 {
     if (!wfi_agent_enter(rref->agent))
         return WEFT_ERR_CLOSED;
     wfi_net_lock(rref->agent->net);
-    weft_status st = rref->lost ? weft_error_code(rref->error) : WEFT_OK;
+    weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
     wfi_net_unlock(rref->agent->net);
     wfi_agent_leave(rref->agent);
     return st;

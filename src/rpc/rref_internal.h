@@ -56,6 +56,9 @@ struct weft_rref {
     unsigned letters; /* promised for it: FORK and DROP */
 };
 
+/* Of one that is lost: why, as a call that takes it along ends. That its making found no room does not mean that this call found
+ * none, and may be made again. [agent lock] */
+weft_status wfi_rref_lost_status(const weft_rref *rref);
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name);
 void wfi_owned_release_if_unused(wfi_owned *owned);
 /* FORK came. WEFT_OK: it is counted (again, perhaps); else why it is not. [agent lock] */

@@ -201,7 +201,8 @@ weft_error *wfi_rrefs_lost(weft_args values)
         if (value->type == WEFT_LIST)
             error = wfi_rrefs_lost(value->as.list);
         else if (value->type == WEFT_RREF && value->as.rref->lost)
-            error = weft_error_ref(value->as.rref->error);
+            error = wfi_error_recoded(value->as.rref->error, wfi_rref_lost_status(value->as.rref), WEFT_OK,
+                                      wfi_agent_rank(value->as.rref->agent));
     }
     return error;
 }
