@@ -50,7 +50,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, 
 
 /* Everybody's values at everybody: one list a member, in the group's order, of which the whole is under the limits of one
  * call's values (weft/value.h): at most 1,024 members, lists of at most 7 levels, 65,536 tensors, 64 MiB beside them. Over
- * that it is WEFT_ERR_TOO_LARGE for all. Tensors stay as they are until it completes. */
+ * that it is WEFT_ERR_TOO_LARGE for all. Tensors stay as they are until it completes.
+ * Parts that have come wait at the first member, where they count against its memory_budget_bytes. One for which there is no room is
+ * brought again until the time limit; then the operation fails with WEFT_ERR_BUSY for all, or, where the part alone is over the
+ * budget, with WEFT_ERR_TOO_LARGE at once. So do not run further ahead of the first member than it has memory for. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms,
                                                           weft_values **out);
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64_t timeout_ms,

@@ -70,6 +70,7 @@ typedef struct wfi_share {
     uint64_t number;
     wfi_gather_kind kind;
     weft_values *values;
+    size_t charged;        /* bytes against the memory budget, for the values of another member; until it is discarded */
     wfi_gather_wait *wait; /* NULL: told already */
 } wfi_share;
 

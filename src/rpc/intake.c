@@ -128,6 +128,8 @@ static void decode(wfi_intake *intake, const uint8_t *meta, size_t meta_size, co
 
 static void after_decoding(wfi_intake *intake)
 {
+    wfi_storage_unref(intake->meta); /* the values have copies, and a deferred call may keep us for long */
+    intake->meta = NULL;
     if (intake->cancelled)
         fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
     else if (intake->unpacked)
