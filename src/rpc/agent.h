@@ -78,6 +78,7 @@ struct weft_agent {
     pthread_mutex_t function_lock; /* a leaf, over `functions` alone: registering needs no net */
     wfi_map functions;             /* by hash of the name */
     wfi_rpc_peer *peers;           /* by rank; guarded by the agent lock */
+    atomic_int absences;           /* said to members that gather, and not answered: src/rpc/group_call.c */
     atomic_int late_users;         /* in wfi_agent_enter; closing waits for them */
     atomic_bool closed;            /* net and executor are gone, or going */
 

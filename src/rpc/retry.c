@@ -33,6 +33,7 @@ typedef struct retry {
     weft_tensor **land; /* referenced; options.land is them */
     weft_rref *remote;
     uint64_t deadline_ns;
+    bool owed;
 
     /* ---- agent lock ---- */
     wfi_list link; /* agent->retries */
@@ -299,6 +300,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .packed = &r->packed,
                           .within = (const weft_call *const *)&r->child.within,
                           .deadline_ns = r->deadline_ns,
+                          .owed = r->owed,
                           .waited = r->awaits_room};
     if (r->options.retry.attempt_ms && !r->remote) {
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
@@ -386,6 +388,7 @@ static weft_status keep_plan(retry *r, const wfi_call_plan *plan)
         r->to.name = r->name;
     }
     r->remote = weft_rref_ref(plan->remote);
+    r->owed = plan->owed;
     if (plan->packed && *plan->packed)
         r->packed = wfi_shared_pack_ref(*plan->packed);
     r->future = wfi_agent_future(r->agent);

@@ -213,9 +213,119 @@ static void test_too_early(void **state)
     run(WORLD_SIM, too_early, adjust);
 }
 
+/* ---- A full queue ------------------------------------------------------------------------------------------------------ */
+
+enum { REFUSED = 5 };
+
+static void small_queue(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->queue_limit_bytes = QUEUE;
+    options->death_timeout_ms = WEFT_FOREVER;
+}
+
+/* Starts operations until the queue is full; how many were started. */
+static int fill(weft_group *group, weft_future **futures)
+{
+    int count = 0;
+    weft_status st = WEFT_OK;
+    while (!st && count < OPS) {
+        st = start(group, count, 60000, &futures[count]);
+        count += !st;
+    }
+    MUST_BE(st, WEFT_ERR_AGAIN);
+    return count;
+}
+
+static void must_be_refused(weft_agent *agent, weft_group *group)
+{
+    weft_future *future;
+    uint64_t began = weft_agent_now_ns(agent);
+    MUST_OK(start(group, 0, 60000, &future));
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_AGAIN);
+    MUST(strstr(weft_error_message(weft_future_error(future)), "rank 1 could not take part"));
+    MUST(weft_agent_now_ns(agent) - began < 30000000000u); /* it was told */
+    weft_future_unref(future);
+}
+
+/* Who could not start says so though the queue is full; what was started before ends well, and so does what comes after. */
+static void full(weft_agent *agent, void *arg)
+{
+    weft_future *futures[OPS];
+    weft_group *group = make(agent);
+    int me = weft_agent_rank(agent);
+    (void)arg;
+    if (me == MEMBER) {
+        int count = fill(group, futures);
+        for (int i = 1; i < REFUSED; i++) /* one has been already */
+            MUST_BE(start(group, 0, 60000, &futures[count]), WEFT_ERR_AGAIN);
+        atomic_store(&shared.started, count);
+    } else {
+        await_count(&shared.started, 1);
+        for (int i = 0; i < shared.started; i++)
+            MUST_OK(start(group, i, 60000, &futures[i]));
+        for (int i = 0; i < REFUSED; i++)
+            must_be_refused(agent, group);
+    }
+    for (int i = 0; i < shared.started; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        must_have(weft_future_values(futures[i]), i);
+        weft_future_unref(futures[i]);
+    }
+    must_end_empty(agent, group);
+}
+
+static void test_full(void **state)
+{
+    (void)state;
+    shared.as_bytes = true;
+    run(WORLD_SIM, full, small_queue);
+    run(WORLD_TCP, full, small_queue);
+}
+
+/* Towards one that stands still the words do not pile up without end. */
+static void full_for_long(weft_agent *agent, void *arg)
+{
+    const int first_is_1[] = {1, 0};
+    weft_future *futures[OPS], *none;
+    weft_group *group;
+    (void)arg;
+    MUST_OK(weft_group_create(agent, "all", first_is_1, 2, &group));
+    MUST_OK(weft_group_barrier(group, 60000));
+    if (weft_agent_rank(agent) == 0) {
+        weft_sim_pause(shared.w->sim, 1);
+        int count = fill(group, futures), refused = 1;
+        while (start(group, 0, 60000, &none) == WEFT_ERR_AGAIN && refused < 2000)
+            refused++;
+        MUST(refused > 1000 && refused < 1100);
+        MUST_BE(start(group, 0, 60000, &none), WEFT_ERR_STATE);
+        weft_sim_resume(shared.w->sim, 1);
+        weft_group_destroy(group);
+        for (int i = 0; i < count; i++) {
+            MUST(weft_future_wait(futures[i], WEFT_FOREVER) != WEFT_OK);
+            weft_future_unref(futures[i]);
+        }
+        MUST_OK(weft_group_create(agent, "other", NULL, 0, &group));
+    } else {
+        await_count(&shared.ended, 1);
+        weft_group_destroy(group);
+        MUST_OK(weft_group_create(agent, "other", NULL, 0, &group));
+    }
+    atomic_store(&shared.ended, 1);
+    must_end_empty(agent, group);
+}
+
+static void test_full_for_long(void **state)
+{
+    (void)state;
+    shared.as_bytes = true;
+    run(WORLD_SIM, full_for_long, small_queue);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ahead), cmocka_unit_test(test_too_long),
-                                       cmocka_unit_test(test_too_early)};
+                                       cmocka_unit_test(test_too_early), cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_full_for_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
