@@ -180,8 +180,11 @@ weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **ou
 weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
 {
     weft_agent *agent = rref->agent;
-    if (rref->launched) /* a further attempt: others may know the name */
-        return owner == rref->owner ? WEFT_OK : WEFT_ERR_PEER_DEAD;
+    bool known = rref->launched || rref->passed; /* to others */
+    if (known && owner != rref->owner)
+        return WEFT_ERR_PEER_DEAD;
+    if (rref->launched) /* a further attempt */
+        return WEFT_OK;
     if (owner != rref->owner) { /* the rank was taken anew meanwhile */
         set_owner(rref, owner);
         rref->name.owner_incarnation = wfi_peer_incarnation(owner);
@@ -189,7 +192,8 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
         weft_error_unref(rref->error);
         rref->error = NULL;
     }
-    rref->name.number = ++agent->next_rref_number;
+    if (!rref->passed)
+        rref->name.number = ++agent->next_rref_number;
     rref->fork = ++agent->next_fork;
     return WEFT_OK;
 }
@@ -265,6 +269,26 @@ weft_status wfi_rref_passable(const weft_rref *rref)
     weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
     wfi_net_unlock(rref->agent->net);
     wfi_agent_leave(rref->agent);
+    return st;
+}
+
+/* Its call waits for its next attempt, with a name that is to be the same then: and if there is none, its owner, who may have heard
+ * of it from others, is to be told. */
+weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
+{
+    weft_agent *agent = rref->agent;
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    wfi_net_lock(agent->net);
+    weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
+    if (!st && !rref->home && !rref->launched && !rref->passed) {
+        rref->name.number = ++agent->next_rref_number;
+        rref->passed = true;
+        rref->unknown = false;
+    }
+    *name = rref->name;
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
     return st;
 }
 

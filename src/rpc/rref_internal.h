@@ -44,7 +44,8 @@ struct weft_rref {
     wfi_list link;      /* elsewhere: in agent->references */
     wfi_peer *owner;    /* elsewhere: its incarnation, held; NULL: it has not joined as far as we know */
     uint64_t fork;      /* elsewhere */
-    bool launched;      /* the name is out in the world */
+    bool launched;      /* the name is out in the world: its call has left */
+    bool passed;        /* or it may be, passed on before that */
     bool making;        /* its creation, by us, has not ended */
     bool confirmed;     /* the owner knows of it */
     bool unknown;       /* the owner has no fork of it: nothing to drop */

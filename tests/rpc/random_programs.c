@@ -66,7 +66,7 @@ static bool try_to_open(life *l)
     }
     weft_error_unref(error);
     l->asked_again = times_asked_again(l) + (st && st != WEFT_ERR_EXISTS);
-    l->moved |= l->suspect || l->asked_again;
+    l->moved |= l->suspect || (st && st != WEFT_ERR_EXISTS);
     l->late |= l->suspect;
     if (st)
         return false;
