@@ -193,20 +193,6 @@ size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *mem
     return count;
 }
 
-weft_error *wfi_rrefs_lost(weft_args values)
-{
-    weft_error *error = NULL;
-    for (size_t i = 0; i < values.count && !error; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_LIST)
-            error = wfi_rrefs_lost(value->as.list);
-        else if (value->type == WEFT_RREF && value->as.rref->lost)
-            error = wfi_error_recoded(value->as.rref->error, wfi_rref_lost_status(value->as.rref), WEFT_OK,
-                                      wfi_agent_rank(value->as.rref->agent));
-    }
-    return error;
-}
-
 static weft_future *created(weft_rref *rref)
 {
     weft_future *future = NULL;
