@@ -47,7 +47,7 @@ WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * The value, on its owner: waits until it has been made. Borrowed while you hold the rref.
+ * The value (null or the first where the creating function gave none or several), on its owner: waits until it has been made. Borrowed while you hold the rref.
  * WEFT_ERR_STATE on another worker; the creating function's error if it failed; WEFT_ERR_TIMEOUT.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out);
@@ -74,8 +74,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const ch
 WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
                                                          const weft_rpc_options *options, weft_rref **out);
 
-/* Fetches a copy of the value (on the owner: the value). The future holds it as result 0. The one that waits is WEFT_ERR_DEADLOCK, and
- * asks nobody, where the value is not here and the calling thread cannot wait (weft_future_wait). */
+/*
+ * Fetches a copy of the value (on the owner: the value). The future holds it as its one result: null where the creating function gave
+ * nothing, the first where it gave several. It fails, here as there, with WEFT_ERR_TYPE for an object, which stays on its owner, and as
+ * the making failed. The one that waits is WEFT_ERR_DEADLOCK, and asks nobody, where the value is not here and the calling thread
+ * cannot wait (weft_future_wait).
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out);
 

@@ -69,6 +69,10 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why);
 /* This worker stops: values that only others hold go while all that their destructors may call is still there. [agent lock] */
 void wfi_owned_end(weft_agent *agent);
+/* Of a value that has been made, and is no object: what a reference to it names. Borrowed from it. */
+weft_value wfi_value_made(const weft_future *value);
+/* Why no copy of it can be had anywhere. */
+weft_error *wfi_object_stays(const struct wfi_object *object, int owner);
 /* A handle of our own to it. NULL: no memory. [agent lock] */
 weft_rref *wfi_owned_handle(wfi_owned *owned);
 
