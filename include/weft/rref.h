@@ -2,7 +2,10 @@
 /*
  * weft/rref.h - remote references: a counted handle to a value that lives on one worker, its owner.
  *
- * Handles may be passed as arguments and results; the owner keeps the value while any worker holds one.
+ * Handles may be passed as arguments and results; the owner keeps the value while any worker holds one. Cycles are not collected:
+ * an object that holds a handle to itself, or to one that holds a handle to it, on one worker or several, is never destroyed. Such
+ * handles are in the leak report at the end (leaks_fail in weft/agent.h); the object, and some kilobytes of the agent, stay
+ * in memory until they are released, which may be after the agent was closed.
  * Every function may be called from any thread.
  */
 #ifndef WEFT_RREF_H

@@ -12,6 +12,7 @@
 #include "rpc/observe.h"
 #include "rpc/values.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #define ANSWER_GRACE_MS 1000 /* after the time limit, for the gathering member to say who is missing */
@@ -156,8 +157,9 @@ static weft_error *translate(const group_op *op, const weft_values *answer)
     if (weft_values_count(answer) != 3 || weft_values_get_i64(answer, 0, &code) ||
         weft_values_get_i64(answer, 1, &worker) || weft_values_get_string(answer, 2, &text))
         return NULL;
-    detail.code = (weft_status)code;
-    detail.worker = (int)worker;
+    bool is_failure = code < 0 && code >= INT_MIN && wfi_status_is_known((int)code);
+    detail.code = is_failure ? (weft_status)code : WEFT_ERR_PROTOCOL;
+    detail.worker = worker >= 0 && worker < wfi_net_world_size(op->agent->net) ? (int)worker : -1;
     return wfi_error_create(&detail, "%s", text);
 }
 
