@@ -110,7 +110,7 @@ static void await_full(weft_agent *agent)
         world_sleep_ms(shared.w, 1);
     weft_stats stats = stats_of(agent);
     MUST(stats.calls_refused >= OPS);
-    MUST(stats.bytes_held > (BUDGET / PART - 1) * PART && stats.bytes_held <= BUDGET + BUDGET / 8);
+    MUST(stats.bytes_held > (uint64_t)(BUDGET / PART - 1) * PART && stats.bytes_held <= BUDGET + BUDGET / 8);
 }
 
 /* ---- Parts that come before the gatherer's own ------------------------------------------------------------------------- */
