@@ -53,8 +53,11 @@ typedef struct weft_agent_options {
      * incarnation.
      */
     bool elastic;
-    bool
-        leaks_fail; /* weft_agent_close returns WEFT_ERR_STATE if remote references were left (they are always logged) */
+    /*
+     * weft_agent_close returns WEFT_ERR_STATE if remote references were left (they are always logged). That counts what others
+     * still hold: a worker that leaves an elastic job before they have released its values gets it too, whatever it did itself.
+     */
+    bool leaks_fail;
 
     /* Where. */
     const char *master_addr; /* MASTER_ADDR; default 127.0.0.1 */

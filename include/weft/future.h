@@ -39,7 +39,7 @@ WEFT_API bool weft_future_done(const weft_future *future);
  * Waits until complete. Returns WEFT_OK or the error's code; WEFT_ERR_TIMEOUT after timeout_ms (the future lives on:
  * weft_future_done tells the two time-outs apart). timeout_ms: >= 0 milliseconds, or WEFT_FOREVER.
  * WEFT_ERR_DEADLOCK at once, unless it is complete, on the thread that reads the network for the future's agent: in an inline
- * handler or a `land`, where nothing would come in before it returns. An inline handler that happens to run on a worker of the
+ * handler, a `land` or a destructor, where nothing would come in before it returns. An inline handler that happens to run on a worker of the
  * executor may wait there as any other handler: one that a thread of yours called on its own worker, or one that came in while such
  * a thread waited and read the network meanwhile. A future without an agent (weft_future_create(NULL)) is just waited for: in an
  * inline handler that holds up the network.

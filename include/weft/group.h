@@ -41,8 +41,10 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
  * Completes when every member has come. timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER none; WEFT_ERR_TIMEOUT
  * names the missing ones. A member that timed out has given up this operation, for which it counts as come; the next ones
  * still match. So do they after a failure to start (the code returned by the async forms, with the reason in the log): that was
- * this member's part, and the operation fails with this code and reason for all. Where not even that can be said, for want of
- * memory, every later operation of the group fails here with WEFT_ERR_STATE, as the members would be out of step.
+ * this member's part, and the operation fails with this code and reason for all. So it is with WEFT_ERR_AGAIN: queue_limit_bytes wait
+ * for the first member, and as much is to be tried again; starting once more begins the next operation. Where not even that can be
+ * said, for want of memory, or since 1,024 such failures are not known to have been heard, every later operation of the group fails
+ * here with WEFT_ERR_STATE, as the members would be out of step; the others hear by their time limit.
  * A blocking form called where the thread cannot wait (weft_future_wait) is WEFT_ERR_DEADLOCK and takes no part, whoever else came.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
@@ -50,7 +52,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, 
 
 /* Everybody's values at everybody: one list a member, in the group's order, of which the whole is under the limits of one
  * call's values (weft/value.h): at most 1,024 members, lists of at most 7 levels, 65,536 tensors, 64 MiB beside them. Over
- * that it is WEFT_ERR_TOO_LARGE for all. Tensors stay as they are until it completes. */
+ * that it is WEFT_ERR_TOO_LARGE for all. Tensors stay as they are until it completes.
+ * Parts that have come wait at the first member, where they count against its memory_budget_bytes. One for which there is no room is
+ * brought again until the time limit; then the operation fails with WEFT_ERR_BUSY for all, or, where the part alone is over the
+ * budget, with WEFT_ERR_TOO_LARGE at once. So do not run further ahead of the first member than it has memory for. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms,
                                                           weft_values **out);
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64_t timeout_ms,

@@ -99,9 +99,9 @@ static inline weft_target weft_to_worker(weft_worker worker)
  * is any name, a misspelt one too; in a static job only one whose worker is gone, any other is WEFT_ERR_NOT_FOUND at once.
  * Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further attempt could
  * begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
- * With wait_for_room an attempt that finds none waits and is not counted; only the first one blocks the caller. Parts come from
- * every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried again only where it did not run for
- * sure: where it did not start, and after WEFT_ERR_BUSY of the callee's own, not its handler's.
+ * With wait_for_room an attempt that finds none waits and is not counted, until the time limit (WEFT_ERR_TIMEOUT); only the first
+ * one blocks the caller. Parts come from every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried
+ * again only where it did not run for sure: where it did not start, and after WEFT_ERR_BUSY of the callee's own, not its handler's.
  */
 typedef struct weft_retry {
     int attempts;          /* at most, the first included */
@@ -169,8 +169,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
 /*
  * Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). What goes
  * wrong after the start (no such function, a failure of its own, a time-out) is told by weft_rref_to_here. Landing places are
- * not for this: WEFT_ERR_INVALID. Parts come to on_part as in
- * any other call, and are no part of the result.
+ * not for this: WEFT_ERR_INVALID. Parts come to on_part as in any other call, and are no part of the result. A call that takes a
+ * reference along of which its holder knows that the value was not made fails as the making did; where that found no room
+ * (WEFT_ERR_BUSY, WEFT_ERR_AGAIN) with WEFT_ERR_NOT_FOUND.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
                                                     weft_args arguments, const weft_rpc_options *options,

@@ -2,7 +2,10 @@
 /*
  * weft/rref.h - remote references: a counted handle to a value that lives on one worker, its owner.
  *
- * Handles may be passed as arguments and results; the owner keeps the value while any worker holds one.
+ * Handles may be passed as arguments and results; the owner keeps the value while any worker holds one. Cycles are not collected:
+ * an object that holds a handle to itself, or to one that holds a handle to it, on one worker or several, is never destroyed. Such
+ * handles are in the leak report at the end (leaks_fail in weft/agent.h); the object, and some kilobytes of the agent, stay
+ * in memory until they are released, which may be after the agent was closed.
  * Every function may be called from any thread.
  */
 #ifndef WEFT_RREF_H
@@ -21,6 +24,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_val
 /*
  * A reference to an object of your own type, known only on this worker: `drop(object)` runs when the last reference in
  * the job goes, or at once if this fails. Read it with weft_rref_local_object.
+ *
+ * `drop` runs on whichever thread that reference went, with no lock held: perhaps the one that reads the network, so it must
+ * not block, and waits in it may be refused (WEFT_ERR_DEADLOCK); the async forms are fine. What others still hold when this
+ * agent ends is dropped inside weft_agent_close or _stop, where calls that it makes are WEFT_ERR_CLOSED.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
                                                             weft_rref **out);
@@ -43,7 +50,7 @@ WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * The value, on its owner: waits until it has been made. Borrowed while you hold the rref.
+ * The value (null or the first where the creating function gave none or several), on its owner: waits until it has been made. Borrowed while you hold the rref.
  * WEFT_ERR_STATE on another worker; the creating function's error if it failed; WEFT_ERR_TIMEOUT.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out);
@@ -70,8 +77,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const ch
 WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
                                                          const weft_rpc_options *options, weft_rref **out);
 
-/* Fetches a copy of the value (on the owner: the value). The future holds it as result 0. The one that waits is WEFT_ERR_DEADLOCK, and
- * asks nobody, where the value is not here and the calling thread cannot wait (weft_future_wait). */
+/*
+ * Fetches a copy of the value (on the owner: the value). The future holds it as its one result: null where the creating function gave
+ * nothing, the first where it gave several. It fails, here as there, with WEFT_ERR_TYPE for an object, which stays on its owner, and as
+ * the making failed. The one that waits is WEFT_ERR_DEADLOCK, and asks nobody, where the value is not here and the calling thread
+ * cannot wait (weft_future_wait).
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out);
 

@@ -50,14 +50,25 @@ void wfi_net_settle(wfi_net *net)
     }
 }
 
-/* Marks the flow of control, so that a wait inside is refused instead of hanging. Only the token's holder gets here. */
+/* Marks the flow of control, so that a wait inside is refused instead of hanging: what it waits for could be read by nobody
+ * else. Only the token's holder gets here. */
+static void begin_inline(wfi_net *net)
+{
+    atomic_store_explicit(&net->inline_thread, pthread_self(), memory_order_relaxed);
+    atomic_store_explicit(&net->inline_fiber, wfi_fiber_current(), memory_order_relaxed);
+    atomic_store_explicit(&net->inline_busy, true, memory_order_release);
+}
+
+static void end_inline(wfi_net *net)
+{
+    atomic_store_explicit(&net->inline_busy, false, memory_order_release);
+}
+
 static void run_inline(wfi_net *net, wfi_task *task)
 {
-    atomic_store(&net->inline_thread, pthread_self());
-    atomic_store(&net->inline_fiber, wfi_fiber_current());
-    atomic_store(&net->inline_busy, true);
+    begin_inline(net);
     task->run(task);
-    atomic_store(&net->inline_busy, false);
+    end_inline(net);
 }
 
 bool wfi_net_is_inline(wfi_net *net)
@@ -71,14 +82,19 @@ static wfi_task *next_task(wfi_list *list)
     return wfi_container_of(wfi_list_pop_front(list), wfi_task, link);
 }
 
-static void run_releases(wfi_net *net, wfi_list *releases)
+/* Users' destructors run here. */
+static void run_releases(wfi_net *net, wfi_list *releases, bool holds_token)
 {
     if (wfi_list_empty(releases))
         return;
+    if (holds_token)
+        begin_inline(net);
     while (!wfi_list_empty(releases)) {
         wfi_task *task = next_task(releases);
         task->run(task);
     }
+    if (holds_token)
+        end_inline(net);
     atomic_fetch_sub_explicit(&net->releasing, 1, memory_order_release);
 }
 
@@ -102,7 +118,7 @@ wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role)
     if (!wfi_list_empty(&lists[WFI_DEFER_RELEASE]))
         atomic_fetch_add_explicit(&net->releasing, 1, memory_order_relaxed);
     wfi_mutex_unlock(&net->lock);
-    run_releases(net, &lists[WFI_DEFER_RELEASE]);
+    run_releases(net, &lists[WFI_DEFER_RELEASE], role != WFI_OTHER);
     bool may_inline = role == WFI_POLLER || role == WFI_LEADER || role == WFI_MANUAL;
     while (!wfi_list_empty(&lists[WFI_DEFER_INLINE])) {
         wfi_task *task = next_task(&lists[WFI_DEFER_INLINE]);

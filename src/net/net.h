@@ -87,7 +87,7 @@ const wfi_clock *wfi_net_clock(const wfi_net *net);
 /* The time of the present round, without reading the clock, while one runs; else what the clock says. [locked] */
 uint64_t wfi_net_now(const wfi_net *net);
 wfi_driver *wfi_net_driver(wfi_net *net); /* for futures: a waiting thread takes over progress */
-/* Whether the caller is inside an inline handler, on the thread that reads the network, where waiting could never end. Any thread. */
+/* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting could never end. Any thread. */
 bool wfi_net_is_inline(wfi_net *net);
 
 typedef enum wfi_defer_kind {
@@ -157,6 +157,7 @@ typedef struct wfi_message {
     wfi_list link;
     uint8_t type; /* the upper layer's, < 0xF0 */
     bool urgent;
+    bool owed;  /* not urgent, since it stays behind what waits, but like those not refused by a full queue */
     bool lasts; /* where memory or descriptors are out it waits for some, however long: others depend on it */
     const void *head;
     size_t head_size;
@@ -174,7 +175,7 @@ typedef struct wfi_message {
 } wfi_message;
 
 /* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed; never for
- * urgent ones: whoever sends these bounds them), or the peer's status; then done is
+ * urgent or owed ones: whoever sends these bounds them), or the peer's status; then done is
  * not called. [locked] */
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message);
 /* From within the message upcall: there is no memory to take this message. It comes again, later, with all that follow it.

@@ -326,7 +326,7 @@ struct wfi_net {
     wfi_parker fiber_parker;
     bool fiber_made, fiber_runs, fiber_ended;
     wfi_parker *closer;               /* who waits for its end */
-    _Atomic(pthread_t) inline_thread; /* (atomic) runs an inline handler now, if inline_busy */
+    _Atomic(pthread_t) inline_thread; /* (atomic) runs an inline handler or destructors now, if inline_busy */
     _Atomic(wfi_fiber *) inline_fiber;
     atomic_bool inline_busy;
 };

@@ -258,7 +258,7 @@ weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    if (!message->urgent && peer->kept_bytes >= net->queue_limit_bytes)
+    if (!message->urgent && !message->owed && peer->kept_bytes >= net->queue_limit_bytes)
         return WEFT_ERR_AGAIN;
     message->net.sequence = 0;
     wfi_list_init(&message->link);

@@ -136,8 +136,7 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
     wfi_store_peer *peer = wfi_map_get(&server->by_id, id);
     if (!peer)
         return;
-    server->strangers -= peer->is_stranger;
-    peer->is_stranger = false;
+    /* A stranger that was refused stays one, among those that are bounded: it may never read, nor go. */
     peer->state = keep_ms > 0 ? WFI_STORE_PEER_KEPT : WFI_STORE_PEER_FLUSHING;
     peer->deadline_ns = wfi_deadline(&wfi_clock_real, keep_ms > 0 ? keep_ms : FLUSH_MS);
     if (peer->output_size == 0)

@@ -249,6 +249,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_net_timer_clear(agent->net, &agent->stall_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
+    wfi_intakes_await(agent);
     wfi_executor_destroy(agent->executor);
     atomic_store(&agent->closed, true);
     while (atomic_load(&agent->late_users))

@@ -80,6 +80,8 @@ struct weft_agent {
     wfi_map functions;                      /* by hash of the name */
     _Atomic(struct wfi_batcher *) batchers; /* all, newest first; grows only: src/rpc/batch.h */
     wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
+    atomic_int absences;                    /* said to members that gather, and not answered: src/rpc/group_call.c */
+    atomic_int intakes_elsewhere;           /* being decoded on the process's executor: src/rpc/intake.c */
     atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
     atomic_bool closed;                     /* net and executor are gone, or going */
 

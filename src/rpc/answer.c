@@ -61,9 +61,11 @@ static void send_reply(weft_call *call)
         send_bare_reply(call);
         return;
     }
-    /* A reply that names references stays behind the calls that make them; any other goes ahead of calls. */
+    /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits for it,
+     * and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
                                   .urgent = !call->pack.rref_count,
+                                  .owed = true,
                                   .lasts = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
@@ -251,7 +253,7 @@ void wfi_answer(weft_call *call)
     if (!call->error) {
         char problem[320] = "the results cannot be sent";
         weft_status st = pack_results(call, (wfi_pack_options){.problem = problem, .problem_room = sizeof problem});
-        if (st == WEFT_ERR_TOO_LARGE || st == WEFT_ERR_INVALID)
+        if (st == WEFT_ERR_TOO_LARGE || st == WEFT_ERR_INVALID || st == WEFT_ERR_NOT_FOUND)
             wfi_args_fault(call->agent, weft_values_args(call->results), st, "result", problem, sizeof problem);
         if (st)
             call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));

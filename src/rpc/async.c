@@ -100,8 +100,9 @@ weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
     if (!wfi_net_is_inline(agent->net))
         return WEFT_OK;
     weft_error *error = weft_error_create(WEFT_ERR_DEADLOCK,
-                                          "nothing was started: an inline handler or a land, on the thread that reads "
-                                          "the network, cannot wait; call async, or register without WEFT_INLINE");
+                                          "nothing was started: an inline handler, a land or a destructor, on the "
+                                          "thread that reads the network, cannot wait; call async, or register without "
+                                          "WEFT_INLINE");
     if (options) {
         note_failure(options, error);
         wfi_error_give(options->error, error);

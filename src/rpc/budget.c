@@ -43,6 +43,18 @@ void wfi_budget_release_arguments(weft_call *call)
         release_charge(call, call->charged - sizeof *call);
 }
 
+size_t wfi_budget_take_arguments(weft_call *call)
+{
+    size_t bytes = call->charged > sizeof *call ? call->charged - sizeof *call : 0;
+    call->charged -= bytes;
+    return bytes;
+}
+
+void wfi_budget_give_back(weft_agent *agent, size_t bytes)
+{
+    agent->held_bytes -= bytes;
+}
+
 wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes)
 {
     weft_agent *agent = call->agent;

@@ -25,6 +25,11 @@ weft_status wfi_budget_admit(weft_call *call, uint64_t bytes, char *problem, siz
 /* The arguments are gone; the call itself remains. */
 void wfi_budget_release_arguments(weft_call *call);
 
+/* What the arguments count for is the taker's from now on, who holds their values longer than the call: so many bytes, which it
+ * gives back. */
+size_t wfi_budget_take_arguments(weft_call *call);
+void wfi_budget_give_back(weft_agent *agent, size_t bytes);
+
 typedef enum wfi_keep { WFI_KEEP, WFI_KEEP_ERROR, WFI_KEEP_NOTHING } wfi_keep;
 /* Counts an answer of `bytes` among what is kept for its caller. Over the bound of one caller it says what may be sent instead:
  * a short error, or nothing at all (to one that takes no answers any more). */

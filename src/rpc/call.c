@@ -298,13 +298,14 @@ static size_t held_by(const wfi_outcall *call)
            wfi_pack_small_bytes(&call->arguments);
 }
 
-static void fill_message(wfi_outcall *call)
+static void fill_message(wfi_outcall *call, bool owed)
 {
     wfi_message *message = &call->message;
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
                              .part_count = call->arguments.part_count,
+                             .owed = owed,
                              .keeps = held_by(call),
                              .done = message_done};
     for (int i = 0; i < message->part_count; i++) {
@@ -416,7 +417,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
         goto withdraw;
-    fill_message(call);
+    fill_message(call, plan->owed);
     st = wfi_net_send(agent->net, call->peer, &call->message);
     if (st)
         goto forget;

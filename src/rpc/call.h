@@ -29,6 +29,7 @@ typedef struct wfi_call_plan {
     wfi_shared_pack **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *within; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
+    bool owed;                      /* into a full queue as well: whoever starts these bounds them */
     bool waited;                    /* there was no room at first: for the error, if the time then ran out */
 } wfi_call_plan;
 
@@ -144,7 +145,7 @@ void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
  * in after wfi_letters_ready, fails only where the peer is gone, and nothing is owed to it. share: out of what was promised; NULL:
  * nothing was. All [agent lock]. */
 weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
-/* The same, behind the calls that wait for that peer; WEFT_ERR_AGAIN over its queue limit. */
+/* The same, behind the calls that wait for that peer. */
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
 /* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none. */

@@ -27,7 +27,8 @@
 #define WFI_GROUP_NAME_MAX 64
 #define WFI_EARLY_MAX 8192
 #define WFI_EARLY_PEER_MAX 64
-#define WFI_ROUNDS_MAX 256 /* operations under way in one group */
+#define WFI_ROUNDS_MAX 256    /* operations under way in one group */
+#define WFI_ABSENCES_MAX 1024 /* words of one agent that it takes no part, under way */
 
 typedef enum wfi_gather_kind {
     WFI_GATHER_BARRIER = 1,
@@ -70,6 +71,7 @@ typedef struct wfi_share {
     uint64_t number;
     wfi_gather_kind kind;
     weft_values *values;
+    size_t charged; /* bytes against the memory budget, for the values of another member; until it is discarded */
     wfi_gather_wait *wait; /* NULL: told already */
 } wfi_share;
 
@@ -134,7 +136,8 @@ typedef struct wfi_errand {
 /* Brings it there; the end comes to `future`. Not locked. */
 weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
                                  weft_future *future);
-/* Our part will not come. What becomes of this message nobody waits for. Not locked. */
+/* Our part will not come. This goes into a full queue too; what becomes of it nobody waits for. WEFT_ERR_AGAIN: WFI_ABSENCES_MAX
+ * of them are under way. Not locked. */
 weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why);
 /* Whether a part that ended so failed by itself, with the gathering member there to be told: not by the end of either of the two,
  * nor of its time. */

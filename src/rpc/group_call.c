@@ -8,14 +8,16 @@
 #include "rpc/group.h"
 
 #include "base/error.h"
+#include "rpc/call.h"
 #include "rpc/observe.h"
 #include "rpc/values.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #define ANSWER_GRACE_MS 1000 /* after the time limit, for the gathering member to say who is missing */
 
-/* An operation of ours that another member gathers. */
+/* An operation of ours that another member gathers; or the word that we take no part in one, which is in no list. */
 typedef struct group_op {
     wfi_list link;
     wfi_observer observer;
@@ -23,7 +25,7 @@ typedef struct group_op {
     weft_agent *agent;
     wfi_errand errand;
     weft_future *call;
-    weft_future *future; /* the user's */
+    weft_future *future; /* the user's; NULL: an absence */
 } group_op;
 
 typedef struct cancellation {
@@ -70,7 +72,16 @@ static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_
                                       weft_of_i64((int64_t)key->members_hash), weft_of_i64((int64_t)key->generation),
                                       weft_of_i64((int64_t)what->number), weft_of_i64(kind),
                                       weft_of_i64(never ? WEFT_FOREVER : what->timeout_ms), weft_of_list(mine));
-    return weft_rpc_async(agent, weft_to_worker(what->to), wfi_gather_function.name, arguments, &how, out);
+    weft_error *error = NULL;
+    wfi_call_plan plan = {.to = weft_to_worker(what->to),
+                          .function = wfi_gather_function.name,
+                          .arguments = arguments,
+                          .options = &how,
+                          .owed = kind == WFI_GATHER_ABSENT,
+                          .within = &how.within};
+    weft_status st = wfi_rpc_start(agent, &plan, out, &error);
+    weft_error_unref(error);
+    return st;
 }
 
 /* Of a call to the gatherer: its own word for what happened there. */
@@ -99,17 +110,6 @@ bool wfi_group_missed_by(weft_status st)
     }
 }
 
-/* Our part in an operation will not come. What becomes of this message nobody waits for. */
-weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why)
-{
-    weft_future *told;
-    weft_args reason = WEFT_VALUES(weft_of_i64(cause_of(why)), weft_of_string(weft_error_message(why)));
-    weft_status st = call_gatherer(agent, what, WFI_GATHER_ABSENT, reason, &told);
-    if (!st)
-        weft_future_unref(told);
-    return st;
-}
-
 /* It was sent, and not taken in. */
 static void look_for_absence(const group_op *op)
 {
@@ -130,7 +130,8 @@ static void release_op(wfi_task *task)
         wfi_net_lock(op->agent->net);
         wfi_list_remove(&op->link);
         wfi_net_unlock(op->agent->net);
-        look_for_absence(op);
+        if (op->future)
+            look_for_absence(op);
         wfi_agent_leave(op->agent);
     }
     weft_future_unref(op->call);
@@ -156,15 +157,14 @@ static weft_error *translate(const group_op *op, const weft_values *answer)
     if (weft_values_count(answer) != 3 || weft_values_get_i64(answer, 0, &code) ||
         weft_values_get_i64(answer, 1, &worker) || weft_values_get_string(answer, 2, &text))
         return NULL;
-    detail.code = (weft_status)code;
-    detail.worker = (int)worker;
+    bool is_failure = code < 0 && code >= INT_MIN && wfi_status_is_known((int)code);
+    detail.code = is_failure ? (weft_status)code : WEFT_ERR_PROTOCOL;
+    detail.worker = worker >= 0 && worker < wfi_net_world_size(op->agent->net) ? (int)worker : -1;
     return wfi_error_create(&detail, "%s", text);
 }
 
-/* The call has ended. On whichever thread, perhaps with the agent's lock held: what it held goes later. */
-static void call_ended(wfi_observer *observer)
+static void complete(group_op *op)
 {
-    group_op *op = wfi_container_of(observer, group_op, observer);
     const weft_values *answer = weft_future_values(op->call);
     weft_error *error = translate(op, answer);
     weft_status st;
@@ -174,15 +174,24 @@ static void call_ended(wfi_observer *observer)
         st = wfi_future_complete(op->future, weft_values_ref((weft_values *)answer), wfi_values_drop);
     (void)st; /* it may have been failed before */
     weft_error_unref(error);
+}
+
+/* The call has ended. On whichever thread, perhaps with the agent's lock held: what it held goes later. */
+static void call_ended(wfi_observer *observer)
+{
+    group_op *op = wfi_container_of(observer, group_op, observer);
+    if (op->future)
+        complete(op);
+    else
+        atomic_fetch_sub(&op->agent->absences, 1);
     wfi_future_unref_unless_last(observer->future); /* we have op->call besides */
     op->release = (wfi_task){.run = release_op};
     wfi_executor_submit(op->agent->executor, &op->release);
 }
 
-weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
-                                 weft_future *future)
+static weft_status start_op(weft_agent *agent, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
+                            group_op **out)
 {
-    weft_agent *agent = group->agent;
     group_op *op = calloc(1, sizeof *op);
     if (!op)
         return WEFT_ERR_MEMORY;
@@ -192,9 +201,36 @@ weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_
         return st;
     }
     op->agent = wfi_agent_ref(agent);
-    op->future = weft_future_ref(future);
     op->observer.completed = call_ended;
     op->errand = *what;
+    wfi_list_init(&op->link);
+    *out = op;
+    return WEFT_OK;
+}
+
+weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why)
+{
+    group_op *op;
+    weft_args reason = WEFT_VALUES(weft_of_i64(cause_of(why)), weft_of_string(weft_error_message(why)));
+    weft_status st = WEFT_ERR_AGAIN;
+    if (atomic_fetch_add(&agent->absences, 1) < WFI_ABSENCES_MAX)
+        st = start_op(agent, what, WFI_GATHER_ABSENT, reason, &op);
+    if (st)
+        atomic_fetch_sub(&agent->absences, 1);
+    else
+        wfi_future_observe(op->call, &op->observer);
+    return st;
+}
+
+weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
+                                 weft_future *future)
+{
+    weft_agent *agent = group->agent;
+    group_op *op;
+    weft_status st = start_op(agent, what, kind, mine, &op);
+    if (st)
+        return st;
+    op->future = weft_future_ref(future);
     wfi_net_lock(agent->net);
     wfi_list_push_back(&group->ops, &op->link);
     wfi_net_unlock(agent->net);

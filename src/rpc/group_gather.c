@@ -6,6 +6,7 @@
 #include "rpc/group.h"
 
 #include "base/error.h"
+#include "rpc/budget.h"
 #include "rpc/observe.h"
 #include "rpc/serve.h"
 
@@ -390,7 +391,6 @@ static weft_error *why_it_is_over(weft_group *nobody)
 
 static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_share *share, int64_t timeout_ms)
 {
-    const wfi_rpc_peer *peer = &agent->peers[share->from];
     weft_group *group = wfi_group_find(agent, key, true);
     weft_group nobody = {.agent = agent, .key = *key}; /* to refuse in the name of */
     int me = wfi_agent_rank(agent);
@@ -405,9 +405,6 @@ static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_share *shar
     else if (agent->stopped || (agent->closing && agent->options.values.elastic))
         wfi_share_refuse(share, wfi_group_problem(&nobody, WEFT_ERR_PEER_LEFT, me,
                                                   "rank %d closes, and has not made group \"%s\"", me, key->name));
-    else if (agent->early_parts >= WFI_EARLY_MAX || peer->early_parts >= WFI_EARLY_PEER_MAX)
-        wfi_share_refuse(share, wfi_group_problem(&nobody, WEFT_ERR_BUSY, me,
-                                                  "too many operations wait for groups that rank %d has not made", me));
     else
         keep_early(agent, key, share);
 }
@@ -424,6 +421,20 @@ static bool read_key(weft_call *call, wfi_group_key *key)
     return true;
 }
 
+/* Its caller is told to bring it again, as where the memory budget is full. */
+static bool is_too_early(weft_call *call, const wfi_group_key *key)
+{
+    weft_agent *agent = call->agent;
+    wfi_net_lock(agent->net);
+    bool full = agent->early_parts >= WFI_EARLY_MAX || agent->peers[call->from].early_parts >= WFI_EARLY_PEER_MAX;
+    bool is_early = full && !wfi_group_find(agent, key, true) && key->generation >= wfi_group_generation(agent, key);
+    wfi_net_unlock(agent->net);
+    if (is_early)
+        weft_call_fail(call, WEFT_ERR_BUSY, "too many operations wait for groups that rank %d has not made",
+                       wfi_agent_rank(agent));
+    return is_early;
+}
+
 static weft_status run_gather(weft_call *call, void *user)
 {
     weft_agent *agent = call->agent;
@@ -432,6 +443,8 @@ static weft_status run_gather(weft_call *call, void *user)
     (void)user;
     if (!call->peer || !read_key(call, &key) || kind < WFI_GATHER_BARRIER || kind > WFI_GATHER_ABSENT)
         return WEFT_ERR_INVALID;
+    if (is_too_early(call, &key))
+        return WEFT_ERR_BUSY;
     wfi_share *share = make_share(call->from, wfi_peer_incarnation(call->peer), (uint64_t)weft_call_i64(call, 4),
                                   (wfi_gather_kind)kind);
     weft_status st = share ? weft_values_create(weft_call_list(call, 7), &share->values) : WEFT_ERR_MEMORY;
@@ -448,6 +461,7 @@ static weft_status run_gather(weft_call *call, void *user)
     int64_t timeout_ms = weft_call_i64(call, 6);
     share->wait->call = weft_call_defer(call);
     wfi_net_lock(agent->net);
+    share->charged = wfi_budget_take_arguments(call);
     take_in(agent, &key, share, timeout_ms);
     wfi_net_unlock(agent->net);
     return WEFT_DEFERRED;

@@ -9,6 +9,7 @@
 #include "rpc/group.h"
 
 #include "base/error.h"
+#include "rpc/budget.h"
 #include "rpc/serve.h"
 #include "rpc/values.h"
 
@@ -101,8 +102,15 @@ static void free_share_task(wfi_task *task)
     free_share(wfi_container_of(task, wfi_share, release));
 }
 
+static void uncharge(const weft_group *group, wfi_share *share)
+{
+    wfi_budget_give_back(group->agent, share->charged);
+    share->charged = 0;
+}
+
 void wfi_share_discard(wfi_share *share)
 {
+    uncharge(share->group, share);
     share->release.run = free_share_task;
     wfi_net_defer(share->group->agent->net, &share->release, WFI_DEFER_RELEASE);
 }
@@ -310,6 +318,8 @@ void wfi_round_close(weft_group *group, wfi_round *round)
     group->round_count--;
     for (size_t i = 0; i < round->size; i++) {
         wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
+        if (round->shares[i])
+            uncharge(group, round->shares[i]); /* soon they are gone */
         if (!wait)
             continue;
         wfi_net_timer_clear(net, &wait->timer);

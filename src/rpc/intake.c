@@ -4,10 +4,45 @@
 
 #include "rpc/rref.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void unpack_now(wfi_intake *intake);
+#define LARGE_META (64u << 10) /* bytes; to decode so many of the smallest values takes milliseconds */
+#define IMPORTS_AT_ONCE 1024   /* references made known under one hold of the lock */
+
+/* ---- Elsewhere ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * What takes long runs where it delays nobody's small calls: neither under the lock nor on the thread that reads the network. Nor on the
+ * agent's workers, which may all be busy, perhaps with waiting for this very body: on the process's. The simulation has but its
+ * fibers; an agent without threads has but the one that drives it, which does this at once, and so does one that stops.
+ */
+static bool has_elsewhere(const weft_agent *agent)
+{
+    return !agent->options.values.no_threads && !agent->stopped;
+}
+
+/* [agent lock] */
+static void run_elsewhere(wfi_intake *intake, void (*run)(wfi_task *task))
+{
+    weft_agent *agent = intake->agent;
+    intake->task.run = run;
+    if (agent->options.values.sim) {
+        wfi_net_defer(agent->net, &intake->task, WFI_DEFER_WORKER);
+        return;
+    }
+    intake->elsewhere = true;
+    atomic_fetch_add(&agent->intakes_elsewhere, 1);
+    wfi_executor_submit(wfi_executor_process(), &intake->task);
+}
+
+/* The last touch of the agent, by a task that began with `elsewhere`; the intake may be gone. */
+static void leave_elsewhere(weft_agent *agent, bool elsewhere)
+{
+    if (elsewhere)
+        atomic_fetch_sub(&agent->intakes_elsewhere, 1);
+}
 
 static void become_ready(wfi_intake *intake, weft_status status)
 {
@@ -25,32 +60,73 @@ static void fail(wfi_intake *intake, weft_status status, const char *problem)
     become_ready(intake, status);
 }
 
-/* ---- Last step: references --------------------------------------------------------------------------------------- */
+/* ---- Last step: references, some at a time --------------------------------------------------------------------------------------- */
+
+static void fail_unconfirmed(wfi_intake *intake, weft_status status)
+{
+    fail(intake, status,
+         status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
+                                      : "the owner of a reference in it cannot be reached");
+}
 
 void wfi_intake_confirmed(wfi_intake *intake, weft_status status)
 {
     if (intake->state != WFI_INTAKE_CONFIRMING)
         return;
-    if (status)
-        fail(intake, status,
-             status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
-                                          : "the owner of a reference in it cannot be reached");
+    if (status && intake->task_queued)
+        intake->unknown = status; /* the task sees it */
+    else if (status)
+        fail_unconfirmed(intake, status);
     else if (--intake->unconfirmed == 0)
         become_ready(intake, WEFT_OK);
+}
+
+static void import_task(wfi_task *task);
+
+static void import_some(wfi_intake *intake)
+{
+    size_t end = intake->imported + IMPORTS_AT_ONCE;
+    if (end > intake->unpack.rref_count || !has_elsewhere(intake->agent))
+        end = intake->unpack.rref_count;
+    while (intake->imported < end && intake->state == WFI_INTAKE_CONFIRMING) {
+        wfi_unpacked_rref *item = &intake->unpack.rrefs[intake->imported++];
+        intake->unconfirmed++;
+        weft_status st = wfi_rref_import(intake->agent, &item->name, intake, &item->slot->as.rref);
+        if (st)
+            wfi_intake_confirmed(intake, st);
+    }
+    if (intake->state != WFI_INTAKE_CONFIRMING)
+        return;
+    if (intake->imported == intake->unpack.rref_count) {
+        wfi_intake_confirmed(intake, WEFT_OK); /* ours */
+    } else {
+        intake->task_queued = true;
+        run_elsewhere(intake, import_task);
+    }
+}
+
+static void import_task(wfi_task *task)
+{
+    wfi_intake *intake = wfi_container_of(task, wfi_intake, task);
+    weft_agent *agent = intake->agent;
+    bool elsewhere = intake->elsewhere;
+    wfi_net_lock(agent->net);
+    intake->task_queued = intake->elsewhere = false;
+    if (intake->cancelled)
+        fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
+    else if (intake->unknown)
+        fail_unconfirmed(intake, intake->unknown);
+    else
+        import_some(intake);
+    wfi_net_unlock(agent->net);
+    leave_elsewhere(agent, elsewhere);
 }
 
 static void import_references(wfi_intake *intake)
 {
     intake->state = WFI_INTAKE_CONFIRMING;
     intake->unconfirmed = 1; /* ours, so that confirmations at once do not end it half-way */
-    for (size_t i = 0; i < intake->unpack.rref_count && intake->state == WFI_INTAKE_CONFIRMING; i++) {
-        wfi_unpacked_rref *item = &intake->unpack.rrefs[i];
-        intake->unconfirmed++;
-        weft_status st = wfi_rref_import(intake->agent, &item->name, intake, &item->slot->as.rref);
-        if (st)
-            wfi_intake_confirmed(intake, st);
-    }
-    wfi_intake_confirmed(intake, WEFT_OK);
+    import_some(intake);
 }
 
 /* ---- Payload ----------------------------------------------------------------------------------------------------- */
@@ -134,6 +210,8 @@ static void decode(wfi_intake *intake, const uint8_t *meta, size_t meta_size, co
 
 static void after_decoding(wfi_intake *intake)
 {
+    wfi_storage_unref(intake->meta); /* the values have copies, and a deferred call may keep us for long */
+    intake->meta = NULL;
     if (intake->cancelled)
         fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
     else if (intake->unpacked)
@@ -142,18 +220,57 @@ static void after_decoding(wfi_intake *intake)
         pull_payload(intake);
 }
 
+/* As admit_values. Not locked. */
+static weft_status admit_large(wfi_intake *intake, const uint8_t *meta, size_t size)
+{
+    uint64_t bytes;
+    if (!intake->admit || intake->user_places)
+        return WEFT_OK;
+    weft_status st = wfi_unpack_measure(meta, size, &bytes);
+    if (st)
+        return st;
+    wfi_net_lock(intake->agent->net);
+    st = admit(intake, bytes);
+    wfi_net_unlock(intake->agent->net);
+    return st;
+}
+
 static void decode_task(wfi_task *task)
 {
     wfi_intake *intake = wfi_container_of(task, wfi_intake, task);
-    wfi_net *net = intake->agent->net;
+    weft_agent *agent = intake->agent;
+    bool elsewhere = intake->elsewhere;
     const uint8_t *bytes = wfi_storage_data(intake->meta);
-    decode(intake, bytes, intake->meta_size, bytes + intake->tail_at, intake->tail_size);
-    wfi_net_lock(net);
-    after_decoding(intake);
-    wfi_net_unlock(net);
+    weft_status st = admit_large(intake, bytes, intake->meta_size);
+    if (!st)
+        decode(intake, bytes, intake->meta_size, bytes + intake->tail_at, intake->tail_size);
+    wfi_storage_unref(intake->meta);
+    intake->meta = NULL;
+    wfi_net_lock(agent->net);
+    intake->elsewhere = false;
+    if (st)
+        fail(intake, st, "malformed metadata");
+    else
+        after_decoding(intake);
+    wfi_net_unlock(agent->net);
+    leave_elsewhere(agent, elsewhere);
 }
 
-/* Decodes what lies in intake->meta: here, or outside the lock where the user chooses the places. */
+void wfi_intakes_await(weft_agent *agent)
+{
+    while (atomic_load(&agent->intakes_elsewhere)) {
+        /* Nobody may have taken it, for want of a thread: whosever it is, it can run here. */
+        wfi_task *task = wfi_executor_withdraw(wfi_executor_process(), decode_task);
+        if (!task)
+            task = wfi_executor_withdraw(wfi_executor_process(), import_task);
+        if (task)
+            task->run(task);
+        else
+            sched_yield();
+    }
+}
+
+/* Decodes what lies in intake->meta: here, or outside the lock where the user chooses the places, or where it takes long. */
 static void unpack_now(wfi_intake *intake)
 {
     const uint8_t *bytes = wfi_storage_data(intake->meta);
@@ -165,6 +282,12 @@ static void unpack_now(wfi_intake *intake)
         intake->state = WFI_INTAKE_PLACING;
         intake->task.run = decode_task;
         wfi_net_defer(intake->agent->net, &intake->task, WFI_DEFER_INLINE);
+        return;
+    }
+    if (intake->meta_size > LARGE_META && has_elsewhere(intake->agent) &&
+        (!intake->options.place || intake->free_places)) {
+        intake->state = WFI_INTAKE_PLACING;
+        run_elsewhere(intake, decode_task);
         return;
     }
     weft_status st = admit_values(intake, bytes, intake->meta_size);
@@ -266,9 +389,9 @@ void wfi_intake_cancel(wfi_intake *intake)
     intake->cancelled = true;
     if (intake->state == WFI_INTAKE_PULLING)
         wfi_net_transfer_cancel(intake->agent->net, &intake->transfer);
-    else if (intake->state == WFI_INTAKE_CONFIRMING)
+    else if (intake->state == WFI_INTAKE_CONFIRMING && !intake->task_queued)
         fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
-    /* PLACING: the task sees the flag */
+    /* else the task sees the flag */
 }
 
 bool wfi_intake_busy(const wfi_intake *intake)

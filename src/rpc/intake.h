@@ -18,6 +18,7 @@ typedef struct wfi_intake {
     wfi_peer *peer;
     wfi_unpack_options options;
     bool user_places; /* options.place is user code: called with no lock held */
+    bool free_places; /* options.place may be called with the lock or without; neither set: with it */
     /* Whether `bytes` more may be taken, asked before they are: WEFT_OK, or the failure with `problem` written. NULL: always.
      * [agent lock] */
     weft_status (*admit)(struct wfi_intake *intake, uint64_t bytes);
@@ -37,7 +38,11 @@ typedef struct wfi_intake {
     wfi_segment meta_segment;
     wfi_transfer transfer;
     wfi_task task;
-    size_t unconfirmed; /* references whose owners have not answered */
+    bool elsewhere;      /* which the agent counts */
+    bool task_queued;    /* of references that are imported some at a time: the next */
+    size_t imported;     /* so many references */
+    size_t unconfirmed;  /* references whose owners have not answered */
+    weft_status unknown; /* what one of them answered, for the task */
     weft_status unpacked;
     enum { WFI_INTAKE_NEW, WFI_INTAKE_PULLING, WFI_INTAKE_PLACING, WFI_INTAKE_CONFIRMING, WFI_INTAKE_READY } state;
     bool cancelled;
@@ -49,6 +54,8 @@ void wfi_intake_start(wfi_intake *intake, wfi_reader *body);
 void wfi_intake_cancel(wfi_intake *intake);
 /* A reference's owner has confirmed it, or never will. [agent lock] */
 void wfi_intake_confirmed(wfi_intake *intake, weft_status status);
+/* The agent stops, and all intakes were cancelled: waits for what is decoded outside its own executor. Not locked. */
+void wfi_intakes_await(weft_agent *agent);
 /* Whether an intake has been started and not become ready. */
 bool wfi_intake_busy(const wfi_intake *intake);
 /* Lets go of what it holds. Not with the agent's lock: references may go. */

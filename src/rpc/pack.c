@@ -92,7 +92,8 @@ static void add_remote(packing *p, weft_tensor *tensor, size_t patch, size_t lan
 static void pack_rref(packing *p, weft_rref *rref)
 {
     wfi_pack *pack = p->pack;
-    weft_status st = wfi_rref_passable(rref);
+    wfi_rref_name name;
+    weft_status st = wfi_rref_pass(rref, &name);
     if (st) {
         p->status = st;
         return;
@@ -108,7 +109,7 @@ static void pack_rref(packing *p, weft_rref *rref)
         pack->rref_capacity = capacity;
     }
     pack->rrefs[pack->rref_count++] = weft_rref_ref(rref);
-    wfi_write_rref_name(&pack->meta, wfi_rref_name_of(rref));
+    wfi_write_rref_name(&pack->meta, &name);
 }
 
 /* A result that the caller wants in its landing place `index`. */

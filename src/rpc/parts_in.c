@@ -13,7 +13,7 @@ typedef struct slot {
     weft_values *values; /* of one of a call to ourselves */
 } slot;
 
-/* Guarded by the agent's lock; what a slot holds belongs to the task while `running`. */
+/* Guarded by the agent's lock; what a slot holds belongs to the task while `in_hand`. */
 struct wfi_parts_in {
     weft_agent *agent;
     weft_part_fn fn;
@@ -25,7 +25,8 @@ struct wfi_parts_in {
     uint32_t given; /* by ourselves */
     uint32_t expected;
     bool known;   /* how many there will be */
-    bool running; /* the task is */
+    bool running; /* the task is, or waits for a worker */
+    bool in_hand; /* the user's function has one */
     bool stopped; /* nothing more is handed over */
     wfi_task task;
     slot slots[WFI_PARTS_MAX]; /* part n in slot n % WFI_PARTS_MAX */
@@ -84,10 +85,11 @@ static slot *slot_of(wfi_parts_in *parts, uint32_t number)
 
 static bool settled(const wfi_parts_in *parts)
 {
-    if (parts->running)
+    if (parts->in_hand)
         return false;
     if (!parts->stopped)
-        return parts->known && parts->next >= parts->expected;
+        return !parts->running && parts->known && parts->next >= parts->expected;
+    /* A task that has no worker yet will find nothing to do: it is not waited for, since workers may be busy for long. */
     for (int i = 0; i < WFI_PARTS_MAX; i++)
         if (parts->slots[i].state == SLOT_COMING)
             return false;
@@ -170,10 +172,12 @@ static void hand_over_all(wfi_task *task)
     wfi_net *net = parts->agent->net;
     wfi_net_lock(net);
     for (slot *s; !parts->stopped && (s = slot_of(parts, parts->next))->state == SLOT_READY;) {
+        parts->in_hand = true;
         wfi_net_unlock(net);
         parts->fn(s->values ? s->values : s->intake.values, parts->arg);
         empty(s);
         wfi_net_lock(net);
+        parts->in_hand = false;
         s->state = SLOT_FREE;
         say_took(parts);
         parts->next++;

@@ -150,6 +150,7 @@ static weft_status send_locked(weft_call *call, part_out *part)
     /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
     part->message = (wfi_message){.type = WFI_RPC_PART,
                                   .urgent = !part->pack.rref_count,
+                                  .owed = true,
                                   .lasts = true,
                                   .head = part->header.data,
                                   .head_size = part->header.size,

@@ -57,6 +57,8 @@ static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const c
     } else if (!weft_agent_alive(agent, owner) && !out->text[0]) {
         find(out, "%s is a reference to a value of rank %d, which is gone", path, owner);
         out->worker = owner;
+    } else if (!out->text[0] && wfi_rref_passable(rref)) {
+        find(out, "%s is a reference to a value that was not made", path);
     }
 }
 
@@ -160,7 +162,7 @@ void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, 
                     size_t room)
 {
     finding found = {.worker = -1};
-    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE)
+    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE || why == WEFT_ERR_NOT_FOUND)
         look_at_values(agent, values, what, &found);
     snprintf(text, room, "%s", found.text);
 }
@@ -222,7 +224,7 @@ weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_
         find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
     if (ours)
         look_at_options(agent, plan, &found);
-    if (ours || (theirs && weft_agent_alive(agent, rank)))
+    if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
         look_at_values(agent, plan->arguments, "argument", &found);
     look_at_way(agent, plan, why, rank, &found);
     wfi_error_detail detail = {.code = why, .function = plan->function, .worker = found.worker}; /* it did not run */

@@ -127,6 +127,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     letter->counted = counted;
     letter->message = (wfi_message){.type = type,
                                     .urgent = urgent,
+                                    .owed = true, /* it was promised */
                                     .lasts = true,
                                     .head = letter->room,
                                     .head_size = bytes->size,

@@ -93,6 +93,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
     call->results.options = (wfi_unpack_options){
         .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
+    call->results.free_places = true; /* the places stay as they are until it has completed */
     call->results.ready = results_ready;
     wfi_intake_start(&call->results, reader);
 }

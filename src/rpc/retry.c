@@ -33,6 +33,7 @@ typedef struct retry {
     weft_tensor **land; /* referenced; options.land is them */
     weft_rref *remote;
     uint64_t deadline_ns;
+    bool owed;
 
     /* ---- agent lock ---- */
     wfi_list link; /* agent->retries */
@@ -40,6 +41,7 @@ typedef struct retry {
     weft_future *attempt; /* under way, for all that is known */
     wfi_observer observer;
     bool starting, over;
+    bool awaits_room; /* which the last attempt did not find */
     weft_error *stop; /* no more attempts: what it ends with, unless the one under way does better */
     bool may_have_run;
     int attempts;
@@ -249,15 +251,19 @@ static void consider(retry *r, const weft_error *error, bool started)
     weft_status why = weft_error_code(error);
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
     bool no_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
+    r->agent->stats.calls_retried += !started && !no_room && r->attempts > 1;
     r->may_have_run |= weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN;
     if (r->stop || !may_pass(r, error, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
         finish(r, NULL, started || !r->stop ? error : r->stop);
         return;
     }
     r->attempts -= no_room; /* that was none */
+    r->awaits_room = no_room;
     uint64_t at = now + (no_room ? ROOM_NS : next_pause(r, now));
+    if (no_room && at > r->deadline_ns)
+        at = r->deadline_ns; /* it waits until then: the last look ends with WEFT_ERR_TIMEOUT, as without retries */
     rest(r, held_by(r));
-    if (at >= r->deadline_ns || wfi_net_timer_set(r->agent->net, &r->timer, at))
+    if ((at >= r->deadline_ns && !no_room) || wfi_net_timer_set(r->agent->net, &r->timer, at))
         finish(r, NULL, error);
 }
 
@@ -293,7 +299,9 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .is_attempt = true,
                           .packed = &r->packed,
                           .within = (const weft_call *const *)&r->child.within,
-                          .deadline_ns = r->deadline_ns};
+                          .deadline_ns = r->deadline_ns,
+                          .owed = r->owed,
+                          .waited = r->awaits_room};
     if (r->options.retry.attempt_ms && !r->remote) {
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
         plan.deadline_ns = limit < r->deadline_ns ? limit : r->deadline_ns;
@@ -303,6 +311,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
         return st;
     wfi_net_lock(agent->net);
     r->starting = false;
+    agent->stats.calls_retried += r->attempts > 1;
     r->attempt = weft_future_ref(attempt);
     bool unwanted = r->stop != NULL;
     wfi_future_observe(attempt, &r->observer);
@@ -329,7 +338,6 @@ static void again_task(wfi_task *task)
     bool go = !r->over && !r->stop;
     r->starting = go;
     r->attempts += go;
-    agent->stats.calls_retried += go;
     wfi_net_unlock(agent->net);
     if (go && begin(r, false, &error)) {
         wfi_net_lock(agent->net);
@@ -380,6 +388,7 @@ static weft_status keep_plan(retry *r, const wfi_call_plan *plan)
         r->to.name = r->name;
     }
     r->remote = weft_rref_ref(plan->remote);
+    r->owed = plan->owed;
     if (plan->packed && *plan->packed)
         r->packed = wfi_shared_pack_ref(*plan->packed);
     r->future = wfi_agent_future(r->agent);

@@ -180,8 +180,11 @@ weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **ou
 weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
 {
     weft_agent *agent = rref->agent;
-    if (rref->launched) /* a further attempt: others may know the name */
-        return owner == rref->owner ? WEFT_OK : WEFT_ERR_PEER_DEAD;
+    bool known = rref->launched || rref->passed; /* to others */
+    if (known && owner != rref->owner)
+        return WEFT_ERR_PEER_DEAD;
+    if (rref->launched) /* a further attempt */
+        return WEFT_OK;
     if (owner != rref->owner) { /* the rank was taken anew meanwhile */
         set_owner(rref, owner);
         rref->name.owner_incarnation = wfi_peer_incarnation(owner);
@@ -189,7 +192,8 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
         weft_error_unref(rref->error);
         rref->error = NULL;
     }
-    rref->name.number = ++agent->next_rref_number;
+    if (!rref->passed)
+        rref->name.number = ++agent->next_rref_number;
     rref->fork = ++agent->next_fork;
     return WEFT_OK;
 }
@@ -249,17 +253,6 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
         rref->unknown = true;
     }
     settle_made(rref);
-}
-
-weft_status wfi_rref_passable(const weft_rref *rref)
-{
-    if (!wfi_agent_enter(rref->agent))
-        return WEFT_ERR_CLOSED;
-    wfi_net_lock(rref->agent->net);
-    weft_status st = rref->lost ? weft_error_code(rref->error) : WEFT_OK;
-    wfi_net_unlock(rref->agent->net);
-    wfi_agent_leave(rref->agent);
-    return st;
 }
 
 /* ---- Handles that arrive ------------------------------------------------------------------------------------------- */
@@ -505,6 +498,7 @@ void wfi_rrefs_end(weft_agent *agent)
     weft_status why = WEFT_ERR_CLOSED;
     for (weft_rref *rref; (rref = next_unconfirmed(agent, NULL));)
         confirmed(rref, why, weft_error_create(why, "this worker closed its agent"));
+    wfi_owned_end(agent);
 }
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
@@ -517,7 +511,7 @@ weft_rref *weft_rref_ref(weft_rref *rref)
 }
 
 /* One whose making we gave up goes in turn: behind the calls that wait, so that the owner knows that ours is not among
- * them. If there is no room, ours has left, for it would have made some. */
+ * them. Ahead of them it would make the owner take the values of all that wait for such as have come and gone. */
 static void say_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
@@ -528,7 +522,9 @@ static void say_drop(weft_rref *rref, bool gave_up)
     wfi_writer_init(&writer, room, sizeof room);
     write_fork(rref, &writer);
     wfi_write_u8(&writer, gave_up);
-    if (!gave_up || wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters) == WEFT_ERR_AGAIN)
+    if (gave_up)
+        wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
+    else
         wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
 }
 

@@ -32,8 +32,8 @@ void wfi_rref_forget_waiter(weft_rref *rref);
 
 /* A handle for a value being made by rpc_remote; elsewhere it has no name before its call is launched. Any thread. */
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out);
-/* Its call is about to be written for that incarnation of its rank: names are numbered in the order in which their calls leave.
- * WEFT_ERR_PEER_DEAD: an earlier attempt was for another one. [agent lock] */
+/* Its call is about to be written for that incarnation of its rank: names are numbered in the order in which their calls leave, but
+ * for those that were passed on before. WEFT_ERR_PEER_DEAD: an earlier attempt was for another one. [agent lock] */
 weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner);
 /* Net has the call: the name stays, whatever is tried again. [agent lock] */
 void wfi_rref_launched(weft_rref *rref);
@@ -44,6 +44,8 @@ uint64_t wfi_rref_fork_of(const weft_rref *rref);
 void wfi_rref_created(weft_rref *rref, const weft_error *error);
 /* WEFT_OK, or why it cannot be passed on any more: its owner is gone, or we gave its making up. Any thread, not locked. */
 weft_status wfi_rref_passable(const weft_rref *rref);
+/* The same, and its name for the others: from now on it keeps that, though its call may not have left. Any thread, not locked. */
+weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name);
 
 /* For calls to ourselves. Of the references in `values`, through lists: those that our own calls are making elsewhere; `then`
  * runs once for each when that has ended, well or not; returns how many. *memory_out: not for all. [agent lock] */

@@ -7,17 +7,26 @@
 #include "base/error.h"
 #include "rpc/serve.h"
 
+weft_error *wfi_object_stays(const wfi_object *object, int owner)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_TYPE, .worker = owner};
+    return wfi_error_create(&detail, "the reference names an object of its owner's own%s%s, which stays there",
+                            object->type ? " type, " : "", object->type ? object->type->name : "");
+}
+
+weft_value wfi_value_made(const weft_future *value)
+{
+    weft_args args = weft_values_args(weft_future_values(value));
+    return args.count ? args.items[0] : weft_of_null();
+}
+
 static void give_value(weft_call *call, weft_future *value)
 {
-    const weft_values *values = weft_future_values(value);
     const wfi_object *object = wfi_object_of(value);
     if (object)
-        weft_call_fail(call, WEFT_ERR_TYPE, "the reference names an object of its owner's own%s%s, which stays there",
-                       object->type ? " type, " : "", object->type ? object->type->name : "");
-    else if (weft_values_count(values) == 0)
-        weft_call_give(call, WEFT_VALUES(weft_of_null()));
+        call->error = wfi_object_stays(object, wfi_agent_rank(call->agent));
     else
-        weft_call_give(call, (weft_args){weft_values_args(values).items, 1});
+        weft_call_give(call, WEFT_VALUES(wfi_value_made(value)));
 }
 
 /* `arg` is the call. */

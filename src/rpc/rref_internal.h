@@ -44,7 +44,8 @@ struct weft_rref {
     wfi_list link;      /* elsewhere: in agent->references */
     wfi_peer *owner;    /* elsewhere: its incarnation, held; NULL: it has not joined as far as we know */
     uint64_t fork;      /* elsewhere */
-    bool launched;      /* the name is out in the world */
+    bool launched;      /* the name is out in the world: its call has left */
+    bool passed;        /* or it may be, passed on before that */
     bool making;        /* its creation, by us, has not ended */
     bool confirmed;     /* the owner knows of it */
     bool unknown;       /* the owner has no fork of it: nothing to drop */
@@ -56,6 +57,9 @@ struct weft_rref {
     unsigned letters; /* promised for it: FORK and DROP */
 };
 
+/* Of one that is lost: why, as a call that takes it along ends. That its making found no room does not mean that this call found
+ * none, and may be made again. [agent lock] */
+weft_status wfi_rref_lost_status(const weft_rref *rref);
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name);
 void wfi_owned_release_if_unused(wfi_owned *owned);
 /* FORK came. WEFT_OK: it is counted (again, perhaps); else why it is not. [agent lock] */
@@ -63,6 +67,12 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
 /* DROP came. gave_up: it was the creator's, whose call failed or will never come. [agent lock] */
 void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up);
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why);
+/* This worker stops: values that only others hold go while all that their destructors may call is still there. [agent lock] */
+void wfi_owned_end(weft_agent *agent);
+/* Of a value that has been made, and is no object: what a reference to it names. Borrowed from it. */
+weft_value wfi_value_made(const weft_future *value);
+/* Why no copy of it can be had anywhere. */
+weft_error *wfi_object_stays(const struct wfi_object *object, int owner);
 /* A handle of our own to it. NULL: no memory. [agent lock] */
 weft_rref *wfi_owned_handle(wfi_owned *owned);
 

@@ -5,6 +5,7 @@
 #include "rpc/rref_internal.h"
 
 #include "base/error.h"
+#include "rpc/values.h"
 
 int weft_rref_owner(const weft_rref *rref)
 {
@@ -35,10 +36,9 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_valu
     weft_status st = weft_future_wait(value, timeout_ms);
     if (st)
         return st;
-    weft_args args = weft_values_args(weft_future_values(value));
     if (!weft_future_values(value))
         return WEFT_ERR_TYPE;
-    *out = args.count ? args.items[0] : weft_of_null();
+    *out = wfi_value_made(value);
     return WEFT_OK;
 }
 
@@ -96,6 +96,32 @@ static weft_error *known_error(weft_rref *rref)
     return error;
 }
 
+/* On the owner, where it has been made or failed: as anybody else would be answered. `agent` NULL: it is closed. */
+static weft_status answer_here(weft_agent *agent, weft_future *value, int owner, weft_future **out)
+{
+    const wfi_object *object = wfi_object_of(value);
+    weft_values *one = NULL;
+    if (weft_future_error(value) || weft_values_count(weft_future_values(value)) == 1) {
+        *out = weft_future_ref(value);
+        return WEFT_OK;
+    }
+    weft_future *answer = agent ? wfi_agent_future(agent) : wfi_future_create(NULL, NULL);
+    weft_error *error = object ? wfi_object_stays(object, owner) : NULL;
+    weft_status st = answer ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (answer && !agent)
+        wfi_future_own(answer);
+    if (!st && !error)
+        st = weft_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
+    if (!st)
+        st = error ? wfi_future_fail(answer, error) : wfi_future_complete(answer, one, wfi_values_drop);
+    if (st)
+        weft_future_unref(answer);
+    else
+        *out = answer;
+    weft_error_unref(error);
+    return st;
+}
+
 static weft_status to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
 {
     weft_error *error = known_error(rref);
@@ -106,10 +132,8 @@ static weft_status to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft
         st = failed_future(rref->agent, error, out);
     else if (ask && !st)
         st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
-    else if (!ask && wfi_object_of(value))
-        st = WEFT_ERR_TYPE;
     else if (!ask)
-        *out = weft_future_ref(value);
+        st = answer_here(rref->agent, value, (int)rref->name.owner, out);
     weft_error_unref(error);
     return st;
 }
@@ -120,10 +144,7 @@ static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits
     if (!wfi_agent_enter(rref->agent)) {
         if (!rref->value || !weft_future_done(rref->value))
             return WEFT_ERR_CLOSED;
-        if (wfi_object_of(rref->value))
-            return WEFT_ERR_TYPE;
-        *out = weft_future_ref(rref->value); /* on its owner it outlives the agent */
-        return WEFT_OK;
+        return answer_here(NULL, rref->value, (int)rref->name.owner, out); /* on its owner it outlives the agent */
     }
     weft_status st = to_here(rref, timeout_ms, waits, out);
     wfi_agent_leave(rref->agent);
@@ -191,19 +212,6 @@ size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *mem
             *memory_out = true;
     }
     return count;
-}
-
-weft_error *wfi_rrefs_lost(weft_args values)
-{
-    weft_error *error = NULL;
-    for (size_t i = 0; i < values.count && !error; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_LIST)
-            error = wfi_rrefs_lost(value->as.list);
-        else if (value->type == WEFT_RREF && value->as.rref->lost)
-            error = weft_error_ref(value->as.rref->error);
-    }
-    return error;
 }
 
 static weft_future *created(weft_rref *rref)

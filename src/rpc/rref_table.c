@@ -252,6 +252,23 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
     wfi_owned_release_if_unused(owned);
 }
 
+static void drop_forks(weft_agent *agent, wfi_fork_book *book)
+{
+    while (!wfi_list_empty(&book->forks)) {
+        wfi_fork *fork = wfi_container_of(book->forks.next, wfi_fork, of_peer);
+        wfi_owned *owned = fork->owned;
+        remove_fork(agent, fork);
+        wfi_owned_release_if_unused(owned);
+    }
+}
+
+void wfi_owned_end(weft_agent *agent)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (agent->peers[rank].book.incarnation)
+            drop_forks(agent, &agent->peers[rank].book);
+}
+
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 {
     size_t cursor = 0;
@@ -259,12 +276,7 @@ void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
     wfi_fork_book *book = book_of(agent, peer);
     if (why == WEFT_ERR_PEER_LEFT && agent->closing)
         agent->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
-    while (!wfi_list_empty(&book->forks)) {
-        wfi_fork *fork = wfi_container_of(book->forks.next, wfi_fork, of_peer);
-        wfi_owned *owned = fork->owned;
-        remove_fork(agent, fork);
-        wfi_owned_release_if_unused(owned);
-    }
+    drop_forks(agent, book);
     for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
         for (; owned; owned = owned->next)
             if (is_of(&owned->name, peer)) {
@@ -350,7 +362,7 @@ void wfi_owned_finish(wfi_owned *owned, weft_call *call)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* The agent is being freed: nobody can ask any more. Destructors of users' objects run here. */
+/* The agent is being freed: nobody can ask any more. What only others held has gone before (wfi_owned_end). */
 void wfi_rrefs_fini(weft_agent *agent)
 {
     size_t cursor = 0;

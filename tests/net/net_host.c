@@ -293,7 +293,7 @@ static void note_done(wfi_message *message, weft_status status)
     free(sent);
 }
 
-weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool urgent)
+static weft_status send_note(net_host *host, int to, uint64_t number, size_t size, bool urgent, bool owed)
 {
     note *sent = calloc(1, sizeof(*sent) + size);
     must(sent, "memory", host->rank);
@@ -304,6 +304,7 @@ weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool
     size_t half = size / 2;
     sent->message = (wfi_message){.type = 7,
                                   .urgent = urgent,
+                                  .owed = owed,
                                   .head = &sent->number,
                                   .head_size = sizeof(sent->number),
                                   .parts = {{sent->body, half}, {sent->body + half, size - half}},
@@ -313,6 +314,16 @@ weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool
     if (status)
         free(sent);
     return status;
+}
+
+weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool urgent)
+{
+    return send_note(host, to, number, size, urgent, false);
+}
+
+weft_status host_send_owed(net_host *host, int to, uint64_t number, size_t size)
+{
+    return send_note(host, to, number, size, false, true);
 }
 
 weft_status host_send_free(net_host *host, int to, uint64_t number, size_t size)

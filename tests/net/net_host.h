@@ -79,6 +79,7 @@ wfi_member host_member(net_host *host, int rank);  /* incarnation 0: nobody; not
 
 /* A message on the heap that frees itself when done: `number`, then `size` bytes that follow from it. */
 weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool urgent); /* [locked] */
+weft_status host_send_owed(net_host *host, int to, uint64_t number, size_t size);         /* [locked] */
 weft_status host_send_free(net_host *host, int to, uint64_t number, size_t size);         /* takes the lock */
 /* on_message: numbers in order and content right, else fails. */
 void host_check_order(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);

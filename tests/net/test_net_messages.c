@@ -105,6 +105,7 @@ static void body_flood(net_host *host)
         assert_int_equal(status, WEFT_ERR_AGAIN);
         assert_in_range(sent, 340, 360); /* 1 MiB, and what left at once */
         assert_int_equal(host_send(host, 1, 0, WFI_MESSAGE_MAX, false), WEFT_ERR_TOO_LARGE);
+        assert_int_equal(host_send_owed(host, 1, (uint64_t)sent++, 3000), WEFT_OK); /* and arrives in its turn */
         wfi_net_unlock(host->net);
         host_until(host, &host->done_ok, sent);
         assert_int_equal(host_send_free(host, 1, (uint64_t)sent, 3000), WEFT_OK);

@@ -64,13 +64,14 @@ static void transfers_survive_lost_lanes(void **state)
 
 #define BREAKS 16
 
-static bool has_chunks_under_way(net_world *world)
+/* Of those between hosts 0 and 1, moved by `rank`. */
+static bool has_chunks_under_way(net_world *world, int rank)
 {
-    wfi_net *net = world->hosts[1].net;
+    wfi_net *net = world->hosts[rank].net;
     if (!net)
         return false;
     wfi_net_lock(net);
-    const wfi_peer *peer = wfi_net_peer(net, 0);
+    const wfi_peer *peer = wfi_net_peer(net, 1 - rank);
     const wfi_conn *conn = peer ? wfi_line_up(&peer->lines[WFI_BULK]) : NULL;
     bool has = conn && conn->chunk_count > 0;
     wfi_net_unlock(net);
@@ -84,7 +85,7 @@ static void reset_before_progress(weft_sim *sim, int rank, void *arg)
     (void)rank;
     for (int breaks = 0; breaks < BREAKS;) {
         weft_sim_sleep(sim, 20000);
-        if (!has_chunks_under_way(world))
+        if (!has_chunks_under_way(world, 1))
             continue;
         assert_int_equal(atomic_load(&((bulk_stage *)world->user)->moved), 0);
         weft_sim_reset_link(sim, 0, 1);
@@ -145,7 +146,7 @@ static void body_canary(net_host *host)
             assert_int_equal(bulk_begin(&mine[i], &s->source[i], WFI_PUSH), WEFT_OK);
         }
         assert_int_equal(bulk_await(&mine[0]), WEFT_ERR_PROTOCOL);
-        while (!has_chunks_under_way(host->world)) /* on the next bulk lane: the last one was closed on purpose */
+        while (!has_chunks_under_way(host->world, 1)) /* on the next bulk lane: the last one was closed on purpose */
             host_pause(host, 20000);
         weft_sim_reset_link(host->world->sim, 0, 1);
         assert_int_equal(bulk_await(&mine[1]), WEFT_OK);
@@ -206,6 +207,46 @@ static void a_cancelled_transfer_ends_at_once(void **state)
     world_sim(&world, 1, 2, body_cancel, NULL);
 }
 
+/* ---- A death --------------------------------------------------------------------------------------------------- */
+
+static void body_other_dies(net_host *host)
+{
+    bulk_stage *s = host->world->user;
+    bool pull = s->kind == WFI_PULL;
+    if (host->rank == 1) {
+        bulk_create(&s->source, host, 0, s->sizes, s->count);
+        bulk_expose(&s->source, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+        atomic_store(&s->exposed, 1);
+        host_pause(host, UINT64_C(10000000000)); /* is killed meanwhile */
+        return;
+    }
+    bulk_create(&s->target, host, 1, s->sizes, s->count);
+    host_until(host, &s->exposed, 1);
+    assert_int_equal(bulk_begin(&s->target, &s->source, s->kind), WEFT_OK);
+    while (!has_chunks_under_way(host->world, 0))
+        host_pause(host, 20000);
+    weft_sim_kill(host->world->sim, 1);
+    host_until(host, &host->gone, 1);
+    assert_int_equal(atomic_load(&s->target.done), 1); /* before anybody was told */
+    assert_int_equal(s->target.status, WEFT_ERR_PEER_DEAD);
+    assert_int_equal(bulk_begin(&s->target, &s->source, s->kind), WEFT_ERR_PEER_DEAD);
+    bulk_destroy(&s->target);
+    atomic_fetch_add(&host->world->finished, 1);
+    host_meet(host, &host->world->finished);
+}
+
+static void a_death_ends_transfers(void **state)
+{
+    static const size_t sizes[] = {50 * MIB, 7};
+    static bulk_stage stages[4]; /* what the dead had stays allocated */
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        stages[i] = (bulk_stage){.kind = i % 2 ? WFI_PULL : WFI_PUSH, .sizes = sizes, .count = 2};
+        net_world world = {.user = &stages[i]};
+        world_sim(&world, (uint64_t)i + 1, 2, body_other_dies, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_link_that_breaks_again_and_again_ends_no_transfer),
         cmocka_unit_test(withdrawn_memory_stays_untouched),
         cmocka_unit_test(a_cancelled_transfer_ends_at_once),
+        cmocka_unit_test(a_death_ends_transfers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@
 #define BRIEF_MS 150     /* nobody is declared dead for a silence of that */
 #define DEFAULT_MS 8000  /* limit of calls that name none */
 #define PATIENT_MS 5000  /* a limit that nothing reaches where nothing was disturbed */
-#define TOLD_SOON_MS 100 /* that somebody gave up, where connections do no more than break */
+#define TOLD_SOON_MS 100 /* that somebody gave up, where connections hold */
 #define FUNCTIONS_MAX 32
 #define HANDLES_MAX 8
 #define MEETINGS_MAX 4
@@ -59,6 +59,7 @@ struct entry {
     entry *next;               /* of `by` */
     int64_t limit_ms, told_ms; /* told of its end by a call that has this limit */
     uint64_t begun_ns, ended_ns;
+    uint64_t worked_ns; /* the caller's, when it began */
     int attempts;       /* it may run so often */
     int64_t attempt_ms; /* the limit of one; or 0 */
     int many;           /* of a multicast's first entry: how many there are */
@@ -136,11 +137,13 @@ struct life {
     bool over;
     bool
         moved; /* it may have been taken in, and thrown out again, before its opening succeeded: at another rank, then */
-    bool late;                    /* not one of the first of a job: it opened when others may have gone */
+    int asked_again; /* for a place in the job, at most, as the store was silent: each time it may have been taken in */
+    bool late;       /* not one of the first of a job: it opened when others may have gone */
     uint64_t tried_ns, opened_ns; /* the opening that succeeded: from, to; 0 before */
     uint64_t paused_ns;
-    int stops_at;      /* the step before which it stops at once; or -1 */
-    bool leaves_early; /* does not wait for the others */
+    uint64_t worked_ns; /* by handlers that had a worker to themselves, all together */
+    int stops_at;       /* the step before which it stops at once; or -1 */
+    bool leaves_early;  /* does not wait for the others */
 };
 
 typedef enum actor_state { ACTOR_NONE, ACTOR_BUSY, ACTOR_RESTING } actor_state;
@@ -180,6 +183,7 @@ typedef struct job {
     int meetings, few;      /* operations of groups; members of the smaller group */
     bool directed;          /* the director is done */
     int beginnings;         /* how often an actor became busy */
+    uint64_t breaks_ns[2];  /* of connections that broke one soon after the other: the first, the last */
     bool shaken;            /* something was disturbed, if only for a moment */
     bool store_at_risk;
     bool ending; /* the job's graceful end has begun: nobody begins anew */
@@ -261,6 +265,7 @@ void take_lent(entry *e, const weft_values *values);
 
 /* ---- random_members.c: membership, groups, and what is left at the end ----------------------------------------------- */
 
+int times_asked_again(const life *l);
 void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
 void begin_meetings(life *l);
 void step_meeting(life *l);

@@ -6,7 +6,7 @@
  */
 #include "rpc/random.h"
 
-#define SLACK_MS 1000 /* past its limit: callbacks wait for a worker of the executor */
+#define SLACK_MS 1000 /* past its limit, where something was disturbed */
 #define CALM_SLACK_MS 5
 
 job *now_playing;
@@ -26,6 +26,7 @@ life *life_begin(int actor, int rank)
     l->actor = actor;
     l->rank = rank;
     l->number = j->life_count;
+    l->tried_ns = now_ns();
     l->state = j->seed * 1000003 + (uint64_t)l->number * 101 + (uint64_t)actor;
     l->held_end = &l->held;
     l->suspect = j->cast[actor].ill || j->store_at_risk;
@@ -68,6 +69,7 @@ entry *entry_begin(life *by, const char *function, whom to, int64_t limit_ms)
                  .to = to,
                  .limit_ms = limit_ms,
                  .begun_ns = now_ns(),
+                 .worked_ns = by->worked_ns,
                  .attempts = 1};
     j->entries[j->entry_count++] = e;
     e->next = by->entries;
@@ -286,10 +288,13 @@ static bool says_not_run(const entry *e)
     }
 }
 
+/* Its future is complete at its limit. The callback that tells us of it waits for a worker of the caller's: as long, at most, as
+ * handlers that slept there without a wait of weft's, for which no other worker takes their place. */
 static bool in_time(const entry *e)
 {
     int64_t slack_ms = now_playing->shaken ? SLACK_MS : CALM_SLACK_MS;
-    uint64_t most = (uint64_t)(e->limit_ms + e->told_ms + slack_ms) * NS_PER_MS + e->by->paused_ns;
+    uint64_t worked_ns = e->by->worked_ns - e->worked_ns;
+    uint64_t most = (uint64_t)(e->limit_ms + e->told_ms + slack_ms) * NS_PER_MS + e->by->paused_ns + worked_ns;
     return e->limit_ms < 0 || now_ns() - e->begun_ns <= most;
 }
 

@@ -92,11 +92,22 @@ static void lose_store(uint64_t *state)
         pause_for(0, (uint64_t)(DEATH_MS + below(state, 2000)) * 1000);
 }
 
+/* Each time that a connection breaks before it carried anything the pause before the next attempt doubles: so a pause is no longer
+ * than what went before, back to a time when connections held. */
+static void note_break(void)
+{
+    uint64_t *breaks = now_playing->breaks_ns, lasted = breaks[1] - breaks[0];
+    if (now_ns() - breaks[1] > lasted + (uint64_t)TOLD_SOON_MS * NS_PER_MS)
+        breaks[0] = now_ns();
+    breaks[1] = now_ns();
+}
+
 /* One after the other, in the middle of what they carry. */
 static void break_connections(uint64_t *state)
 {
     for (int i = below(state, 12); i >= 0; i--) {
         int a = below(state, now_playing->actors), b = below(state, now_playing->actors - 1);
+        note_break();
         weft_sim_reset_link(now_playing->sim, a, b < a ? b : b + 1);
         sleep_us((uint64_t)below(state, 4000));
     }

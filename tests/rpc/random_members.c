@@ -9,12 +9,21 @@
 
 /* ---- Membership ---------------------------------------------------------------------------------------------------------- */
 
-/* Lives of that rank that may have come to such an end. */
+/* Who is not answered within the bound asks again; a store that stood still then finds both requests, and takes in the second
+ * when it has declared the first one's sender dead. */
+int times_asked_again(const life *l)
+{
+    bool opening = !l->agent && !l->over;
+    return l->asked_again + (opening ? (int)((now_ns() - l->tried_ns) / ((uint64_t)DEATH_MS * NS_PER_MS)) : 0);
+}
+
+/* Lives of that rank that may have come to such an end, those included that ended before their opening did. */
 static int ends_of(int rank, weft_member_event event)
 {
     int count = 0;
     for (int i = 0; i < now_playing->life_count; i++) {
         const life *l = now_playing->lives[i];
+        count += event == WEFT_MEMBER_DEAD ? times_asked_again(l) : 0; /* at whichever rank */
         bool here = l->rank == rank || l->rank < 0;
         count += here && (event == WEFT_MEMBER_DEAD ? l->suspect || now_playing->store_at_risk : l->leaving);
     }

@@ -65,6 +65,7 @@ static bool try_to_open(life *l)
         MUST_OK(st);
     }
     weft_error_unref(error);
+    l->asked_again = times_asked_again(l) + (st && st != WEFT_ERR_EXISTS);
     l->moved |= l->suspect || (st && st != WEFT_ERR_EXISTS);
     l->late |= l->suspect;
     if (st)

@@ -51,9 +51,13 @@ static weft_status run_add(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     (void)user;
-    int at = atomic_fetch_add(&now_playing->held_count, 1);
+    pthread_mutex_lock(&lock);
+    int at = atomic_load(&now_playing->held_count);
     now_playing->held[at] = weft_call_defer(call);
+    atomic_store(&now_playing->held_count, at + 1); /* who sees the count sees the call */
+    pthread_mutex_unlock(&lock);
     return WEFT_DEFERRED;
 }
 

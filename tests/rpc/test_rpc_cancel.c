@@ -19,6 +19,8 @@
 #define MANY 1000
 #define LARGE 40000
 #define CANARY 77
+#define PLACES 64 /* of results that land, and how many elements each has */
+#define PLACE 12000
 #ifdef __SANITIZE_THREAD__ /* fibers are slow there, and have no threads to race */
 #define RACE_SEEDS 8
 #else
@@ -77,11 +79,24 @@ static weft_status run_flood(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_many(weft_call *call, void *user)
+{
+    weft_tensor *all[PLACES];
+    (void)user;
+    for (int i = 0; i < PLACES; i++)
+        all[i] = weft_tensor_full(WEFT_SHAPE(PLACE), WEFT_INT32, 5);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){all, PLACES})));
+    for (int i = 0; i < PLACES; i++)
+        weft_tensor_unref(all[i]);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
     {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold},
     {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
     {.name = "until cancelled", .gives = {WEFT_REST}, .run = run_until_cancelled},
     {.name = "flood", .run = run_flood},
+    {.name = "many", .gives = {WEFT_TENSORS}, .run = run_many},
 };
 
 static void finish_held(void)
@@ -218,6 +233,38 @@ static void races(weft_agent *agent, void *arg)
     weft_stats stats;
     weft_agent_stats(agent, &stats);
     MUST(stats.calls_started == stats.calls_finished);
+}
+
+/* ---- While results land ------------------------------------------------------------------------------------------ */
+
+/* Cancelled when some of its results have landed, and others are on their way: none lands after its end. */
+static void while_they_land(weft_agent *agent, void *arg)
+{
+    weft_tensor *places[PLACES];
+    weft_future *future;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < PLACES; i++)
+        places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE), WEFT_INT32);
+    const int32_t *first = weft_tensor_data(places[0]);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "many", WEFT_NO_VALUES,
+                           &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .land = {places, PLACES}}, &future));
+    while (!first[0])
+        weft_sim_sleep(the_world->sim, 1000);
+    weft_sim_sleep(the_world->sim, the_world->seed % 10 * 10000);
+    MUST_OK(weft_future_cancel(future));
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+    weft_future_unref(future);
+    for (int i = 0; i < PLACES; i++)
+        weft_tensor_fill(places[i], CANARY);
+    world_sleep_ms(the_world, 5);
+    for (int i = 0; i < PLACES; i++) {
+        const int32_t *data = weft_tensor_data(places[i]);
+        for (int k = 0; k < PLACE; k++)
+            MUST(data[k] == CANARY);
+        weft_tensor_unref(places[i]);
+    }
 }
 
 /* ---- Many -------------------------------------------------------------------------------------------------------- */
@@ -417,6 +464,12 @@ static void test_races(void **s)
     run(WORLD_TCP, 4, races, (world){0});
 }
 
+static void test_while_they_land(void **s)
+{
+    (void)s;
+    run(WORLD_SIM, 20, while_they_land, (world){0});
+}
+
 static void test_a_thousand_at_once(void **s)
 {
     (void)s;
@@ -457,9 +510,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reaches_the_handler), cmocka_unit_test(test_races),
-        cmocka_unit_test(test_a_thousand_at_once),  cmocka_unit_test(test_what_is_known),
-        cmocka_unit_test(test_one_incarnation),     cmocka_unit_test(test_waiting_for_room),
-        cmocka_unit_test(test_no_threads_are_left),
+        cmocka_unit_test(test_while_they_land),     cmocka_unit_test(test_a_thousand_at_once),
+        cmocka_unit_test(test_what_is_known),       cmocka_unit_test(test_one_incarnation),
+        cmocka_unit_test(test_waiting_for_room),    cmocka_unit_test(test_no_threads_are_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

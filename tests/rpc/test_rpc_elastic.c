@@ -6,6 +6,8 @@
 #include "rpc/must.h"
 #include "rpc/stage.h"
 
+#include "rpc/serve.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -317,6 +319,72 @@ static void test_back_again(void **state)
     stage_play(back_again, 3, 10, 0);
 }
 
+/* ---- Calls of two lives ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Actor 1 stops with a call outstanding, comes again in its seat, and makes the same call: the two have ids of their incarnations
+ * (docs/wire.md), by which logs and traces tell them apart, and the answer of the first is none of the second's.
+ */
+static weft_future *call_hold(weft_agent *agent)
+{
+    weft_future *future;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
+    return future;
+}
+
+static void lead_two_lives(stage *s)
+{
+    weft_agent *agent = stage_open(s, 1, 1, NULL);
+    weft_future *future = call_hold(agent);
+    stage_await_flag(s, 0, 1);
+    weft_agent_stop(agent);
+    MUST_BE(weft_future_wait(future, 0), WEFT_ERR_CLOSED);
+    weft_future_unref(future);
+    stage_await_flag(s, 0, 2);
+    agent = stage_open(s, 1, 1, NULL);
+    future = call_hold(agent);
+    stage_await_flag(s, 0, 3); /* the first has been answered */
+    MUST_OK(stage_add_at(agent, weft_to_rank(0)));
+    MUST(!weft_future_done(future));
+    atomic_store(&s->flags[1], 1);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    MUST_OK(weft_agent_close(agent));
+}
+
+static void await_call_of_this_life(stage *s, weft_agent *agent, int count)
+{
+    while (atomic_load(&s->held_count) < count)
+        stage_sleep_ms(s, 1);
+    MUST(s->held[count - 1]->id >> 40 == weft_agent_worker(agent, 1).incarnation);
+}
+
+static void two_lives(stage *s, int actor)
+{
+    if (actor == 1) {
+        lead_two_lives(s);
+        return;
+    }
+    weft_agent *agent = stage_open(s, 0, 0, NULL);
+    await_call_of_this_life(s, agent, 1);
+    atomic_store(&s->flags[0], 1);
+    while (weft_agent_alive(agent, 1))
+        stage_sleep_ms(s, 1);
+    atomic_store(&s->flags[0], 2);
+    await_call_of_this_life(s, agent, 2);
+    weft_call_finish(s->held[0], WEFT_OK);
+    atomic_store(&s->flags[0], 3);
+    stage_await_flag(s, 1, 1);
+    weft_call_finish(s->held[1], WEFT_OK);
+    MUST_OK(weft_agent_close(agent));
+}
+
+static void test_two_lives(void **state)
+{
+    (void)state;
+    stage_play(two_lives, 2, 5, 2);
+}
+
 /* ---- Again and again ---------------------------------------------------------------------------------------------------- */
 
 /* Workers open, call everybody, leave, and open again, all at once; some stop instead. Nobody is told twice, or out of order. */
@@ -364,7 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_come_and_go),  cmocka_unit_test(test_leave_busy), cmocka_unit_test(test_leave_group),
         cmocka_unit_test(test_rank_0_stops), cmocka_unit_test(test_refused),    cmocka_unit_test(test_back_again),
-        cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_two_lives),    cmocka_unit_test(test_churn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

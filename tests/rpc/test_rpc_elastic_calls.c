@@ -57,6 +57,44 @@ static void test_unwanted_keeps_nobody(void **state)
     stage_play(unwanted_keeps_nobody, 2, 5, 2);
 }
 
+/* ---- A worker that leaves ------------------------------------------------------------------------------------------ */
+
+/* Actor 1 leaves with a call that it serves, which keeps it there. New ones are served at first; then it refuses them, unrun. */
+static void leaver_refuses(stage *s, int actor)
+{
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    if (actor == 1) {
+        stage_await_flag(s, 0, 1);
+        MUST_OK(weft_agent_close(agent));
+        return;
+    }
+    weft_error *error = NULL;
+    weft_future *future;
+    stage_await_workers(s, agent, 2);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
+    await_held(s);
+    atomic_store(&s->flags[0], 1);
+    for (int i = 0; i < 20000 && stage_add_at(agent, weft_to_rank(1)) == WEFT_OK; i++)
+        stage_sleep_ms(s, 1);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)),
+                          &(weft_rpc_options){.error = &error}, NULL),
+            WEFT_ERR_PEER_LEFT);
+    MUST(strstr(weft_error_message(error), "is leaving the job"));
+    weft_error_unref(error);
+    MUST(weft_agent_alive(agent, 1) && !weft_future_done(future));
+    weft_call_finish(s->held[0], WEFT_OK); /* and what it had taken it answers */
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
+    MUST_OK(weft_agent_close(agent));
+}
+
+static void test_leaver_refuses(void **state)
+{
+    (void)state;
+    stage_play(leaver_refuses, 2, 5, 2);
+}
+
 /* ---- A name that somebody will have ------------------------------------------------------------------------------- */
 
 static const weft_rpc_options patient = {.timeout_ms = 60000,
@@ -131,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unwanted_keeps_nobody),
+        cmocka_unit_test(test_leaver_refuses),
         cmocka_unit_test(test_name_comes_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

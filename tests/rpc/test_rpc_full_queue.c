@@ -25,6 +25,7 @@
 
 static world *scene; /* of the simulation; NULL: a process of its own */
 static atomic_bool over;
+static atomic_int refusals;
 
 static weft_status run_length(weft_call *call, void *user)
 {
@@ -40,9 +41,17 @@ static weft_status run_over(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* The first time. */
+static weft_status run_refuse(weft_call *call, void *user)
+{
+    (void)call, (void)user;
+    return atomic_fetch_add(&refusals, 1) == 0 ? WEFT_ERR_BUSY : WEFT_OK;
+}
+
 static const weft_function functions[] = {
     {.name = "length", .takes = {WEFT_STRING}, .gives = {WEFT_I64}, .run = run_length},
     {.name = "over", .run = run_over},
+    {.name = "refuse", .run = run_refuse},
 };
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -205,6 +214,68 @@ static void test_on_sim(void **state)
     }
 }
 
+/* ---- Trying again ------------------------------------------------------------------------------------------------------ */
+
+/* An attempt that finds no room waits for it until the call's limit, and is not counted. */
+static void try_again(weft_agent *agent, bool in_time)
+{
+    static weft_future *futures[CALLS_MAX];
+    weft_future *future;
+    weft_stats before, after;
+    weft_rpc_options options = {
+        .timeout_ms = LIMIT_MS, .wait_for_room = true, .retry = {.attempts = 2, .pause_ms = 50}};
+    uint64_t began = weft_agent_now_ns(agent);
+    atomic_store(&refusals, 0);
+    weft_agent_stats(agent, &before);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "refuse", WEFT_NO_VALUES, &options, &future));
+    while (!atomic_load(&refusals))
+        world_sleep_ms(scene, 1);
+    world_sleep_ms(scene, 10); /* the answer is here; the pause lasts on */
+    stop_rank_1();
+    int count = fill(agent, futures);
+    MUST_BE(weft_future_wait(future, LIMIT_MS - 50), WEFT_ERR_TIMEOUT);
+    MUST(!weft_future_done(future));
+    if (in_time)
+        continue_rank_1();
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), in_time ? WEFT_OK : WEFT_ERR_TIMEOUT);
+    weft_agent_stats(agent, &after);
+    MUST(!in_time || after.calls_retried == before.calls_retried + 1);
+    if (!in_time) {
+        must_be_bounded(agent, began, LIMIT_MS);
+        MUST(strstr(weft_error_message(weft_future_error(future)), "no room in the queue to rank 1"));
+        continue_rank_1();
+    }
+    weft_future_unref(future);
+    for (int i = 0; i < count; i++) {
+        if (i % 2 == 0)
+            MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+}
+
+static void tries_again(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int i = 0; weft_agent_rank(agent) == 0 && i < 2; i++)
+        try_again(agent, i == 0);
+}
+
+static void test_tries_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        world w = {.fabric = WORLD_SIM,
+                   .size = 2,
+                   .seed = seed,
+                   WORLD_FUNCTIONS(functions),
+                   .program = tries_again,
+                   .adjust = adjust};
+        scene = &w;
+        world_run(&w);
+    }
+    scene = NULL;
+}
+
 /* ---- Processes ------------------------------------------------------------------------------------------------------ */
 
 static int child_works(void)
@@ -249,6 +320,7 @@ int main(int argc, char **argv)
         return played;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_sim),
+        cmocka_unit_test(test_tries_again),
         cmocka_unit_test(test_on_tcp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -355,12 +355,66 @@ static void test_environment(void **s)
     }
 }
 
+/* ---- A gatherer that says how an operation ended, whatever it was ------------------------------------------------------ */
+
+static const struct verdict {
+    int64_t code, worker;
+    weft_status wanted;
+    int wanted_worker;
+} verdicts[] = {
+    {WEFT_OK, 0, WEFT_ERR_PROTOCOL, 0},
+    {1, 0, WEFT_ERR_PROTOCOL, 0},
+    {-9999, 1, WEFT_ERR_PROTOCOL, 1},
+    {INT64_MIN, INT64_MIN, WEFT_ERR_PROTOCOL, -1},
+    {INT64_C(-1) - (INT64_C(1) << 32), 2, WEFT_ERR_PROTOCOL, -1},
+    {WEFT_ERR_TIMEOUT, 1, WEFT_ERR_TIMEOUT, 1},
+    {WEFT_ERR_BUSY, INT64_C(1) << 32, WEFT_ERR_BUSY, -1},
+};
+
+static size_t next_verdict;
+
+static weft_status run_verdict(weft_call *call, void *user)
+{
+    (void)user;
+    const struct verdict *v = &verdicts[next_verdict++];
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(v->code), weft_of_i64(v->worker), weft_of_string("so it is")));
+    return WEFT_OK;
+}
+
+static void hear_verdicts(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    weft_future *future;
+    (void)arg;
+    if (weft_agent_rank(agent) == 0)
+        ((weft_function *)wfi_function_find(agent, "weft:gather"))->run = run_verdict;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    for (size_t i = 0; i < sizeof verdicts / sizeof *verdicts && weft_agent_rank(agent) == 1; i++) {
+        MUST_OK(weft_group_barrier_async(group, 1000, &future));
+        MUST_BE(weft_future_wait(future, WEFT_FOREVER), verdicts[i].wanted);
+        const weft_error *error = weft_future_error(future);
+        MUST_BE(weft_error_code(error), verdicts[i].wanted);
+        MUST(weft_error_worker(error) == verdicts[i].wanted_worker);
+        MUST(strcmp(weft_error_message(error), "so it is") == 0);
+        weft_future_unref(future);
+    }
+    weft_group_destroy(group);
+}
+
+static void test_hostile_gatherer(void **s)
+{
+    (void)s;
+    world w = {.fabric = WORLD_SIM, .seed = 3, .size = 2, .program = hear_verdicts};
+    next_verdict = 0;
+    world_run(&w);
+    assert_int_equal(next_verdict, sizeof verdicts / sizeof *verdicts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mutated_metadata),
-        cmocka_unit_test(test_random_metadata),
-        cmocka_unit_test(test_hostile_worker),
+        cmocka_unit_test(test_mutated_metadata), cmocka_unit_test(test_random_metadata),
+        cmocka_unit_test(test_hostile_worker),   cmocka_unit_test(test_hostile_gatherer),
         cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

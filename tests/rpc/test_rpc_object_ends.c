@@ -72,11 +72,14 @@ static weft_status run_outer(weft_call *call, void *user)
     return st;
 }
 
-static weft_function functions[6] = {
+static weft_status run_new_waiting(weft_call *call, void *user);
+
+static weft_function functions[7] = {
     {.name = "new", .gives = {WEFT_ANY}, .run = run_new},
     {.name = "hold", .gives = {WEFT_ANY}, .run = run_hold},
     {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
     {.name = "outer", .run = run_outer},
+    {.name = "new waiting", .gives = {WEFT_ANY}, .run = run_new_waiting},
 };
 
 static void run(world w, world_fabric fabric, uint64_t seed)
@@ -85,7 +88,7 @@ static void run(world w, world_fabric fabric, uint64_t seed)
     w.fabric = fabric;
     w.seed = seed;
     w.functions = functions;
-    w.function_count = 6;
+    w.function_count = 7;
     atomic_store(&made, 0);
     atomic_store(&dropped, 0);
     atomic_store(&ready, 0);
@@ -148,6 +151,92 @@ static void test_agent_stops(void **state)
         for (int i = 0; i < 2; i++)
             weft_rref_unref(atomic_exchange(&kept[i], NULL));
         assert_int_equal(atomic_load(&dropped), 3);
+    }
+}
+
+/* ---- A destructor that uses the library, at the end ------------------------------------------------------------------- */
+
+static weft_agent *asked;
+static _Atomic(weft_status) answer;
+
+static void drop_and_ask(void *object)
+{
+    weft_stats stats;
+    weft_future *future = NULL;
+    weft_agent_stats(asked, &stats);
+    atomic_store(&answer, weft_rpc_async(asked, weft_to_rank(1), "new", WEFT_NO_VALUES, NULL, &future));
+    weft_future_unref(future);
+    drop_thing(object);
+}
+
+/* Rank 1 never lets go: rank 0's agent ends with the object, while the destructor may still call it. */
+static void close_with_an_object(weft_agent *agent, void *arg)
+{
+    weft_rref *mine;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    asked = agent;
+    MUST_OK(weft_rref_create_object(agent, new_thing(), drop_and_ask, &mine));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "keep", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
+    weft_rref_unref(mine);
+}
+
+static void test_destructor_calls(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed <= 5; seed++) {
+        atomic_store(&answer, WEFT_OK);
+        run((world){.size = 2, .program = close_with_an_object}, seed ? WORLD_SIM : WORLD_TCP, seed);
+        assert_int_equal(atomic_load(&dropped), 1);
+        weft_status st = atomic_load(&answer);
+        assert_true(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT); /* whoever went first */
+        weft_rref_unref(atomic_exchange(&kept[1], NULL));
+    }
+}
+
+/* ---- A destructor that waits ------------------------------------------------------------------------------------------ */
+
+/* Rank 1 lets go: on rank 0 that is news from the network, and the thread that reads it has nobody to wait for. */
+static void drop_and_wait(void *object)
+{
+    atomic_store(&answer, weft_rpc_sync(asked, weft_to_rank(1), "no such function", WEFT_NO_VALUES, NULL, NULL));
+    drop_thing(object);
+}
+
+static const weft_object_type waiting_type = {.name = "waiting thing", .drop = drop_and_wait};
+
+static weft_status run_new_waiting(weft_call *call, void *user)
+{
+    (void)user;
+    asked = weft_call_agent(call);
+    weft_call_give_object(call, &waiting_type, new_thing());
+    return WEFT_OK;
+}
+
+static void let_go(weft_agent *agent, void *arg)
+{
+    weft_rref *theirs;
+    (void)arg;
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "new waiting", WEFT_NO_VALUES, NULL, &theirs));
+        weft_future *there = weft_rref_created(theirs);
+        MUST_OK(weft_future_wait(there, 20000));
+        weft_future_unref(there);
+        weft_rref_unref(theirs);
+    }
+    while (!atomic_load(&made))
+        world_sleep_ms(now, 1);
+    await_all_dropped();
+}
+
+static void test_destructor_waits(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed <= 5; seed++) {
+        run((world){.size = 2, .program = let_go}, seed ? WORLD_SIM : WORLD_TCP, seed);
+        weft_status st = atomic_load(&answer);
+        assert_true(st == WEFT_ERR_DEADLOCK || st == WEFT_ERR_NOT_FOUND); /* refused, or answered: it does not hang */
     }
 }
 
@@ -257,11 +346,11 @@ static void test_cancelled_while_given(void **state)
 
 int main(void)
 {
-    functions[4] = count_functions[0];
-    functions[5] = count_functions[1];
+    functions[5] = count_functions[0];
+    functions[6] = count_functions[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agent_stops),
-        cmocka_unit_test(test_creator_dies),
+        cmocka_unit_test(test_agent_stops),           cmocka_unit_test(test_destructor_calls),
+        cmocka_unit_test(test_destructor_waits),      cmocka_unit_test(test_creator_dies),
         cmocka_unit_test(test_cancelled_while_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

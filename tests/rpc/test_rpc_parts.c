@@ -3,6 +3,9 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
+#include "rpc/agent.h"
+#include "rpc/call.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,6 +121,19 @@ static weft_status run_send_rref(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* A part; and, when it has come, a result that would have to be pulled. */
+static weft_status run_part_and_result(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_FLOAT32);
+    MUST_OK(send_one(call, 0));
+    world_sleep_ms(shared.w, 2);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor_unref(x);
+    atomic_store(&shared.handler_out, true);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
     {.name = "stream", .takes = {WEFT_I64, WEFT_BOOL}, .gives = {WEFT_I64}, .run = run_stream},
     {.name = "endless", .run = run_endless},
@@ -125,6 +141,7 @@ static const weft_function functions[] = {
     {.name = "try", .gives = {WEFT_I64, WEFT_I64}, .run = run_try},
     {.name = "hold", .run = run_hold},
     {.name = "send_rref", .run = run_send_rref},
+    {.name = "part and result", .gives = {WEFT_TENSOR}, .run = run_part_and_result},
 };
 
 static void on_part(const weft_values *part, void *arg)
@@ -397,6 +414,72 @@ static void cancel_under_on_part(weft_agent *agent, void *arg)
         await_nothing_held(agent);
 }
 
+/* An answer that crosses the caller's CANCEL, and finds it waiting for an on_part: nothing of it is taken. */
+typedef struct crossing {
+    weft_agent *agent;
+    weft_future *future;
+} crossing;
+
+static void cancel_as_it_is_answered(const weft_values *part, void *arg)
+{
+    crossing *c = arg;
+    size_t cursor = 0;
+    uint64_t id;
+    (void)part;
+    while (!atomic_load(&shared.handler_out))
+        weft_sim_sleep(shared.w->sim, 500);
+    MUST_OK(weft_future_cancel(c->future));
+    world_sleep_ms(shared.w, 1); /* it has come */
+    wfi_net_lock(c->agent->net);
+    const wfi_outcall *call = wfi_map_next(&c->agent->calls, &cursor, &id);
+    MUST(call && call->failure && call->results.state == WFI_INTAKE_NEW);
+    wfi_net_unlock(c->agent->net);
+}
+
+static void cancel_under_answer(weft_agent *agent, void *arg)
+{
+    crossing c = {.agent = agent};
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "part and result", WEFT_NO_VALUES,
+                               &(weft_rpc_options){.on_part = cancel_as_it_is_answered, .part_arg = &c}, &c.future));
+        MUST_BE(weft_future_wait(c.future, PATIENCE_MS), WEFT_ERR_CANCELLED);
+        weft_future_unref(c.future);
+    }
+    if (weft_agent_rank(agent) == CALLEE) {
+        await_true(&shared.handler_out);
+        await_nothing_held(agent);
+    }
+}
+
+/* The only worker is in another call's on_part: who gives up does not wait for it. */
+static void no_worker_free(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen first = {.slow = true}, second = {0};
+        atomic_store(&shared.open, false);
+        weft_future *held = call_with_parts(agent, rank, "hold", WEFT_NO_VALUES, &second, WEFT_FOREVER);
+        while (!atomic_load(&shared.held))
+            world_sleep_ms(shared.w, 1);
+        weft_future *busy = call_with_parts(agent, CALLEE, "endless", WEFT_NO_VALUES, &first, WEFT_FOREVER);
+        while (!atomic_load(&first.inside))
+            world_sleep_ms(shared.w, 1);
+        MUST_OK(send_one(atomic_load(&shared.held), 0));
+        world_sleep_ms(shared.w, 10); /* it has come, and waits for a worker */
+        MUST_OK(weft_future_cancel(held));
+        MUST_BE(weft_future_wait(held, 10), WEFT_ERR_CANCELLED);
+        MUST_BE(end_of(held, &second), WEFT_ERR_CANCELLED);
+        MUST_OK(weft_future_cancel(busy));
+        atomic_store(&shared.open, true);
+        MUST_BE(end_of(busy, &first), WEFT_ERR_CANCELLED);
+        weft_call_finish(atomic_exchange(&shared.held, NULL), WEFT_OK);
+        MUST(atomic_load(&first.count) == 1 && atomic_load(&second.count) == 0);
+    }
+    if (weft_agent_rank(agent) == CALLEE)
+        await_nothing_held(agent);
+}
+
 /* Rank 0, which has the store, kills the caller, 2, or the callee. */
 static seen dying;
 
@@ -421,6 +504,12 @@ static void one_dies(weft_agent *agent, void *arg)
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->workers = 1;
+}
+
 static void run_world(world_fabric fabric, uint64_t seed, int size, void (*program)(weft_agent *, void *), void *arg)
 {
     world w = {.fabric = fabric,
@@ -429,6 +518,7 @@ static void run_world(world_fabric fabric, uint64_t seed, int size, void (*progr
                WORLD_FUNCTIONS(functions),
                .program = program,
                .arg = arg,
+               .adjust = program == no_worker_free ? one_worker : NULL,
                .close_may_fail = arg != NULL};
     shared = (struct shared){.w = &w, .size = 3000};
     world_run(&w);
@@ -454,6 +544,13 @@ static void test_on_sim(void **state)
         run_all(WORLD_SIM, seed);
 }
 
+static void test_cancelled_under_its_answer(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        run_world(WORLD_SIM, seed, 2, cancel_under_answer, NULL);
+}
+
 static void test_on_tcp(void **state)
 {
     (void)state;
@@ -470,12 +567,19 @@ static void test_one_side_dies(void **state)
         }
 }
 
+static void test_no_worker_free(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        run_world(WORLD_SIM, seed, 2, no_worker_free, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_sim),
-        cmocka_unit_test(test_on_tcp),
-        cmocka_unit_test(test_one_side_dies),
+        cmocka_unit_test(test_on_sim),         cmocka_unit_test(test_cancelled_under_its_answer),
+        cmocka_unit_test(test_on_tcp),         cmocka_unit_test(test_one_side_dies),
+        cmocka_unit_test(test_no_worker_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -20,8 +21,9 @@ enum { OWNER = 0, READER = 1, SIZE = 4, EACH = 5, FLOATS = 100000 };
 static struct shared {
     world *w;
     atomic_int made[SIZE][EACH], done;
-    atomic_int read;
+    atomic_int read, shown;
     _Atomic(weft_call *) held;
+    _Atomic(weft_rref *) lost;
 } shared;
 
 static weft_status run_make(weft_call *call, void *user)
@@ -54,10 +56,19 @@ static weft_status run_hold(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
+/* Gives a reference that the caller of the test has: both are one process. */
+static weft_status run_show(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(atomic_load(&shared.lost))));
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
     {.name = "make", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_make},
     {.name = "read", .takes = {WEFT_RREF, WEFT_I64}, .run = run_read},
     {.name = "hold", .takes = {WEFT_TENSOR}, .run = run_hold},
+    {.name = "show", .gives = {WEFT_RREF}, .run = run_show},
 };
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -111,6 +122,43 @@ static void made_once(weft_agent *agent, void *arg)
     wait_for_all(agent);
 }
 
+static void must_not_be_found(weft_error *error, weft_status ran, const char *text)
+{
+    MUST_BE(weft_error_code(error), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_error_remote_code(error), ran);
+    if (!strstr(weft_error_message(error), text))
+        fprintf(stderr, "\"%s\" is not in: %s\n", text, weft_error_message(error));
+    MUST(strstr(weft_error_message(error), text));
+    weft_error_unref(error);
+}
+
+/* It was refused with WEFT_ERR_BUSY, which says that what was refused did not run, and may be tried again: neither holds for calls
+ * that take it along. */
+static void pass_on(weft_agent *agent, weft_rref *lost)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.error = &error, .retry.attempts = 3};
+    weft_args args = WEFT_VALUES(weft_of_rref(lost), weft_of_i64(0));
+    MUST(weft_rpc_sync(agent, weft_to_rank(READER), "read", args, &options, NULL));
+    must_not_be_found(error, WEFT_OK, "argument 0 is a reference to a value that was not made");
+    MUST(weft_rpc_sync(agent, weft_to_rank(2), "read", args, &options, NULL)); /* ourselves */
+    must_not_be_found(error, WEFT_OK, "memory budget");
+    atomic_store(&shared.lost, lost);
+    atomic_store(&shared.shown, 1);
+    while (atomic_load(&shared.shown) == 1)
+        world_sleep_ms(shared.w, 1);
+}
+
+static void ask_for_it(weft_agent *agent)
+{
+    weft_error *error = NULL;
+    while (!atomic_load(&shared.shown))
+        world_sleep_ms(shared.w, 1);
+    MUST(weft_rpc_sync(agent, weft_to_rank(2), "show", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL));
+    must_not_be_found(error, WEFT_ERR_UNKNOWN, "result 0 is a reference to a value that was not made");
+    atomic_store(&shared.shown, 2);
+}
+
 /* The owner has no room until the attempts are used up: whoever waited for the value hears why there is none. */
 static void given_up(weft_agent *agent, void *arg)
 {
@@ -132,12 +180,15 @@ static void given_up(weft_agent *agent, void *arg)
         MUST_BE(weft_rref_to_here(made, 30000, &out), WEFT_ERR_BUSY);
         MUST(weft_future_wait(read, 30000) && atomic_load(&shared.read) == 0);
         MUST(atomic_load(&shared.made[2][0]) == 0);
+        pass_on(agent, made);
         weft_call_finish(atomic_exchange(&shared.held, NULL), WEFT_OK);
         MUST_OK(weft_future_wait(holds, WEFT_FOREVER));
         weft_future_unref(holds);
         weft_future_unref(read);
         weft_rref_unref(made);
     }
+    if (weft_agent_rank(agent) == READER)
+        ask_for_it(agent);
     weft_tensor_unref(x);
     wait_for_all(agent);
 }

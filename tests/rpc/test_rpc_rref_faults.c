@@ -113,6 +113,40 @@ static void before_the_value(weft_agent *agent, void *arg)
     MUST(dump_number(agent, "value_count") == 0);
 }
 
+/* Rank 1, whose handle the owner no longer counts, passes it on: to the owner and to a third, as an argument and as a result. Each
+ * time the call fails, and nobody sees the reference. */
+static void not_kept(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    int rank = weft_agent_rank(agent), ran = checked_runs;
+    (void)arg;
+    if (rank == 0) {
+        MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+        tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
+        weft_rref_unref(rref);
+        arrive(agent, WFI_RPC_DROP, wfi_rref_name_of(shared.kept[1]), wfi_rref_fork_of(shared.kept[1]), false);
+        MUST(dump_number(agent, "value_count") == 0 && dump_number(agent, "fork_count") == 0);
+        shared.done = true;
+    }
+    while (!shared.done)
+        world_sleep_ms(shared.w, 1);
+    for (int to = 0; rank == 1 && to < 3; to += 2)
+        MUST_BE(
+            weft_rpc_sync(agent, weft_to_rank(to), "checked", WEFT_VALUES(weft_of_rref(shared.kept[1])), NULL, NULL),
+            WEFT_ERR_NOT_FOUND);
+    if (rank != 1) {
+        weft_values *got = NULL;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "show", WEFT_NO_VALUES, NULL, &got), WEFT_ERR_NOT_FOUND);
+        MUST(!got && dump_number(agent, "reference_count") == 0 && dump_number(agent, "awaiting_confirmation") == 0);
+    }
+    MUST(checked_runs == ran && dump_number(agent, "handle_count") == 0);
+    atomic_fetch_add(&shared.drops, 1);
+    while (atomic_load(&shared.drops) < 3)
+        world_sleep_ms(shared.w, 1);
+    if (rank == 1)
+        tell(agent, 1, "let go", WEFT_NO_VALUES);
+}
+
 /* ---- Rank 2 dies, and its seat is taken again ------------------------------------------------------------------------ */
 
 static atomic_int lives;
@@ -345,6 +379,12 @@ static void test_before_the_value(void **s)
     on_sim(before_the_value, 3);
 }
 
+static void test_not_kept(void **s)
+{
+    (void)s;
+    on_sim(not_kept, 5);
+}
+
 static void test_user_reborn(void **s)
 {
     (void)s;
@@ -372,6 +412,13 @@ static weft_status run_slow_or_not(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_show(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(shared.kept[weft_agent_rank(weft_call_agent(call))])));
+    return WEFT_OK;
+}
+
 int main(int argc, char **argv)
 {
     memcpy(functions, rref_functions, sizeof rref_functions);
@@ -381,6 +428,8 @@ int main(int argc, char **argv)
         if (strcmp(functions[i].name, "forward") == 0)
             functions[i] = (weft_function){
                 .name = "slow_or_not", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_slow_or_not};
+        else if (strcmp(functions[i].name, "nested") == 0)
+            functions[i] = (weft_function){.name = "show", .gives = {WEFT_RREF}, .run = run_show};
     if (argc > 2 && strcmp(argv[1], "--seeds") == 0) {
         uint64_t count = strtoull(argv[2], NULL, 10);
         uint64_t first = argc > 4 && strcmp(argv[3], "--first") == 0 ? strtoull(argv[4], NULL, 10) : 1;
@@ -392,9 +441,8 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_twice_and_late), cmocka_unit_test(test_before_the_value),
-        cmocka_unit_test(test_user_reborn),    cmocka_unit_test(test_owner_reborn),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_twice_and_late), cmocka_unit_test(test_before_the_value), cmocka_unit_test(test_not_kept),
+        cmocka_unit_test(test_user_reborn),    cmocka_unit_test(test_owner_reborn),     cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_rref_joiner.c - a worker joins an elastic job, has a value made by an owner who is not told of its joining yet, and
- * passes the reference to a third: the owner hears of the reference before it knows whose it is. On the simulation.
+ * test_rpc_rref_joiner.c - references of workers who have just joined an elastic job, among those who are not told of it yet: the
+ * newcomer has a value made, and its owner hears of the reference before it knows whose it is; or the newcomer is the owner, and
+ * who gets the reference has never heard of it, or knows only who had that rank before. On the simulation.
  */
 #include "rpc/must.h"
 
@@ -22,6 +23,8 @@ typedef struct stage {
     int opened, read_ended;
     bool made, read_began, over;
     weft_status read;
+    weft_agent *agents[SEATS];
+    bool may_leave, left; /* who had the joiner's rank before */
 } stage;
 
 static stage *now_playing;
@@ -82,6 +85,7 @@ static weft_agent *open_agent(weft_sim *sim, int rank)
     weft_error_print(error, stderr);
     MUST_OK(st);
     now_playing->opened++;
+    now_playing->agents[rank] = agent;
     return agent;
 }
 
@@ -161,9 +165,92 @@ static void test_creator_dies_unknown(void **state)
         play(seed, true);
 }
 
+/* ---- The newcomer is the owner ----------------------------------------------------------------------------------- */
+
+/* Who had the rank before, as the reader knows it when it hears of the newcomer's value. */
+typedef enum former { NOBODY, GONE, THERE } former;
+
+static void be_former(weft_sim *sim, int rank, void *arg)
+{
+    stage *s = arg;
+    weft_agent *agent = open_agent(sim, rank);
+    await(sim, &s->may_leave);
+    MUST_OK(weft_agent_close(agent));
+    s->left = true;
+}
+
+/* At the worker who knows of the newcomer: has a value made there, and passes it on. */
+static weft_future *pass_on(weft_agent *agent)
+{
+    weft_rref *made;
+    weft_future *read;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(JOINER), "make", WEFT_NO_VALUES, NULL, &made));
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(READER), "read", WEFT_VALUES(weft_of_rref(made)), NULL, &read));
+    weft_rref_unref(made);
+    return read;
+}
+
+static void let_former_go(weft_sim *sim, stage *s, int watcher)
+{
+    s->may_leave = true;
+    await(sim, &s->left);
+    while (weft_agent_alive(s->agents[watcher], JOINER))
+        weft_sim_sleep(sim, MS);
+}
+
+/* Keeps the news from the reader. */
+static void direct_owner(weft_sim *sim, int rank, void *arg)
+{
+    former who = *(const former *)arg;
+    stage *s = now_playing;
+    int64_t value = 0;
+    (void)rank;
+    while (s->opened < (who ? SEATS : JOINER))
+        weft_sim_sleep(sim, MS);
+    uint32_t before = weft_agent_worker(s->agents[OWNER], JOINER).incarnation;
+    if (who == GONE)
+        let_former_go(sim, s, READER);
+    weft_sim_cut(sim, STORE, READER);
+    if (who == THERE)
+        let_former_go(sim, s, OWNER);
+    MUST_OK(weft_sim_spawn(sim, JOINER, be_there, s));
+    while (weft_agent_worker(s->agents[OWNER], JOINER).incarnation == before)
+        weft_sim_sleep(sim, MS);
+    weft_future *read = pass_on(s->agents[OWNER]);
+    weft_sim_sleep(sim, 100 * MS);
+    MUST(s->made && !s->read_began && !weft_future_done(read));
+    MUST(weft_agent_worker(s->agents[READER], JOINER).incarnation == before);
+    weft_sim_heal(sim, STORE, READER);
+    MUST_OK(weft_future_wait(read, 10000));
+    MUST_OK(weft_values_get_i64(weft_future_values(read), 0, &value));
+    MUST(value == VALUE);
+    weft_future_unref(read);
+    s->over = true;
+}
+
+static void test_waits_for_the_owner(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        for (former who = NOBODY; who <= THERE; who++) {
+            stage s = {0};
+            weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+            assert_non_null(sim);
+            now_playing = &s;
+            for (int rank = STORE; rank < JOINER; rank++)
+                MUST_OK(weft_sim_spawn(sim, rank, be_there, &s));
+            if (who)
+                MUST_OK(weft_sim_spawn(sim, JOINER, be_former, &s));
+            MUST_OK(weft_sim_spawn(sim, SEATS, direct_owner, &who));
+            MUST_OK(weft_sim_run(sim, 60 * 1000));
+            weft_sim_destroy(sim);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits_for_the_creator),
-                                       cmocka_unit_test(test_creator_dies_unknown)};
+                                       cmocka_unit_test(test_creator_dies_unknown),
+                                       cmocka_unit_test(test_waits_for_the_owner)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

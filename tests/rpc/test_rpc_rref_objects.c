@@ -99,6 +99,14 @@ static weft_status run_leave(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_several(weft_call *call, void *user)
+{
+    (void)user;
+    weft_value values[2] = {weft_of_i64(10), weft_of_i64(11)};
+    weft_call_give(call, (weft_args){values, (size_t)weft_call_i64(call, 0)});
+    return WEFT_OK;
+}
+
 static weft_function functions[10] = {
     {.name = "new", .takes = {WEFT_I64}, .gives = {WEFT_ANY}, .run = run_new},
     {.name = "new twice", .gives = {WEFT_ANY}, .run = run_new_twice},
@@ -107,6 +115,7 @@ static weft_function functions[10] = {
     {.name = "add", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
     {.name = "fork", .takes = {WEFT_RREF}, .gives = {WEFT_ANY}, .run = run_fork},
     {.name = "leave", .takes = {WEFT_RREF}, .run = run_leave},
+    [9] = {.name = "several", .takes = {WEFT_I64}, .gives = {WEFT_REST}, .run = run_several},
 };
 
 static weft_rref *new_remote(weft_agent *agent, int rank, const char *function, weft_args args)
@@ -144,7 +153,7 @@ static void objects(weft_agent *agent)
         MUST_OK(weft_values_get_i64(got, 0, &sum));
         MUST(sum == 42);
         weft_values_unref(got);
-        MUST_BE(weft_rref_to_here(rref, 1000, &got), rank ? WEFT_ERR_REMOTE : WEFT_ERR_TYPE);
+        MUST_BE(weft_rref_to_here(rref, 1000, &got), WEFT_ERR_TYPE);
         MUST_OK(weft_rref_rpc_remote(rref, "fork", WEFT_NO_VALUES, NULL, &copy));
         MUST(weft_rref_owner(copy) == rank);
         weft_future *future;
@@ -288,6 +297,45 @@ static void dump(weft_agent *agent)
     await_number(now, agent, 1, "value_count", 0);
 }
 
+/* ---- to_here, here and there ----------------------------------------------------------------------------------------- */
+
+/* One value, whatever was given: it may be asked for before it has been made, and later. */
+static void must_be_one(weft_rref *rref, int64_t given)
+{
+    weft_values *got;
+    int64_t n;
+    MUST_OK(weft_rref_to_here(rref, 5000, &got));
+    MUST(weft_values_count(got) == 1);
+    if (given)
+        MUST_OK(weft_values_get_i64(got, 0, &n));
+    else
+        MUST(weft_values_args(got).items[0].type == WEFT_NULL);
+    MUST(!given || n == 10);
+    weft_values_unref(got);
+}
+
+static void to_here(weft_agent *agent)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        weft_future *future;
+        for (int64_t given = 0; given <= 2; given++) {
+            weft_rref *rref = new_remote(agent, rank, "several", WEFT_VALUES(weft_of_i64(given)));
+            for (int time = 0; time < 3; time++)
+                must_be_one(rref, given);
+            weft_rref_unref(rref);
+        }
+        weft_rref *object = new_remote(agent, rank, "new", WEFT_VALUES(weft_of_i64(1)));
+        for (int time = 0; time < 2; time++) {
+            MUST_OK(weft_rref_to_here_async(object, 5000, &future));
+            MUST_BE(weft_future_wait(future, 5000), WEFT_ERR_TYPE);
+            const weft_error *error = weft_future_error(future);
+            MUST(weft_error_worker(error) == rank && strstr(weft_error_message(error), "type, counter, which stays"));
+            weft_future_unref(future);
+        }
+        weft_rref_unref(object);
+    }
+}
+
 /* ---- Leaks ----------------------------------------------------------------------------------------------------------- */
 
 static void leave_one(weft_agent *agent)
@@ -296,6 +344,27 @@ static void leave_one(weft_agent *agent)
     MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &rref));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "leave", WEFT_VALUES(weft_of_rref(rref)), NULL, NULL));
     weft_rref_unref(rref);
+}
+
+/* An object that holds a handle to itself: nobody else has one. */
+typedef struct knot {
+    weft_rref *self;
+} knot;
+
+static knot *tied;
+
+static void drop_knot(void *object)
+{
+    atomic_fetch_add(&dropped, 1);
+    free(object);
+}
+
+static const weft_object_type knot_type = {.name = "knot", .drop = drop_knot};
+
+static void tie(weft_agent *agent)
+{
+    tied = calloc(1, sizeof *tied);
+    MUST_OK(weft_rref_create_typed(agent, &knot_type, tied, &tied->self));
 }
 
 static void leaks_fail(weft_agent_options *options, void *arg)
@@ -319,7 +388,7 @@ static void run_one(void (*program)(weft_agent *), uint64_t seed, bool leaky)
                .seed = seed,
                .size = 2,
                .functions = functions,
-               .function_count = 9,
+               .function_count = 10,
                .program = on_rank_0,
                .adjust = leaks_fail,
                .close_may_fail = leaky,
@@ -375,14 +444,35 @@ static void test_leaks(void **s)
     }
 }
 
+static void test_to_here(void **s)
+{
+    (void)s;
+    run_both(to_here);
+}
+
+/* It is not collected, and the end of the job says so; it goes when it is untied. */
+static void test_knot(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed <= 1; seed++) {
+        atomic_store(&warnings, 0);
+        weft_log_set_sink(count_warnings, NULL);
+        run_one(tie, seed, true);
+        weft_log_set_sink(NULL, NULL);
+        MUST(atomic_load(&warnings) == 2 && atomic_load(&dropped) == 0);
+        weft_rref_unref(tied->self);
+        MUST(atomic_load(&dropped) == 1);
+    }
+}
+
 int main(void)
 {
     functions[7] = count_functions[0];
     functions[8] = count_functions[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_objects), cmocka_unit_test(test_objects_that_fail),
-        cmocka_unit_test(test_types),   cmocka_unit_test(test_dump),
-        cmocka_unit_test(test_leaks),
+        cmocka_unit_test(test_objects), cmocka_unit_test(test_objects_that_fail), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_dump),    cmocka_unit_test(test_to_here),           cmocka_unit_test(test_leaks),
+        cmocka_unit_test(test_knot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

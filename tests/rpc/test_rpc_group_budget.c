@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_group_budget.c - what all-gathers make a worker hold: parts that wait at the gathering member count against its memory
+ * budget and are brought again while there is no room, and a member whose queue is full says that it takes no part.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { GATHERER = 0, MEMBER = 1, OPS = 40, PART = 100000, BUDGET = 1 << 20, QUEUE = 1 << 20, SLACK = 1 << 16 };
+
+static struct shared {
+    world *w;
+    bool open_early; /* the gatherer makes the group before the parts come */
+    bool as_bytes;
+    atomic_int started, ended;
+} shared;
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    if (options->rank == GATHERER)
+        options->memory_budget_bytes = BUDGET;
+    options->queue_limit_bytes = 64 << 20;
+}
+
+static void run(world_fabric fabric, void (*program)(weft_agent *, void *),
+                void (*adjusts)(weft_agent_options *, void *))
+{
+    world w = {.fabric = fabric, .size = 2, .seed = 7, .program = program, .adjust = adjusts};
+    shared.w = &w;
+    shared.started = shared.ended = 0;
+    world_run(&w);
+}
+
+static weft_stats stats_of(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats;
+}
+
+static void await_count(atomic_int *count, int wanted)
+{
+    while (atomic_load(count) < wanted)
+        world_sleep_ms(shared.w, 1);
+}
+
+static weft_group *make(weft_agent *agent)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    return group;
+}
+
+/* Operation `i` with, of the member, PART bytes, the first of which say which one it is. */
+static weft_status start(weft_group *group, int i, int64_t timeout_ms, weft_future **out)
+{
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(weft_group_index(group) ? PART / 4 : 1), WEFT_INT32, i);
+    weft_value part = shared.as_bytes ? weft_of_bytes(weft_tensor_data(x), weft_tensor_nbytes(x)) : weft_of_tensor(x);
+    weft_status st = weft_group_all_gather_async(group, (weft_args){&part, 1}, timeout_ms, out);
+    weft_tensor_unref(x);
+    return st;
+}
+
+static int number_in(const weft_value *part)
+{
+    int number;
+    const void *bytes = shared.as_bytes ? part->as.bytes.data : weft_tensor_data(part->as.tensor);
+    memcpy(&number, bytes, sizeof number);
+    return number;
+}
+
+static void must_have(const weft_values *got, int i)
+{
+    weft_args list;
+    for (size_t from = 0; from < 2; from++) {
+        MUST_OK(weft_values_get_list(got, from, &list));
+        MUST(list.count == 1 && number_in(&list.items[0]) == i);
+    }
+}
+
+static void start_all(weft_group *group, int64_t timeout_ms, weft_future **futures)
+{
+    for (int i = 0; i < OPS; i++)
+        MUST_OK(start(group, i, timeout_ms, &futures[i]));
+}
+
+static void must_end_empty(weft_agent *agent, weft_group *group)
+{
+    MUST_OK(weft_group_barrier(group, 60000));
+    for (int i = 0; i < 20000 && stats_of(agent).bytes_held; i++)
+        world_sleep_ms(shared.w, 1);
+    MUST(stats_of(agent).bytes_held == 0);
+    weft_group_destroy(group);
+}
+
+/* As many parts as there is room for are held; the others are refused, and brought again. */
+static void await_full(weft_agent *agent)
+{
+    await_count(&shared.started, 1);
+    for (int i = 0; i < 20000 && stats_of(agent).calls_refused < OPS; i++)
+        world_sleep_ms(shared.w, 1);
+    weft_stats stats = stats_of(agent);
+    MUST(stats.calls_refused >= OPS);
+    MUST(stats.bytes_held > (uint64_t)(BUDGET / PART - 1) * PART && stats.bytes_held <= BUDGET + BUDGET / 8);
+}
+
+/* ---- Parts that come before the gatherer's own ------------------------------------------------------------------------- */
+
+static void ahead(weft_agent *agent, void *arg)
+{
+    weft_future *futures[OPS];
+    weft_group *group = shared.open_early || weft_agent_rank(agent) == MEMBER ? make(agent) : NULL;
+    (void)arg;
+    if (weft_agent_rank(agent) == GATHERER)
+        await_full(agent);
+    if (!group)
+        group = make(agent);
+    start_all(group, 60000, futures);
+    atomic_store(&shared.started, 1);
+    for (int i = 0; i < OPS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        must_have(weft_future_values(futures[i]), i);
+        weft_future_unref(futures[i]);
+    }
+    must_end_empty(agent, group);
+}
+
+static void test_ahead(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        shared.open_early = way & 1;
+        shared.as_bytes = way & 2;
+        run(way & 4 ? WORLD_TCP : WORLD_SIM, ahead, adjust);
+    }
+}
+
+/* ---- Parts for which there is no room within the time limit --------------------------------------------------------------- */
+
+static weft_status ends[2][OPS];
+
+static void too_long(weft_agent *agent, void *arg)
+{
+    weft_future *futures[OPS];
+    weft_group *group = make(agent);
+    int me = weft_agent_rank(agent), busy = 0;
+    (void)arg;
+    if (me == GATHERER)
+        await_count(&shared.ended, 1);
+    start_all(group, me == GATHERER ? 60000 : 3000, futures);
+    for (int i = 0; i < OPS; i++) {
+        weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
+        ends[me][i] = st;
+        busy += st == WEFT_ERR_BUSY;
+        if (me == GATHERER && st)
+            MUST(strstr(weft_error_message(weft_future_error(futures[i])), "rank 1 could not take part"));
+        else if (st != WEFT_ERR_BUSY)
+            MUST_BE(st, me == GATHERER ? WEFT_OK : WEFT_ERR_TIMEOUT); /* its part has come */
+        weft_future_unref(futures[i]);
+    }
+    MUST(busy >= OPS - BUDGET / PART - 1 && busy < OPS);
+    if (me == MEMBER)
+        atomic_store(&shared.ended, 1);
+    must_end_empty(agent, group);
+}
+
+static void test_too_long(void **state)
+{
+    (void)state;
+    shared.as_bytes = false;
+    run(WORLD_SIM, too_long, adjust);
+    for (int i = 0; i < OPS; i++)
+        assert_int_equal(ends[GATHERER][i] == WEFT_ERR_BUSY, ends[MEMBER][i] == WEFT_ERR_BUSY);
+}
+
+/* ---- More operations than parts that may wait for a group that is not made ------------------------------------------------- */
+
+enum { MANY = 100 };
+
+static void too_early(weft_agent *agent, void *arg)
+{
+    weft_future *futures[MANY];
+    int me = weft_agent_rank(agent);
+    (void)arg;
+    if (me == GATHERER)
+        await_count(&shared.started, 1);
+    weft_group *group = make(agent);
+    for (int i = 0; i < MANY; i++)
+        MUST_OK(weft_group_barrier_async(group, 60000, &futures[i]));
+    if (me == MEMBER) {
+        world_sleep_ms(shared.w, 200);
+        atomic_store(&shared.started, 1);
+    }
+    for (int i = 0; i < MANY; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+    weft_group_destroy(group);
+}
+
+static void test_too_early(void **state)
+{
+    (void)state;
+    run(WORLD_SIM, too_early, adjust);
+}
+
+/* ---- A full queue ------------------------------------------------------------------------------------------------------ */
+
+enum { REFUSED = 5 };
+
+static void small_queue(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->queue_limit_bytes = QUEUE;
+    options->death_timeout_ms = WEFT_FOREVER;
+}
+
+/* Starts operations until the queue is full; how many were started. */
+static int fill(weft_group *group, weft_future **futures)
+{
+    int count = 0;
+    weft_status st = WEFT_OK;
+    while (!st && count < OPS) {
+        st = start(group, count, 60000, &futures[count]);
+        count += !st;
+    }
+    MUST_BE(st, WEFT_ERR_AGAIN);
+    return count;
+}
+
+static void must_be_refused(weft_agent *agent, weft_group *group)
+{
+    weft_future *future;
+    uint64_t began = weft_agent_now_ns(agent);
+    MUST_OK(start(group, 0, 60000, &future));
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_AGAIN);
+    MUST(strstr(weft_error_message(weft_future_error(future)), "rank 1 could not take part"));
+    MUST(weft_agent_now_ns(agent) - began < 30000000000u); /* it was told */
+    weft_future_unref(future);
+}
+
+/* Who could not start says so though the queue is full; what was started before ends well, and so does what comes after. */
+static void full(weft_agent *agent, void *arg)
+{
+    weft_future *futures[OPS];
+    weft_group *group = make(agent);
+    int me = weft_agent_rank(agent);
+    (void)arg;
+    if (me == MEMBER) {
+        int count = fill(group, futures);
+        for (int i = 1; i < REFUSED; i++) /* one has been already */
+            MUST_BE(start(group, 0, 60000, &futures[count]), WEFT_ERR_AGAIN);
+        atomic_store(&shared.started, count);
+    } else {
+        await_count(&shared.started, 1);
+        for (int i = 0; i < shared.started; i++)
+            MUST_OK(start(group, i, 60000, &futures[i]));
+        for (int i = 0; i < REFUSED; i++)
+            must_be_refused(agent, group);
+    }
+    for (int i = 0; i < shared.started; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        must_have(weft_future_values(futures[i]), i);
+        weft_future_unref(futures[i]);
+    }
+    must_end_empty(agent, group);
+}
+
+static void test_full(void **state)
+{
+    (void)state;
+    shared.as_bytes = true;
+    run(WORLD_SIM, full, small_queue);
+    run(WORLD_TCP, full, small_queue);
+}
+
+/* Towards one that stands still the words do not pile up without end. */
+static void full_for_long(weft_agent *agent, void *arg)
+{
+    const int first_is_1[] = {1, 0};
+    weft_future *futures[OPS], *none;
+    weft_group *group;
+    (void)arg;
+    MUST_OK(weft_group_create(agent, "all", first_is_1, 2, &group));
+    MUST_OK(weft_group_barrier(group, 60000));
+    if (weft_agent_rank(agent) == 0) {
+        weft_sim_pause(shared.w->sim, 1);
+        int count = fill(group, futures), refused = 1;
+        while (start(group, 0, 60000, &none) == WEFT_ERR_AGAIN && refused < 2000)
+            refused++;
+        MUST(refused > 1000 && refused < 1100);
+        MUST_BE(start(group, 0, 60000, &none), WEFT_ERR_STATE);
+        weft_sim_resume(shared.w->sim, 1);
+        weft_group_destroy(group);
+        for (int i = 0; i < count; i++) {
+            MUST(weft_future_wait(futures[i], WEFT_FOREVER) != WEFT_OK);
+            weft_future_unref(futures[i]);
+        }
+        MUST_OK(weft_group_create(agent, "other", NULL, 0, &group));
+    } else {
+        await_count(&shared.ended, 1);
+        weft_group_destroy(group);
+        MUST_OK(weft_group_create(agent, "other", NULL, 0, &group));
+    }
+    atomic_store(&shared.ended, 1);
+    must_end_empty(agent, group);
+}
+
+static void test_full_for_long(void **state)
+{
+    (void)state;
+    shared.as_bytes = true;
+    run(WORLD_SIM, full_for_long, small_queue);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ahead), cmocka_unit_test(test_too_long),
+                                       cmocka_unit_test(test_too_early), cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_full_for_long)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
