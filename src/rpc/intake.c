@@ -226,7 +226,7 @@ static weft_status admit_large(wfi_intake *intake, const uint8_t *meta, size_t s
     uint64_t bytes;
     if (!intake->admit || intake->user_places)
         return WEFT_OK;
-    weft_status st = wfi_unpack_measure(meta, size, &bytes);
+    weft_status st = wfi_unpack_measure(meta, size, &bytes, NULL);
     if (st)
         return st;
     wfi_net_lock(intake->agent->net);
@@ -284,8 +284,9 @@ static void unpack_now(wfi_intake *intake)
         wfi_net_defer(intake->agent->net, &intake->task, WFI_DEFER_INLINE);
         return;
     }
-    if (intake->meta_size > LARGE_META && has_elsewhere(intake->agent) &&
-        (!intake->options.place || intake->free_places)) {
+    if (intake->meta_size > LARGE_META && has_elsewhere(intake->agent)) {
+        if (!intake->free_places) /* a batch's rows: they would have to be found with the lock */
+            intake->options.place = NULL;
         intake->state = WFI_INTAKE_PLACING;
         run_elsewhere(intake, decode_task);
         return;

@@ -248,7 +248,7 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_TOO_LARGE: /* it would never fit */
         return j->budget && e->sent && weft_tensor_nbytes(e->sent) > j->budget;
     case WEFT_ERR_AGAIN:
-        return j->queue_limit > 0 && (e->may_be_refused || e->attempts > 1); /* the last attempt's, as time runs out */
+        return j->queue_limit > 0 && e->may_be_refused;
     case WEFT_ERR_EVICTED:
         return e->by->suspect || j->store_at_risk;
     case WEFT_ERR_STORE_LOST:
