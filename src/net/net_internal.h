@@ -239,6 +239,7 @@ typedef struct wfi_token { /* all atomic; see token.c */
     int bed_fds[WFI_BEDS];        /* (constant) an eventfd each, to end that */
     wfi_spin spin[WFI_ROLES];
     uint64_t spin_max_ns; /* (constant) 0 on one core */
+    uint64_t looked_ns;   /* [token] without threads: when connections and the store were looked after */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */
