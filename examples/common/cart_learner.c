@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNITS_AT_ONCE (1 << 20) /* of the hidden layer: 4 MB for each tensor of a backward pass */
+#define UNITS_AT_ONCE (1 << 16) /* of the hidden layer: the tensors of a backward pass stay in a cache of a core */
 
 enum { FOR_WEIGHTS = 1, FOR_DECISIONS }; /* streams of random numbers */
 

@@ -248,6 +248,7 @@ typedef struct wfi_token { /* all atomic; see token.c */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
     int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
+    uint64_t looked_ns;   /* [token] without threads: when connections and the store were looked after */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "net/net_internal.h"
 
 #define EVENTS_BATCH 8
+#define RARE_NS UINT64_C(500000)
 #define NAP_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
 
 static void dispatch(const wfi_completion *completion)
@@ -101,9 +102,16 @@ size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd)
 
 /* ---- Without threads ------------------------------------------------------------------------------------------- */
 
+/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: while
+ * messages come, they wait a little. */
 static size_t manual_round(wfi_net *net, int *fd, uint64_t *due_ns)
 {
-    size_t done = wfi_round_events(net, 0, -1) + wfi_round(net, WFI_MANUAL, NULL);
+    size_t done = wfi_round(net, WFI_MANUAL, NULL);
+    uint64_t now = wfi_now(net->clock);
+    if (done && now - net->token.looked_ns < RARE_NS)
+        return done;
+    net->token.looked_ns = now;
+    done += wfi_round_events(net, 0, -1);
     if (!net->stopped)
         *fd = wfi_rendezvous_pump(net->rendezvous, due_ns);
     return done;
