@@ -99,7 +99,7 @@ static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
         batch->due_ns = 0; /* it may have been due and is not any more: somebody left, or others are expected */
         return reason;
     }
-    bool in_time = reason != BY_CLOSING && now_ns < time_limit(batch);
+    bool in_time = reason != BY_CLOSING && !batch->hurries && now_ns < time_limit(batch);
     if (!batch->due_ns && !in_time)
         batch->due_ns = now_ns;
     return batch->due_ns && now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
