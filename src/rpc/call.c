@@ -457,7 +457,10 @@ static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_ca
         rewind_call(call, meta_size);
         wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
         wfi_parker_init(&nobody);
-        if (!driver->drive(driver, &nobody, wfi_deadline(driver->clock, 1)))
+        wfi_executor_block_begin(); /* what makes room may need a worker: another one takes this one's place */
+        bool can_wait = driver->drive(driver, &nobody, wfi_deadline(driver->clock, 1));
+        wfi_executor_block_end();
+        if (!can_wait)
             return WEFT_ERR_DEADLOCK;
     }
 }

@@ -28,7 +28,7 @@ enum {
     OWNER = 2,
     SIZE = 3,
     PER_LIST = 997, /* nobody else has lists of that length */
-    LISTS = 200,
+    LISTS = 100,
     NULLS = LISTS * PER_LIST,
     REFERENCES = 5 * PER_LIST
 };

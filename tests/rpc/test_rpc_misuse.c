@@ -19,8 +19,9 @@
 static struct shared {
     world *w;
     weft_group *groups[2];
-    atomic_int ran;      /* calls of "count" */
-    atomic_int part;     /* what sending a part at NULL returned */
+    atomic_int ran;  /* calls of "count" */
+    atomic_int part; /* what sending a part at NULL returned */
+    _Atomic(weft_future *) held;
     atomic_bool refused; /* the inline handler has seen its waits refused */
 } shared;
 
@@ -128,7 +129,12 @@ static weft_status run_part_at_null(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_wait_for_room(weft_call *call, void *user);
+static weft_status run_make_room(weft_call *call, void *user);
+
 static const weft_function functions[] = {
+    {.name = "wait for room", .run = run_wait_for_room},
+    {.name = "make room", .run = run_make_room},
     {.name = "count", .takes = {WEFT_REST}, .run = run_count},
     {.name = "long", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_long},
     {.name = "wait inline", .takes = {WEFT_RREF}, .run = run_wait_inline, .flags = WEFT_INLINE},
@@ -447,6 +453,66 @@ static void find_no_room(weft_agent *agent, void *arg)
     must_end(first, WEFT_ERR_CANCELLED);
 }
 
+/* The only worker waits for room; whoever calls meanwhile is answered by another one in its place. */
+static weft_status run_wait_for_room(weft_call *call, void *user)
+{
+    static const char bytes[16384];
+    weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof bytes));
+    weft_agent *agent = weft_call_agent(call);
+    weft_rpc_options options = {.timeout_ms = 20000, .wait_for_room = true};
+    weft_future *first, *future;
+    (void)user;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "long", large, &none, &first));
+    atomic_store(&shared.held, first);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "count", large, &options, &future));
+    MUST_OK(weft_future_wait(future, 20000));
+    weft_future_unref(future);
+    weft_future_unref(first);
+    return WEFT_OK;
+}
+
+/* On rank 0, for rank 1: makes the room. */
+static weft_status run_make_room(weft_call *call, void *user)
+{
+    (void)call, (void)user;
+    return weft_future_cancel(atomic_load(&shared.held));
+}
+
+static void one_worker(weft_agent_options *options, void *arg)
+{
+    small_queue(options, arg);
+    options->workers = 1;
+}
+
+static void wait_for_room(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    if (weft_agent_rank(agent) != 1)
+        return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "wait for room", WEFT_NO_VALUES, &none, &future));
+    while (!atomic_load(&shared.held))
+        world_sleep_ms(shared.w, 1);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "make room", WEFT_NO_VALUES, &none, NULL));
+    MUST_OK(weft_future_wait(future, 20000));
+    weft_future_unref(future);
+}
+
+static void test_worker_waits_for_room(void **state)
+{
+    (void)state;
+    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++) {
+        world w = {.fabric = fabric,
+                   .size = 2,
+                   .seed = 1,
+                   WORLD_FUNCTIONS(functions),
+                   .program = wait_for_room,
+                   .adjust = one_worker};
+        shared = (struct shared){.w = &w};
+        world_run(&w);
+    }
+}
+
 static void test_no_room(void **state)
 {
     (void)state;
@@ -465,6 +531,6 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_sim), cmocka_unit_test(test_on_tcp),
-                                       cmocka_unit_test(test_no_room)};
+                                       cmocka_unit_test(test_no_room), cmocka_unit_test(test_worker_waits_for_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
