@@ -156,8 +156,9 @@ void begin_meetings(life *l)
         return;
     weft_status st = weft_group_create(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0]);
     MUST_IN_JOB(!st || some_excused((size_t)j->actors));
-    if (l->rank < j->few)
-        st = weft_group_create(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
+    if (l->rank >= j->few)
+        return;
+    st = weft_group_create(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
     MUST_IN_JOB(!st || some_excused((size_t)j->few));
 }
 
