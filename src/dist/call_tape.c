@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call_tape.c - the tape of a call, or a batch of calls, being served: opened at first use, kept in the call's slot, asked for its error when the
- * call is finished, and closed then. Here because src/rpc may not know tapes. Under a distributed context it will be a child
- * of the context's tape.
+ * call_tape.c - the tape of a call, or a batch of calls, being served: opened at first use, kept in a slot there, asked for its
+ * error when the call or the batch is finished, and closed then. Here because src/rpc may not know tapes. Under a distributed
+ * context a call's will be a child of the context's tape.
  */
 #include "rpc/batch.h"
 

@@ -34,12 +34,14 @@ static uint64_t sleepers_know(wfi_net *net)
     return until_ns;
 }
 
-/* What was set meanwhile, and only the waiting thread knew of, is told. */
+/* What was set meanwhile, and only the waiting thread knew of, is told. Whoever robbed it may have let another sleeper lie down, who
+ * knows of more: what is said to be known is never less than what some sleeper does. */
 static void tell_sleepers(wfi_net *net, uint64_t known_ns)
 {
     wfi_mutex_lock(&net->lock);
-    net->sleep_until_ns = known_ns;
-    bool earlier = atomic_load_explicit(&net->next_deadline_ns, memory_order_relaxed) < known_ns;
+    if (net->sleep_until_ns < known_ns)
+        net->sleep_until_ns = known_ns;
+    bool earlier = atomic_load_explicit(&net->next_deadline_ns, memory_order_relaxed) < net->sleep_until_ns;
     wfi_mutex_unlock(&net->lock);
     if (earlier)
         wfi_watcher_call(net);

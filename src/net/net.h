@@ -87,7 +87,8 @@ const wfi_clock *wfi_net_clock(const wfi_net *net);
 /* The time of the present round, without reading the clock, while one runs; else what the clock says. [locked] */
 uint64_t wfi_net_now(const wfi_net *net);
 wfi_driver *wfi_net_driver(wfi_net *net); /* for futures: a waiting thread takes over progress */
-/* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting could never end. Any thread. */
+/* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting could never
+ * end. Any thread. */
 bool wfi_net_is_inline(wfi_net *net);
 
 typedef enum wfi_defer_kind {
