@@ -55,6 +55,12 @@ void wfi_budget_give_back(weft_agent *agent, size_t bytes)
     agent->held_bytes -= bytes;
 }
 
+bool wfi_budget_is_sated(const weft_agent *agent, int rank)
+{
+    const wfi_rpc_peer *peer = &agent->peers[rank];
+    return peer->kept_count && peer->kept_bytes >= budget_of(agent);
+}
+
 wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes)
 {
     weft_agent *agent = call->agent;
@@ -62,7 +68,8 @@ wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes)
     wfi_keep answer = WFI_KEEP;
     if (peer->kept_count >= (size_t)2 * WFI_KEPT_REPLIES_MAX)
         return WFI_KEEP_NOTHING;
-    if (peer->kept_count >= WFI_KEPT_REPLIES_MAX || (peer->kept_count && peer->kept_bytes + bytes > budget_of(agent))) {
+    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !call->is_owed;
+    if (peer->kept_count >= WFI_KEPT_REPLIES_MAX || too_much) {
         answer = WFI_KEEP_ERROR;
         bytes = WFI_MESSAGE_MAX;
     }

@@ -5,7 +5,8 @@
  * Three things count in agent->held_bytes: a call of another worker from its first message on, with the arguments that it
  * brings (not those that land in places of the user's own); results and parts that are on their way or kept for a caller.
  * Arguments are asked for before memory is taken, and refused when they do not fit: nothing ever waits for room. Results
- * exist already, so they are counted and not refused; but how much of them one caller may leave here is bounded.
+ * exist already, so they are counted and not refused; but how much of them one caller may leave here is bounded. What a group's
+ * operation gathered is not refused at all: a member that is over that bound is refused its next part instead.
  *
  * A call whose arguments fit a frame may go over the budget by an eighth: so it can still be told to release what fills it.
  *
@@ -34,6 +35,8 @@ typedef enum wfi_keep { WFI_KEEP, WFI_KEEP_ERROR, WFI_KEEP_NOTHING } wfi_keep;
 /* Counts an answer of `bytes` among what is kept for its caller. Over the bound of one caller it says what may be sent instead:
  * a short error, or nothing at all (to one that takes no answers any more). */
 wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes);
+/* Whether that caller has left so much here that nothing more should be made for it. */
+bool wfi_budget_is_sated(const weft_agent *agent, int rank);
 /* Parts of it: counted, and bounded by their number. `bytes` may be negative. */
 void wfi_budget_keep_part(weft_agent *agent, int64_t bytes);
 /* The call is over: all of it. */

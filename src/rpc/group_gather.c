@@ -435,6 +435,20 @@ static bool is_too_early(weft_call *call, const wfi_group_key *key)
     return is_early;
 }
 
+/* Likewise, until its caller has taken what earlier operations gathered: those answers are not refused, whatever is kept for it. */
+static bool is_sated(weft_call *call, int64_t kind)
+{
+    weft_agent *agent = call->agent;
+    wfi_net_lock(agent->net);
+    bool sated = kind == WFI_GATHER_VALUES && wfi_budget_is_sated(agent, call->from);
+    agent->stats.calls_refused += sated;
+    wfi_net_unlock(agent->net);
+    if (sated)
+        weft_call_fail(call, WEFT_ERR_BUSY, "rank %d keeps too many results that rank %d has not taken",
+                       wfi_agent_rank(agent), call->from);
+    return sated;
+}
+
 static weft_status run_gather(weft_call *call, void *user)
 {
     weft_agent *agent = call->agent;
@@ -443,7 +457,7 @@ static weft_status run_gather(weft_call *call, void *user)
     (void)user;
     if (!call->peer || !read_key(call, &key) || kind < WFI_GATHER_BARRIER || kind > WFI_GATHER_ABSENT)
         return WEFT_ERR_INVALID;
-    if (is_too_early(call, &key))
+    if (is_too_early(call, &key) || is_sated(call, kind))
         return WEFT_ERR_BUSY;
     wfi_share *share = make_share(call->from, wfi_peer_incarnation(call->peer), (uint64_t)weft_call_i64(call, 4),
                                   (wfi_gather_kind)kind);

@@ -144,6 +144,43 @@ static void test_ahead(void **state)
     }
 }
 
+/* ---- Results that are more than the budget ------------------------------------------------------------------------------ */
+
+/* The member's part is in every operation before the gatherer's, so that all end at once. */
+static void large_results(weft_agent *agent, void *arg)
+{
+    weft_future *futures[OPS];
+    weft_group *group = make(agent);
+    int me = weft_agent_rank(agent);
+    (void)arg;
+    if (me == GATHERER)
+        await_count(&shared.started, 1);
+    for (int i = 0; i < OPS; i++) {
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(me == GATHERER ? PART / 4 : 1), WEFT_INT32, i);
+        weft_value part = weft_of_tensor(x);
+        MUST_OK(weft_group_all_gather_async(group, (weft_args){&part, 1}, 60000, &futures[i]));
+        weft_tensor_unref(x);
+    }
+    if (me == MEMBER) {
+        world_sleep_ms(shared.w, 200);
+        atomic_store(&shared.started, 1);
+    }
+    for (int i = 0; i < OPS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        must_have(weft_future_values(futures[i]), i);
+        weft_future_unref(futures[i]);
+    }
+    must_end_empty(agent, group);
+}
+
+static void test_large_results(void **state)
+{
+    (void)state;
+    shared.as_bytes = false;
+    run(WORLD_SIM, large_results, adjust);
+    run(WORLD_TCP, large_results, adjust);
+}
+
 /* ---- Parts for which there is no room within the time limit --------------------------------------------------------------- */
 
 static weft_status ends[2][OPS];
@@ -215,7 +252,9 @@ static void test_too_early(void **state)
 
 /* ---- A full queue ------------------------------------------------------------------------------------------------------ */
 
-enum { REFUSED = 5 };
+enum { REFUSED = 5, TRIES = 2000 };
+
+static bool was_refused[TRIES]; /* operation i, on the member */
 
 static void small_queue(weft_agent_options *options, void *arg)
 {
@@ -237,6 +276,21 @@ static int fill(weft_group *group, weft_future **futures)
     return count;
 }
 
+/* Starts operations until so many were refused: the queue becomes less full meanwhile. How many were tried. */
+static int try_until_refused(weft_group *group, weft_future **futures)
+{
+    int tries = 0;
+    for (int refused = 0; refused < REFUSED; tries++) {
+        MUST(tries < TRIES);
+        weft_status st = start(group, tries, 60000, &futures[tries]);
+        was_refused[tries] = st != WEFT_OK;
+        if (st)
+            MUST_BE(st, WEFT_ERR_AGAIN);
+        refused += was_refused[tries];
+    }
+    return tries;
+}
+
 static void must_be_refused(weft_agent *agent, weft_group *group)
 {
     weft_future *future;
@@ -251,23 +305,23 @@ static void must_be_refused(weft_agent *agent, weft_group *group)
 /* Who could not start says so though the queue is full; what was started before ends well, and so does what comes after. */
 static void full(weft_agent *agent, void *arg)
 {
-    weft_future *futures[OPS];
-    weft_group *group = make(agent);
+    static weft_future *of_rank[2][TRIES];
     int me = weft_agent_rank(agent);
+    weft_future **futures = of_rank[me];
+    weft_group *group = make(agent);
     (void)arg;
-    if (me == MEMBER) {
-        int count = fill(group, futures);
-        for (int i = 1; i < REFUSED; i++) /* one has been already */
-            MUST_BE(start(group, 0, 60000, &futures[count]), WEFT_ERR_AGAIN);
-        atomic_store(&shared.started, count);
-    } else {
-        await_count(&shared.started, 1);
-        for (int i = 0; i < shared.started; i++)
-            MUST_OK(start(group, i, 60000, &futures[i]));
-        for (int i = 0; i < REFUSED; i++)
+    if (me == MEMBER)
+        atomic_store(&shared.started, try_until_refused(group, futures));
+    await_count(&shared.started, 1);
+    for (int i = 0; me == GATHERER && i < shared.started; i++) {
+        if (was_refused[i])
             must_be_refused(agent, group);
+        else
+            MUST_OK(start(group, i, 60000, &futures[i]));
     }
     for (int i = 0; i < shared.started; i++) {
+        if (was_refused[i])
+            continue;
         MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
         must_have(weft_future_values(futures[i]), i);
         weft_future_unref(futures[i]);
@@ -324,8 +378,8 @@ static void test_full_for_long(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ahead), cmocka_unit_test(test_too_long),
-                                       cmocka_unit_test(test_too_early), cmocka_unit_test(test_full),
-                                       cmocka_unit_test(test_full_for_long)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ahead),    cmocka_unit_test(test_large_results),
+                                       cmocka_unit_test(test_too_long), cmocka_unit_test(test_too_early),
+                                       cmocka_unit_test(test_full),     cmocka_unit_test(test_full_for_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
