@@ -29,7 +29,7 @@
 #define WFI_RECEIVE_HEAD 640             /* bytes of a frame that lie with the others' heads: see connection.c */
 #define WFI_CREDIT_RESERVE 2             /* of them: one for urgent messages, one for a bare acknowledgement */
 #define WFI_ACK_AFTER_FRAMES 3           /* half of the window: acknowledge at once */
-#define WFI_ACK_DELAY_NS 1000000         /* else this long after the first frame that nothing answered */
+#define WFI_ACK_DELAY_NS 2000000         /* else this long after the first frame that nothing answered */
 #define WFI_BULK_WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
 #define WFI_BULK_WINDOW_CHUNKS 64
 #define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* the first; later ones are longer */
@@ -183,6 +183,7 @@ struct wfi_peer {
     uint64_t received;
     uint64_t heard_ns;
     bool owes_ack; /* a frame with messages came and nothing has told the peer */
+    uint64_t owed_since_ns;
     wfi_timer ack;
     unsigned nonsense;
 
@@ -248,7 +249,8 @@ typedef struct wfi_token { /* all atomic; see token.c */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
     int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
-    uint64_t looked_ns;   /* [token] without threads: when connections and the store were looked after */
+    uint64_t look_ns;     /* [token] without threads: when to look after connections and the store again */
+    int store_fd;         /* [token] likewise: what the store's news can be read from; -1: nothing */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */

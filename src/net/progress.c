@@ -3,8 +3,7 @@
 #include "net/net_internal.h"
 
 #define EVENTS_BATCH 8
-#define RARE_NS UINT64_C(500000)
-#define NAP_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
+#define RARE_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
 
 static void dispatch(const wfi_completion *completion)
 {
@@ -102,36 +101,35 @@ size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd)
 
 /* ---- Without threads ------------------------------------------------------------------------------------------- */
 
-/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: while
- * messages come, they wait a little. */
-static size_t manual_round(wfi_net *net, int *fd, uint64_t *due_ns)
+/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: it is done where a
+ * sleep was ended by something else than messages, and otherwise now and then. */
+static size_t manual_round(wfi_net *net, bool slept)
 {
     size_t done = wfi_round(net, WFI_MANUAL, NULL);
     uint64_t now = wfi_now(net->clock);
-    if (done && now - net->token.looked_ns < RARE_NS)
+    if ((done || !slept) && now < net->token.look_ns)
         return done;
-    net->token.looked_ns = now;
+    uint64_t due_ns = now + RARE_NS, store_due_ns = WFI_NEVER;
     done += wfi_round_events(net, 0, -1);
-    if (!net->stopped)
-        *fd = wfi_rendezvous_pump(net->rendezvous, due_ns);
+    net->token.store_fd = net->stopped ? -1 : wfi_rendezvous_pump(net->rendezvous, &store_due_ns);
+    net->token.look_ns = due_ns < store_due_ns ? due_ns : store_due_ns;
     return done;
 }
 
 size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
 {
-    uint64_t until = wfi_deadline(net->clock, timeout_ms), due = WFI_NEVER;
+    uint64_t until = wfi_deadline(net->clock, timeout_ms);
+    bool slept = false;
     size_t done = 0;
-    int fd = -1;
     if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
         return 0;
     for (;;) {
-        done = manual_round(net, &fd, &due);
-        uint64_t now = wfi_now(net->clock);
-        if (done || now >= until)
+        done = manual_round(net, slept);
+        if (done || wfi_now(net->clock) >= until)
             break;
-        uint64_t nap = now + NAP_NS;
-        nap = nap < until ? nap : until;
-        if (!wfi_token_sleep(net, WFI_BED_POLLER, fd, nap < due ? nap : due))
+        slept = true;
+        uint64_t nap = net->token.look_ns < until ? net->token.look_ns : until;
+        if (!wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap))
             return 0;
     }
     (void)wfi_token_release(net, WFI_MANUAL);

@@ -48,7 +48,9 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
         if (!wfi_frame_next(data, size, &at, &type, &bytes, &length))
             return;
         peer->received++;
-        peer->owes_ack = true; /* anew: what the last message made leave may have told of that one only */
+        if (!peer->owes_ack) /* it may be anew: what the last message made leave may have told of that one only */
+            peer->owed_since_ns = net->now_ns;
+        peer->owes_ack = true;
         net->stats.bytes_received += length;
         net->untaken = false;
         if (type >= WFI_NET_MESSAGES)
@@ -142,9 +144,12 @@ void wfi_frames_early(wfi_conn *conn)
     }
 }
 
+/* Set for an earlier frame, perhaps, which something has answered: where calls follow each other, the next answer is on its way. */
 void wfi_peer_ack_due(wfi_timer *timer)
 {
     wfi_peer *peer = wfi_container_of(timer, wfi_peer, ack);
-    if (peer->owes_ack)
+    wfi_net *net = peer->net;
+    uint64_t due_ns = peer->owed_since_ns + WFI_ACK_DELAY_NS;
+    if (peer->owes_ack && (net->now_ns >= due_ns || wfi_net_timer_set(net, timer, due_ns)))
         wfi_peer_send_ack(peer);
 }

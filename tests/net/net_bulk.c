@@ -30,17 +30,32 @@ void bulk_destroy(bulk *all)
         wfi_storage_unref(all->storages[i]);
 }
 
-static uint8_t content(unsigned salt, size_t segment, size_t at)
+#define BLOCK 256
+#define RAMP_4(x) (x), (x) + 1, (x) + 2, (x) + 3
+#define RAMP_16(x) RAMP_4(x), RAMP_4((x) + 4), RAMP_4((x) + 8), RAMP_4((x) + 12)
+#define RAMP_64(x) RAMP_16(x), RAMP_16((x) + 16), RAMP_16((x) + 32), RAMP_16((x) + 48)
+#define RAMP RAMP_64(0), RAMP_64(64), RAMP_64(128), RAMP_64(192)
+
+/* What a segment has from `at`, a multiple of BLOCK, on: bytes that count up from one that differs from block to block. By the block,
+ * because under sanitizers a loop over single bytes takes a second for 20 MB. */
+static const uint8_t *content(unsigned salt, size_t segment, size_t at)
 {
-    return (uint8_t)(salt + segment * 13 + at + (at >> 8) * 3 + (at >> 20) * 5);
+    static const uint8_t ramp[2 * BLOCK] = {RAMP, RAMP};
+    return ramp + (uint8_t)(salt + segment * 13 + (at >> 8) * 3 + (at >> 20) * 5);
+}
+
+static size_t block_at(const bulk *all, size_t segment, size_t at)
+{
+    size_t left = all->sizes[segment] - at;
+    return left < BLOCK ? left : BLOCK;
 }
 
 void bulk_fill(bulk *all, unsigned salt)
 {
     for (size_t i = 0; i < all->count; i++) {
         uint8_t *bytes = wfi_storage_data(all->storages[i]);
-        for (size_t at = 0; at < all->sizes[i]; at++)
-            bytes[at] = content(salt, i, at);
+        for (size_t at = 0; at < all->sizes[i]; at += BLOCK)
+            memcpy(bytes + at, content(salt, i, at), block_at(all, i, at));
     }
 }
 
@@ -48,8 +63,8 @@ bool bulk_is(const bulk *all, unsigned salt)
 {
     for (size_t i = 0; i < all->count; i++) {
         const uint8_t *bytes = wfi_storage_data(all->storages[i]);
-        for (size_t at = 0; at < all->sizes[i]; at++) {
-            if (bytes[at] != content(salt, i, at))
+        for (size_t at = 0; at < all->sizes[i]; at += BLOCK) {
+            if (memcmp(bytes + at, content(salt, i, at), block_at(all, i, at)) != 0)
                 return false;
         }
     }

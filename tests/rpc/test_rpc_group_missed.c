@@ -273,7 +273,7 @@ static void stop_after(weft_agent *agent, void *arg)
 {
     weft_group *group;
     weft_future *future;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1 << 19), WEFT_FLOAT32, 1); /* 2 MiB: to be pulled from the first */
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1 << 17), WEFT_FLOAT32, 1); /* 512 KiB: to be pulled from the first */
     char text[320];
     (void)arg;
     MUST_OK(weft_group_create(agent, "all", first_is_1, SIZE, &group));
