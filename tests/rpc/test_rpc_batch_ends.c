@@ -176,21 +176,11 @@ static void await_nothing_held(weft_agent *agent)
     MUST(stats.bytes_held == 0);
 }
 
-/* Of the simulation. */
-static uint64_t seeds_of(uint64_t seeds)
-{
-#ifdef __SANITIZE_THREAD__ /* fibers are slow there, and have no threads to race */
-    return seeds < 2 ? seeds : 2;
-#else
-    return seeds;
-#endif
-}
-
 static void run(world w, uint64_t seeds, bool tcp)
 {
     w.functions = functions;
     w.function_count = sizeof functions / sizeof *functions;
-    for (uint64_t seed = tcp ? 0 : 1; seed <= seeds_of(seeds); seed++) {
+    for (uint64_t seed = tcp ? 0 : 1; seed <= world_seeds(seeds); seed++) {
         int how = shared.how;
         memset(&shared, 0, sizeof shared);
         shared.how = how;
@@ -481,7 +471,7 @@ static void stops(weft_agent *agent, void *arg)
 static void test_stops(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed <= seeds_of(20); seed++) {
+    for (uint64_t seed = 0; seed <= world_seeds(20); seed++) {
         world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
                    .seed = seed,
                    .size = 3,

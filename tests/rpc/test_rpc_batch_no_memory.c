@@ -168,7 +168,7 @@ static void program(weft_agent *agent, void *arg)
 
 static void run(const char *function, int64_t wide)
 {
-    for (uint64_t seed = 1; seed <= 4; seed++) {
+    for (uint64_t seed = 1; seed <= world_seeds(4); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .size = 2,
                    .seed = seed,

@@ -146,7 +146,7 @@ static void in_step(weft_agent *agent, void *arg)
 static void test_in_step(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 5; seed++) {
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++) {
         run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "adaptive"}, 2000);
         run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "at once"}, 2000);
     }
@@ -177,7 +177,7 @@ static void far_apart(weft_agent *agent, void *arg)
 static void test_far_apart(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 5; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run_on(WORLD_SIM, seed, (world){.size = 3, .program = far_apart}, 2000);
 }
 
@@ -207,7 +207,7 @@ static void stream(weft_agent *agent, void *arg)
 static void test_stream(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 3; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
         run_on(WORLD_SIM, seed, (world){.size = 5, .program = stream}, 1000);
 }
 
@@ -288,7 +288,7 @@ static void rounds(weft_agent *agent, void *arg)
 static void test_rounds(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 2; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(2); seed++)
         run_on(WORLD_SIM, seed, (world){.size = MANY + 1, .program = rounds, .adjust = one_worker}, 100);
     run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = one_worker}, 0);
 }

@@ -189,7 +189,7 @@ static void test_64_calls_memory_for_8(void **state)
     (void)state;
     shared = (struct shared){.call_bytes = (size_t)1 << 20, .calls = 64, .fit = 8};
     shared.budget = 8 * shared.call_bytes + SLACK;
-    for (uint64_t seed = 1; seed <= 10; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
         run_world(WORLD_SIM, seed, refused_and_retried);
     run_world(WORLD_TCP, 0, refused_and_retried);
 }
@@ -277,7 +277,7 @@ static void test_what_counts(void **state)
 {
     (void)state;
     shared = (struct shared){.budget = (size_t)4 << 20};
-    for (uint64_t seed = 1; seed <= 5; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run_world(WORLD_SIM, seed, what_counts);
     run_world(WORLD_TCP, 0, what_counts);
 }
@@ -380,7 +380,7 @@ static void take_nothing(weft_agent *agent, void *arg)
 static void test_a_caller_that_takes_no_answers(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         kept = unknown = 0;
         shared = (struct shared){.budget = ((size_t)4 << 20) + SLACK};
         run_world(WORLD_SIM, seed, take_nothing);

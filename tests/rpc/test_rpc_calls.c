@@ -271,7 +271,7 @@ static void to_self(weft_agent *agent, void *arg)
 
 static void run_both(void (*program)(weft_agent *, void *), int size)
 {
-    for (uint64_t seed = 1; seed <= 3; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
         world_run(
             &(world){.fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(functions), .program = program});
     world_run(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(functions), .program = program});

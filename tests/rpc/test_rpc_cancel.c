@@ -21,11 +21,7 @@
 #define CANARY 77
 #define PLACES 64 /* of results that land, and how many elements each has */
 #define PLACE 12000
-#ifdef __SANITIZE_THREAD__ /* fibers are slow there, and have no threads to race */
-#define RACE_SEEDS 8
-#else
 #define RACE_SEEDS 150
-#endif
 
 static world *the_world;
 static weft_call *held[2 * MANY];
@@ -424,7 +420,8 @@ static void little_room(weft_agent_options *options, void *arg)
 
 static void run(int fabric, uint64_t seeds, void (*program)(weft_agent *, void *), world how)
 {
-    for (uint64_t seed = 1; seed <= seeds; seed++) {
+    uint64_t last = fabric == WORLD_SIM ? world_seeds(seeds) : seeds;
+    for (uint64_t seed = 1; seed <= last; seed++) {
         world w = how;
         w.fabric = (world_fabric)fabric;
         w.size = SIZE;

@@ -92,7 +92,7 @@ static void uneven(weft_agent *agent, void *arg)
 static void test_uneven_load(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 5; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run_on((world){.size = 3, .program = uneven}, WORLD_SIM, seed);
     run_on((world){.size = 3, .program = uneven}, WORLD_TCP, 0);
 }

@@ -206,14 +206,14 @@ static void run_scene(uint64_t seed, bool pause)
 static void test_killed_at_any_moment(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 40; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(40); seed++)
         run_scene(seed, false);
 }
 
 static void test_stopped_at_any_moment(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 40; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(40); seed++)
         run_scene(seed, true);
 }
 
@@ -243,7 +243,7 @@ static void wait_for_the_stopped(weft_agent *agent, void *arg)
 static void test_one_bound_a_job(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .seed = seed,
                    .size = 3,

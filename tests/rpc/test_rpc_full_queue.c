@@ -201,7 +201,7 @@ static void program(weft_agent *agent, void *arg)
 static void test_on_sim(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .size = 3,
                    .seed = seed,
@@ -263,7 +263,7 @@ static void tries_again(weft_agent *agent, void *arg)
 static void test_tries_again(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .size = 2,
                    .seed = seed,

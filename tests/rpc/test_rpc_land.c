@@ -364,7 +364,7 @@ static void test_adding(void **s)
     static const int64_t counts[] = {1, 500, 300000}; /* in meta, in the frame, pulled */
     (void)s;
     for (int i = 0; i < 3; i++) {
-        for (uint64_t seed = 1; seed <= 10; seed++)
+        for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
             run_adding(WORLD_SIM, seed, ADDERS + 1, counts[i], add_at_once, (ADDERS + 1) * TIMES);
         run_adding(WORLD_TCP, 0, ADDERS + 1, counts[i], add_at_once, (ADDERS + 1) * TIMES);
     }
@@ -374,14 +374,14 @@ static void test_adding(void **s)
 static void test_adding_over_breaks(void **s)
 {
     (void)s;
-    for (uint64_t seed = 1; seed <= 10; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
         run_adding(WORLD_SIM, seed, 2, 1000000, add_over_breaks, TIMES);
 }
 
 static void test_adding_nothing(void **s)
 {
     (void)s;
-    for (uint64_t seed = 1; seed <= 10; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
         run_adding(WORLD_SIM, seed, 2, 100000, add_nothing, 1);
     run_adding(WORLD_TCP, 0, 2, 100000, add_nothing, 1);
 }

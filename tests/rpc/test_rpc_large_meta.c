@@ -244,7 +244,7 @@ static void give_up(weft_agent *agent, void *arg)
 static void test_give_up(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 4; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(4); seed++)
         run(WORLD_SIM, seed, give_up, false);
     run(WORLD_TCP, 1, give_up, false);
 }

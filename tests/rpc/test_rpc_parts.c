@@ -13,12 +13,7 @@
 
 #include <cmocka.h>
 
-#ifdef __SANITIZE_THREAD__ /* there fibers cost a hundred times as much, and have no races to find */
-enum { SEEDS = 1 };
-#else
-enum { SEEDS = 20 };
-#endif
-enum { CALLEE = 1, WINDOW = 16, PATIENCE_MS = 100000 };
+enum { SEEDS = 20, CALLEE = 1, WINDOW = 16, PATIENCE_MS = 100000 };
 
 static struct shared {
     world *w;
@@ -540,14 +535,14 @@ static void run_all(world_fabric fabric, uint64_t seed)
 static void test_on_sim(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         run_all(WORLD_SIM, seed);
 }
 
 static void test_cancelled_under_its_answer(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         run_world(WORLD_SIM, seed, 2, cancel_under_answer, NULL);
 }
 
@@ -560,7 +555,7 @@ static void test_on_tcp(void **state)
 static void test_one_side_dies(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         for (int victim = 1; victim <= 2; victim++) {
             dying = (seen){0};
             run_world(WORLD_SIM, seed, 3, one_dies, &victim);
@@ -570,7 +565,7 @@ static void test_one_side_dies(void **state)
 static void test_no_worker_free(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         run_world(WORLD_SIM, seed, 2, no_worker_free, NULL);
 }
 

@@ -196,7 +196,7 @@ static void given_up(weft_agent *agent, void *arg)
 static void run(void (*program)(weft_agent *, void *), uint64_t seeds)
 {
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
-        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? seeds : 2); seed++) {
+        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? world_seeds(seeds) : 2); seed++) {
             world w = {.fabric = (world_fabric)fabric,
                        .size = SIZE,
                        .seed = seed,

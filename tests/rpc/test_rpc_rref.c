@@ -322,7 +322,7 @@ static void run_one(world *w)
 
 static void run_both(void (*program)(weft_agent *, void *), int size, uint64_t seeds)
 {
-    for (uint64_t seed = 1; seed <= seeds; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(seeds); seed++)
         run_one(&(world){
             .fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(rref_functions), .program = program});
     run_one(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(rref_functions), .program = program});
@@ -423,7 +423,7 @@ static void makers_death(weft_agent *agent, void *arg)
 
 static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
 {
-    for (uint64_t seed = 1; seed <= seeds; seed++)
+    for (uint64_t seed = 1; seed <= world_seeds(seeds); seed++)
         run_one(&(world){
             .fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(rref_functions), .program = program});
 }
