@@ -22,6 +22,8 @@ typedef struct cart_agent {
     cart_hooks hooks;
     weft_rref **observers;  /* by rank; NULL: takes no part any more */
     weft_future **episodes; /* by rank */
+    weft_future **pending;  /* of those, the ones that have not ended, */
+    int *pending_ranks;     /* and whose they are */
     weft_tensor **returns;  /* by rank, in this episode; borrowed from its future */
     int left;               /* observers that take part */
     cart_report report;
@@ -95,15 +97,6 @@ static void start(cart_agent *a, int64_t episode)
     }
 }
 
-static bool wait_for(weft_future *future)
-{
-    while (!weft_future_done(future)) {
-        if (weft_future_wait(future, 50) == WEFT_ERR_DEADLOCK || ending_interrupted())
-            return false;
-    }
-    return true;
-}
-
 /* What an observer gave; its reward is added to *sum. */
 static weft_status take(cart_agent *a, int rank, double *sum)
 {
@@ -125,22 +118,51 @@ static weft_status take(cart_agent *a, int rank, double *sum)
     return st;
 }
 
+/* The next that ends of `count` episodes; -1: there will be none. */
+static int next_ended(weft_future *const *episodes, size_t count)
+{
+    size_t index;
+    weft_status st = WEFT_ERR_TIMEOUT;
+    while (st == WEFT_ERR_TIMEOUT && !ending_interrupted())
+        st = weft_future_wait_any(episodes, count, 50, &index);
+    return st ? -1 : (int)index;
+}
+
+/* As they end: while one observer has failed, the others may wait for it. */
+static void await_all(cart_agent *a)
+{
+    int size = a->set->job.world_size, count = 0;
+    for (int rank = 1; rank < size; rank++) {
+        a->pending[count] = a->episodes[rank];
+        a->pending_ranks[count] = rank;
+        count += a->episodes[rank] != NULL;
+    }
+    while (count > 0 && !*a->failure) {
+        int i = next_ended(a->pending, (size_t)count);
+        if (i < 0) {
+            end_early(a, "interrupted");
+            return;
+        }
+        const weft_error *error = weft_future_error(a->pending[i]);
+        if (error)
+            lose(a, a->pending_ranks[i], weft_error_code(error), error);
+        a->pending[i] = a->pending[--count];
+        a->pending_ranks[i] = a->pending_ranks[count];
+    }
+}
+
+/* In the order of ranks, so that sums come out the same whoever was first. */
 static double collect(cart_agent *a)
 {
     double sum = 0;
+    await_all(a);
     for (int rank = 1; rank < a->set->job.world_size && !*a->failure; rank++) {
         a->returns[rank] = NULL;
-        if (!a->episodes[rank])
+        if (!a->episodes[rank] || weft_future_error(a->episodes[rank]))
             continue;
-        if (!wait_for(a->episodes[rank])) {
-            end_early(a, "interrupted");
-            break;
-        }
-        weft_status st = weft_error_code(weft_future_error(a->episodes[rank]));
-        if (!st)
-            st = take(a, rank, &sum);
+        weft_status st = take(a, rank, &sum);
         if (st)
-            lose(a, rank, st, weft_future_error(a->episodes[rank]));
+            lose(a, rank, st, NULL);
     }
     return a->left ? sum / a->left : 0;
 }
@@ -248,8 +270,10 @@ int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_f
     a.observers = calloc(count, sizeof(weft_rref *));
     a.episodes = calloc(count, sizeof(weft_future *));
     a.returns = calloc(count, sizeof(weft_tensor *));
+    a.pending = calloc(count, sizeof(weft_future *));
+    a.pending_ranks = calloc(count, sizeof(int));
     weft_error *error = NULL;
-    bool ready = a.observers && a.episodes && a.returns && cart_report_open(&a.report);
+    bool ready = a.observers && a.episodes && a.returns && a.pending && a.pending_ranks && cart_report_open(&a.report);
     weft_status st = ready ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st && set->load)
         st = weft_module_load(cart_learner_policy(learner), set->load, &error);
@@ -259,6 +283,8 @@ int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_f
     if (!code && set->solve && !a.report.solved)
         code = ending_fail("not solved in %lld episodes", (long long)set->episodes);
     cart_report_close(&a.report);
+    free(a.pending_ranks);
+    free(a.pending);
     free(a.returns);
     free(a.episodes);
     free(a.observers);

@@ -162,11 +162,25 @@ static weft_status play_and_give(observer *o, weft_call *call)
     return st;
 }
 
+/* The observer that is meant; if it could not be made, the call fails with the words of that. */
+static weft_status find_observer(weft_call *call, void **out)
+{
+    weft_rref *rref = weft_call_rref(call, 0);
+    weft_future *made;
+    weft_status st = weft_rref_local_typed(rref, &observer_type, WEFT_FOREVER, out);
+    if (!st || weft_rref_to_here_async(rref, WEFT_FOREVER, &made))
+        return st;
+    if (weft_future_wait(made, WEFT_FOREVER))
+        weft_call_fail_with(call, weft_future_error(made));
+    weft_future_unref(made);
+    return st;
+}
+
 static weft_status run_episode(weft_call *call, void *arg)
 {
     void *object;
     (void)arg;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &observer_type, WEFT_FOREVER, &object);
+    weft_status st = find_observer(call, &object);
     if (st)
         return st;
     observer *o = object;

@@ -21,9 +21,9 @@
  * WEFT_ERR_SHAPE). `land` and WEFT_LAND_ADD are not for these functions.
  *
  * WHEN IT CLOSES. With `size` calls; or `wait_us` after its first call was whole; or when each of `callers` that is still in the job
- * has a call in it; and at once while this agent closes. A batch that cannot run yet, because `in_flight` others do, goes on filling
- * until it can. Calls that are still being pulled are waited for, but not longer than 10 ms after `wait_us`: what is not whole by then
- * goes, for a copy, with a later batch, which waits for nobody else.
+ * has a call in it, or, where their shapes differ, in one of several open batches; and at once while this agent closes. A batch that
+ * cannot run yet, because `in_flight` others do, goes on filling until it can. Calls that are still being pulled are waited for, but
+ * not longer than 10 ms after `wait_us`: what is not whole by then goes, for a copy, with a later batch, which waits for nobody else.
  *
  * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
  * and beyond that what the others leave; the rest of its calls go to the next ones, for a copy. Who comes to a batch that is full of

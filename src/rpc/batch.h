@@ -57,6 +57,7 @@ struct weft_batch {
     wfi_list link;        /* in form->open */
     bool open;
     bool hurries;                 /* somebody in it was too late for the one before: it waits for nobody else */
+    bool nobody_else;             /* all who are expected have calls in open batches, though not all in this one */
     int holds;                    /* the handler's thread, whoever finishes it */
     size_t taken, ready, scanned; /* seats; below `scanned` none is free */
     size_t spoiled;               /* of all seats */

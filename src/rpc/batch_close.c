@@ -27,20 +27,61 @@ void wfi_batch_note_handler(weft_batch *batch, uint64_t now_ns)
 
 /* ---- Whether ------------------------------------------------------------------------------------------------------- */
 
+static bool is_expected(const wfi_batcher *batcher, int rank)
+{
+    return rank == wfi_agent_rank(batcher->agent) || wfi_agent_knows_alive(batcher->agent, rank);
+}
+
 static bool all_expected_are_in(const weft_batch *batch)
 {
-    const weft_batch_options *o = &batch->batcher->options;
-    weft_agent *agent = batch->agent;
+    wfi_batcher *batcher = batch->batcher;
+    const weft_batch_options *o = &batcher->options;
     size_t expected = 0;
+    if (batch->nobody_else)
+        return true;
     for (size_t i = 0; i < o->caller_count; i++)
-        expected += o->callers[i] == wfi_agent_rank(agent) || wfi_agent_knows_alive(agent, o->callers[i]);
+        expected += is_expected(batcher, o->callers[i]);
     if (!o->caller_count || batch->ready < expected)
         return false;
     for (size_t i = 0; i < o->caller_count; i++)
-        if ((o->callers[i] == wfi_agent_rank(agent) || wfi_agent_knows_alive(agent, o->callers[i])) &&
-            !wfi_batch_has_call_of(batch, wfi_batch_caller_of(batch->batcher, o->callers[i])))
+        if (is_expected(batcher, o->callers[i]) &&
+            !wfi_batch_has_call_of(batch, wfi_batch_caller_of(batcher, o->callers[i])))
             return false;
     return true;
+}
+
+static bool waits_somewhere(const wfi_batcher *batcher, const wfi_batch_caller *caller)
+{
+    for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next) {
+        wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
+        for (wfi_list *link = form->open.next; link != &form->open; link = link->next)
+            if (wfi_batch_has_call_of(wfi_container_of(link, weft_batch, link), caller))
+                return true;
+    }
+    return false;
+}
+
+/*
+ * Where callers bring different shapes, no batch may ever have calls of them all. But once each has a call in one, and none is due by
+ * itself, all may be waiting for these: nobody else is waited for in any of them. False: nothing came of it.
+ */
+static bool let_all_go(wfi_batcher *batcher)
+{
+    const weft_batch_options *o = &batcher->options;
+    bool any = false;
+    for (size_t i = 0; i < o->caller_count; i++)
+        if (is_expected(batcher, o->callers[i]) &&
+            !waits_somewhere(batcher, wfi_batch_caller_of(batcher, o->callers[i])))
+            return false;
+    for (wfi_list *at = batcher->forms.next; o->caller_count && at != &batcher->forms; at = at->next) {
+        wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
+        for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
+            weft_batch *batch = wfi_container_of(link, weft_batch, link);
+            any |= batch->ready && !batch->nobody_else;
+            batch->nobody_else |= batch->ready > 0;
+        }
+    }
+    return any;
 }
 
 static bool all_active_are_in(const weft_batch *batch)
@@ -261,9 +302,13 @@ void wfi_batcher_pump(wfi_batcher *batcher)
     uint64_t now_ns = wfi_net_now(net), again_ns = WFI_NEVER;
     wfi_reason reason;
     weft_batch *batch = NULL;
-    while (batcher->running < (size_t)batcher->options.in_flight &&
-           (batch = find_due(batcher, now_ns, &reason, &again_ns)))
-        begin(batch, reason, now_ns);
+    while (batcher->running < (size_t)batcher->options.in_flight) {
+        batch = find_due(batcher, now_ns, &reason, &again_ns);
+        if (batch)
+            begin(batch, reason, now_ns);
+        else if (!let_all_go(batcher))
+            break;
+    }
     if (batch || again_ns == WFI_NEVER)
         wfi_net_timer_clear(net, &batcher->timer);
     else if (wfi_net_timer_set(net, &batcher->timer, again_ns) && (batch = any_ready(batcher)))

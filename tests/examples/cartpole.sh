@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# cartpole.sh - runs the CartPole programs as their users do: cartpole.sh BATCH_PROGRAM MANUAL_PROGRAM CASE
+# cartpole.sh - runs the CartPole programs as their users do: cartpole.sh BATCH_PROGRAM MANUAL_PROGRAM STRAY_OBSERVER CASE
 #
 # Every case ends with all its processes gone. Exits 1 with a line that says what was expected and what was found.
 set -uo pipefail
-program=$1 manual=$2 case=$3
+program=$1 manual=$2 stray=$3 case=$4
 source "$(dirname "$0")/common.sh"
 steady=(--death-timeout 20000) # a machine that has other work makes nobody dead
 
@@ -96,6 +96,35 @@ case_by_hand() { # three workers that nobody of us started
   done
   train "$dir/spawned" "$program" --num-episode 2 --world-size 3
   same_rewards "$dir/by_hand" "$dir/spawned"
+}
+
+strays() { # strays WORDS HOW PROGRAM OPTIONS... - rank 2 of three goes wrong that way: the job ends with these words, and nobody stays
+  local words=$1 how=$2 rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+  shift 2
+  pids=()
+  for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" "${steady[@]}" >"$dir/log$rank" 2>&1 &
+    pids+=($!)
+  done
+  RANK=2 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$stray" "$how" >"$dir/log2" 2>&1 &
+  pids+=($!)
+  for p in "${pids[@]}"; do
+    code_of "$p"
+    [ "$code" = 1 ] || fail "$how: expected each to end with 1, found $code: $(cat "$dir"/log?)"
+  done
+  for rank in 0 1 2; do
+    grep -q "observer 2 fails: .*$words" "$dir/log$rank" || fail "$how: expected '$words' of rank $rank: $(cat "$dir"/log?)"
+  done
+}
+case_stray() { # an observer that lives, and fails
+  local mode
+  for mode in --batch --no-batch; do
+    strays 'the pole is gone' fails "$program" $mode --on-death continue
+    strays 'the pole is gone' states "$program" $mode
+  done
+  strays 'the remote handler failed' refuses "$program"
+  strays 'shape' returns "$program"
+  strays 'the pole is gone' states "$manual"
 }
 
 case_learns() { # a trained policy is saved, loaded, shown; and it balances longer than a fresh one

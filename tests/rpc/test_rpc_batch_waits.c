@@ -72,6 +72,7 @@ static const weft_function functions[] = {
     {.name = "everybody",
      SLOW,
      .batch = {.size = 1000, .wait_us = WEFT_FOREVER, .callers = everybody, .caller_count = MANY}},
+    {.name = "double all", DOUBLE, .batch = {.wait_us = WEFT_FOREVER, .callers = everybody, .caller_count = MANY}},
     {.name = "double", DOUBLE, .batch = {.size = 7, .adaptive = true, .in_flight = 2}},
     {.name = "double later", DOUBLE, .batch = {.size = 5, .wait_us = 200, .queue = 3}},
 };
@@ -293,6 +294,42 @@ static void test_rounds(void **state)
     run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = one_worker}, 0);
 }
 
+/* Callers that wait for each other, and bring different shapes in two rounds of three: no batch has calls of them all then. */
+static void shapes(weft_agent *agent, void *arg)
+{
+    int callers = weft_agent_world_size(agent) - 1, rank = weft_agent_rank(agent);
+    uint64_t differing = 0;
+    (void)arg;
+    for (int i = 0; i < ROUNDS; i++)
+        differing += i % 3 > 0;
+    if (rank == 0) {
+        await_finished(callers);
+        weft_batch_stats stats = stats_of(agent, "double all");
+        MUST(stats.calls == (uint64_t)callers * ROUNDS && stats.by_callers == stats.batches);
+        MUST(stats.batches == ROUNDS - differing + 2 * differing);
+        return;
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(i % 3 && rank % 2 ? 5 : 4), WEFT_INT32, i), *twice;
+        weft_values *got;
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "double all", WEFT_VALUES(weft_of_tensor(x)), &patient, &got));
+        MUST_OK(weft_values_get_tensor(got, 0, &twice));
+        MUST(weft_tensor_size(twice, 0) == weft_tensor_size(x, 0));
+        MUST(((const int32_t *)weft_tensor_data(twice))[3] == 2 * i);
+        weft_values_unref(got);
+        weft_tensor_unref(x);
+    }
+    finished();
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(20); seed++)
+        run_on(WORLD_SIM, seed, (world){.size = 2 + (int)seed % 5 + 1, .program = shapes}, 0);
+    run_on(WORLD_TCP, 0, (world){.size = 5, .program = shapes}, 0);
+}
+
 /* ---- Many threads -------------------------------------------------------------------------------------------------- */
 
 typedef struct thread_of {
@@ -483,9 +520,9 @@ static void test_registering(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_step), cmocka_unit_test(test_far_apart),   cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_at_most), cmocka_unit_test(test_rounds),      cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_registering),
+        cmocka_unit_test(test_in_step), cmocka_unit_test(test_far_apart), cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_at_most), cmocka_unit_test(test_rounds),    cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_registering),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
