@@ -24,7 +24,8 @@ typedef struct cart_agent {
     weft_future **episodes; /* by rank */
     weft_future **pending;  /* of those, the ones that have not ended, */
     int *pending_ranks;     /* and whose they are */
-    weft_tensor **returns;  /* by rank, in this episode; borrowed from its future */
+    weft_tensor **returns;  /* by rank, in this episode; borrowed from its future; NULL: none */
+    double *rewards;        /* by rank, where there are returns */
     int left;               /* observers that take part */
     cart_report report;
     char failure[320]; /* why the job ends early; "" */
@@ -97,24 +98,21 @@ static void start(cart_agent *a, int64_t episode)
     }
 }
 
-/* What an observer gave; its reward is added to *sum. */
-static weft_status take(cart_agent *a, int rank, double *sum)
+/* What an observer gave. */
+static weft_status take(cart_agent *a, int rank)
 {
     const cart_settings *set = a->set;
     const weft_values *values = weft_future_values(a->episodes[rank]);
     weft_tensor *returns;
-    double reward;
     weft_status st = weft_values_get_tensor(values, 0, &returns);
     if (!st)
-        st = weft_values_get_f64(values, 1, &reward);
+        st = weft_values_get_f64(values, 1, &a->rewards[rank]);
     if (!st && (weft_tensor_dtype(returns) != WEFT_FLOAT64 || weft_tensor_ndim(returns) != 2 ||
                 weft_tensor_size(returns, 0) != set->steps || weft_tensor_size(returns, 1) != set->envs ||
                 !weft_tensor_is_contiguous(returns)))
         st = WEFT_ERR_SHAPE;
-    if (!st) {
+    if (!st)
         a->returns[rank] = returns;
-        *sum += reward;
-    }
     return st;
 }
 
@@ -133,6 +131,7 @@ static void await_all(cart_agent *a)
 {
     int size = a->set->job.world_size, count = 0;
     for (int rank = 1; rank < size; rank++) {
+        a->returns[rank] = NULL;
         a->pending[count] = a->episodes[rank];
         a->pending_ranks[count] = rank;
         count += a->episodes[rank] != NULL;
@@ -143,27 +142,23 @@ static void await_all(cart_agent *a)
             end_early(a, "interrupted");
             return;
         }
+        int rank = a->pending_ranks[i];
         const weft_error *error = weft_future_error(a->pending[i]);
-        if (error)
-            lose(a, a->pending_ranks[i], weft_error_code(error), error);
+        weft_status st = error ? weft_error_code(error) : take(a, rank);
+        if (st)
+            lose(a, rank, st, error);
         a->pending[i] = a->pending[--count];
         a->pending_ranks[i] = a->pending_ranks[count];
     }
 }
 
-/* In the order of ranks, so that sums come out the same whoever was first. */
+/* The mean reward; summed in the order of ranks, so that it is the same whoever was first. */
 static double collect(cart_agent *a)
 {
     double sum = 0;
     await_all(a);
-    for (int rank = 1; rank < a->set->job.world_size && !*a->failure; rank++) {
-        a->returns[rank] = NULL;
-        if (!a->episodes[rank] || weft_future_error(a->episodes[rank]))
-            continue;
-        weft_status st = take(a, rank, &sum);
-        if (st)
-            lose(a, rank, st, NULL);
-    }
+    for (int rank = 1; rank < a->set->job.world_size; rank++)
+        sum += a->returns[rank] ? a->rewards[rank] : 0;
     return a->left ? sum / a->left : 0;
 }
 
@@ -270,10 +265,12 @@ int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_f
     a.observers = calloc(count, sizeof(weft_rref *));
     a.episodes = calloc(count, sizeof(weft_future *));
     a.returns = calloc(count, sizeof(weft_tensor *));
+    a.rewards = calloc(count, sizeof(double));
     a.pending = calloc(count, sizeof(weft_future *));
     a.pending_ranks = calloc(count, sizeof(int));
     weft_error *error = NULL;
-    bool ready = a.observers && a.episodes && a.returns && a.pending && a.pending_ranks && cart_report_open(&a.report);
+    bool ready = a.observers && a.episodes && a.returns && a.rewards && a.pending && a.pending_ranks &&
+                 cart_report_open(&a.report);
     weft_status st = ready ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st && set->load)
         st = weft_module_load(cart_learner_policy(learner), set->load, &error);
@@ -285,6 +282,7 @@ int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_f
     cart_report_close(&a.report);
     free(a.pending_ranks);
     free(a.pending);
+    free(a.rewards);
     free(a.returns);
     free(a.episodes);
     free(a.observers);
