@@ -84,7 +84,11 @@ WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
  */
 WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
 WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
-/* A tape for what the batch computes: it owns temporaries, and records nothing. */
+/*
+ * A tape for what the batch computes: it owns temporaries, and records nothing. Its seed is of this batch: it follows from the rank,
+ * which life of it this is, the function's name and how many batches of it began before, so that no two batches draw the same, and a
+ * replay on the simulation draws what the run did. weft_tape_set_seed gives it one that follows from a step of yours.
+ */
 WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
 /*

@@ -203,7 +203,9 @@ WEFT_API bool weft_call_cancelled(const weft_call *call);
  * (WEFT_ERR_PEER_DEAD ...), or completes when the call is answered. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
-/* A tape for what this call computes: it owns temporaries, records nothing unless the caller's context does. */
+/* A tape for what this call computes: it owns temporaries, records nothing unless the caller's context does. Its seed is of this
+ * call: it follows from both ranks, which life of the caller it is and the number of the call, each attempt of a retried one having
+ * its own; weft_tape_set_seed gives it another. */
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 
 /* Sets the results (references taken; limits as of arguments). The last one counts. A wrong type, a NULL tensor or list, or too much

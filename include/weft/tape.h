@@ -33,6 +33,10 @@ typedef struct weft_tape_options {
 /* A new tape; `options` NULL: does not record, seed 0. NULL only if memory is out; operators on a NULL tape return NULL. */
 WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 
+/* From here on its random operators draw what those of a new tape of this seed would. For tapes that somebody else opened: those of
+ * calls and batches. NULL is a no-op. */
+WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
+
 /*
  * Drops every temporary, gradient and record: what you keep you weft_tensor_ref before. A child is closed before its
  * parent. NULL is a no-op.

@@ -49,6 +49,12 @@ weft_tape *weft_tape_open(const weft_tape_options *options)
     return tape;
 }
 
+void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
+{
+    if (tape != NULL)
+        tape->random = (wfi_random){.seed = seed};
+}
+
 static void drop_temporaries(weft_tape *tape)
 {
     while (tape->temporaries.count > 0)

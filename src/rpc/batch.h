@@ -68,6 +68,7 @@ struct weft_batch {
     uint64_t last_ns;             /* and its last */
     uint64_t due_ns;              /* since when it waits for seats that are not ready alone; 0: it does not */
     int reason;                   /* why it closed: batch_close.c */
+    uint64_t seed;                /* of its tape */
     weft_tensor *slabs[WEFT_MAX_SIGNATURE]; /* a row for each of the first seats; perhaps not for all */
     wfi_seat *seats;                        /* when it runs, those that came too late */
     wfi_seat_count *of_caller;              /* by wfi_batch_caller.number */

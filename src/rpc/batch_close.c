@@ -8,6 +8,8 @@
  */
 #include "rpc/batch.h"
 
+#include <string.h>
+
 #define GRACE_NS 10000000u     /* for calls that are being pulled when the time is over */
 #define LOOK_AGAIN_NS 1000000u /* when memory was out for a batch */
 #define WEIGHT 0.125           /* of the newest value in an average */
@@ -196,6 +198,16 @@ static void take_calls(weft_batch *batch)
     batch->in_place = !batch->taken && !batch->spoiled;
 }
 
+/* Follows from which batch of which function of which worker it is. [agent lock] */
+static uint64_t seed_of(const weft_batch *batch)
+{
+    const char *name = batch->batcher->function->name;
+    int rank = wfi_agent_rank(batch->agent);
+    uint64_t key[] = {(uint64_t)rank, wfi_net_member(batch->agent->net, rank)->incarnation,
+                      wfi_hash_bytes(name, strlen(name)), batch->batcher->begun};
+    return wfi_hash_bytes(key, sizeof key);
+}
+
 static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
 {
     wfi_batcher *batcher = batch->batcher;
@@ -207,6 +219,7 @@ static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     take_calls(batch);
     note_size_and_wait(batch, now_ns);
     batcher->begun++;
+    batch->seed = seed_of(batch);
     batcher->running++;
     batch->holds = 2;
     batch->began_ns = now_ns;

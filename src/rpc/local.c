@@ -206,6 +206,7 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
     wfi_child_join(&call->child, (weft_call *)*plan->within);
     wfi_future_set_canceller(call->local_future, &local_canceller, call, 0);
     call->id = wfi_call_next_id(agent);
+    call->life = us;
     call->holds = 1;
     wfi_list_push_back(&agent->local_calls, &call->local_link);
     call->counted = true;

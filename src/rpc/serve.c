@@ -301,6 +301,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     call->peer = from;
     call->from = wfi_peer_rank(from);
     call->id = id;
+    call->life = wfi_peer_incarnation(from);
     call->arguments.agent = agent;
     call->arguments.peer = from;
     call->arguments.ready = arguments_ready;

@@ -33,6 +33,7 @@ struct weft_call {
     weft_agent *agent;
     wfi_peer *peer; /* held while the agent lives; NULL: called by ourselves */
     int from;
+    uint32_t life; /* the caller's incarnation */
     uint64_t id;
     const weft_function *function;
     uint64_t deadline_ns; /* WFI_NEVER */
