@@ -56,7 +56,8 @@ typedef struct weft_batch_options {
         wait_us; /* microseconds from the first whole call to closing; 0: runs as soon as it can, and what comes meanwhile
                         forms the next; WEFT_FOREVER: closes by size or callers alone */
     /* The wait is found from the gaps between calls and the handler's time: another call is waited for only while that costs those
-     * that are in less than the handler's time. wait_us, then, is the most it may be; 0: 10,000. */
+     * that are in less than the handler's time. wait_us, then, is the most it may be, counted from when fewer than in_flight batches
+     * ran if that was after the first whole call; 0: 10,000. */
     bool adaptive;
     const int *callers;  /* ranks, each once: the batch closes when all of them are in; borrowed until registered */
     size_t caller_count; /* 0: nobody is expected */

@@ -111,6 +111,7 @@ typedef struct wfi_batcher {
     uint64_t begun;                       /* batches */
     double gap_ns, handler_ns, chosen_ns; /* averages, recent ones weigh more; 0: not known */
     uint64_t arrived_ns, finished_ns;     /* the last call, the last batch */
+    uint64_t free_ns;                     /* since when fewer than in_flight run; 0: always */
     wfi_timer timer;
     weft_batch_stats stats;
     wfi_histogram sizes, waits;

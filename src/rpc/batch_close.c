@@ -4,7 +4,9 @@
  *
  * ADAPTIVE. One more call in a batch of n costs the n that wait a gap between calls each, and saves the newcomer a wait for the
  * handler. So it is waited for while n gaps are shorter than the handler's time: that long after each call, divided by n; not at
- * all where calls come at larger gaps. Nor is anybody waited for once all who share the batches are in.
+ * all where calls come at larger gaps. Nor is anybody waited for once all who share the batches are in. What passes while a batch
+ * could not begin, as others ran, costs nobody anything, and says nothing about who is still to come: those who wait for their
+ * answers were in the others. So these times count from when it could.
  */
 #include "rpc/batch.h"
 
@@ -23,8 +25,11 @@ static void average(double *mean, double value)
 
 void wfi_batch_note_handler(weft_batch *batch, uint64_t now_ns)
 {
-    batch->batcher->finished_ns = now_ns;
-    average(&batch->batcher->handler_ns, (double)(now_ns - batch->began_ns));
+    wfi_batcher *batcher = batch->batcher;
+    batcher->finished_ns = now_ns;
+    if (batcher->running == (size_t)batcher->options.in_flight)
+        batcher->free_ns = now_ns;
+    average(&batcher->handler_ns, (double)(now_ns - batch->began_ns));
 }
 
 /* ---- Whether ------------------------------------------------------------------------------------------------------- */
@@ -100,6 +105,16 @@ static bool all_active_are_in(const weft_batch *batch)
     return true;
 }
 
+static uint64_t later(uint64_t time_ns, uint64_t by_ns)
+{
+    return by_ns < WFI_NEVER - time_ns ? time_ns + by_ns : WFI_NEVER;
+}
+
+static uint64_t last_of(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
 /* When it is due by time. */
 static uint64_t time_limit(const weft_batch *batch)
 {
@@ -108,13 +123,13 @@ static uint64_t time_limit(const weft_batch *batch)
     if (wait_us == WEFT_FOREVER)
         return WFI_NEVER;
     uint64_t wait_ns = (uint64_t)wait_us < WFI_NEVER / 1000u ? (uint64_t)wait_us * 1000u : WFI_NEVER;
-    uint64_t longest = wait_ns < WFI_NEVER - batch->first_ns ? batch->first_ns + wait_ns : WFI_NEVER;
     if (!batcher->options.adaptive)
-        return longest;
+        return later(batch->first_ns, wait_ns);
     double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);
     if (pause <= 0 || batcher->gap_ns > pause || all_active_are_in(batch))
         return batch->first_ns;
-    uint64_t likely = batch->last_ns + (uint64_t)pause;
+    uint64_t likely = later(last_of(batch->last_ns, batcher->free_ns), (uint64_t)pause);
+    uint64_t longest = later(last_of(batch->first_ns, batcher->free_ns), wait_ns);
     return likely < longest ? likely : longest;
 }
 

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_batch_turns.c - whose turn it is: callers in lock step that a long handler must not split, and callers whose calls are of
+ * one shape beside one with many. In virtual time.
+ */
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <weft/sim.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { US = 1000, MS = 1000000, CALLERS = 8, ROUNDS = 30 };
+
+static struct shared {
+    world *w;
+    uint64_t handler_ns;
+    atomic_int finished;
+} shared;
+
+static const weft_rpc_options patient = {.timeout_ms = 120000};
+
+static weft_status run_slow(weft_batch *batch, void *user)
+{
+    (void)batch;
+    (void)user;
+    weft_sim_sleep(shared.w->sim, shared.handler_ns);
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "adaptive", .run_batch = run_slow, .batch = {.size = 64, .adaptive = true}},
+    {.name = "shapes", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 8}},
+};
+
+static weft_batch_stats stats_of(weft_agent *agent, const char *function)
+{
+    weft_batch_stats stats;
+    MUST_OK(weft_batch_stats_read(agent, function, &stats));
+    return stats;
+}
+
+static void await_finished(int count)
+{
+    while (atomic_load(&shared.finished) < count)
+        world_sleep_ms(shared.w, 1);
+}
+
+static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint64_t seed, uint64_t handler_ns)
+{
+    world w = {
+        .fabric = WORLD_SIM, .size = size, .seed = seed, WORLD_FUNCTIONS(functions), .program = program, .arg = arg};
+    memset(&shared, 0, sizeof shared);
+    shared.handler_ns = handler_ns;
+    shared.w = &w;
+    world_run(&w);
+}
+
+/* ---- Long handlers ------------------------------------------------------------------------------------------------- */
+
+/* Each calls again at most 300 us after its answer. They do not start together: the first goes alone. */
+static void in_step(weft_agent *agent, void *arg)
+{
+    unsigned chance = (unsigned)weft_agent_rank(agent) * 77u;
+    const char *function = arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(CALLERS);
+        weft_batch_stats stats = stats_of(agent, function);
+        MUST(stats.calls == CALLERS * ROUNDS && stats.mean_size > 6);
+        return;
+    }
+    weft_sim_sleep(shared.w->sim, (uint64_t)weft_agent_rank(agent) * shared.handler_ns / 6);
+    for (int i = 0; i < ROUNDS; i++) {
+        chance = chance * 1103515245u + 12345u;
+        weft_sim_sleep(shared.w->sim, (chance >> 16) % (300 * US));
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_NO_VALUES, &patient, NULL));
+    }
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_long_handlers_split_nobody(void **state)
+{
+    const uint64_t handlers[] = {8 * MS, 10 * MS, 12 * MS, 50 * MS};
+    (void)state;
+    for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
+        for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
+            run(in_step, "adaptive", CALLERS + 1, seed, handlers[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_handlers_split_nobody)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
