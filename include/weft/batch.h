@@ -94,8 +94,10 @@ WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
 /*
  * Sets result `index` (of `gives`) of all calls: [n, ...], a reference is taken; row i goes to call i. For WEFT_TENSOR and WEFT_ANY as
- * a view; for WEFT_I64, WEFT_F64 and WEFT_BOOL as a scalar: n elements of an integer, floating, or any dtype. Calls that
- * weft_call_give has answered keep what it gave. NULL, another count of rows or such a dtype fail the batch.
+ * a view, or, where it stays here behind a reference (weft_rpc_remote), as a copy, since that would keep the others' rows as well; for
+ * WEFT_I64, WEFT_F64 and WEFT_BOOL as a scalar: n elements of an integer, floating, or any dtype. Calls that weft_call_give has
+ * answered keep what it gave; the others fail if an earlier result is missing. NULL, another count of rows or such a dtype fail the
+ * batch.
  */
 WEFT_API void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows);
 /* Keeps a failure with a message for all calls that have not failed alone; the first one counts. */
@@ -111,10 +113,10 @@ typedef struct weft_batch_stats {
     uint64_t batches;                      /* handlers that began */
     uint64_t calls;                        /* in them */
     uint64_t by_size, by_time, by_callers; /* why they closed; the rest: the agent was closing */
-    uint64_t left_out;         /* cancelled, out of time, or their caller gone, while they waited or were pulled */
-    uint64_t refused;          /* for want of room in the queue */
-    uint64_t latecomers;       /* not whole when their batch ran, copied to a later one */
-    uint64_t copied_bytes;     /* of rows over the inline limit: of latecomers, beside gaps, and of calls to oneself */
+    uint64_t left_out;     /* cancelled, out of time, or their caller gone, while they waited or were pulled */
+    uint64_t refused;      /* for want of room in the queue */
+    uint64_t latecomers;   /* not whole when their batch ran, copied to a later one */
+    uint64_t copied_bytes; /* of rows over the inline limit: latecomers, beside gaps, to oneself, behind references */
     uint64_t waiting, running; /* now: calls in the queue, batches */
     double mean_size;
     uint64_t size_p50, size_p99, size_max;

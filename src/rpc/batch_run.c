@@ -9,6 +9,7 @@
 #include "rpc/values.h"
 #include "tensor/tensor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Rows ---------------------------------------------------------------------------------------------------------- */
@@ -77,17 +78,31 @@ static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
     }
 }
 
+/* How many results of the first ones were given; where a later one was, too, the call fails for the one between. */
+static size_t count_given(const weft_batch *batch, weft_call *call)
+{
+    size_t count = 0, last = WEFT_MAX_SIGNATURE;
+    while (count < WEFT_MAX_SIGNATURE && batch->given[count])
+        count++;
+    while (last > count && !batch->given[last - 1])
+        last--;
+    if (last > count)
+        weft_call_fail(call, WEFT_ERR_STATE, "the handler gave result %zu and no result %zu", last - 1, count);
+    return count;
+}
+
 static void give_row(weft_batch *batch, size_t row)
 {
     const weft_type *gives = batch->batcher->function->gives;
     weft_value values[WEFT_MAX_SIGNATURE];
     weft_call *call = batch->calls[row];
-    size_t count = 0;
+    size_t count = count_given(batch, call);
     bool short_of_memory = false;
-    while (gives[count] != WEFT_NONE && batch->given[count]) {
-        values[count] = cut(gives[count], batch->given[count], row);
-        short_of_memory |= values[count].type == WEFT_TENSOR && !values[count].as.tensor;
-        count++;
+    if (call->error)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        values[i] = cut(gives[i], batch->given[i], row);
+        short_of_memory |= values[i].type == WEFT_TENSOR && !values[i].as.tensor;
     }
     if (short_of_memory)
         weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for row %zu of a batch", row);
@@ -96,6 +111,51 @@ static void give_row(weft_batch *batch, size_t row)
     for (size_t i = 0; i < count; i++)
         if (values[i].type == WEFT_TENSOR)
             weft_tensor_unref(values[i].as.tensor);
+}
+
+static bool is_in(const wfi_storage *storage, weft_tensor *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i] && tensors[i]->storage == storage)
+            return true;
+    return false;
+}
+
+/* One row of what all have together: of what was given, of what the handler saw, or of where its own arguments lie. */
+static bool is_row(const weft_batch *batch, const weft_call *call, const weft_tensor *tensor)
+{
+    weft_tensor *own[WEFT_MAX_SIGNATURE] = {NULL};
+    if (wfi_storage_size(tensor->storage) <= weft_tensor_nbytes(tensor))
+        return false;
+    wfi_values_tensors(weft_values_args(call->args), own, WEFT_MAX_SIGNATURE);
+    return is_in(tensor->storage, batch->given, WEFT_MAX_SIGNATURE) ||
+           is_in(tensor->storage, batch->rows, WEFT_MAX_SIGNATURE) || is_in(tensor->storage, own, WEFT_MAX_SIGNATURE);
+}
+
+/* Results that stay here behind a reference: a view would keep the rows of all the others as long as that lives. */
+static void keep_copies(weft_batch *batch, weft_call *call)
+{
+    weft_args results = weft_values_args(call->results);
+    size_t count = wfi_values_tensors(results, NULL, 0);
+    weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
+    bool done = tensors != NULL;
+    if (done)
+        wfi_values_tensors(results, tensors, count);
+    for (size_t i = 0; done && i < count; i++) {
+        bool copies = is_row(batch, call, tensors[i]);
+        weft_tensor *kept = copies ? weft_tensor_clone(tensors[i]) : weft_tensor_ref(tensors[i]);
+        batch->copied_bytes += copies && kept ? wfi_copied(weft_tensor_nbytes(kept)) : 0;
+        tensors[i] = kept;
+        done = kept != NULL;
+        count = done ? count : i;
+    }
+    if (done)
+        wfi_values_replace_tensors(call->results, tensors);
+    else
+        weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for a copy that stays behind a reference");
+    for (size_t i = 0; tensors && i < count; i++)
+        weft_tensor_unref(tensors[i]);
+    free(tensors);
 }
 
 static void take_slot_error(weft_batch *batch)
@@ -117,6 +177,8 @@ static void answer_all(weft_batch *batch, weft_status status)
             call->error = weft_error_ref(batch->error);
         if (!call->error && !status && !call->results && !call->object)
             give_row(batch, i);
+        if (!call->error && !status && call->results && call->owned)
+            keep_copies(batch, call);
         weft_call_finish(call, status);
     }
     batch->count = 0;
@@ -149,6 +211,14 @@ static void let_go_of(weft_batch *batch, int holds)
     wfi_agent_unref(agent);
 }
 
+/* [agent lock] */
+static void note_copied(weft_batch *batch)
+{
+    batch->batcher->stats.copied_bytes += batch->copied_bytes;
+    batch->agent->stats.bytes_copied += batch->copied_bytes;
+    batch->copied_bytes = 0;
+}
+
 static void run_the_next(weft_batch *batch)
 {
     wfi_batcher *batcher = batch->batcher;
@@ -158,6 +228,7 @@ static void run_the_next(weft_batch *batch)
     wfi_net_lock(agent->net);
     if (batch->ran)
         wfi_batch_note_handler(batch, wfi_now(wfi_net_clock(agent->net)));
+    note_copied(batch);
     batcher->running--;
     wfi_batcher_pump(batcher);
     wfi_net_unlock(agent->net);
@@ -220,8 +291,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
     if (batch->count && runs)
         wfi_batch_count(batch, wfi_now(wfi_net_clock(batch->agent->net)));
     batcher->stats.left_out += left_out;
-    batcher->stats.copied_bytes += batch->copied_bytes;
-    batch->agent->stats.bytes_copied += batch->copied_bytes;
+    note_copied(batch);
     wfi_net_unlock(batch->agent->net);
 }
 

@@ -248,7 +248,7 @@ static void single_gives(weft_agent *agent, void *arg)
                                 {WEFT_ERR_TYPE, "1 values", 0}};
     outcome second[SIZE];
     for (int i = 0; i < SIZE; i++)
-        second[i] = (outcome){WEFT_ERR_STATE, "no results", 0};
+        second[i] = (outcome){WEFT_ERR_STATE, "gave result 1 and no result 0", 0};
     (void)arg;
     expect(agent, "how", GIVE_TWICE, last);
     expect(agent, "how", GIVE_EACH_ODD, mine);
