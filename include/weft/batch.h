@@ -27,9 +27,10 @@
  *
  * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
  * and beyond that what the others leave; the rest of its calls go to the next ones, for a copy. Who comes to a batch that is full of
- * another's calls gets his share of it all the same. Beyond `queue` waiting calls further ones are refused with WEFT_ERR_BUSY before
- * anything is pulled (weft_retry tries again), but for callers below their share of the queue. Calls that are cancelled, run out of
- * time or lose their caller while they wait are left out.
+ * another's calls gets his share of it all the same. Of batches that are due, one each of several shapes, the one goes first that has
+ * a call of the caller who has waited for his turn longest; every fourth time the shapes' turn decides. Beyond `queue` waiting calls
+ * further ones are refused with WEFT_ERR_BUSY before anything is pulled (weft_retry tries again), but for callers below their share
+ * of the queue. Calls that are cancelled, run out of time or lose their caller while they wait are left out.
  */
 #ifndef WEFT_BATCH_H
 #define WEFT_BATCH_H

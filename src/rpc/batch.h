@@ -92,8 +92,9 @@ typedef struct wfi_batch_caller {
     int rank;
     size_t number; /* they are counted from 0 as they come */
     size_t queued;
-    uint64_t seen;  /* `begun` of the batcher at its last call */
-    bool is_active; /* counted in `active` */
+    uint64_t seen;   /* `begun` of the batcher at its last call */
+    uint64_t served; /* and after the last batch with one of its calls */
+    bool is_active;  /* counted in `active` */
 } wfi_batch_caller;
 
 typedef struct wfi_batcher {

@@ -207,6 +207,7 @@ static void take_calls(weft_batch *batch)
         batch->seats[call->seat] = (wfi_seat){.call = NULL};
         call->batch = NULL;
         wfi_batch_unqueue(call);
+        wfi_batch_caller_of(batch->batcher, call->from)->served = batch->batcher->begun + 1;
     }
     batch->taken -= batch->count;
     batch->ready = 0;
@@ -289,9 +290,27 @@ static bool seat_extras(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now
     return false;
 }
 
-/* The oldest due batch; *again_ns: when to look again if there is none. */
+/* How many batches had begun when one last had a call of the caller in it who has waited longest for that. */
+static uint64_t longest_unserved(const weft_batch *batch)
+{
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < batch->room; i++)
+        if (batch->seats[i].ready && batch->seats[i].caller->served < least)
+            least = batch->seats[i].caller->served;
+    return least;
+}
+
+/* Of two that are due, `first` by the turn of its form. A caller with many forms has no more turns than one with few, but for every
+ * fourth batch, so that each form has its turn at last, whoever else has calls of it. */
+static bool goes_before(const weft_batch *batch, const weft_batch *first)
+{
+    return batch->batcher->begun % 4 && longest_unserved(batch) < longest_unserved(first);
+}
+
+/* The due batch whose turn it is; *again_ns: when to look again if there is none. */
 static weft_batch *find_due(wfi_batcher *batcher, uint64_t now_ns, wfi_reason *reason, uint64_t *again_ns)
 {
+    weft_batch *due = NULL;
     *again_ns = WFI_NEVER;
     for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next) {
         wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
@@ -299,13 +318,16 @@ static weft_batch *find_due(wfi_batcher *batcher, uint64_t now_ns, wfi_reason *r
             *again_ns = now_ns + LOOK_AGAIN_NS;
         for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
             weft_batch *batch = wfi_container_of(link, weft_batch, link);
-            if ((*reason = is_due(batch, now_ns)))
-                return batch;
+            wfi_reason why = is_due(batch, now_ns);
+            if (why && (!due || goes_before(batch, due))) {
+                due = batch;
+                *reason = why;
+            }
             uint64_t look = next_look(batch, now_ns);
             *again_ns = look < *again_ns ? look : *again_ns;
         }
     }
-    return NULL;
+    return due;
 }
 
 static weft_batch *any_ready(wfi_batcher *batcher)

@@ -92,8 +92,96 @@ static void test_long_handlers_split_nobody(void **state)
             run(in_step, "adaptive", CALLERS + 1, seed, handlers[i]);
 }
 
+/* ---- Many shapes --------------------------------------------------------------------------------------------------- */
+
+enum { SHAPES = 50, FLOOD = 600, MODEST = 20 };
+
+static weft_future *start(weft_agent *agent, int64_t columns)
+{
+    weft_future *future;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_FLOAT32);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "shapes", WEFT_VALUES(weft_of_tensor(x)), &patient, &future));
+    weft_tensor_unref(x);
+    return future;
+}
+
+static void end(weft_future *future)
+{
+    MUST_OK(weft_future_wait(future, 120000));
+    weft_future_unref(future);
+}
+
+/* Rank 1 has hundreds of calls of fifty shapes waiting; rank 2 one at a time, of one. None of them waits for more than a few batches
+ * of rank 1's, and whatever shape it has, each of rank 1's is served. */
+static void many_shapes(weft_agent *agent, void *arg)
+{
+    static weft_future *futures[FLOOD];
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        await_finished(2);
+        MUST(stats_of(agent, "shapes").calls == FLOOD + MODEST);
+        return;
+    }
+    for (int i = 0; rank == 1 && i < FLOOD; i++)
+        futures[i] = start(agent, 10 + i % SHAPES);
+    for (int i = 0; rank == 1 && i < FLOOD; i++)
+        end(futures[i]);
+    if (rank == 2)
+        world_sleep_ms(shared.w, 5);
+    for (int i = 0; rank == 2 && i < MODEST; i++) {
+        uint64_t began = weft_agent_now_ns(agent);
+        end(start(agent, 5));
+        MUST(weft_agent_now_ns(agent) - began < 5 * shared.handler_ns);
+        MUST(atomic_load(&shared.finished) == 0); /* else it shows nothing */
+    }
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_shapes_are_no_turns(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
+        run(many_shapes, NULL, 3, seed, MS);
+}
+
+/* Rank 1 has calls of two shapes waiting all the time; of the first there are always calls of others, who take turns. The second
+ * is served all the same. */
+static void never_last(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        await_finished(1);
+        return;
+    }
+    if (rank == 1) {
+        weft_future *others[64];
+        for (int i = 0; i < 64; i++)
+            others[i] = start(agent, 1);
+        uint64_t began = weft_agent_now_ns(agent);
+        end(start(agent, 2));
+        MUST(weft_agent_now_ns(agent) - began < 8 * shared.handler_ns);
+        atomic_store(&shared.finished, 1);
+        for (int i = 0; i < 64; i++)
+            end(others[i]);
+        return;
+    }
+    while (!atomic_load(&shared.finished))
+        end(start(agent, 1));
+}
+
+static void test_no_shape_is_always_last(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
+        run(never_last, NULL, 12, seed, MS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_handlers_split_nobody)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_handlers_split_nobody),
+                                       cmocka_unit_test(test_shapes_are_no_turns),
+                                       cmocka_unit_test(test_no_shape_is_always_last)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
