@@ -15,13 +15,13 @@
 
 #include "base/codec.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "tensor/tensor.h"
 
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "elements are written as they lie in memory: little-endian"
@@ -120,31 +120,6 @@ static void put_all(module_file *f, const weft_module *module)
     }
     crypto_generichash_final(&f->sum, sum, sizeof(sum));
     put(f, sum, sizeof(sum));
-    if (f->status == WEFT_OK && (fflush(f->stream) != 0 || fsync(fileno(f->stream)) != 0))
-        fail(f, WEFT_ERR_IO, "cannot write \"%s\": %s", f->path, strerror(errno));
-}
-
-/* Opens "<path>.XXXXXX" and returns that name, on the heap. NULL with the failure kept. */
-static char *open_beside(module_file *f)
-{
-    size_t size = strlen(f->path) + sizeof(".XXXXXX");
-    char *name = malloc(size);
-    if (name == NULL) {
-        fail(f, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", f->path);
-        return NULL;
-    }
-    snprintf(name, size, "%s.XXXXXX", f->path);
-    int fd = mkstemp(name);
-    f->stream = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (f->stream != NULL)
-        return name;
-    fail(f, WEFT_ERR_IO, "cannot create a file beside \"%s\": %s", f->path, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-        unlink(name);
-    }
-    free(name);
-    return NULL;
 }
 
 weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error)
@@ -154,18 +129,18 @@ weft_status weft_module_save(const weft_module *module, const char *path, weft_e
         fail(&f, WEFT_ERR_INVALID, "there is no module or no path to save it to");
         return f.status;
     }
-    crypto_generichash_init(&f.sum, NULL, 0, SUM_BYTES);
-    char *temporary = open_beside(&f);
-    if (temporary == NULL)
+    wfi_output out;
+    int trouble = wfi_output_open(&out, path);
+    if (trouble) {
+        fail(&f, trouble == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO, "cannot write \"%s\": %s", path, strerror(trouble));
         return f.status;
+    }
+    f.stream = out.stream;
+    crypto_generichash_init(&f.sum, NULL, 0, SUM_BYTES);
     put_all(&f, module);
-    if (fclose(f.stream) != 0)
-        fail(&f, WEFT_ERR_IO, "cannot write \"%s\": %s", path, strerror(errno));
-    if (f.status == WEFT_OK && rename(temporary, path) != 0)
-        fail(&f, WEFT_ERR_IO, "cannot put \"%s\" in its place: %s", path, strerror(errno));
-    if (f.status != WEFT_OK)
-        unlink(temporary);
-    free(temporary);
+    trouble = wfi_output_close(&out, f.status == WEFT_OK);
+    if (trouble)
+        fail(&f, WEFT_ERR_IO, "cannot write \"%s\": %s", path, strerror(trouble));
     return f.status;
 }
 

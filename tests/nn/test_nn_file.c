@@ -6,8 +6,13 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char path[] = "weft-test-nn-file-XXXXXX";
@@ -110,6 +115,145 @@ static void file_missing_or_unwritable(void **state)
     weft_module_unref(a);
 }
 
+/* ---- What is there already -------------------------------------------------------------------------------------- */
+
+static char folder[] = "weft-test-nn-folder-XXXXXX";
+
+static int enter_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int count_files(void)
+{
+    int files = 0;
+    DIR *here = opendir(".");
+    assert_non_null(here);
+    for (struct dirent *entry; (entry = readdir(here));)
+        files += entry->d_name[0] != '.';
+    closedir(here);
+    return files;
+}
+
+static int leave_folder(void **state)
+{
+    (void)state;
+    const char *const made[] = {"new", "old", "link", "pipe", "nothing", "small"};
+    for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++)
+        unlink(made[i]);
+    int left = count_files();
+    if (chdir("..") != 0 || rmdir(folder) != 0)
+        return -1;
+    strcpy(folder, "weft-test-nn-folder-XXXXXX");
+    return left;
+}
+
+static mode_t mode_of(const char *name)
+{
+    struct stat found;
+    assert_int_equal(lstat(name, &found), 0);
+    return found.st_mode;
+}
+
+static void assert_saved(const char *name, weft_module *a)
+{
+    weft_module *b = small(9);
+    assert_int_equal(weft_module_load(b, name, NULL), WEFT_OK);
+    assert_true(same(a, b));
+    weft_module_unref(b);
+}
+
+static void file_has_the_mode_of_the_old_one_or_the_umask(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *b = small(2);
+    mode_t before = umask(027);
+    assert_int_equal(weft_module_save(a, "new", NULL), WEFT_OK);
+    umask(before);
+    assert_int_equal(mode_of("new"), S_IFREG | 0640);
+    assert_int_equal(chmod("new", 0604), 0);
+    assert_int_equal(weft_module_save(b, "new", NULL), WEFT_OK);
+    assert_int_equal(mode_of("new"), S_IFREG | 0604);
+    assert_saved("new", b);
+    assert_int_equal(count_files(), 1);
+    weft_module_unref(a);
+    weft_module_unref(b);
+}
+
+static void file_behind_a_link_is_replaced(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *b = small(2);
+    assert_int_equal(weft_module_save(b, "old", NULL), WEFT_OK);
+    assert_int_equal(symlink("old", "link"), 0);
+    assert_int_equal(weft_module_save(a, "link", NULL), WEFT_OK);
+    assert_true(S_ISLNK(mode_of("link")));
+    assert_saved("old", a);
+    assert_int_equal(unlink("link"), 0);
+    assert_int_equal(symlink("nothing", "link"), 0);
+    assert_int_equal(weft_module_save(b, "link", NULL), WEFT_OK);
+    assert_true(S_ISLNK(mode_of("link")));
+    assert_saved("nothing", b);
+    assert_int_equal(count_files(), 3);
+    weft_module_unref(a);
+    weft_module_unref(b);
+}
+
+static void *load_from_pipe(void *arg)
+{
+    return weft_module_load(arg, "pipe", NULL) == WEFT_OK ? arg : NULL;
+}
+
+static void file_that_is_a_pipe_is_written_to(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *b = small(2);
+    pthread_t reader;
+    void *loaded;
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_int_equal(pthread_create(&reader, NULL, load_from_pipe, b), 0);
+    assert_int_equal(weft_module_save(a, "pipe", NULL), WEFT_OK);
+    assert_int_equal(pthread_join(reader, &loaded), 0);
+    assert_ptr_equal(loaded, b);
+    assert_true(same(a, b));
+    assert_true(S_ISFIFO(mode_of("pipe")));
+    assert_int_equal(count_files(), 1);
+    weft_module_unref(a);
+    weft_module_unref(b);
+}
+
+static void file_that_cannot_be_finished_leaves_the_old_one(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *b = small(2);
+    weft_error *error = NULL;
+    struct rlimit whole, little;
+    assert_int_equal(weft_module_save(a, "small", NULL), WEFT_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    little = (struct rlimit){.rlim_cur = 100, .rlim_max = whole.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    weft_status st = weft_module_save(b, "small", &error);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    assert_int_equal(st, WEFT_ERR_IO);
+    assert_non_null(strstr(weft_error_message(error), "\"small\""));
+    assert_saved("small", a);
+    assert_int_equal(count_files(), 1);
+    weft_error_unref(error);
+    weft_module_unref(a);
+    weft_module_unref(b);
+}
+
+static void file_that_is_a_folder_is_refused(void **state)
+{
+    (void)state;
+    weft_module *a = small(1);
+    assert_int_equal(weft_module_save(a, ".", NULL), WEFT_ERR_IO);
+    assert_int_equal(count_files(), 0);
+    weft_module_unref(a);
+}
+
 static int make_file(void **state)
 {
     (void)state;
@@ -130,6 +274,11 @@ int main(void)
         cmocka_unit_test(file_any_damage_is_refused),
         cmocka_unit_test(file_of_another_module_is_refused),
         cmocka_unit_test(file_missing_or_unwritable),
+        cmocka_unit_test_setup_teardown(file_has_the_mode_of_the_old_one_or_the_umask, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_behind_a_link_is_replaced, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_that_is_a_pipe_is_written_to, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_that_cannot_be_finished_leaves_the_old_one, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_that_is_a_folder_is_refused, enter_folder, leave_folder),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }
