@@ -375,5 +375,5 @@ int main(int argc, char **argv)
         code = set.job.rank == 0 ? serve(&set, work, model) : train(&set, work, model);
     weft_module_unref(model);
     workload_close(work);
-    return code;
+    return ending_flush(code);
 }

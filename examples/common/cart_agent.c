@@ -40,6 +40,8 @@ static void end_early(cart_agent *a, const char *format, ...)
     va_start(args, format);
     vsnprintf(a->failure, sizeof a->failure, format, args);
     va_end(args);
+    if (ending_interrupted()) /* the signal may have gone to observers too: their ends are no news */
+        snprintf(a->failure, sizeof a->failure, "interrupted");
     if (a->hooks.end)
         a->hooks.end(a->hooks.arg, a->failure);
 }
@@ -65,6 +67,7 @@ static void lose(cart_agent *a, int rank, weft_status why, const weft_error *err
         ending_note("observer %d %s: %s; going on with %d", rank, what, detail, a->left - 1);
     weft_rref_unref(a->observers[rank]);
     a->observers[rank] = NULL;
+    cart_report_lost(&a->report, rank);
     if (--a->left == 0)
         end_early(a, "no observer is left");
 }
@@ -123,7 +126,7 @@ static int next_ended(weft_future *const *episodes, size_t count)
     weft_status st = WEFT_ERR_TIMEOUT;
     while (st == WEFT_ERR_TIMEOUT && !ending_interrupted())
         st = weft_future_wait_any(episodes, count, 50, &index);
-    return st ? -1 : (int)index;
+    return st || ending_interrupted() ? -1 : (int)index;
 }
 
 /* As they end: while one observer has failed, the others may wait for it. */
@@ -210,6 +213,17 @@ static int conclude(cart_agent *a)
     return st ? ending_error(st, error) : 0;
 }
 
+/* What has been learned so far is not lost. */
+static void keep_what_there_is(cart_agent *a)
+{
+    weft_error *error = NULL;
+    a->report.interrupted = true;
+    weft_status st = a->report.episodes ? cart_report_deliver(&a->report, a->agent, a->learner, &error) : WEFT_OK;
+    if (st)
+        ending_note("%s", error ? weft_error_message(error) : weft_status_text(st));
+    weft_error_unref(error);
+}
+
 static int run_job(cart_agent *a, const weft_function *select_action, weft_job *job)
 {
     weft_error *error = NULL;
@@ -229,6 +243,8 @@ static int run_job(cart_agent *a, const weft_function *select_action, weft_job *
     let_observers_go(a);
     if (!*a->failure)
         return conclude(a);
+    if (ending_interrupted())
+        keep_what_there_is(a);
     dismissal_send(a->agent, job, a->failure);
     return ending_fail("%s", a->failure);
 }
@@ -279,6 +295,7 @@ int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_f
         code = show_policy(&a);
     if (!code && set->solve && !a.report.solved)
         code = ending_fail("not solved in %lld episodes", (long long)set->episodes);
+    code = ending_flush(code);
     cart_report_close(&a.report);
     free(a.pending_ranks);
     free(a.pending);

@@ -13,11 +13,13 @@ bool cart_report_open(cart_report *r)
     size_t room = (size_t)r->set->episodes + 1;
     r->rewards = calloc(room, sizeof *r->rewards);
     r->running = calloc(room, sizeof *r->running);
-    return r->rewards && r->running;
+    r->lost = calloc((size_t)r->set->job.world_size, sizeof *r->lost);
+    return r->rewards && r->running && r->lost;
 }
 
 void cart_report_close(cart_report *r)
 {
+    free(r->lost);
     free(r->running);
     free(r->rewards);
 }
@@ -36,6 +38,16 @@ void cart_report_episode(cart_report *r, double reward)
     r->solved = r->set->solve && running > CARTPOLE_SOLVED;
 }
 
+void cart_report_lost(cart_report *r, int rank)
+{
+    r->lost[r->lost_count++] = rank;
+}
+
+static long long observers(const cart_report *r)
+{
+    return (long long)r->set->job.world_size - 1;
+}
+
 static double us_per_step(const cart_report *r)
 {
     int64_t steps = r->episodes * r->set->steps;
@@ -45,12 +57,15 @@ static double us_per_step(const cart_report *r)
 static void print_summary(const cart_report *r, const cart_learner *learner)
 {
     const cart_settings *set = r->set;
-    printf(
-        "%lld episodes of %lld steps, %lld observers with %lld poles each, %s: %.2f s, %.0f us a step, the policy was "
-        "evaluated %llu times\n",
-        (long long)r->episodes, (long long)set->steps, (long long)set->job.world_size - 1, (long long)set->envs,
-        set->batch ? "batched" : "not batched", r->ended - r->began, us_per_step(r),
-        (unsigned long long)cart_learner_evaluations(learner));
+    const char *how = set->manual ? "batched by hand" : set->batch ? "batched" : "not batched";
+    char left[48] = "";
+    if (r->lost_count)
+        snprintf(left, sizeof left, " (%lld at the end)", observers(r) - r->lost_count);
+    printf("%lld episodes of %lld steps, %lld observers%s with %lld poles each, %s: %.2f s, %.0f us a step, the policy "
+           "was "
+           "evaluated %llu times\n",
+           (long long)r->episodes, (long long)set->steps, observers(r), left, (long long)set->envs, how,
+           r->ended - r->began, us_per_step(r), (unsigned long long)cart_learner_evaluations(learner));
     if (r->solved)
         printf("solved after %lld episodes, %.2f s\n", (long long)r->episodes, r->ended - r->began);
 }
@@ -73,11 +88,20 @@ static bool add_list(cJSON *json, const char *name, const double *values, int64_
     return good;
 }
 
+static bool add_observers(cJSON *json, const cart_report *r)
+{
+    cJSON *lost = cJSON_CreateIntArray(r->lost, r->lost_count);
+    return cJSON_AddItemToObject(json, "lost_observers", lost) && add_number(json, "observers", (double)observers(r)) &&
+           add_number(json, "observers_left", (double)(observers(r) - r->lost_count));
+}
+
 static bool add_settings(cJSON *json, const cart_settings *s)
 {
-    return cJSON_AddStringToObject(json, "mode", s->batch ? "batch" : "no-batch") &&
-           add_number(json, "world_size", (double)s->job.world_size) &&
-           add_number(json, "observers", (double)s->job.world_size - 1) && add_number(json, "envs", (double)s->envs) &&
+    return cJSON_AddStringToObject(json, "mode",
+                                   s->manual  ? "manual"
+                                   : s->batch ? "batch"
+                                              : "no-batch") &&
+           add_number(json, "world_size", (double)s->job.world_size) && add_number(json, "envs", (double)s->envs) &&
            add_number(json, "hidden", (double)s->hidden) && add_number(json, "steps", (double)s->steps) &&
            add_number(json, "seed", (double)s->seed) && add_number(json, "gamma", s->gamma);
 }
@@ -95,12 +119,13 @@ static bool add_batches(cJSON *json, const weft_agent *agent)
 static cJSON *to_json(const cart_report *r, const weft_agent *agent, const cart_learner *learner)
 {
     cJSON *json = cJSON_CreateObject();
-    bool whole = add_settings(json, r->set) && add_number(json, "episodes", (double)r->episodes) &&
-                 add_number(json, "seconds", r->ended - r->began) && add_number(json, "us_per_step", us_per_step(r)) &&
-                 add_number(json, "policy_evaluations", (double)cart_learner_evaluations(learner)) &&
-                 add_batches(json, agent) && (cJSON_AddBoolToObject(json, "solved", r->solved) != NULL) &&
-                 add_list(json, "rewards", r->rewards, r->episodes) &&
-                 add_list(json, "running", r->running, r->episodes);
+    bool whole =
+        add_settings(json, r->set) && add_observers(json, r) && add_number(json, "episodes", (double)r->episodes) &&
+        add_number(json, "seconds", r->ended - r->began) && add_number(json, "us_per_step", us_per_step(r)) &&
+        add_number(json, "policy_evaluations", (double)cart_learner_evaluations(learner)) && add_batches(json, agent) &&
+        cJSON_AddBoolToObject(json, "solved", r->solved) &&
+        cJSON_AddBoolToObject(json, "interrupted", r->interrupted) &&
+        add_list(json, "rewards", r->rewards, r->episodes) && add_list(json, "running", r->running, r->episodes);
     if (whole)
         return json;
     cJSON_Delete(json);

@@ -11,12 +11,16 @@ typedef struct cart_report {
     int64_t episodes;
     double began, ended; /* by clock_seconds: from the first episode to the last step of the optimizer */
     bool solved;         /* --solve: the running reward passed 475 */
+    bool interrupted;
+    int *lost; /* ranks of the observers that took part no longer at the end */
+    int lost_count;
 } cart_report;
 
 /* `set` has been set. false: memory is out. */
 bool cart_report_open(cart_report *report);
 void cart_report_close(cart_report *report);
 void cart_report_episode(cart_report *report, double reward);
+void cart_report_lost(cart_report *report, int rank); /* once for each */
 /* Saves the policy (--save), writes the report (--report), prints the closing line (unless --quiet). WEFT_ERR_IO,
  * WEFT_ERR_MEMORY. */
 WEFT_NODISCARD weft_status cart_report_deliver(const cart_report *report, const weft_agent *agent,

@@ -4,6 +4,8 @@
 
 #include "cartpole.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROOM 40 /* options at most */
@@ -117,19 +119,39 @@ static int check_outputs(const cli *program, const cart_settings *s)
     int code = launch_check_output(program, "--report", s->report);
     if (code < 0)
         code = launch_check_output(program, "--save", s->save);
-    return code < 0 && s->sweep ? launch_check_output(program, "--out", s->out) : code;
+    const char *const of_sweep[] = {".csv", ".svg", ".png", ".report.json"};
+    for (size_t i = 0; i < sizeof of_sweep / sizeof *of_sweep && code < 0 && s->sweep; i++) {
+        char path[PATH_MAX + 16];
+        snprintf(path, sizeof path, "%.*s%s", PATH_MAX, s->out, of_sweep[i]);
+        code = launch_check_output(program, "--out", path);
+    }
+    return code;
+}
+
+/* What the sweep's runs cannot be given, or would be given in vain. */
+static int check_sweep(const cli *program, const cart_settings *s, const given *g)
+{
+    if (g->batch || g->no_batch || s->solve || s->render || s->report || s->save || s->load)
+        return cli_error(program, "--sweep runs both modes itself: it goes without --batch, --no-batch, --solve, "
+                                  "--render, --report, --save and --load");
+    if (s->share >= 0)
+        return cli_error(program, "--sweep shows no running reward: it goes without --running");
+    if (s->job.on_death != ON_DEATH_STOP)
+        return cli_error(program, "--sweep times whole jobs: it goes without --on-death continue");
+    if (s->episodes == 0)
+        return cli_error(program, "--sweep needs an episode to time: --num-episode is '0'");
+    return -1;
 }
 
 static int check(const cli *program, cart_settings *s, const given *g)
 {
     if (g->batch && g->no_batch)
         return cli_error(program, "--batch or --no-batch, not both");
-    if (s->sweep && (g->batch || g->no_batch || s->solve || s->render || s->report || s->save || s->load))
-        return cli_error(program, "--sweep runs both modes itself: it goes without --batch, --no-batch, --solve, "
-                                  "--render, --report, --save and --load");
     if (!s->sweep && (s->out || s->peer))
         return cli_error(program, "--out and --peer belong to --sweep");
-    int code = check_job(program, s);
+    int code = s->sweep ? check_sweep(program, s, g) : -1;
+    if (code < 0)
+        code = check_job(program, s);
     if (code < 0 && s->sweep && !s->job.spawn)
         return cli_error(program, "--sweep starts its jobs itself: it is no worker of another one");
     if (code >= 0)
@@ -164,7 +186,9 @@ int cart_settings_parse(int argc, char **argv, const char *name, bool both, cart
         code = check(&program, &s, &g);
     if (code >= 0)
         return code;
-    launch_share_cores(&s.job);
+    s.manual = !both;
+    if (!s.sweep) /* each of its runs does */
+        launch_share_cores(&s.job);
     *out = s;
     return -1;
 }

@@ -10,8 +10,9 @@
 #define CART_MOST_MOVES (1 << 24) /* poles times steps, of an observer: 128 MB of returns */
 
 typedef struct cart_settings {
-    launch job; /* rank 0 is the agent, the others are observers */
-    bool batch; /* one evaluation of the policy for all observers, else one for each */
+    launch job;  /* rank 0 is the agent, the others are observers */
+    bool batch;  /* one evaluation of the policy for all observers, else one for each */
+    bool manual; /* and that by hand */
 
     /* What is learned, and how; the defaults are the tutorial's, or those of --solve. */
     int64_t episodes, steps, envs, hidden, seed;

@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,32 +32,79 @@ extern char **environ;
 enum { BATCHED, PLAIN, MODES };
 
 typedef struct timing {
-    double seconds, us_per_step; /* of the whole run, from exec to exit; a step of all observers. NaN: not known */
+    double seconds, us_per_step; /* of the whole run, from exec to exit; a step of all observers. NaN: nothing ran */
 } timing;
 
 typedef struct sweep {
     const cart_settings *set;
-    const char *peer; /* a command of the shell; NULL: none */
-    const char *peer_name;
+    const char *peer;      /* a command of the shell; NULL: none */
+    const char *peer_name; /* in the figure */
     char report[PATH_ROOM];
 } sweep;
 
 /* ---- One run --------------------------------------------------------------------------------------------------- */
 
-static int run(char *const *words)
+static int interrupted(void)
 {
-    pid_t child;
-    int status, trouble = posix_spawnp(&child, words[0], NULL, NULL, words, environ);
-    if (trouble)
-        return ending_fail("%s cannot be started: %s", words[0], strerror(trouble));
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return ending_fail("%s cannot be waited for: %s", words[0], strerror(errno));
-    if (WIFSIGNALED(status))
-        return ending_fail("a run was ended by signal %d", WTERMSIG(status));
-    return WEXITSTATUS(status) ? ending_fail("a run failed with exit code %d", WEXITSTATUS(status)) : 0;
+    ending_fail("interrupted");
+    return 130;
 }
 
+/* Passes on what would end us: the child and whatever it started ends, and then we do. `signals` are blocked. */
+static bool await(pid_t child, const sigset_t *signals, int *status)
+{
+    bool stopped = false;
+    pid_t ended;
+    while ((ended = waitpid(child, status, WNOHANG)) == 0) {
+        int number = sigwaitinfo(signals, NULL);
+        if (number != SIGINT && number != SIGTERM)
+            continue;
+        stopped = true;
+        kill(child, SIGTERM);
+    }
+    if (stopped)
+        raise(SIGTERM); /* for ending_interrupted, once it is let through */
+    return ended == child;
+}
+
+/* To the end of the program; 0 or an errno value. */
+static int start_and_await(char *const *words, int *status)
+{
+    sigset_t signals, before;
+    posix_spawnattr_t how;
+    pid_t child;
+    int trouble = posix_spawnattr_init(&how);
+    if (trouble)
+        return trouble;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&how, &before);
+    trouble = ending_interrupted() ? EINTR : posix_spawnp(&child, words[0], NULL, &how, words, environ);
+    if (!trouble && !await(child, &signals, status))
+        trouble = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    posix_spawnattr_destroy(&how);
+    return ending_interrupted() ? EINTR : trouble;
+}
+
+/* `who` runs: this program, or the peer's command. Returns the exit code. */
+static int run(const char *who, char *const *words)
+{
+    int status = 0, trouble = start_and_await(words, &status);
+    if (ending_interrupted())
+        return interrupted();
+    if (trouble)
+        return ending_fail("'%s' cannot be run: %s", who, strerror(trouble));
+    if (WIFSIGNALED(status))
+        return ending_fail("'%s': a run was ended by signal %d", who, WTERMSIG(status));
+    return WEXITSTATUS(status) ? ending_fail("'%s': a run failed with exit code %d", who, WEXITSTATUS(status)) : 0;
+}
+
+/* NaN: there is no such report. */
 static double reported_us(const char *path)
 {
     double us = NAN;
@@ -91,10 +140,36 @@ static void add_word(command *c, const char *format, ...)
     va_end(args);
 }
 
+/* What every program of the kind understands. */
+static void add_learning(command *c, const cart_settings *set)
+{
+    add_word(c, "--num-episode=%lld", (long long)set->episodes);
+    add_word(c, "--steps=%lld", (long long)set->steps);
+    add_word(c, "--envs=%lld", (long long)set->envs);
+    add_word(c, "--hidden=%lld", (long long)set->hidden);
+    add_word(c, "--seed=%lld", (long long)set->seed);
+    add_word(c, "--gamma=%.17g", set->gamma);
+    add_word(c, "--dropout=%.17g", set->dropout);
+    add_word(c, "--lr=%.17g", set->lr);
+    if (set->normalise)
+        add_word(c, "--normalise");
+}
+
+/* What this one does. */
+static void add_ours(command *c, const launch *job)
+{
+    if (job->fabric)
+        add_word(c, "--fabric=%s", job->fabric);
+    if (job->death_timeout_ms)
+        add_word(c, "--death-timeout=%lld", (long long)job->death_timeout_ms);
+    if (job->threads)
+        add_word(c, "--threads=%lld", (long long)job->threads);
+}
+
 static int measure(const sweep *s, bool peer, int64_t world_size, int mode, timing *out)
 {
-    const cart_settings *set = s->set;
     command c = {0};
+    const char *who = peer ? s->peer : "cartpole_batch";
     if (peer) {
         add_word(&c, "sh");
         add_word(&c, "-c");
@@ -102,25 +177,20 @@ static int measure(const sweep *s, bool peer, int64_t world_size, int mode, timi
         add_word(&c, "sh");
     } else {
         add_word(&c, "/proc/self/exe");
+        add_ours(&c, &s->set->job);
     }
     add_word(&c, mode == BATCHED ? "--batch" : "--no-batch");
     add_word(&c, "--quiet");
     add_word(&c, "--report=%s", s->report);
     add_word(&c, "--world-size=%lld", (long long)world_size);
-    add_word(&c, "--num-episode=%lld", (long long)set->episodes);
-    add_word(&c, "--steps=%lld", (long long)set->steps);
-    add_word(&c, "--envs=%lld", (long long)set->envs);
-    add_word(&c, "--hidden=%lld", (long long)set->hidden);
-    add_word(&c, "--seed=%lld", (long long)set->seed);
-    add_word(&c, "--gamma=%.17g", set->gamma);
-    add_word(&c, "--dropout=%.17g", set->dropout);
-    add_word(&c, "--lr=%.17g", set->lr);
-    if (set->normalise)
-        add_word(&c, "--normalise");
+    add_learning(&c, s->set);
+    unlink(s->report); /* another's would be taken for this run's */
     double began = clock_seconds();
-    int code = run(c.words);
+    int code = run(who, c.words);
     *out = (timing){clock_seconds() - began, code ? NAN : reported_us(s->report)};
     unlink(s->report);
+    if (!code && isnan(out->us_per_step))
+        return ending_fail("'%s' is no program for this figure: it left no report with a us_per_step at --report", who);
     return code;
 }
 
@@ -175,7 +245,10 @@ static int measure_all(const sweep *s)
 
 static bool shell_can(const char *test)
 {
-    return system(test) == 0;
+    char text[PATH_ROOM];
+    int status = 0;
+    snprintf(text, sizeof text, "%s", test);
+    return start_and_await((char *[]){(char[]){"sh"}, (char[]){"-c"}, text, NULL}, &status) == 0 && status == 0;
 }
 
 /* A path goes to gnuplot in single quotes, where a quote is written twice. */
@@ -187,25 +260,32 @@ static void print_path(FILE *to, const char *path, const char *ending)
     fprintf(to, "%s'", ending);
 }
 
-static void print_plot(const sweep *s, FILE *to, const char *terminal, const char *ending)
+/* One panel: of the table's columns, `first` and every second one after it. */
+static void print_panel(const sweep *s, FILE *to, int first, const char *label)
 {
     const struct {
-        int column;
         const char *who, *mode;
-    } curves[] = {{3, "weft", "batched"},
-                  {5, "weft", "not batched"},
-                  {7, s->peer_name, "batched"},
-                  {9, s->peer_name, "not batched"}};
-    fprintf(to, "set terminal %s\nset output ", terminal);
-    print_path(to, s->set->out, ending);
-    fputs("\nplot ", to);
+    } curves[] = {
+        {"weft", "batched"}, {"weft", "not batched"}, {s->peer_name, "batched"}, {s->peer_name, "not batched"}};
+    fprintf(to, "set ylabel '%s'\nplot ", label);
     for (int i = 0; i < (s->peer ? 4 : 2); i++) {
         fputs(i ? ", " : "", to);
         print_path(to, s->set->out, ".csv");
-        fprintf(to, " using 2:%d with linespoints linewidth 2 title '%s, %s'", curves[i].column, curves[i].who,
+        fprintf(to, " using 2:%d with linespoints linewidth 2 title '%s, %s'", first + 2 * i, curves[i].who,
                 curves[i].mode);
     }
     fputc('\n', to);
+}
+
+static void print_figure(const sweep *s, FILE *to, const char *terminal, const char *ending)
+{
+    fprintf(to, "set terminal %s\nset output ", terminal);
+    print_path(to, s->set->out, ending);
+    fprintf(to, "\nset multiplot layout 1,2 title 'CartPole: %lld episodes of %lld steps, %lld hidden units'\n",
+            (long long)s->set->episodes, (long long)s->set->steps, (long long)s->set->hidden);
+    print_panel(s, to, 3, "seconds, from start to end of the program");
+    print_panel(s, to, 4, "microseconds a step, of all observers");
+    fputs("unset multiplot\nset output\n", to);
 }
 
 static int draw(const sweep *s)
@@ -215,15 +295,10 @@ static int draw(const sweep *s)
         ending_note("gnuplot is not installed: the figure is left out");
         return 0;
     }
-    fprintf(to,
-            "set datafile separator ','\nset key outside below\nset grid\nset xtics 1\nset xlabel 'observers'\nset "
-            "ylabel 'seconds'\n"
-            "set title 'CartPole: %lld episodes of %lld steps, %lld hidden units'\nset yrange [0:*]\n",
-            (long long)s->set->episodes, (long long)s->set->steps, (long long)s->set->hidden);
-    if (s->peer)
-        fputs("unset yrange\nset logscale y\n", to);
-    print_plot(s, to, "svg size 720,480 background 'white'", ".svg");
-    print_plot(s, to, "pngcairo size 720,480", ".png");
+    fputs("set datafile separator ','\nset key outside below\nset grid\nset xtics 1\nset xlabel 'observers'\n", to);
+    fputs(s->peer ? "set logscale y\n" : "set yrange [0:*]\n", to);
+    print_figure(s, to, "svg size 1200,480 background 'white'", ".svg");
+    print_figure(s, to, "pngcairo size 1200,480", ".png");
     return pclose(to) ? ending_fail("gnuplot could not draw %s.csv", s->set->out) : 0;
 }
 
@@ -243,9 +318,20 @@ static const char *find_torch(void)
     return NULL;
 }
 
+/* Of a peer too. */
+static void share_threads(int64_t threads)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)threads);
+    if (threads)
+        setenv("OMP_NUM_THREADS", text, 1);
+}
+
 int cart_sweep(const cart_settings *set)
 {
     sweep s = {.set = set, .peer = set->peer, .peer_name = "the other"};
+    ending_catch_signals();
+    share_threads(set->job.threads);
     if (!set->peer) {
         s.peer = find_torch();
         s.peer_name = "PyTorch";
@@ -255,5 +341,7 @@ int cart_sweep(const cart_settings *set)
     if (snprintf(s.report, sizeof s.report, "%s.report.json", set->out) > 4096)
         return ending_fail("--out is too long");
     int code = measure_all(&s);
-    return code ? code : draw(&s);
+    if (!code)
+        code = draw(&s);
+    return ending_interrupted() ? interrupted() : ending_flush(code);
 }

@@ -7,7 +7,7 @@
 #include <weft/status.h>
 
 /* Who speaks: the program, and what its rank 0 and its others are called, as "server" and "trainer", at most 31 bytes each.
- * Before other threads are there. */
+ * Before other threads are there. Rank 0: until ending_catch_signals, SIGINT and SIGTERM end it with a line and 130. */
 void ending_name(const char *program, const char *first, const char *other, int rank);
 const char *ending_first(void); /* what rank 0 is called */
 const char *ending_other(void);
@@ -24,6 +24,8 @@ void ending_exit(const char *format, ...) WEFT_PRINTF(1, 2) __attribute__((noret
 /* From now on SIGINT and SIGTERM only set a flag. */
 void ending_catch_signals(void);
 bool ending_interrupted(void);
+/* The last act of a program that prints: what standard output has not taken is a failure, unless `code` is one already. */
+int ending_flush(int code);
 
 /*
  * While a spawned job comes together (on): a child that ends would be waited for in vain, so its end is the end of this

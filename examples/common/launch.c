@@ -3,9 +3,11 @@
 #include "launch.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const deaths[] = {"stop", "continue", NULL};
@@ -87,10 +89,19 @@ int launch_settle(const cli *program, launch *job, int64_t world_size)
 
 int launch_check_output(const cli *program, const char *option, const char *path)
 {
-    char folder[4096];
+    char folder[PATH_MAX];
+    struct stat found;
     if (!path)
         return -1;
-    snprintf(folder, sizeof folder, "%s", path);
+    bool exists = stat(path, &found) == 0;
+    if (exists && S_ISDIR(found.st_mode))
+        return cli_error(program, "%s is '%s': that is a folder", option, path);
+    if (exists ? access(path, W_OK) != 0 : errno != ENOENT)
+        return cli_error(program, "%s is '%s', which cannot be written: %s", option, path, strerror(errno));
+    if (exists && !S_ISREG(found.st_mode))
+        return -1; /* a pipe or a device: no file is made beside it */
+    if (!exists || !realpath(path, folder))
+        snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = 0;

@@ -33,7 +33,7 @@ size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS]);
  */
 int launch_find(const cli *program, launch *job, bool starts);
 int launch_settle(const cli *program, launch *job, int64_t world_size);
-/* Better now than after the work: whether a file can be made beside `path`, and take its name. NULL is fine. */
+/* Better now than after the work: whether `path` can be written, or a file be made beside it and take its name. NULL is fine. */
 int launch_check_output(const cli *program, const char *option, const char *path);
 /* Shares the cores among this machine's workers: sets WEFT_CPU_THREADS in the environment, also of those that we start. */
 void launch_share_cores(const launch *job);

@@ -40,6 +40,9 @@ case_usage() {
   refuses "\-\-out and --peer belong to --sweep" --out "$dir/figure"
   refuses "\-\-sweep runs both modes itself" --sweep --no-batch
   refuses "\-\-sweep runs both modes itself" --sweep --report "$dir/report"
+  refuses "\-\-sweep shows no running reward" --sweep --running 0.5
+  refuses "\-\-sweep times whole jobs" --sweep --on-death continue
+  refuses "\-\-sweep needs an episode" --sweep --num-episode 0
   refuses "cannot be written" --sweep --out "$dir/none/figure"
   refuses "cannot be written" --report "$dir/none/report"
   refuses "\-\-rank needs a --world-size" --rank 1
@@ -51,6 +54,67 @@ case_usage() {
   local code=0
   "$program" --load "$dir/none" >"$log" 2>&1 || code=$?
   [ $code = 1 ] && says "$dir/none" || fail "expected a line about a policy that is not there"
+}
+
+# What is at the place of a report or a policy stays what it is; only a plain file is replaced.
+case_outputs() {
+  local quick=(--num-episode 1 --steps 20 --quiet "${steady[@]}") one option
+  mkdir "$dir/folder" "$dir/folder.csv"
+  for one in "$program" "$manual"; do
+    for option in report save; do
+      program=$one refuses "\-\-$option is '$dir/folder': that is a folder" "--$option" "$dir/folder"
+      program=$one refuses "\-\-$option is '$log/report', which cannot be written" "--$option" "$log/report"
+    done
+  done
+  refuses "\-\-out is '$dir/folder.csv': that is a folder" --sweep --out "$dir/folder"
+
+  mkfifo "$dir/pipe"
+  cat "$dir/pipe" >"$dir/piped" &
+  pids+=($!)
+  "$program" "${quick[@]}" --report "$dir/pipe" >"$log" 2>&1 || fail "expected it to write to a pipe"
+  [ -p "$dir/pipe" ] || fail "expected the pipe to be left"
+  wait "${pids[-1]}"
+  holds "$(value observers "$dir/piped") == 1"
+  cat "$dir/pipe" >"$dir/piped" &
+  pids+=($!)
+  "$program" "${quick[@]}" --save "$dir/pipe" >"$log" 2>&1 || fail "expected it to save into a pipe"
+  [ -p "$dir/pipe" ] || fail "expected the pipe to be left"
+  wait "${pids[-1]}"
+  "$program" --num-episode 0 --quiet --load "$dir/piped" >"$log" 2>&1 || fail "expected the policy that came through the pipe"
+
+  (umask 027 && exec "$program" "${quick[@]}" --report "$dir/new" --save "$dir/policy") >"$log" 2>&1 || fail "expected files"
+  [ "$(stat -c %a "$dir/new" "$dir/policy" | tr '\n' ' ')" = '640 640 ' ] || fail "expected the mode that the umask leaves"
+  chmod 604 "$dir/new" "$dir/policy"
+  ln -s new "$dir/link"
+  ln -s /proc/self/fd/1 "$dir/standard"
+  "$program" "${quick[@]}" --report "$dir/link" --save "$dir/policy" --seed 7 >"$log" 2>&1 || fail "expected files"
+  [ -L "$dir/link" ] && [ "$(value seed "$dir/new")" = 7 ] || fail "expected the file behind the link to be replaced"
+  [ "$(stat -c %a "$dir/new" "$dir/policy" | tr '\n' ' ')" = '604 604 ' ] || fail "expected the mode of the old files"
+  "$program" --num-episode 1 --steps 20 "${steady[@]}" --report "$dir/standard" >"$log" 2>&1 || fail "expected a report on standard output"
+  says '^Episode 0' && says '"observers":' && says '^1 episodes of 20 steps' || fail "expected all of it on standard output"
+  [ -L "$dir/standard" ] && [ "$(ls "$dir" | tr '\n' ' ')" = 'folder folder.csv link log new pipe piped policy standard ' ] ||
+    fail "expected nothing beside them: $(ls "$dir")"
+
+  { # a reader that goes away
+    within 20 [ -e "$dir/closed" ]
+    trap '' PIPE
+    "$program" --num-episode 1 --steps 20 "${steady[@]}" 2>"$log"
+    echo $? >"$dir/code"
+  } | { exec <&- && touch "$dir/closed"; }
+  [ "$(cat "$dir/code")" = 1 ] && says 'standard output cannot be written' || fail "expected lost output to be a failure"
+}
+
+case_read_only() { # refused at the start, for one who is no superuser
+  [ "$(id -u)" = 0 ] && ! command -v setpriv >/dev/null && exit 77
+  local as=() code=0
+  [ "$(id -u)" != 0 ] || as=(setpriv --reuid=65534 --clear-groups)
+  chmod 777 "$dir"
+  echo kept >"$dir/kept"
+  chmod 444 "$dir/kept"
+  "${as[@]}" test -x "$program" || exit 77
+  "${as[@]}" "$program" --report "$dir/kept" >"$log" 2>&1 || code=$?
+  [ $code = 2 ] && says "'$dir/kept', which cannot be written: Permission denied" || fail "expected it to be refused, found $code"
+  [ "$(cat "$dir/kept")" = kept ] || fail "expected the file to be left"
 }
 
 # In both modes and by hand: the same rewards, step for step; with batching one evaluation a step, however many observers there are.
@@ -74,6 +138,9 @@ forms() { # forms WORLD_SIZE OPTIONS...
   holds "$(value policy_evaluations "$d/plain") == $steps * ($size - 1)"
   holds "$(value batches "$d/batch") == $steps && $(value batch_mean "$d/batch") == $size - 1"
   holds "$(value us_per_step "$d/batch") > 0"
+  holds "$(value observers "$d/batch") == $size - 1 && $(value observers_left "$d/batch") == $size - 1"
+  [ "$(value mode "$d/batch") $(value mode "$d/plain") $(value mode "$d/manual")" = '"batch" "no-batch" "manual"' ] ||
+    fail "expected each report to name its mode"
   local us
   us=$(value us_per_step "$d/batch")
   holds "$us * $steps / $(value seconds "$d/batch") / 1e6 > 0.999 && $us * $steps / $(value seconds "$d/batch") / 1e6 < 1.001"
@@ -150,6 +217,8 @@ case_sweep() {
   says '^3, [0-9.]*, [0-9.]*$' || fail "expected the tutorial's line"
   if command -v gnuplot >/dev/null; then
     grep -q '<svg' "$dir/it's a figure.svg" || fail "expected a figure"
+    grep -q 'seconds, from start to end' "$dir/it's a figure.svg" && grep -q 'microseconds a step' "$dir/it's a figure.svg" ||
+      fail "expected both panels"
     [ -s "$dir/it's a figure.png" ] || fail "expected a figure"
   else
     says 'gnuplot is not installed' || fail "expected a word about gnuplot"
@@ -157,7 +226,17 @@ case_sweep() {
   "$program" "${small[@]}" --peer "$program" >"$log" 2>&1 || fail "expected a figure with a peer"
   grep -qE '^2,1(,[0-9.]+){8}$' "$dir/it's a figure.csv" || fail "expected numbers of the peer"
   ! "$program" "${small[@]}" --peer false >"$log" 2>&1 || fail "expected a peer that fails to end it"
-  says 'a run failed with exit code 1' || fail "expected it to say so"
+  says "'false': a run failed with exit code 1" || fail "expected it to say so"
+  local peer
+  for peer in true 'echo hi'; do
+    ! "$program" "${small[@]}" --peer "$peer" >"$log" 2>&1 || fail "expected a peer without a report to end it"
+    says "'$peer' is no program for this figure: it left no report" || fail "expected it to say so"
+  done
+  ! "$program" "${small[@]}" --peer none --fabric no-such-fabric >"$log" 2>&1 && says 'no-such-fabric' ||
+    fail "expected the runs to be given the fabric"
+  echo 'tr "\0" "\n" </proc/$$/cmdline >"'"$dir"'/given"; echo "OMP_NUM_THREADS=$OMP_NUM_THREADS" >>"'"$dir"'/given"; exec "$@"' >"$dir/peer.sh"
+  "$program" "${small[@]}" --threads 3 --peer "sh '$dir/peer.sh' '$program'" >"$log" 2>&1 || fail "expected a figure"
+  grep -qx 'OMP_NUM_THREADS=3' "$dir/given" && grep -qx -e '--steps=20' "$dir/given" || fail "expected the peer to be given them"
   [ "$(ls "$dir" | grep -c report)" = 0 ] || fail "expected no report to be left"
 }
 
@@ -187,6 +266,20 @@ case_killed_stop() {
   killed_stop "$program"
   killed_stop "$program" --no-batch
   killed_stop "$manual"
+}
+case_lost() { # an observer is lost, the others finish: the report and the closing line say so
+  local one
+  for one in "$program" "$manual"; do
+    start "$one" --on-death continue --save "$dir/policy" --report "$dir/report"
+    kill -KILL "${observers[1]}"
+    within 20 says 'observer 2 is dead.*going on with 2' || fail "expected news of the death"
+    goes_on
+    kill -INT "$job"
+    ends_within 20000 130 "$job" "${observers[@]}"
+    holds "$(value observers "$dir/report") == 3 && $(value observers_left "$dir/report") == 2"
+    grep -q '"lost_observers":[[:space:]]*\[2\]' "$dir/report" || fail "expected the report to name it"
+    says ' 3 observers (2 at the end) with ' || fail "expected the closing line to say so"
+  done
 }
 killed_continue() {
   start "$@" --on-death continue
@@ -223,6 +316,58 @@ interrupted() {
   kill -TERM "$job"
   ends_within 20000 130 "$job" "${observers[@]}"
   says 'agent: interrupted' || fail "expected it to say so"
+}
+case_interrupted_learning() { # what has been learned is saved
+  local one
+  for one in "$program" "$manual"; do
+    rm -f "$dir/policy" "$dir/report"
+    start "$one" --save "$dir/policy" --report "$dir/report" "${steady[@]}"
+    kill -INT "$job"
+    ends_within 20000 130 "$job" "${observers[@]}"
+    says 'agent: interrupted' || fail "expected it to say so"
+    grep -q '"interrupted":.*true' "$dir/report" || fail "expected the report to say so"
+    holds "$(value episodes "$dir/report") >= 2"
+    "$one" --num-episode 0 --quiet --load "$dir/policy" >"$log" 2>&1 || fail "expected a policy"
+  done
+}
+starts() { # the program at $1 has got as far as its children, or on
+  says '^Episode' && return 0
+  cmp -s "/proc/$1/exe" "$program" || return 1
+  local mask
+  mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status")
+  [ $((0x$mask >> 16 & 1)) = 1 ] # SIGCHLD
+}
+case_interrupted_start() { # at any moment of the start: at once, with the same end
+  local n
+  for n in 0 1 2 3 4 5 6 8 10 15 20 25 30; do
+    "$program" --num-episode 100000 --world-size 3 >"$log" 2>&1 &
+    pids+=($!)
+    within 20 starts "$!" || fail "expected it to begin"
+    sleep "$(printf '0.%02d' "$n")"
+    kill -INT "$!"
+    ends_within 20000 130 "$!"
+    says 'interrupted' || fail "expected it to say so, after $n hundredths of a second"
+  done
+}
+sweep_runs() { # its run has processes of its own
+  local run
+  for run in $(children "$job"); do
+    [ -z "$(children "$run")" ] || { observers=("$run" $(children "$run")); return 0; }
+  done
+  return 1
+}
+case_interrupted_sweep() { # when nobody but the program itself gets the signal
+  local signal
+  for signal in INT TERM; do
+    "$program" --sweep --peer none --num-episode 100000 --out "$dir/figure" >"$log" 2>&1 &
+    job=$!
+    pids+=("$job")
+    within 20 sweep_runs || fail "expected a run"
+    kill "-$signal" "$job"
+    ends_within 20000 130 "$job" "${observers[@]}"
+    says 'agent: interrupted' || fail "expected it to say so"
+    [ "$(ls "$dir" | tr '\n' ' ')" = 'figure.csv log ' ] || fail "expected nothing else to be left: $(ls "$dir")"
+  done
 }
 case_interrupted() { # the agent, which has no thread but this one, waits for observers that end: whatever comes of that has to wake it
   local n
