@@ -25,10 +25,16 @@ typedef struct trajectory {
     char name[32], actions[STEPS + 1];
     int fell;
     double states[1 + STEPS / EVERY][CARTPOLE_STATE];
+    double sums[1 + STEPS / EVERY][CARTPOLE_STATE]; /* of the states since the last row: of each step */
 } trajectory;
 
 static trajectory stored[MANY];
 static size_t count;
+
+static void read_state(FILE *file, double s[CARTPOLE_STATE])
+{
+    assert_int_equal(fscanf(file, "%lf %lf %lf %lf", &s[0], &s[1], &s[2], &s[3]), CARTPOLE_STATE);
+}
 
 static int read_trajectories(void **state)
 {
@@ -40,10 +46,11 @@ static int read_trajectories(void **state)
         if (fscanf(file, "%31s %d", t->name, &t->fell) != 2)
             break;
         for (int row = 0; row <= STEPS / EVERY; row++) {
-            double *s = t->states[row];
-            assert_int_equal(fscanf(file, "%lf %lf %lf %lf", &s[0], &s[1], &s[2], &s[3]), 4);
+            read_state(file, t->states[row]);
             if (row == 0)
                 assert_int_equal(fscanf(file, "%500s", t->actions), 1);
+            else
+                read_state(file, t->sums[row]);
         }
         assert_int_equal(strlen(t->actions), STEPS);
     }
@@ -57,13 +64,25 @@ static cartpole begin(const trajectory *t)
     return (cartpole){.x = s[0], .velocity = s[1], .angle = s[2], .spin = s[3]};
 }
 
-static void assert_state(const trajectory *t, const cartpole *pole)
+static void assert_numbers(const trajectory *t, int step, const char *what, const double *got, const double *wanted)
 {
-    const double got[] = {pole->x, pole->velocity, pole->angle, pole->spin};
-    const double *wanted = t->states[pole->steps / EVERY];
     for (int i = 0; i < CARTPOLE_STATE; i++)
         if (!(fabs(got[i] - wanted[i]) <= TOLERANCE * (1 + fabs(wanted[i]))))
-            fail_msg("%s, step %d, number %d: %.17g, wanted %.17g", t->name, pole->steps, i, got[i], wanted[i]);
+            fail_msg("%s, step %d, %s %d: %.17g, wanted %.17g", t->name, step, what, i, got[i], wanted[i]);
+}
+
+/* After each step. `sums` are carried on from the one before. */
+static void assert_state(const trajectory *t, const cartpole *pole, double sums[CARTPOLE_STATE])
+{
+    const double got[] = {pole->x, pole->velocity, pole->angle, pole->spin};
+    for (int i = 0; i < CARTPOLE_STATE; i++)
+        sums[i] += got[i];
+    if (pole->steps % EVERY)
+        return;
+    int row = pole->steps / EVERY;
+    assert_numbers(t, pole->steps, "number", got, t->states[row]);
+    assert_numbers(t, pole->steps, "sum of ten of number", sums, t->sums[row]);
+    memset(sums, 0, CARTPOLE_STATE * sizeof *sums);
 }
 
 static void trajectories_are_those_of_the_equations(void **state)
@@ -72,6 +91,7 @@ static void trajectories_are_those_of_the_equations(void **state)
     for (size_t i = 0; i < count; i++) {
         const trajectory *t = &stored[i];
         cartpole pole = begin(t);
+        double sums[CARTPOLE_STATE] = {0};
         int fell = STEPS + 1;
         for (int at = 1; at <= STEPS; at++) {
             cartpole_end end = cartpole_step(&pole, t->actions[at - 1] - '0');
@@ -79,8 +99,7 @@ static void trajectories_are_those_of_the_equations(void **state)
                 fell = at;
             if (fell > STEPS) /* it stands: cut off at the last step, and not before */
                 assert_int_equal(end, at == STEPS ? CARTPOLE_CUT : CARTPOLE_GOES_ON);
-            if (at % EVERY == 0)
-                assert_state(t, &pole);
+            assert_state(t, &pole, sums);
         }
         assert_int_equal(fell, t->fell);
     }
@@ -92,6 +111,7 @@ static void many_step_as_one(void **state)
     cartpole poles[MANY];
     int64_t actions[MANY];
     cartpole_end ends[MANY];
+    double sums[MANY][CARTPOLE_STATE] = {{0}};
     for (size_t i = 0; i < count; i++)
         poles[i] = begin(&stored[i]);
     for (int at = 1; at <= STEPS; at++) {
@@ -99,8 +119,7 @@ static void many_step_as_one(void **state)
             actions[i] = stored[i].actions[at - 1] - '0';
         cartpole_step_all(poles, count, actions, ends);
         for (size_t i = 0; i < count; i++) {
-            if (at % EVERY == 0)
-                assert_state(&stored[i], &poles[i]);
+            assert_state(&stored[i], &poles[i], sums[i]);
             if (at == stored[i].fell)
                 assert_int_equal(ends[i], CARTPOLE_FELL);
         }

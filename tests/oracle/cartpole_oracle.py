@@ -5,7 +5,7 @@
 usage: tests/oracle/cartpole_oracle.py > tests/data/cartpole.txt      needs nothing but Python; tests do not run it
 
 Three lines a trajectory and one for every tenth step: "NAME FIRST_STEP_OUT_OF_BOUNDS" (501: none); the state at the beginning;
-the actions, a digit each; then the states after steps 10, 20 ... 500. No resets: what fell goes on, so that a pole that swings
+the actions, a digit each; then after steps 10, 20 ... 500 the state, and the sums of the ten states up to it. No resets: what fell goes on, so that a pole that swings
 round is there as well. Numbers are hexadecimal.
 """
 import math
@@ -51,15 +51,17 @@ def main():
         for seed in (1, 2) if name in ("balance", "random") else (3,):
             rng = random.Random(seed)
             state = tuple(rng.uniform(-0.05, 0.05) for _ in range(4))
-            start, actions, kept, fell = state, "", [], STEPS + 1
+            start, actions, kept, fell, sums = state, "", [], STEPS + 1, (0.0,) * 4
             for at in range(1, STEPS + 1):
                 action = policy(state, at, rng)
                 actions += str(action)
                 state = step(state, action)
+                sums = tuple(s + v for s, v in zip(sums, state))
                 if fell > STEPS and outside(state):
                     fell = at
                 if at % 10 == 0:
-                    kept.append(state)
+                    kept.append(state + sums)
+                    sums = (0.0,) * 4
             print(name, fell)
             print(*(v.hex() for v in start))
             print(actions)
