@@ -13,7 +13,9 @@ static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
 {
     int ret = fi_ep_bind(ep, &fabric->eq->fid, 0);
     if (ret == 0)
-        ret = fi_ep_bind(ep, &fabric->cq->fid, FI_TRANSMIT | FI_RECV);
+        ret = fi_ep_bind(ep, &fabric->cq->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+    if (ret == 0)
+        ret = fi_ep_bind(ep, &fabric->cq->fid, FI_RECV);
     return ret == 0 ? fi_enable(ep) : ret;
 }
 
@@ -64,6 +66,7 @@ void wfofi_lane_abandon(wfi_lane *lane)
 {
     close_endpoint(lane);
     wfi_mutex_fini(&lane->lock);
+    free(lane->briefs);
     free(lane);
 }
 
@@ -119,5 +122,6 @@ void wfofi_lane_close(wfi_lane *lane)
     close_endpoint(lane);
     settle_rest(lane);
     wfi_mutex_fini(&lane->lock);
+    free(lane->briefs);
     free(lane);
 }

@@ -36,6 +36,7 @@
 #include <sys/socket.h>
 
 #define WFOFI_API FI_VERSION(1, 17)
+#define WFOFI_BRIEF_MAX 256
 #define WFOFI_STRANGERS_MAX 256 /* looked after at a time */
 
 typedef struct wfofi_sockaddr {
@@ -94,6 +95,8 @@ struct wfi_lane {
     wfofi_lane_state state;
     wfi_list ops;
     unsigned receives, sends, reads; /* outstanding; `sends` counts reads and writes too */
+    uint8_t *briefs;                 /* the last WFI_BRIEF_AHEAD, WFOFI_BRIEF_MAX bytes each; NULL: there was none yet */
+    unsigned brief_count;
 };
 
 struct wfi_connect_request {

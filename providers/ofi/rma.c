@@ -2,6 +2,7 @@
 /* rma.c - posting: receives, sends, remote reads and writes. */
 #include "objects.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -91,6 +92,41 @@ weft_status wfofi_send(wfi_lane *lane, wfi_op *user_op, const wfi_part *parts, s
     return leave(op, fi_sendmsg(lane->ep, &message, FI_COMPLETION));
 }
 
+/* Where the next brief one goes; its slot's last one has arrived. */
+static weft_status take_slot(wfi_lane *lane, uint8_t **out)
+{
+    weft_status status = WEFT_OK;
+    wfi_mutex_lock(&lane->lock);
+    if (lane->state != WFOFI_CONNECTED)
+        status = lane->state == WFOFI_CONNECTING ? WEFT_ERR_STATE : WEFT_ERR_UNREACHABLE;
+    else if (!lane->briefs && !(lane->briefs = malloc((size_t)WFI_BRIEF_AHEAD * WFOFI_BRIEF_MAX)))
+        status = WEFT_ERR_AGAIN; /* later, perhaps */
+    else
+        *out = lane->briefs + (size_t)(lane->brief_count++ % WFI_BRIEF_AHEAD) * WFOFI_BRIEF_MAX;
+    wfi_mutex_unlock(&lane->lock);
+    return status;
+}
+
+/*
+ * libfabric's tcp signals every completion over a pair of sockets: a write, and a read after the next look for events. Without a
+ * completion the buffer is free when the peer has the message, at the latest; so there are as many as the caller may be ahead.
+ */
+weft_status wfofi_send_brief(wfi_lane *lane, const void *data, size_t size)
+{
+    uint8_t *slot;
+    if (size == 0 || size > WFOFI_BRIEF_MAX)
+        return WEFT_ERR_INVALID;
+    weft_status status = take_slot(lane, &slot);
+    if (status != WEFT_OK)
+        return status;
+    memcpy(slot, data, size);
+    const struct iovec iov = {.iov_base = slot, .iov_len = size};
+    void *descriptor = NULL;
+    const struct fi_msg message = {.msg_iov = &iov, .desc = &descriptor, .iov_count = 1};
+    ssize_t ret = fi_sendmsg(lane->ep, &message, 0);
+    return ret == 0 ? WEFT_OK : wfofi_status((int)ret);
+}
+
 weft_status wfofi_read(wfi_lane *lane, wfi_op *user_op, void *local, size_t size, wfi_region *region, uint64_t remote,
                        uint64_t key)
 {
@@ -100,7 +136,17 @@ weft_status wfofi_read(wfi_lane *lane, wfi_op *user_op, void *local, size_t size
     weft_status status = enter(lane, op, WFOFI_READ);
     if (status != WEFT_OK)
         return status;
-    return leave(op, fi_read(lane->ep, local, size, descriptor_of(region), FI_ADDR_UNSPEC, remote, key, op));
+    struct iovec iov = {.iov_base = local, .iov_len = size};
+    void *descriptor = descriptor_of(region);
+    struct fi_rma_iov from = {.addr = remote, .len = size, .key = key};
+    const struct fi_msg_rma message = {.msg_iov = &iov,
+                                       .desc = &descriptor,
+                                       .iov_count = 1,
+                                       .addr = FI_ADDR_UNSPEC,
+                                       .rma_iov = &from,
+                                       .rma_iov_count = 1,
+                                       .context = op};
+    return leave(op, fi_readmsg(lane->ep, &message, FI_COMPLETION));
 }
 
 /* FI_DELIVERY_COMPLETE: the tcp provider's target acknowledges a write once its last byte is in place. */

@@ -30,6 +30,7 @@ const wfi_fabric_ops wfi_fabric_tcp = {
     .lane_close = wfofi_lane_close,
     .post_recv = wfofi_post_recv,
     .send = wfofi_send,
+    .send_brief = wfofi_send_brief,
     .read = wfofi_read,
     .write = wfofi_write,
     .region_open = wfofi_region_open,

@@ -107,6 +107,9 @@ static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
+_Static_assert(WFI_RECEIVE_DEPTH < WFI_BRIEF_AHEAD, "credits keep fewer frames on their way");
+
+/* Takes the frame over, unless it fails. */
 static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
 {
     wfi_net *net = conn->net;
@@ -120,10 +123,15 @@ static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     wfi_part whole = {.data = tx->data, .size = tx->used, .region = tx->region};
     wfi_frame_write(&head, conn->key_out, tx->data);
     tx->flight.conn = conn;
-    weft_status status = net->ops->send(conn->lane, &tx->flight.op, &whole, 1);
+    bool is_brief = tx->used <= net->limits->brief_max;
+    weft_status status = is_brief ? net->ops->send_brief(conn->lane, tx->data, tx->used)
+                                  : net->ops->send(conn->lane, &tx->flight.op, &whole, 1);
     if (status)
         return status;
-    conn->outstanding++;
+    if (is_brief)
+        wfi_tx_recycle(net, tx);
+    else
+        conn->outstanding++;
     conn->frames_sent++;
     conn->frames_told = conn->frames_consumed;
     peer->owes_ack = false;
