@@ -95,7 +95,7 @@ struct wfi_lane {
     wfofi_lane_state state;
     wfi_list ops;
     unsigned receives, sends, reads; /* outstanding; `sends` counts reads and writes too */
-    uint8_t *briefs;                 /* the last WFI_BRIEF_AHEAD, WFOFI_BRIEF_MAX bytes each; NULL: there was none yet */
+    uint8_t *briefs; /* the last WFI_BRIEF_AHEAD, WFOFI_BRIEF_MAX bytes each; NULL: there was none yet */
     unsigned brief_count;
 };
 

@@ -15,7 +15,7 @@ static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
         uint64_t before = now;
         size_t count = wfi_round(net, WFI_WAITER, NULL);
         now = wfi_now(net->clock);
-        if (wfi_spin_was_busy(count, now - before)) {
+        if (wfi_spin_was_busy(net, count, now - before)) {
             wfi_spin_caught(net, WFI_WAITER, now);
             wfi_spin_begin(&spinning, now);
         } else if (!wfi_spin_goes_on(net, WFI_WAITER, &spinning, now)) {

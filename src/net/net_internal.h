@@ -246,6 +246,7 @@ typedef struct wfi_token { /* all atomic; see token.c */
     atomic_bool bed_taken;        /* a waiting thread has the waiters' bed: there is one */
     int unpark_fd;                /* (constant) an eventfd that ends its sleep when it is unparked */
     wfi_spin spin[WFI_ROLES];
+    uint64_t usual_round; /* [token] what an empty round takes, in 1/4096 ns */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
     int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
@@ -483,7 +484,8 @@ void wfi_spin_fini(wfi_net *net);
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns); /* something came, or begins */
 bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
-bool wfi_spin_was_busy(size_t count, uint64_t round_ns); /* did a round with `count` events find something to do? */
+/* Did a round with `count` events find something to do? [token] */
+bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns);
 void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns);
 
 /* drive.c */

@@ -26,18 +26,26 @@
 #define SPIN_MAX_NS 50000
 #define SPIN_MIN_NS 1000
 #define PROBE_EVERY 8
-#define BUSY_ROUND_NS 2000 /* an empty round takes a few hundred */
+#define BUSY_ROUND_NS 1000 /* beyond three times an empty round, which takes a few hundred */
 #define BUSY_ROUND_MAX_NS 2000000
+#define USUAL_SHIFT 12 /* of usual_round: the shortest round counts, and is forgotten in some thousands */
 #define LOOK_EVERY_NS 4000
 #define LOOK_CORES_MAX 64
 
 /*
- * Serving a peer that reads or writes our memory brings no completions, only rounds that take long: the provider moves bytes
- * in them. Much longer than that, we were not running.
+ * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine and this build:
+ * the provider moves bytes in them. Much longer than that, we were not running.
  */
-bool wfi_spin_was_busy(size_t count, uint64_t round_ns)
+bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns)
 {
-    return count || (round_ns > BUSY_ROUND_NS && round_ns < BUSY_ROUND_MAX_NS);
+    uint64_t *usual = &net->token.usual_round, bound = 3 * (*usual >> USUAL_SHIFT) + BUSY_ROUND_NS;
+    if (count || round_ns >= BUSY_ROUND_MAX_NS)
+        return count > 0;
+    if (!*usual || round_ns << USUAL_SHIFT < *usual)
+        *usual = round_ns << USUAL_SHIFT;
+    else
+        *usual += (*usual >> USUAL_SHIFT) + 1;
+    return round_ns > bound;
 }
 
 void wfi_spin_init(wfi_net *net)

@@ -199,7 +199,7 @@ wfi_task *wfi_token_hold(wfi_net *net, wfi_role role)
         uint64_t before = now;
         size_t count = wfi_round(net, role, &mine);
         now = wfi_now(net->clock);
-        if (wfi_spin_was_busy(count, now - before)) {
+        if (wfi_spin_was_busy(net, count, now - before)) {
             wfi_spin_caught(net, role, now);
             wfi_spin_begin(&spinning, now);
         }
