@@ -60,7 +60,6 @@ struct weft_batch {
     bool nobody_else;             /* all who are expected have calls in open batches, though not all in this one */
     int holds;                    /* the handler's thread, whoever finishes it */
     size_t taken, ready, scanned; /* seats; below `scanned` none is free */
-    size_t spoiled;               /* of all seats */
     size_t room;                  /* in `seats` and `calls`: they grow */
     size_t callers_known;         /* in `of_caller` */
     size_t spare_bytes;           /* of places that no call has paid for, against the memory budget */
@@ -81,7 +80,8 @@ struct weft_batch {
     weft_tensor *given[WEFT_MAX_SIGNATURE]; /* by `gives` */
     weft_error *error;
     wfi_call_slot slot;
-    bool in_place; /* the slabs' first rows may be what the handler sees: nobody else's are among them, or written to */
+    bool in_place; /* it sees rows of the slabs, from `first_row` on: nobody else's are among them, or written to */
+    size_t first_row;
     bool deferred, ran;
     uint64_t copied_bytes, made_bytes; /* made: of tensors that are no slabs */
     uint64_t began_ns;

@@ -10,6 +10,8 @@
  */
 #include "rpc/batch.h"
 
+#include "tensor/tensor.h"
+
 #include <string.h>
 
 #define GRACE_NS 10000000u     /* for calls that are being pulled when the time is over */
@@ -187,20 +189,72 @@ static void note_size_and_wait(const weft_batch *batch, uint64_t now_ns)
     batcher->recent_max = batch->count > faded ? batch->count : faded;
 }
 
-/* Whole calls go with the batch, each in its row where that is among the first ones, the others in the gaps between them. Seats that
- * are still being pulled stay, for nobody. */
+/* How many rows its slabs have, all of them, or at least one. */
+static void count_rows(const weft_batch *batch, size_t *all, size_t *one)
+{
+    *all = SIZE_MAX;
+    *one = 0;
+    for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++) {
+        size_t rows = batch->slabs[i] ? (size_t)weft_tensor_size(batch->slabs[i], 0) : 0;
+        *one = rows > *one ? rows : *one;
+        *all = batch->slabs[i] && rows < *all ? rows : *all;
+    }
+}
+
+static const wfi_seat *seat_at(const weft_batch *batch, size_t seat)
+{
+    static const wfi_seat nobodys;
+    return seat < batch->room ? &batch->seats[seat] : &nobodys;
+}
+
+/*
+ * Where the rows begin that the handler sees: `count` of the first `rows`, next to each other, none of which is written to by a pull
+ * that goes on, or lent to a call that is not in the batch; and with most of the calls in their own rows, so that fewest are copied.
+ * SIZE_MAX: there is no such place.
+ */
+static size_t find_place(const weft_batch *batch, size_t count, size_t rows)
+{
+    size_t best = SIZE_MAX, most = 0, from = 0, ready = 0;
+    for (size_t i = 0; i < rows && i < batch->room + count; i++) {
+        const wfi_seat *seat = seat_at(batch, i);
+        if (seat->spoiled || (seat->call && !seat->ready)) {
+            from = i + 1;
+            ready = 0;
+            continue;
+        }
+        ready += seat->ready;
+        if (i + 1 - from > count)
+            ready -= seat_at(batch, from++)->ready;
+        if (i + 1 - from == count && (best == SIZE_MAX || ready > most)) {
+            best = from;
+            most = ready;
+        }
+    }
+    return best;
+}
+
+/* Whole calls go with the batch, each in its row where that is among those that the handler sees, the others in the gaps between them.
+ * Seats that are still being pulled stay, for nobody. */
 static void take_calls(weft_batch *batch)
 {
-    size_t gap = 0, past = batch->ready;
+    size_t all_rows, some_rows, next = 0;
+    count_rows(batch, &all_rows, &some_rows);
+    size_t place = find_place(batch, batch->ready, all_rows);
+    if (place == SIZE_MAX)
+        place = find_place(batch, batch->ready, some_rows);
+    batch->in_place = place != SIZE_MAX;
+    batch->first_row = batch->in_place ? place : 0;
     batch->count = batch->ready;
-    for (size_t i = 0; i < batch->count; i++)
-        batch->calls[i] = i < batch->room && batch->seats[i].ready ? batch->seats[i].call : NULL;
-    for (; gap < batch->count; gap++) {
+    for (size_t i = 0; i < batch->count; i++) {
+        const wfi_seat *seat = seat_at(batch, batch->first_row + i);
+        batch->calls[i] = seat->ready ? seat->call : NULL;
+    }
+    for (size_t gap = 0; gap < batch->count; gap++) {
         if (batch->calls[gap])
             continue;
-        while (!batch->seats[past].ready)
-            past++;
-        batch->calls[gap] = batch->seats[past++].call;
+        while (next - batch->first_row < batch->count || !batch->seats[next].ready)
+            next++; /* past those that are there; below the first row the difference is large */
+        batch->calls[gap] = batch->seats[next++].call;
     }
     for (size_t i = 0; i < batch->count; i++) {
         weft_call *call = batch->calls[i];
@@ -211,7 +265,6 @@ static void take_calls(weft_batch *batch)
     }
     batch->taken -= batch->count;
     batch->ready = 0;
-    batch->in_place = !batch->taken && !batch->spoiled;
 }
 
 /* Follows from which batch of which function of which worker it is. [agent lock] */

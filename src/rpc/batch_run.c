@@ -21,12 +21,12 @@ static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
     return weft_tensor_empty(shape, row->dtype);
 }
 
-/* Where the rows lie already, most of them; else a tensor of their own. */
+/* Where rows lie already; else a tensor of their own. */
 static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
 {
     weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
-    if (slab && (int64_t)batch->count <= weft_tensor_size(slab, 0))
-        return weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count);
+    if (slab && (int64_t)(batch->first_row + batch->count) <= weft_tensor_size(slab, 0))
+        return weft_tensor_narrow(slab, 0, (int64_t)batch->first_row, (int64_t)batch->count);
     weft_tensor *rows = make_rows(batch, first);
     batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
     return rows;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define FIRST_ROOM 16                   /* seats of a batch; more as they are taken */
-#define SLAB_AT_ONCE ((size_t)64 << 20) /* larger ones have places for as many calls as came lately */
+#define SLAB_AT_ONCE ((size_t)64 << 20) /* larger ones have places for twice as many calls as came lately */
 
 /* ---- Forms ------------------------------------------------------------------------------------------------------- */
 
@@ -108,17 +108,22 @@ void wfi_batch_free_if_over(weft_batch *batch)
     free(batch);
 }
 
-/* How many calls get a place beforehand: all, where that is little; else as many as came lately, for which half of what is left of
- * the budget has to do: nobody has asked for the others yet. */
+/*
+ * How many calls get a place beforehand: twice as many as came lately, but within a quarter of what is left of the budget, as nobody
+ * has asked for the others yet, and other calls are refused for them; or more, all even, where that is little.
+ */
 static size_t slab_rows(const weft_batch *batch, size_t row_bytes)
 {
     const weft_agent *agent = batch->agent;
     size_t size = (size_t)batch->batcher->options.size, budget = agent->options.values.memory_budget_bytes;
-    size_t likely = 2 * batch->batcher->recent_max, few = row_bytes ? SLAB_AT_ONCE / row_bytes : size;
-    size_t rows = likely > few ? likely : few;
+    size_t left = !budget ? SIZE_MAX : budget > agent->held_bytes ? budget - agent->held_bytes : 0;
+    if (!row_bytes)
+        return size;
+    size_t little = left / 16 < SLAB_AT_ONCE ? left / 16 : SLAB_AT_ONCE;
+    size_t likely = 2 * batch->batcher->recent_max, few = little / row_bytes;
+    size_t rows = likely > few ? likely : few,
+           affordable = 1 + left / 4 / row_bytes; /* the first call has paid for its own */
     rows = rows < size ? rows : size;
-    size_t left = budget > agent->held_bytes ? budget - agent->held_bytes : 0;
-    size_t affordable = budget && row_bytes ? 1 + left / 2 / row_bytes : rows; /* the first call has paid for its own */
     rows = rows < affordable ? rows : affordable;
     return rows ? rows : 1;
 }
@@ -318,7 +323,6 @@ static bool take_surplus(weft_batch *batch, weft_call *call, bool ready)
         return false;
     bool spoils = batch->seats[seat].placed > 0 && !batch->seats[seat].spoiled;
     leave_seat(batch, seat);
-    batch->spoiled += spoils;
     batch->seats[seat].spoiled |= spoils;
     take_seat(batch, seat, call, caller, ready);
     return true;
@@ -380,6 +384,8 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     if (!batch || batch->seats[call->seat].spoiled)
         return NULL;
+    if (!batch->open && !batch->slabs[index])
+        return NULL; /* once it has begun, its slabs are the handler's to look at */
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
     if (!slab || (int64_t)call->seat >= weft_tensor_size(slab, 0))
         return NULL;

@@ -68,6 +68,11 @@ static const weft_function functions[] = {
      .gives = {WEFT_F64, WEFT_I64},
      .run_batch = run_sum,
      .batch = {.size = 2, .wait_us = 30000}},
+    {.name = "sum many",
+     .takes = {WEFT_TENSOR},
+     .gives = {WEFT_F64, WEFT_I64},
+     .run_batch = run_sum,
+     .batch = {.size = 8, .wait_us = 30000}},
     {.name = "sum both",
      .takes = {WEFT_TENSOR},
      .gives = {WEFT_F64, WEFT_I64},
@@ -153,7 +158,8 @@ static void late(weft_agent *agent, void *arg)
         await_finished(2);
         weft_batch_stats stats = stats_of(agent, "sum two");
         MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_size == 1 && stats.by_time == 1);
-        MUST(stats.copied_bytes == (uint64_t)2 * ROW && stats.waiting == 0); /* beside the gap, and the late one */
+        MUST(stats.copied_bytes == ROW &&
+             stats.waiting == 0); /* the late one: the other's row was the handler's as it was */
         await_none_held(agent);
         return;
     }
@@ -172,6 +178,49 @@ static void late(weft_agent *agent, void *arg)
     MUST(rank == 2 || (took >= 40000000u && took < 41000000u));
     weft_future_unref(future);
     weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* Rank 2's row lies between two of rank 1's and two more of them. The handler sees the latter where they are, and the former are moved
+ * behind them. */
+static void late_between(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent), calls = rank == 1 ? 4 : 1;
+    weft_future *futures[4];
+    (void)arg;
+    if (rank == 0) {
+        for (uint64_t waiting = 2; waiting <= 3; waiting++) {
+            while (stats_of(agent, "sum many").waiting < waiting)
+                weft_sim_sleep(shared.w->sim, 1000);
+            if (waiting == 3)
+                weft_sim_pause(shared.w->sim, 2);
+            atomic_store(&shared.batches, (int)waiting);
+        }
+        await_finished(1);
+        weft_sim_resume(shared.w->sim, 2);
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "sum many");
+        MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_time == 2);
+        MUST(stats.copied_bytes == (uint64_t)3 * ROW);
+        await_none_held(agent);
+        return;
+    }
+    for (int i = 0; i < calls; i++) {
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, 10 * rank + i);
+        while (atomic_load(&shared.batches) < (rank == 2 ? 2 : i < 2 ? 0 : 3))
+            weft_sim_sleep(shared.w->sim, 1000);
+        futures[i] = start(agent, 0, "sum many", x);
+        weft_tensor_unref(x);
+    }
+    for (int i = 0; i < calls; i++) {
+        double sum;
+        int64_t together;
+        MUST_OK(weft_future_wait(futures[i], 60000));
+        MUST_OK(weft_values_get_f64(weft_future_values(futures[i]), 0, &sum));
+        MUST_OK(weft_values_get_i64(weft_future_values(futures[i]), 1, &together));
+        MUST(sum == (10 * rank + i) * (ROW / 4.0) && together == calls);
+        weft_future_unref(futures[i]);
+    }
     atomic_fetch_add(&shared.finished, 1);
 }
 
@@ -291,6 +340,7 @@ static void test_late(void **state)
 {
     (void)state;
     run(late, 3, 10, NULL);
+    run(late_between, 3, 10, NULL);
     run(late_but_waited_for, 3, 10, NULL);
 }
 

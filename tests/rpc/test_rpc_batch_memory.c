@@ -59,12 +59,21 @@ static weft_status run_look(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_sink(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return WEFT_OK;
+}
+
 #define ROWS .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}
 
 static const weft_function functions[] = {
     {.name = "echo", ROWS, .run_batch = run_echo, .batch = {.size = CALLS, .wait_us = WEFT_FOREVER}},
     {.name = "echo each", ROWS, .run_batch = run_echo_each, .batch = {.size = CALLS, .wait_us = WEFT_FOREVER}},
     {.name = "echo alone", ROWS, .run_batch = run_echo, .batch = {.size = 64}},
+    {.name = "long", ROWS, .run_batch = run_echo, .batch = {.size = 64, .wait_us = 2000000}},
+    {.name = "sink", .takes = {WEFT_TENSOR}, .run = run_sink},
     {.name = "look", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_look},
 };
 
@@ -149,8 +158,88 @@ static void test_references_keep_one_row(void **state)
     run(references, 2, WORLD_TCP, 0, NULL);
 }
 
+/* ---- Ahead --------------------------------------------------------------------------------------------------------- */
+
+enum { BUDGET = 64 * MIB, MANY = 12 };
+
+static void give_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->memory_budget_bytes = options->rank == 0 ? BUDGET : 0;
+}
+
+static uint64_t held(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.bytes_held;
+}
+
+static void await_step(int step)
+{
+    while (atomic_load(&shared.step) < step)
+        world_sleep_ms(shared.w, 1);
+}
+
+/* One call waits for its batch; while it does, another worker's large one is not refused for places that nobody has asked for. */
+static void wait_alone(weft_agent *agent, int step, uint64_t held_most)
+{
+    int rank = weft_agent_rank(agent);
+    weft_batch_stats stats = {0};
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(rank == 1 ? MIB / 4 : 10 * MIB), WEFT_FLOAT32);
+    weft_args args = WEFT_VALUES(weft_of_tensor(x));
+    if (rank == 0) {
+        for (; !stats.waiting || held(agent) < MIB; world_sleep_ms(shared.w, 1))
+            MUST_OK(weft_batch_stats_read(agent, "long", &stats));
+        MUST(held(agent) <= held_most);
+        atomic_store(&shared.step, step + 1);
+    } else if (rank == 1) {
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "long", args, &patient, NULL));
+        MUST(atomic_load(&shared.step) == step + 2);
+    } else {
+        await_step(step + 1);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "sink", args, &patient, NULL));
+        atomic_store(&shared.step, step + 2);
+    }
+    await_step(step + 2);
+    weft_tensor_unref(x);
+}
+
+static void ahead(weft_agent *agent, void *arg)
+{
+    weft_future *futures[MANY];
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    wait_alone(agent, 0, 6 * MIB); /* nothing is known of batches yet */
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(MIB / 4), WEFT_FLOAT32);
+    for (int i = 0; rank == 1 && i < MANY; i++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "long", WEFT_VALUES(weft_of_tensor(x)), &patient, &futures[i]));
+    for (int i = 0; rank == 1 && i < MANY; i++) {
+        MUST_OK(weft_future_wait(futures[i], 60000));
+        weft_future_unref(futures[i]);
+    }
+    weft_tensor_unref(x);
+    if (rank == 1)
+        atomic_fetch_add(&shared.finished, 1);
+    await_finished(1);
+    while (rank == 0 && held(agent))
+        world_sleep_ms(shared.w, 1);
+    if (rank == 0)
+        atomic_fetch_add(&shared.finished, 1);
+    await_finished(2);
+    wait_alone(agent, 2, 18 * MIB);
+}
+
+static void test_places_ahead_are_few(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
+        run(ahead, 3, WORLD_SIM, seed, give_budget);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_references_keep_one_row)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_references_keep_one_row),
+                                       cmocka_unit_test(test_places_ahead_are_few)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
