@@ -364,7 +364,7 @@ int main(int argc, char **argv)
     int code = settings_parse(argc, argv, &set);
     if (code >= 0)
         return code;
-    ending_name("batch_parameter_server", "server", "trainer", (int)set.job.rank);
+    ending_begin("batch_parameter_server", "server", "trainer", (int)set.job.rank);
     workload *work = NULL;
     weft_error *error = NULL;
     weft_status st = workload_open(&set, &work, &error);

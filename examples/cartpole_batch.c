@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     int code = cart_settings_parse(argc, argv, "cartpole_batch", true, &set);
     if (code >= 0)
         return code;
-    ending_name("cartpole_batch", "agent", "observer", (int)set.job.rank);
+    ending_begin("cartpole_batch", "agent", "observer", (int)set.job.rank);
     if (set.sweep)
         return cart_sweep(&set);
     return set.job.rank == 0 ? serve(&set) : cart_observer_run(&set);

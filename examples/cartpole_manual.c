@@ -151,6 +151,6 @@ int main(int argc, char **argv)
     int code = cart_settings_parse(argc, argv, "cartpole_manual", false, &set);
     if (code >= 0)
         return code;
-    ending_name("cartpole_manual", "agent", "observer", (int)set.job.rank);
+    ending_begin("cartpole_manual", "agent", "observer", (int)set.job.rank);
     return set.job.rank == 0 ? serve(&set) : cart_observer_run(&set);
 }

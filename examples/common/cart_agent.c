@@ -269,7 +269,12 @@ static int show_policy(const cart_agent *a)
 {
     weft_error *error = NULL;
     weft_status st = cart_render(cart_learner_policy(a->learner), (uint64_t)a->set->seed, stdout, &error);
-    return st ? ending_error(st, error) : 0;
+    if (st)
+        return ending_error(st, error);
+    if (!ending_interrupted())
+        return 0;
+    ending_fail("interrupted");
+    return 130;
 }
 
 int cart_agent_run(const cart_settings *set, cart_learner *learner, const weft_function *select_action,

@@ -3,6 +3,7 @@
 #include "cart_render.h"
 
 #include "cartpole.h"
+#include "ending.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,7 +81,7 @@ weft_status cart_render(weft_module *policy, uint64_t seed, FILE *to, weft_error
     cartpole_end end = CARTPOLE_GOES_ON;
     int action = 0;
     weft_status st = WEFT_OK;
-    for (cartpole_reset(&pole, seed); end == CARTPOLE_GOES_ON && !st;) {
+    for (cartpole_reset(&pole, seed); end == CARTPOLE_GOES_ON && !st && !ending_interrupted();) {
         show(to, live, &pole);
         st = choose(policy, &pole, &action, error);
         if (!st)
@@ -88,7 +89,7 @@ weft_status cart_render(weft_module *policy, uint64_t seed, FILE *to, weft_error
     }
     if (live)
         fprintf(to, "\033[%dB", HEIGHT + 3);
-    if (!st)
+    if (!st && end != CARTPOLE_GOES_ON)
         fprintf(to, end == CARTPOLE_CUT ? "it stands after %d steps\n" : "it stood for %d steps\n", pole.steps);
     return st;
 }

@@ -7,7 +7,7 @@
 
 /*
  * Balances one pole, with all units and the more probable action each time, until it ends; draws it as it goes (on no terminal: a
- * line now and then).
+ * line now and then). An interruption ends it.
  */
 WEFT_NODISCARD weft_status cart_render(weft_module *policy, uint64_t seed, FILE *to, weft_error **error);
 

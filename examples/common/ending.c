@@ -11,17 +11,8 @@
 
 static char program[32] = "program", first[32] = "first", other[32] = "worker", who[48] = "worker";
 static char child_news[160]; /* with a '?' where the last digit of the rank goes */
-static char early_news[128];
 static atomic_flag said = ATOMIC_FLAG_INIT;
 static volatile sig_atomic_t interrupted;
-
-/* Only async-signal-safe calls. */
-static void on_early_signal(int number)
-{
-    (void)number;
-    (void)!write(STDERR_FILENO, early_news, strlen(early_news));
-    _exit(130);
-}
 
 void ending_name(const char *name, const char *first_one, const char *other_ones, int rank)
 {
@@ -33,11 +24,6 @@ void ending_name(const char *name, const char *first_one, const char *other_ones
     else
         snprintf(who, sizeof who, "%s", first);
     snprintf(child_news, sizeof child_news, "%s: %s: %s    ? ended before the job began\n", program, first, other);
-    snprintf(early_news, sizeof early_news, "%s: %s: interrupted\n", program, who);
-    struct sigaction action = {.sa_handler = on_early_signal};
-    sigfillset(&action.sa_mask); /* children that end of the same signal are no news */
-    for (int i = 0; i < 2 && rank <= 0; i++)
-        sigaction(i ? SIGTERM : SIGINT, &action, NULL);
 }
 
 const char *ending_first(void)

@@ -330,12 +330,9 @@ case_interrupted_learning() { # what has been learned is saved
     "$one" --num-episode 0 --quiet --load "$dir/policy" >"$log" 2>&1 || fail "expected a policy"
   done
 }
-starts() { # the program at $1 has got as far as its children, or on
-  says '^Episode' && return 0
+starts() { # the program at $1 has begun, and SIGINT waits or is caught
   cmp -s "/proc/$1/exe" "$program" || return 1
-  local mask
-  mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status")
-  [ $((0x$mask >> 16 & 1)) = 1 ] # SIGCHLD
+  grep -qE '^Sig(Blk|Cgt):.*[2367abef]$' "/proc/$1/status"
 }
 case_interrupted_start() { # at any moment of the start: at once, with the same end
   local n
