@@ -72,6 +72,46 @@ static void messages_arrive_whole_and_in_order(void **state)
     free(body);
 }
 
+/* Behind one that fills the socket they have to wait; their bytes are copied all the same, in order, and nothing is reported. */
+static void brief_ones_arrive_whole_and_in_order(void **state)
+{
+    enum { ROUNDS = 8, BRIEF = WFI_BRIEF_AHEAD - 2, LARGE = 8 << 20 };
+    wire *w = *state;
+    size_t most = tcp->limits(w->a.fabric)->brief_max;
+    ofi_job receives[BRIEF + 1], send;
+    uint8_t *body = pattern(LARGE, 3), *in = malloc(LARGE), small[BRIEF][256], from[256];
+    assert_true(most > 0 && most <= sizeof from);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i <= BRIEF; i++) {
+            wfi_room room = {i ? small[i - 1] : in, i ? most : LARGE, NULL};
+            ofi_job_init(&receives[i]);
+            assert_int_equal(tcp->post_recv(w->other->lane, &receives[i].op, &room, 1), WEFT_OK);
+        }
+        int before = w->a.completions;
+        ofi_job_init(&send);
+        assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_part){.data = body, .size = LARGE}, 1), WEFT_OK);
+        for (int i = 0; i < BRIEF; i++) {
+            memset(from, round * BRIEF + i, sizeof from);
+            assert_int_equal(tcp->send_brief(w->link.lane, from, most - (size_t)i), WEFT_OK);
+        }
+        ofi_until(&w->a, &w->b, receives[BRIEF].reports && send.reports);
+        assert_int_equal(w->a.completions, before + 1);
+        assert_memory_equal(in, body, LARGE);
+        for (int i = 0; i < BRIEF; i++) {
+            memset(from, round * BRIEF + i, sizeof from);
+            assert_int_equal(receives[i + 1].size, most - (size_t)i);
+            assert_memory_equal(small[i], from, most - (size_t)i);
+        }
+    }
+    assert_int_equal(tcp->send_brief(w->link.lane, from, most + 1), WEFT_ERR_INVALID);
+    assert_int_equal(tcp->send_brief(w->link.lane, from, 0), WEFT_ERR_INVALID);
+    ofi_hang_up(w->other);
+    ofi_until(&w->a, &w->b, w->link.closed);
+    assert_int_equal(tcp->send_brief(w->link.lane, from, 1), WEFT_ERR_UNREACHABLE);
+    free(in);
+    free(body);
+}
+
 static void a_message_that_does_not_fit_is_an_error_and_breaks_the_lane(void **state)
 {
     wire *w = *state;
@@ -351,6 +391,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         wired(messages_arrive_whole_and_in_order),
+        wired(brief_ones_arrive_whole_and_in_order),
         wired(a_message_that_does_not_fit_is_an_error_and_breaks_the_lane),
         wired(full_queues_say_so_and_open_again),
         wired(a_send_before_the_lane_is_up_is_refused),
