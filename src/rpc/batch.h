@@ -56,18 +56,18 @@ struct weft_batch {
     wfi_batch_form *form; /* while open */
     wfi_list link;        /* in form->open */
     bool open;
-    bool hurries;                 /* somebody in it was too late for the one before: it waits for nobody else */
-    bool nobody_else;             /* all who are expected have calls in open batches, though not all in this one */
-    int holds;                    /* the handler's thread, whoever finishes it */
-    size_t taken, ready, scanned; /* seats; below `scanned` none is free */
-    size_t room;                  /* in `seats` and `calls`: they grow */
-    size_t callers_known;         /* in `of_caller` */
-    size_t spare_bytes;           /* of places that no call has paid for, against the memory budget */
-    uint64_t first_ns;            /* when its first call was whole; 0: none yet */
-    uint64_t last_ns;             /* and its last */
-    uint64_t due_ns;              /* since when it waits for seats that are not ready alone; 0: it does not */
-    int reason;                   /* why it closed: batch_close.c */
-    uint64_t seed;                /* of its tape */
+    bool hurries;     /* somebody in it was too late for the one before: it waits for nobody else */
+    bool nobody_else; /* all who are expected have calls in open batches, though not all in this one: no newcomers */
+    int holds;        /* the handler's thread, whoever finishes it */
+    size_t taken, ready, scanned;           /* seats; below `scanned` none is free */
+    size_t room;                            /* in `seats` and `calls`: they grow */
+    size_t callers_known;                   /* in `of_caller` */
+    size_t spare_bytes;                     /* of places that no call has paid for, against the memory budget */
+    uint64_t first_ns;                      /* when its first call was whole; 0: none yet */
+    uint64_t last_ns;                       /* and its last */
+    uint64_t due_ns;                        /* since when it waits for seats that are not ready alone; 0: it does not */
+    int reason;                             /* why it closed: batch_close.c */
+    uint64_t seed;                          /* of its tape */
     weft_tensor *slabs[WEFT_MAX_SIGNATURE]; /* a row for each of the first seats; perhaps not for all */
     wfi_seat *seats;                        /* when it runs, those that came too late */
     wfi_seat_count *of_caller;              /* by wfi_batch_caller.number */

@@ -317,7 +317,7 @@ static weft_batch *first_with_room(const wfi_batcher *batcher, const wfi_batch_f
 {
     for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
         weft_batch *batch = wfi_container_of(link, weft_batch, link);
-        if (batch->taken < (size_t)batcher->options.size)
+        if (batch->taken < (size_t)batcher->options.size && !batch->nobody_else)
             return batch;
     }
     return NULL;

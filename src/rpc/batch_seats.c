@@ -350,6 +350,8 @@ static weft_batch *seat_in(wfi_batcher *batcher, wfi_batch_form *form, weft_call
     bool has_room = false;
     for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
         weft_batch *batch = wfi_container_of(link, weft_batch, link);
+        if (batch->nobody_else)
+            continue; /* whoever has his answer from another of them calls again before it begins, and would miss the others' */
         if (!has_its_share(batch, caller) && has_seat_for(batch, call, ready))
             return batch;
         has_room |= batch->taken < (size_t)batcher->options.size;
