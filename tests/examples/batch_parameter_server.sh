@@ -47,6 +47,8 @@ case_usage() {
   refuses "random images" --model resnet50 --data "$dir"
   refuses "have no more gradients" --trainers 2 --batch-update-size 3
   refuses "\-\-deterministic needs" --trainers 2 --batch-update-size 1 --deterministic
+  refuses "\-\-report is '$dir': that is a folder" --report "$dir"
+  refuses "\-\-save is '$dir': that is a folder" --save "$dir"
   RANK=zero refuses "RANK is 'zero'" --trainers 2
   RANK=1 refuses "WORLD_SIZE is not set"
 }

@@ -237,7 +237,7 @@ case_sweep() {
   echo 'tr "\0" "\n" </proc/$$/cmdline >"'"$dir"'/given"; echo "OMP_NUM_THREADS=$OMP_NUM_THREADS" >>"'"$dir"'/given"; exec "$@"' >"$dir/peer.sh"
   "$program" "${small[@]}" --threads 3 --peer "sh '$dir/peer.sh' '$program'" >"$log" 2>&1 || fail "expected a figure"
   grep -qx 'OMP_NUM_THREADS=3' "$dir/given" && grep -qx -e '--steps=20' "$dir/given" || fail "expected the peer to be given them"
-  [ "$(ls "$dir" | grep -c report)" = 0 ] || fail "expected no report to be left"
+  [ -z "$(find "$dir" -name '*report*')" ] || fail "expected no report to be left"
 }
 
 # ---- Ends ------------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ start() { # start PROGRAM OPTIONS... - a job in the background, in its third epi
   job=$!
   pids+=("$job")
   within 60 says '^Episode 1' || fail "expected episodes"
-  observers=($(children "$job"))
+  read -ra observers <<<"$(children "$job" | tr '\n' ' ')"
   pids+=("${observers[@]}")
 }
 goes_on() { # more episodes are shown than before
@@ -349,7 +349,7 @@ case_interrupted_start() { # at any moment of the start: at once, with the same 
 sweep_runs() { # its run has processes of its own
   local run
   for run in $(children "$job"); do
-    [ -z "$(children "$run")" ] || { observers=("$run" $(children "$run")); return 0; }
+    [ -z "$(children "$run")" ] || { read -ra observers <<<"$run $(children "$run" | tr '\n' ' ')"; return 0; }
   done
   return 1
 }
