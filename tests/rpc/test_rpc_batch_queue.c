@@ -251,8 +251,11 @@ static void in_flight(weft_agent *agent, void *arg)
         finish_held(3);
         finish_held(2);
         await_finished(1);
-        stats = stats_of(agent, "hold three");
-        MUST(stats.running == 0 && stats.calls == 8 && stats.mean_size == 2);
+        do { /* the last answer is out before its batch is over */
+            world_sleep_ms(shared.w, 1);
+            stats = stats_of(agent, "hold three");
+        } while (stats.running);
+        MUST(stats.calls == 8 && stats.mean_size == 2);
         return;
     }
     for (int i = 0; i < 8; i++)

@@ -275,9 +275,11 @@ static void rounds(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(callers);
+        while (stats_of(agent, "everybody").running) /* the last answer is out before its batch is over */
+            world_sleep_ms(shared.w, 1);
         weft_batch_stats stats = stats_of(agent, "everybody");
         MUST(stats.batches == ROUNDS && stats.by_callers == ROUNDS && stats.mean_size == callers);
-        MUST(stats.size_p50 >= (uint64_t)callers - 2 && stats.size_max == (uint64_t)callers && stats.running == 0);
+        MUST(stats.size_p50 >= (uint64_t)callers - 2 && stats.size_max == (uint64_t)callers);
         MUST(atomic_load(&shared.busy_most) == 1 && atomic_load(&shared.batches) == ROUNDS);
         return;
     }
