@@ -350,6 +350,7 @@ static weft_batch *seat_in(wfi_batcher *batcher, wfi_batch_form *form, weft_call
     bool has_room = false;
     for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
         weft_batch *batch = wfi_container_of(link, weft_batch, link);
+        batch->nobody_else &= batch->taken > 0; /* all who were in it may have left */
         if (batch->nobody_else)
             continue; /* whoever has his answer from another of them calls again before it begins, and would miss the others' */
         if (!has_its_share(batch, caller) && has_seat_for(batch, call, ready))
