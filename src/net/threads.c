@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define NAP_NS 200000
+#define NAP_DOUBLINGS 3 /* while somebody else uses the token: the watchers of 64 processes would take a core for themselves */
 #define EVENTS_WAIT_MS 60000
 #define DRAIN_NS UINT64_C(2000000000)
 
@@ -44,11 +45,16 @@ static void poller_block(wfi_net *net)
     atomic_store(&net->token.poller_blocked, false);
 }
 
-/* One nap; true if the token is ours then. */
-static bool poller_rest(wfi_net *net)
+static uint64_t nap_ns(unsigned naps)
+{
+    return (uint64_t)NAP_NS << (naps < NAP_DOUBLINGS ? naps : NAP_DOUBLINGS);
+}
+
+/* One nap, after so many; true if the token is ours then. */
+static bool poller_rest(wfi_net *net, unsigned naps)
 {
     uint32_t uses = atomic_load(&net->token.uses), departures = atomic_load(&net->token.departures);
-    bool called = wfi_bed_sleep(net, WFI_BED_POLLER, no_fds, NAP_NS);
+    bool called = wfi_bed_sleep(net, WFI_BED_POLLER, no_fds, nap_ns(naps));
     bool leader = atomic_load(&net->token.leader_in);
     if (leader && departures == atomic_load(&net->token.departures))
         poller_block(net);
@@ -64,10 +70,12 @@ static void *poller_main(void *arg)
     (void)wfi_topo_bind_thread(net->cores, 2);             /* the poller, and a leader or a waiter */
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* naps of 200 us would else take 250 */
     bool ours = wfi_token_take(net, WFI_POLLER);
+    unsigned naps = 0;
     while (!atomic_load(&net->stop)) {
         if (ours)
             (void)wfi_token_hold(net, WFI_POLLER);
-        ours = poller_rest(net);
+        naps = ours ? 0 : naps + 1;
+        ours = poller_rest(net, naps);
     }
     if (ours)
         (void)wfi_token_release(net, WFI_POLLER);
@@ -79,6 +87,7 @@ wfi_task *wfi_idle_lead(void *arg)
     wfi_net *net = arg;
     wfi_task *task = NULL;
     bool try = true;
+    unsigned naps = 0;
     atomic_store(&net->token.leader_in, true);
     while (!task && !atomic_load(&net->token.nudged)) {
         bool over = atomic_load(&net->stop);
@@ -87,8 +96,9 @@ wfi_task *wfi_idle_lead(void *arg)
         if (task || atomic_load(&net->token.nudged))
             break;
         uint32_t uses = atomic_load(&net->token.uses);
-        bool called = wfi_bed_sleep(net, WFI_BED_LEADER, no_fds, over ? WFI_NEVER : NAP_NS);
+        bool called = wfi_bed_sleep(net, WFI_BED_LEADER, no_fds, over ? WFI_NEVER : nap_ns(naps));
         try = called || uses == atomic_load(&net->token.uses);
+        naps = try ? 0 : naps + 1;
     }
     atomic_store(&net->token.nudged, false);
     atomic_fetch_add(&net->token.departures, 1);
