@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define NAP_NS 200000
-#define NAP_DOUBLINGS 3 /* while somebody else uses the token: the watchers of 64 processes would take a core for themselves */
+#define NAP_DOUBLINGS 3 /* while others use the token: watchers of many processes would take a core */
 #define EVENTS_WAIT_MS 60000
 #define DRAIN_NS UINT64_C(2000000000)
 
