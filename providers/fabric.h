@@ -136,7 +136,8 @@ typedef struct wfi_fabric_ops {
     weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
     weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
     /* Optional. Like send, but copied, and not reported: a completion costs more than a few bytes do. Whoever uses it has fewer than
-     * WFI_BRIEF_AHEAD sends on the lane, of either kind, that the peer has not received. That one is lost, a broken lane says. */
+     * WFI_BRIEF_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is
+     * lost, a broken lane says. WEFT_ERR_MEMORY: no room for the copy; send needs none. */
     weft_status (*send_brief)(wfi_lane *lane, const void *data, size_t size);
     weft_status (*read)(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                         uint64_t key);

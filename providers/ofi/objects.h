@@ -95,8 +95,8 @@ struct wfi_lane {
     wfofi_lane_state state;
     wfi_list ops;
     unsigned receives, sends, reads; /* outstanding; `sends` counts reads and writes too */
-    uint8_t *briefs; /* the last WFI_BRIEF_AHEAD, WFOFI_BRIEF_MAX bytes each; NULL: there was none yet */
-    unsigned brief_count;
+    uint8_t *briefs;      /* the last WFI_BRIEF_AHEAD, WFOFI_BRIEF_MAX bytes each; NULL: there was none yet */
+    unsigned brief_count; /* guarded by the caller, who sends one at a time on a lane */
 };
 
 struct wfi_connect_request {

@@ -100,9 +100,9 @@ static weft_status take_slot(wfi_lane *lane, uint8_t **out)
     if (lane->state != WFOFI_CONNECTED)
         status = lane->state == WFOFI_CONNECTING ? WEFT_ERR_STATE : WEFT_ERR_UNREACHABLE;
     else if (!lane->briefs && !(lane->briefs = malloc((size_t)WFI_BRIEF_AHEAD * WFOFI_BRIEF_MAX)))
-        status = WEFT_ERR_AGAIN; /* later, perhaps */
+        status = WEFT_ERR_MEMORY;
     else
-        *out = lane->briefs + (size_t)(lane->brief_count++ % WFI_BRIEF_AHEAD) * WFOFI_BRIEF_MAX;
+        *out = lane->briefs + (size_t)(lane->brief_count % WFI_BRIEF_AHEAD) * WFOFI_BRIEF_MAX;
     wfi_mutex_unlock(&lane->lock);
     return status;
 }
@@ -124,7 +124,10 @@ weft_status wfofi_send_brief(wfi_lane *lane, const void *data, size_t size)
     void *descriptor = NULL;
     const struct fi_msg message = {.msg_iov = &iov, .desc = &descriptor, .iov_count = 1};
     ssize_t ret = fi_sendmsg(lane->ep, &message, 0);
-    return ret == 0 ? WEFT_OK : wfofi_status((int)ret);
+    if (ret != 0)
+        return wfofi_status((int)ret); /* the slot is still the next one's: others hold what is on its way */
+    lane->brief_count++;
+    return WEFT_OK;
 }
 
 weft_status wfofi_read(wfi_lane *lane, wfi_op *user_op, void *local, size_t size, wfi_region *region, uint64_t remote,

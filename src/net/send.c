@@ -123,9 +123,12 @@ static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     wfi_part whole = {.data = tx->data, .size = tx->used, .region = tx->region};
     wfi_frame_write(&head, conn->key_out, tx->data);
     tx->flight.conn = conn;
-    bool is_brief = tx->used <= net->limits->brief_max;
-    weft_status status = is_brief ? net->ops->send_brief(conn->lane, tx->data, tx->used)
-                                  : net->ops->send(conn->lane, &tx->flight.op, &whole, 1);
+    weft_status status = WEFT_ERR_MEMORY;
+    if (tx->used <= net->limits->brief_max)
+        status = net->ops->send_brief(conn->lane, tx->data, tx->used);
+    bool is_brief = !status;
+    if (status == WEFT_ERR_MEMORY) /* it is too long for that, or there was no room for a copy */
+        status = net->ops->send(conn->lane, &tx->flight.op, &whole, 1);
     if (status)
         return status;
     if (is_brief)

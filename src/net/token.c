@@ -12,8 +12,7 @@
  * back as soon as its future is done and wakes nobody: calls that follow each other find the token free, and no thread
  * switch stands in their way. One that has spun in vain lies down with it for some milliseconds, so that what it waits for wakes
  * nobody but itself; if it takes longer, it leaves the token to the watcher. The leader (a worker in the executor's idle hook), so
- * that it can run the handler of what it
- * reads. The poller, when no worker is in the hook.
+ * that it can run the handler of what it reads. The poller, when no worker is in the hook.
  *
  * WHO WATCHES. The leader if there is one, else the poller: it naps, and takes the token when a whole nap has passed without
  * anybody using it. Whoever gives the token up and still waits for something calls the watcher (wfi_watcher_call). When
