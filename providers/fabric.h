@@ -104,7 +104,7 @@ typedef struct wfi_room {
 } wfi_room;
 
 #define WFI_ROOMS_MAX 2 /* of one receive */
-#define WFI_BRIEF_AHEAD 8
+#define WFI_BRIEF_AHEAD 7
 
 typedef struct wfi_fabric_ops {
     size_t size; /* of this struct */

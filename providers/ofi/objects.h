@@ -36,7 +36,7 @@
 #include <sys/socket.h>
 
 #define WFOFI_API FI_VERSION(1, 17)
-#define WFOFI_BRIEF_MAX 256
+#define WFOFI_BRIEF_MAX 192
 #define WFOFI_STRANGERS_MAX 256 /* looked after at a time */
 
 typedef struct wfofi_sockaddr {
