@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* eq.c - connection events, translated. */
+#include "base/alloc.h"
 #include "objects.h"
 
 #include "base/clock.h"
@@ -30,7 +31,7 @@ static bool on_request(wfofi_fabric *fabric, const event_entry *entry, size_t da
         refuse(fabric, entry->cm.info);
         return false;
     }
-    wfi_connect_request *request = calloc(1, sizeof *request);
+    wfi_connect_request *request = wfi_calloc(1, sizeof *request);
     if (!request) {
         refuse(fabric, entry->cm.info);
         return false;

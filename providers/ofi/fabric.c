@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fabric.c - opening and closing: the provider's info, the fabric, its domain and queues, then the listening side. */
+#include "base/alloc.h"
 #include "objects.h"
 
 #include "base/log.h"
@@ -113,7 +114,7 @@ static void take_apart(wfofi_fabric *fabric)
 
 static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_options *options)
 {
-    wfofi_fabric *fabric = calloc(1, sizeof *fabric);
+    wfofi_fabric *fabric = wfi_calloc(1, sizeof *fabric);
     if (!fabric)
         return NULL;
     fabric->base.ops = provider->ops;

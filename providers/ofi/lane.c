@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lane.c - one endpoint and the books of its operations. */
+#include "base/alloc.h"
 #include "objects.h"
 
 #include "base/clock.h"
@@ -22,7 +23,7 @@ static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
 /* A lane that is listed: its events can come at once. */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out)
 {
-    wfi_lane *lane = calloc(1, sizeof *lane);
+    wfi_lane *lane = wfi_calloc(1, sizeof *lane);
     if (!lane)
         return WEFT_ERR_MEMORY;
     lane->fabric = fabric;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mr.c - registered ranges. Keys are random where the provider lets us choose: they are all that guards the memory. */
+#include "base/alloc.h"
 #include "objects.h"
 
 #include "base/log.h"
@@ -33,7 +34,7 @@ weft_status wfofi_region_open(wfi_fabric *base, void *data, size_t size, unsigne
     wfofi_fabric *fabric = wfofi_of(base);
     if (!data || size == 0 || !fi_access(access))
         return WEFT_ERR_INVALID;
-    wfofi_region *region = calloc(1, sizeof *region);
+    wfofi_region *region = wfi_calloc(1, sizeof *region);
     if (!region)
         return WEFT_ERR_MEMORY;
     int ret = register_range(fabric, data, size, fi_access(access), &region->mr);

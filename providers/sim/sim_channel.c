@@ -2,6 +2,7 @@
 /*
  * sim_channel.c - the store's message channels. What comes to an end that has no callbacks yet waits in its inbox.
  */
+#include "base/alloc.h"
 #include "sim/sim_world.h"
 
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static void unref(channel_pair *pair)
 weft_status wfi_sim_stock_init(weft_sim *sim)
 {
     wfi_list_init(&sim->stock);
-    sim->stock_room = calloc(STOCK_COUNT, STOCK_SIZE);
+    sim->stock_room = wfi_calloc(STOCK_COUNT, STOCK_SIZE);
     if (!sim->stock_room || wfi_sim_reserve(sim, STOCK_COUNT)) /* and for their events */
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < STOCK_COUNT; i++) {
@@ -238,7 +239,7 @@ weft_status wfi_sim_dial(weft_sim *sim, int from, int to, wfi_sim_channel **out)
     sim_rank *listener = wfi_sim_rank_seen(sim, to), *dialler = wfi_sim_rank(sim, from);
     if (!listener || !listener->accepted)
         return WEFT_ERR_UNREACHABLE;
-    channel_pair *pair = dialler ? calloc(1, sizeof *pair) : NULL;
+    channel_pair *pair = dialler ? wfi_calloc(1, sizeof *pair) : NULL;
     if (!pair || wfi_sim_reserve(sim, EVENTS_OF_A_PAIR) != WEFT_OK) {
         free(pair);
         return WEFT_ERR_MEMORY;

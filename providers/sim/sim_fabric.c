@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_fabric.c - the fabric of one simulated worker: opening, polling, and the table of its operations. */
+#include "base/alloc.h"
 #include "sim/sim_world.h"
 
 #include "base/error.h"
@@ -50,7 +51,7 @@ static weft_status fabric_open(const wfi_fabric_options *options, wfi_fabric **o
     if (options->rank < 0 || options->rank >= SIM_RANK_MAX)
         return fail(error, WEFT_ERR_INVALID, "no such rank in a simulated world");
     sim_rank *rank = wfi_sim_rank(options->sim, options->rank);
-    sim_fabric *fabric = rank ? calloc(1, sizeof *fabric) : NULL;
+    sim_fabric *fabric = rank ? wfi_calloc(1, sizeof *fabric) : NULL;
     if (!fabric)
         return fail(error, WEFT_ERR_MEMORY, "out of memory");
     if (rank->fabric) {

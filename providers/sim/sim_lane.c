@@ -5,6 +5,7 @@
  * An end says goodbye at most once; the goodbye is ordered behind its messages. An end that is told goes BROKEN and waits
  * for its owner to let go; one that nobody owns yet (a request that was not answered) is let go at once.
  */
+#include "base/alloc.h"
 #include "sim/sim_world.h"
 
 #include <stdlib.h>
@@ -174,7 +175,7 @@ static void end_init(sim_pair *pair, int index, int rank, int peer)
 
 static sim_pair *pair_create(weft_sim *sim, int from, int to)
 {
-    sim_pair *pair = calloc(1, sizeof *pair);
+    sim_pair *pair = wfi_calloc(1, sizeof *pair);
     if (!pair || wfi_sim_reserve(sim, 3) != WEFT_OK) {
         free(pair);
         return NULL;

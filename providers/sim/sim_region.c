@@ -3,6 +3,7 @@
  * sim_region.c - registered memory: random keys, and random bases, so that nobody gets away with taking offsets for
  * addresses or the reverse.
  */
+#include "base/alloc.h"
 #include "sim/sim_world.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 weft_status wfi_sim_region_open(wfi_fabric *base, void *data, size_t size, unsigned access, wfi_region **out)
 {
     sim_fabric *fabric = (sim_fabric *)base;
-    sim_region *region = calloc(1, sizeof *region);
+    sim_region *region = wfi_calloc(1, sizeof *region);
     if (!region)
         return WEFT_ERR_MEMORY;
     region->data = data;

@@ -7,6 +7,7 @@
  * as bytes in a socket would; a reader's memory is never touched after its lane was closed. A large write comes in two
  * pieces, and its key counts when it begins: as on tcp, closing the region does not stop it, closing the lane does.
  */
+#include "base/alloc.h"
 #include "sim/sim_world.h"
 
 #include <assert.h>
@@ -202,7 +203,7 @@ static weft_status may_initiate(const sim_end *end)
 
 static sim_packet *packet_create(sim_end *end, sim_kind kind, size_t size)
 {
-    sim_packet *packet = calloc(1, sizeof *packet);
+    sim_packet *packet = wfi_calloc(1, sizeof *packet);
     if (!packet)
         return NULL;
     if (kind == SIM_MESSAGE && !(packet->copy = malloc(size ? size : 1)))

@@ -2,6 +2,8 @@
 /* sim_world.c - the world: its life, its programs, and the loop that moves time. */
 #include "sim/sim_world.h"
 
+#include "base/alloc.h"
+
 #include <stdlib.h>
 
 enum { STACK_BYTES = 256 * 1024 };
@@ -31,7 +33,7 @@ static weft_sim_options with_defaults(const weft_sim_options *options)
 
 weft_sim *weft_sim_create(const weft_sim_options *options)
 {
-    weft_sim *sim = calloc(1, sizeof *sim);
+    weft_sim *sim = wfi_calloc(1, sizeof *sim);
     if (!sim)
         return NULL;
     sim->options = with_defaults(options);
@@ -119,7 +121,7 @@ sim_rank *wfi_sim_rank(weft_sim *sim, int rank)
         return found;
     if ((size_t)rank >= sim->rank_capacity && !ranks_grow(sim, (size_t)rank + 1))
         return NULL;
-    found = calloc(1, sizeof *found);
+    found = wfi_calloc(1, sizeof *found);
     if (!found)
         return NULL;
     found->rank = rank;

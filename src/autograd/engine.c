@@ -6,6 +6,7 @@
  * sequence therefore meets a node only when all that use its result have added their share: no counting of uses before, no
  * recursion, and only what is reachable is looked at.
  */
+#include "base/alloc.h"
 #include "autograd/tape.h"
 
 #include <stdio.h>
@@ -144,7 +145,7 @@ static weft_status run_backward(engine *e, wfi_node *node)
 {
     weft_tensor *few[WFI_NODE_INPUTS] = {NULL}, **dx = few;
     if (node->input_count > WFI_NODE_INPUTS)
-        dx = calloc(node->input_count, sizeof(weft_tensor *));
+        dx = wfi_calloc(node->input_count, sizeof(weft_tensor *));
     if (dx == NULL)
         return WEFT_ERR_MEMORY;
     weft_status status = node->type->backward(node, node->gradient, dx);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gradient.c - nodes and leaves of a tape, and the gradients that it holds for the leaves. */
+#include "base/alloc.h"
 #include "autograd/tape.h"
 
 #include <stdlib.h>
@@ -103,7 +104,7 @@ weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
     const weft_tensors none = {NULL, 0};
     if (!wfi_tape_ready(tape) || parameters.count == 0)
         return none;
-    weft_tensor **items = calloc(parameters.count, sizeof(weft_tensor *));
+    weft_tensor **items = wfi_calloc(parameters.count, sizeof(weft_tensor *));
     if (items == NULL || !wfi_pointers_push(&tape->lists, items)) {
         free(items);
         wfi_tape_fail_memory(tape, "tape_grads");

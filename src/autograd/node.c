@@ -2,6 +2,8 @@
 /* node.c - the life of a graph's nodes. */
 #include "autograd/node.h"
 
+#include "base/alloc.h"
+
 #include <stdlib.h>
 
 /* One count for all tapes, so that a child's nodes stay in order when they move to the parent. */
@@ -13,7 +15,7 @@ uint64_t wfi_sequence_next(void)
 
 wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id, size_t input_count)
 {
-    wfi_node *node = calloc(1, sizeof(*node) + input_count * sizeof(node->inputs[0]));
+    wfi_node *node = wfi_calloc(1, sizeof(*node) + input_count * sizeof(node->inputs[0]));
     if (node == NULL)
         return NULL;
     atomic_init(&node->refs, 1);

@@ -2,6 +2,7 @@
 /* tape.c - opening and closing tapes, what they own, and their first error. */
 #include "autograd/tape.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static wfi_random child_random(weft_tape *parent)
 
 weft_tape *weft_tape_open(const weft_tape_options *options)
 {
-    weft_tape *tape = calloc(1, sizeof(*tape));
+    weft_tape *tape = wfi_calloc(1, sizeof(*tape));
     if (tape == NULL)
         return NULL;
     tape->id = wfi_sequence_next();

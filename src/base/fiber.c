@@ -11,6 +11,7 @@
  *
  * Equal inputs give equal orders: the heap breaks ties by the order of parking, and no address is ever compared.
  */
+#include "base/alloc.h"
 #include "base/fiber.h"
 #include "base/context.h"
 #include "base/list.h"
@@ -145,7 +146,7 @@ static group *make_group(wfi_fibers *fibers, int id)
     group *made = find_group(fibers, id);
     if (made != NULL)
         return made;
-    made = calloc(1, sizeof *made);
+    made = wfi_calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
     made->id = id;
@@ -178,7 +179,7 @@ static wfi_fiber *make_fiber(wfi_fibers *fibers)
         return wfi_container_of(spare, wfi_fiber, link);
     if (heap_reserve(fibers, fibers->made + 1) != WEFT_OK)
         return NULL;
-    fiber = calloc(1, sizeof *fiber);
+    fiber = wfi_calloc(1, sizeof *fiber);
     if (fiber == NULL)
         return NULL;
     if (!wfi_stack_map(&fiber->stack, fibers->stack_bytes)) {
@@ -354,7 +355,7 @@ void **wfi_fiber_slot(wfi_fiber *fiber)
 
 wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes)
 {
-    wfi_fibers *fibers = calloc(1, sizeof *fibers);
+    wfi_fibers *fibers = wfi_calloc(1, sizeof *fibers);
     if (fibers == NULL)
         return NULL;
     fibers->clock = clock;

@@ -2,6 +2,8 @@
 /* histogram.c - see histogram.h. */
 #include "base/histogram.h"
 
+#include "base/alloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +50,7 @@ static bool cover(wfi_histogram *histogram, unsigned low, unsigned high)
         high = high >= end ? high : end - 1;
     }
     size_t octaves = high - low + 1;
-    uint64_t *counts = calloc(octaves * WFI_HISTOGRAM_STEPS, sizeof *counts);
+    uint64_t *counts = wfi_calloc(octaves * WFI_HISTOGRAM_STEPS, sizeof *counts);
     if (!counts)
         return false;
     if (histogram->octaves)

@@ -7,8 +7,10 @@
  */
 #include "base/map.h"
 
+#include "base/alloc.h"
+
 #include <assert.h>
-#include <stdlib.h> /* calloc, free */
+#include <stdlib.h>
 
 #define CAPACITY_MIN 16
 
@@ -59,7 +61,7 @@ static weft_status rebuild(wfi_map *map)
     struct wfi_map_slot *slots;
     while (capacity < (map->count + 1) * 2)
         capacity *= 2;
-    slots = calloc(capacity, sizeof *slots);
+    slots = wfi_calloc(capacity, sizeof *slots);
     if (slots == NULL)
         return WEFT_ERR_MEMORY;
     for (i = 0; i < map->capacity; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* executor.c - the queue, the counting of workers and the decision to get one going; see executor_impl.h. */
+#include "base/alloc.h"
 #include "future/executor_impl.h"
 
 #include <sched.h>
@@ -57,7 +58,7 @@ weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executo
     if (options->workers < 1 || options->workers > INT16_MAX || options->compensation < 0 ||
         options->compensation > INT16_MAX || (options->manual && options->fibers != NULL))
         return WEFT_ERR_INVALID;
-    executor = calloc(1, sizeof *executor);
+    executor = wfi_calloc(1, sizeof *executor);
     if (executor == NULL)
         return WEFT_ERR_MEMORY;
     init(executor, options);

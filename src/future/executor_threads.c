@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* executor_threads.c - the workers of the thread form; the protocol is in executor_impl.h. */
+#include "base/alloc.h"
 #include "base/log.h"
 #include "future/executor_impl.h"
 
@@ -136,7 +137,7 @@ static void *thread_main(void *arg)
 
 bool wfi_executor_start_thread(wfi_executor *executor)
 {
-    wfi_worker *worker = calloc(1, sizeof *worker);
+    wfi_worker *worker = wfi_calloc(1, sizeof *worker);
     sigset_t all, before;
     int rc;
     wfi_assert_held(&executor->lock);

@@ -6,6 +6,7 @@
  * completes and the callback is submitted. Submitting happens under the future's lock, which keeps the order of
  * registration even between a callback added at the moment of completion and those before it.
  */
+#include "base/alloc.h"
 #include "future/future_impl.h"
 
 #include <stdlib.h>
@@ -32,7 +33,7 @@ void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *dr
 
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
 {
-    weft_future *future = calloc(1, sizeof *future);
+    weft_future *future = wfi_calloc(1, sizeof *future);
     if (future != NULL)
         wfi_future_init(future, executor, driver);
     return future;

@@ -6,6 +6,7 @@
  * completions have counted `pending` down or one brought a failure. It takes its nodes out again under each future's lock;
  * after that nobody knows of its stack any more.
  */
+#include "base/alloc.h"
 #include "future/future_impl.h"
 
 #include <stdlib.h>
@@ -167,7 +168,7 @@ static weft_status wait_several(weft_future *const *futures, size_t count, bool 
     wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
     weft_status status;
     if (count > WAITERS_ON_STACK)
-        waiters = calloc(count, sizeof *waiters);
+        waiters = wfi_calloc(count, sizeof *waiters);
     if (waiters == NULL)
         return WEFT_ERR_MEMORY;
     status = wait_with(futures, count, waiters, any, deadline_of(futures[0], timeout_ms));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reg_cache.c - which memory is registered with a fabric domain, so that it is registered once. */
+#include "base/alloc.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mutex.h"
@@ -71,7 +72,7 @@ void wfi_reg_anchor_fini(wfi_reg_anchor *anchor)
 weft_status wfi_reg_cache_create(const wfi_reg_ops *ops, void *domain, size_t entries_max, wfi_reg_cache **out)
 {
     pthread_once(&reg_once, reg_init);
-    wfi_reg_cache *cache = calloc(1, sizeof(*cache));
+    wfi_reg_cache *cache = wfi_calloc(1, sizeof(*cache));
     if (cache == NULL)
         return WEFT_ERR_MEMORY;
     cache->ops = ops;
@@ -124,7 +125,7 @@ static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, void 
         *region = other->region;
         return WEFT_OK;
     }
-    reg_entry *entry = calloc(1, sizeof(*entry));
+    reg_entry *entry = wfi_calloc(1, sizeof(*entry));
     if (entry == NULL || wfi_map_put(&cache->entries, anchor->id, entry) != WEFT_OK) {
         free(entry);
         cache->ops->close(cache->domain, *region);

@@ -9,6 +9,7 @@
  */
 #include "mem/slab.h"
 
+#include "base/alloc.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -215,7 +216,7 @@ weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_sla
         *out = slab;
         return WEFT_OK;
     }
-    slab = calloc(1, sizeof(*slab));
+    slab = wfi_calloc(1, sizeof(*slab));
     if (slab == NULL)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&slab->by_class);

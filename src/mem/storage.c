@@ -2,6 +2,7 @@
 /* storage.c - counted storage, and the read pins on it. */
 #include "mem/storage.h"
 
+#include "base/alloc.h"
 #include "base/parker.h"
 #include "mem/backend.h"
 
@@ -19,7 +20,7 @@ uint64_t wfi_storage_next_id(void)
 
 static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size)
 {
-    wfi_storage *storage = calloc(1, sizeof(*storage));
+    wfi_storage *storage = wfi_calloc(1, sizeof(*storage));
     if (storage == NULL)
         return NULL;
     atomic_init(&storage->refs, 1);

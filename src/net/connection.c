@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connection.c - a connection and what is under way on it: made, given receives, closed, freed with its last operation. */
+#include "base/alloc.h"
 #include "net/net_internal.h"
 #include "sim/sim.h"
 
@@ -32,7 +33,7 @@ static weft_status make_receives(wfi_conn *conn)
 {
     wfi_net *net = conn->net;
     size_t bytes = (size_t)WFI_RECEIVE_DEPTH * WFI_FRAME_BYTES;
-    conn->receives = calloc(WFI_RECEIVE_DEPTH, sizeof(*conn->receives));
+    conn->receives = wfi_calloc(WFI_RECEIVE_DEPTH, sizeof(*conn->receives));
     conn->receive_data = aligned_alloc(PAGE_BYTES, bytes);
     if (!conn->receives || !conn->receive_data)
         return WEFT_ERR_MEMORY;
@@ -60,7 +61,7 @@ static uint64_t new_nonce(const wfi_net *net)
 wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
 {
     wfi_net *net = line->peer->net;
-    wfi_conn *conn = calloc(1, sizeof(*conn));
+    wfi_conn *conn = wfi_calloc(1, sizeof(*conn));
     if (!conn)
         return NULL;
     conn->net = net;

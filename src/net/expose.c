@@ -5,6 +5,7 @@
  * Where registering is cheap (tcp), each exposure has a region and so a random key of its own, which ends with it. Where it
  * is dear (verbs), the storage's cached region serves: its key outlives the exposure, and only the closed lane ends access.
  */
+#include "base/alloc.h"
 #include "net/net_internal.h"
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, v
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    wfi_exposed *exposed = calloc(1, sizeof(*exposed));
+    wfi_exposed *exposed = wfi_calloc(1, sizeof(*exposed));
     if (!exposed)
         return WEFT_ERR_MEMORY;
     exposed->storage = storage;

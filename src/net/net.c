@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net.c - opening and closing: fabric, store, threads, in this order and back. */
+#include "base/alloc.h"
 #include "net/net_internal.h"
 
 #include "base/error.h"
@@ -101,7 +102,7 @@ static weft_status refuse_value(weft_error **error, const char *what, const char
 static wfi_net *net_create(const wfi_net_options *options)
 {
     const weft_agent_options *agent = options->agent;
-    wfi_net *net = calloc(1, sizeof(*net));
+    wfi_net *net = wfi_calloc(1, sizeof(*net));
     if (!net)
         return NULL;
     wfi_mutex_init(&net->lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peer.c - the table of peers, who holds one that is out of it, what of a peer is acknowledged, and its end. */
+#include "base/alloc.h"
 #include "net/net_internal.h"
 
 #include <assert.h>
@@ -41,7 +42,7 @@ static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
 
 weft_status wfi_peers_create(wfi_net *net)
 {
-    net->peers = calloc((size_t)net->world_size, sizeof(*net->peers));
+    net->peers = wfi_calloc((size_t)net->world_size, sizeof(*net->peers));
     return net->peers ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
@@ -89,7 +90,7 @@ static void take_over(wfi_peer *peer, const wfi_peer *former)
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out)
 {
     wfi_assert_held(&net->lock);
-    wfi_peer *peer = calloc(1, sizeof(*peer));
+    wfi_peer *peer = wfi_calloc(1, sizeof(*peer));
     if (!peer || wfi_timers_reserve(net, PEER_TIMERS)) {
         free(peer);
         return WEFT_ERR_MEMORY;

@@ -2,6 +2,7 @@
 /* rendezvous_link.c - the two wires of a link: greeting, proof, joining, resuming, heartbeats. See rendezvous_link.h. */
 #include "net/rendezvous_link.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 
 #include <sodium.h>
@@ -186,8 +187,8 @@ void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which)
 static bool prepare_needs(wfi_rendezvous *link)
 {
     size_t count = (size_t)link->world.world_size;
-    link->incarnations = calloc(count, sizeof *link->incarnations);
-    link->needs = calloc((count + 7) / 8, 1);
+    link->incarnations = wfi_calloc(count, sizeof *link->incarnations);
+    link->needs = wfi_calloc((count + 7) / 8, 1);
     for (size_t rank = 0; link->incarnations && rank < count; rank++)
         link->incarnations[rank] = link->world.members[rank].incarnation;
     return link->incarnations && link->needs;

@@ -6,6 +6,7 @@
  * the rank's group, so that a paused rank is silent. All is one thread. close is called on a fiber; off any fiber it only
  * frees, for a rank that was killed, or after the world has run.
  */
+#include "base/alloc.h"
 #include "net/rendezvous_link.h"
 #include "net/store_sim.h"
 
@@ -283,7 +284,7 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
     options.clock = wfi_sim_clock(options.sim);
     if (!wfi_fiber_current())
         return give_status(WEFT_ERR_STATE, error);
-    sim_link *link = calloc(1, sizeof *link);
+    sim_link *link = wfi_calloc(1, sizeof *link);
     weft_status status = link ? wfi_link_init(&link->base, &options, &sim_shell) : WEFT_ERR_MEMORY;
     if (status) {
         free(link);

@@ -6,6 +6,7 @@
  * to its thread, or to the pump: reading, ticks, upcalls. Others only send on the current wire, under the lock. Where the
  * store was found it is looked for again: a name is not resolved twice, as that might block.
  */
+#include "base/alloc.h"
 #include "net/rendezvous_link.h"
 #include "net/rendezvous_pipe.h"
 #include "net/store_server.h"
@@ -459,7 +460,7 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
     wfi_rendezvous_options options = *given;
     if (!options.clock)
         options.clock = &wfi_clock_real;
-    socket_link *link = calloc(1, sizeof *link);
+    socket_link *link = wfi_calloc(1, sizeof *link);
     if (!link || wfi_link_init(&link->base, &options, &socket_shell)) {
         free(link);
         return no_memory(&options, error);

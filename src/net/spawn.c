@@ -8,6 +8,7 @@
  */
 #include "net/spawn.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "net/rendezvous_os.h"
 #include "net/store_wire.h"
@@ -85,7 +86,7 @@ static bool default_argv(recipe *made)
         return false;
     for (size_t i = 0; i < size; i++)
         count += made->command_line[i] == 0;
-    made->argv = calloc(count + 2, sizeof *made->argv);
+    made->argv = wfi_calloc(count + 2, sizeof *made->argv);
     if (!made->argv)
         return false;
     count = 0;
@@ -109,7 +110,7 @@ static bool build_environment(recipe *made)
     size_t count = 0, at = 0;
     while (environ && environ[count])
         count++;
-    made->envp = calloc(count + VARIABLES + 1, sizeof *made->envp);
+    made->envp = wfi_calloc(count + VARIABLES + 1, sizeof *made->envp);
     if (!made->envp)
         return false;
     made->envp[at++] = made->rank;
@@ -264,7 +265,7 @@ weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
         return fail(error, WEFT_ERR_INVALID, "the count of workers is outside 0..65535", EINVAL);
     if (options->argv && !options->argv[0])
         return fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
-    weft_job *job = calloc(1, sizeof *job + (size_t)options->count * sizeof *job->children);
+    weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->children);
     if (!job)
         return fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
     job->count = options->count;

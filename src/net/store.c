@@ -3,6 +3,7 @@
  * store.c - the store's state machine: its life, its inputs and outputs. Its contract stands in store.h; joining is in
  * store_join.c, connections are in store_link.c, death is in store_death.c, the end in store_end.c.
  */
+#include "base/alloc.h"
 #include "net/store_state.h"
 
 #include "base/log.h"
@@ -37,13 +38,13 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
 {
     if (options->world_size < 1 || options->world_size > WFI_STORE_WORKERS_MAX)
         return WEFT_ERR_INVALID;
-    wfi_store *store = calloc(1, sizeof *store);
+    wfi_store *store = wfi_calloc(1, sizeof *store);
     if (!store)
         return WEFT_ERR_MEMORY;
     store->options = *options;
     store->options.secret = NULL;
-    store->seats = calloc((size_t)options->world_size, sizeof *store->seats);
-    store->members = calloc((size_t)options->world_size, sizeof *store->members);
+    store->seats = wfi_calloc((size_t)options->world_size, sizeof *store->seats);
+    store->members = wfi_calloc((size_t)options->world_size, sizeof *store->members);
     if (!store->seats || !store->members || !copy_secret(store, options) ||
         wfi_mail_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES))
         goto free_store;
@@ -113,7 +114,7 @@ uint64_t wfi_store_due(const wfi_store *store)
 
 weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
 {
-    wfi_store_link *link = calloc(1, sizeof *link);
+    wfi_store_link *link = wfi_calloc(1, sizeof *link);
     if (!link)
         return WEFT_ERR_MEMORY;
     link->id = connection;

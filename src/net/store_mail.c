@@ -2,6 +2,8 @@
 /* store_mail.c - letters kept until they are acknowledged. */
 #include "net/store_mail.h"
 
+#include "base/alloc.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@ weft_status wfi_mail_reserve_init(wfi_mail_reserve *reserve, size_t count, size_
     size_t unit = _Alignof(max_align_t), bytes = sizeof(wfi_letter) + frame_size;
     *reserve = (wfi_mail_reserve){.letter_bytes = (bytes + unit - 1) / unit * unit, .count = count};
     wfi_list_init(&reserve->back);
-    reserve->room = calloc(count, reserve->letter_bytes); /* of which the system gives nothing before it is used */
+    reserve->room = wfi_calloc(count, reserve->letter_bytes); /* of which the system gives nothing before it is used */
     return reserve->room ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 

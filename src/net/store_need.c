@@ -6,6 +6,7 @@
  * the store learns of the need. A worker that closes needs all the others, as it waits for them to close. A need ends when
  * it is taken back, and with the life of either.
  */
+#include "base/alloc.h"
 #include "net/store_state.h"
 
 #include <stdlib.h>
@@ -51,7 +52,7 @@ bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *
         return true;
     if (store->seats[need->rank].state != WFI_SEAT_ALIVE || store->members[need->rank].incarnation != need->incarnation)
         return true; /* it has been told, or will be: the mail keeps the order */
-    if (!from->needs && need->on && !(from->needs = calloc(((size_t)store->options.world_size + 7) / 8, 1)))
+    if (!from->needs && need->on && !(from->needs = wfi_calloc(((size_t)store->options.world_size + 7) / 8, 1)))
         return false;
     set_need(store, from, need->rank, need->on, now_ns);
     return true;

@@ -2,6 +2,8 @@
 /* store_peer.c - one TCP connection of the store's server: frames in, bounded buffer out, orderly closing. */
 #include "net/store_peer.h"
 
+#include "base/alloc.h"
+
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 
 weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns)
 {
-    wfi_store_peer *peer = calloc(1, sizeof *peer);
+    wfi_store_peer *peer = wfi_calloc(1, sizeof *peer);
     if (!peer)
         return WEFT_ERR_MEMORY;
     *peer = (wfi_store_peer){

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_server.c - the store's life as a server: its thread, its rounds, strangers, the end. Connections: store_peer.c. */
+#include "base/alloc.h"
 #include "net/store_peer.h"
 
 #include "base/error.h"
@@ -220,7 +221,7 @@ static weft_status start_thread(wfi_store_server *server)
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error)
 {
-    wfi_store_server *server = calloc(1, sizeof *server);
+    wfi_store_server *server = wfi_calloc(1, sizeof *server);
     weft_status status = WEFT_ERR_MEMORY;
     if (!server) {
         close(options->listen_fd);

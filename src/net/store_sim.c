@@ -7,6 +7,7 @@
  */
 #include "net/store_sim.h"
 
+#include "base/alloc.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/parker.h"
@@ -93,7 +94,7 @@ static void on_closed(void *arg, wfi_sim_channel *channel)
 static void on_accepted(void *arg, wfi_sim_channel *channel)
 {
     wfi_store_sim *store = arg;
-    end *at = calloc(1, sizeof *at);
+    end *at = wfi_calloc(1, sizeof *at);
     if (!at)
         goto close_channel;
     *at = (end){.owner = store, .id = ++store->last_id, .channel = channel};
@@ -226,7 +227,7 @@ static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_optio
 weft_status wfi_store_sim_start(const wfi_rendezvous_options *how, wfi_store_sim **out)
 {
     weft_sim *sim = how->sim;
-    wfi_store_sim *store = calloc(1, sizeof *store);
+    wfi_store_sim *store = wfi_calloc(1, sizeof *store);
     if (!store)
         return WEFT_ERR_MEMORY;
     store->sim = sim;

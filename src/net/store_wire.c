@@ -2,6 +2,8 @@
 /* store_wire.c - encoding and bounds-checked decoding of the store's messages. */
 #include "net/store_wire.h"
 
+#include "base/alloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -419,7 +421,7 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
         return WEFT_ERR_PROTOCOL;
     memcpy(world.job_key, key, WFI_JOB_KEY_BYTES);
     world.world_size = (int)count;
-    world.members = calloc(count, sizeof *world.members);
+    world.members = wfi_calloc(count, sizeof *world.members);
     if (!world.members)
         return WEFT_ERR_MEMORY;
     for (int rank = 0; rank < world.world_size; rank++)

@@ -10,6 +10,7 @@
  * ends with WEFT_ERR_PROTOCOL; if so, that chunk goes, alone, and with it the doubt. However often lanes break, a transfer
  * whose memory is on offer goes on. Those that had nothing under way do not ask.
  */
+#include "base/alloc.h"
 #include "net/net_internal.h"
 
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static weft_status take_regions(wfi_net *net, wfi_work *work)
     weft_status status = WEFT_OK;
     if (!net->limits->needs_local_regions)
         return WEFT_OK;
-    work->regions = calloc(work->owner->segment_count + 1, sizeof(*work->regions));
+    work->regions = wfi_calloc(work->owner->segment_count + 1, sizeof(*work->regions));
     if (!work->regions)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < work->owner->segment_count && !status; i++)
@@ -77,13 +78,13 @@ void wfi_work_destroy(wfi_work *work)
 static weft_status work_create(wfi_peer *peer, wfi_transfer *transfer, wfi_work **out)
 {
     uint64_t chunks = count_chunks(peer->net, transfer), max = chunk_max(peer->net);
-    wfi_work *work = calloc(1, sizeof(*work));
+    wfi_work *work = wfi_calloc(1, sizeof(*work));
     if (!work)
         return WEFT_ERR_MEMORY;
     work->owner = transfer;
     work->peer = peer;
     work->first = malloc((transfer->segment_count + 1) * sizeof(*work->first));
-    work->taken = calloc(chunks / 64 + 1, sizeof(*work->taken));
+    work->taken = wfi_calloc(chunks / 64 + 1, sizeof(*work->taken));
     if (!work->first || !work->taken || take_regions(peer->net, work)) {
         wfi_work_destroy(work);
         return WEFT_ERR_MEMORY;
@@ -127,7 +128,7 @@ static wfi_chunk *chunk_take(wfi_net *net)
     wfi_list *spare = wfi_list_pop_front(&net->spare_chunks);
     if (spare)
         return wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_chunk, flight);
-    wfi_chunk *chunk = calloc(1, sizeof(*chunk));
+    wfi_chunk *chunk = wfi_calloc(1, sizeof(*chunk));
     if (!chunk)
         return NULL;
     wfi_list_init(&chunk->flight.link);

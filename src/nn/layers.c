@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers.c - the modules with parameters: Conv2d, Linear, BatchNorm2d. */
+#include "base/alloc.h"
 #include "nn/module.h"
 
 #include "tensor/random.h"
@@ -101,7 +102,7 @@ weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double 
 {
     if (channels < 1 || !(momentum >= 0 && momentum <= 1) || !(eps >= 0))
         return wfi_module_refuse("BatchNorm2d", "channels must be positive, momentum in [0, 1], eps not negative");
-    weft_batch_norm_options *how = calloc(1, sizeof(*how));
+    weft_batch_norm_options *how = wfi_calloc(1, sizeof(*how));
     if (how == NULL)
         return wfi_module_refuse("BatchNorm2d", "no memory");
     how->momentum = momentum;

@@ -2,6 +2,7 @@
 /* module.c - the life of modules, and how they are built. */
 #include "nn/module.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ weft_module *wfi_module_refuse(const char *type, const char *why)
 
 weft_module *weft_module_create(const weft_module_type *type, void *state)
 {
-    weft_module *module = type != NULL && type->forward != NULL ? calloc(1, sizeof(*module)) : NULL;
+    weft_module *module = type != NULL && type->forward != NULL ? wfi_calloc(1, sizeof(*module)) : NULL;
     if (module == NULL) {
         if (type != NULL && type->drop != NULL)
             type->drop(state);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_convert.c - the same module in another floating dtype. */
+#include "base/alloc.h"
 #include "nn/module.h"
 
 #include "tensor/tensor.h"
@@ -9,7 +10,7 @@
 /* One tensor in place of each of the list, converted if it is floating; NULL if memory is out. */
 static weft_tensor **convert(const wfi_named *list, weft_dtype dtype)
 {
-    weft_tensor **made = calloc(list->count + 1, sizeof(weft_tensor *));
+    weft_tensor **made = wfi_calloc(list->count + 1, sizeof(weft_tensor *));
     for (size_t i = 0; made != NULL && i < list->count; i++) {
         weft_tensor *old = list->tensors[i];
         made[i] = wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, dtype) : weft_tensor_ref(old);

@@ -11,6 +11,7 @@
  *
  * Reading puts the elements into tensors of its own and changes the module only when everything has been found right.
  */
+#include "base/alloc.h"
 #include "nn/module.h"
 
 #include "base/codec.h"
@@ -289,7 +290,7 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
         return f.status;
     }
     size_t count = entry_count(module);
-    weft_tensor **loaded = calloc(count + 1, sizeof(weft_tensor *));
+    weft_tensor **loaded = wfi_calloc(count + 1, sizeof(weft_tensor *));
     if (loaded == NULL) {
         fail(&f, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
         return f.status;

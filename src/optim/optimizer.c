@@ -6,6 +6,7 @@
  */
 #include "optim/optimizer.h"
 
+#include "base/alloc.h"
 #include "autograd/op.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -41,7 +42,7 @@ weft_optimizer *wfi_optimizer_create(const wfi_optimizer_rule *rule, weft_tensor
         wfi_log(WEFT_LOG_DEBUG, "no %s: bad options, or parameters that are not contiguous floats", rule->name);
         return NULL;
     }
-    weft_optimizer *optimizer = calloc(1, rule->size);
+    weft_optimizer *optimizer = wfi_calloc(1, rule->size);
     if (optimizer == NULL)
         return NULL;
     atomic_init(&optimizer->refs, 1);
@@ -49,9 +50,9 @@ weft_optimizer *wfi_optimizer_create(const wfi_optimizer_rule *rule, weft_tensor
     optimizer->lr = lr;
     optimizer->average = average;
     optimizer->pin_timeout_ms = pin_timeout_ms == 0 ? PIN_TIMEOUT_MS : pin_timeout_ms;
-    optimizer->parameters = calloc(parameters.count, sizeof(weft_tensor *));
-    optimizer->accumulators = calloc(parameters.count, sizeof(weft_tensor *));
-    optimizer->slots = calloc(parameters.count, sizeof(*optimizer->slots));
+    optimizer->parameters = wfi_calloc(parameters.count, sizeof(weft_tensor *));
+    optimizer->accumulators = wfi_calloc(parameters.count, sizeof(weft_tensor *));
+    optimizer->slots = wfi_calloc(parameters.count, sizeof(*optimizer->slots));
     if (optimizer->parameters == NULL || optimizer->accumulators == NULL || optimizer->slots == NULL) {
         weft_optimizer_unref(optimizer);
         return NULL;
@@ -144,7 +145,7 @@ static weft_status make_slots(const weft_optimizer *optimizer)
 /* Packed copies of those that are not contiguous, made before anything changes. */
 static weft_status pack(weft_tensors gradients, weft_tensor ***out)
 {
-    weft_tensor **packed = calloc(gradients.count, sizeof(weft_tensor *));
+    weft_tensor **packed = wfi_calloc(gradients.count, sizeof(weft_tensor *));
     weft_status status = packed == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
     for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++) {
         packed[i] = weft_tensor_contiguous(gradients.items[i]);

@@ -2,6 +2,7 @@
 /* agent.c - opening and ending an agent, and what can be asked of it. */
 #include "rpc/agent.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "sim/sim.h"
@@ -58,7 +59,7 @@ void wfi_agent_leave(weft_agent *agent)
 
 static weft_agent *make_agent(void)
 {
-    weft_agent *agent = calloc(1, sizeof *agent);
+    weft_agent *agent = wfi_calloc(1, sizeof *agent);
     if (!agent)
         return NULL;
     atomic_init(&agent->refs, 1);
@@ -171,7 +172,7 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     if (st)
         return st;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
-    agent->peers = calloc((size_t)agent->options.values.world_size, sizeof *agent->peers);
+    agent->peers = wfi_calloc((size_t)agent->options.values.world_size, sizeof *agent->peers);
     agent->terminated = wfi_future_create(NULL, NULL);
     if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* batch_seats.c - forms of calls, open batches and their seats: where a call's tensors are pulled to; see batch.h. */
+#include "base/alloc.h"
 #include "rpc/batch.h"
 
 #include "rpc/values.h"
@@ -23,7 +24,7 @@ static bool is_of_form(const wfi_batch_form *form, const wfi_tensor_type *types,
 
 static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
-    wfi_batch_form *form = calloc(1, sizeof *form);
+    wfi_batch_form *form = wfi_calloc(1, sizeof *form);
     if (!form)
         return NULL;
     memcpy(form->tensors, types, batcher->tensor_count * sizeof *types);
@@ -55,7 +56,7 @@ static wfi_batch_form *form_for(wfi_batcher *batcher, const wfi_tensor_type *typ
 
 weft_batch *wfi_batch_open(wfi_batcher *batcher, wfi_batch_form *form)
 {
-    weft_batch *batch = calloc(1, sizeof *batch);
+    weft_batch *batch = wfi_calloc(1, sizeof *batch);
     if (!batch)
         return NULL;
     batch->batcher = batcher;
@@ -259,7 +260,7 @@ static wfi_batch_extras *extras_of(wfi_batch_form *form, wfi_batch_caller *calle
         if (extras->caller == caller)
             return extras;
     }
-    wfi_batch_extras *extras = calloc(1, sizeof *extras);
+    wfi_batch_extras *extras = wfi_calloc(1, sizeof *extras);
     if (!extras)
         return NULL;
     extras->form = form;

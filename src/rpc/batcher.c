@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* batcher.c - the batcher of a function: its options, its callers, who comes in and who leaves; see batch.h. */
+#include "base/alloc.h"
 #include "rpc/batch.h"
 
 #include "base/error.h"
@@ -88,7 +89,7 @@ static void take_defaults(weft_batch_options *o)
 
 weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function, wfi_batcher **out)
 {
-    wfi_batcher *batcher = calloc(1, sizeof *batcher);
+    wfi_batcher *batcher = wfi_calloc(1, sizeof *batcher);
     weft_status st = batcher ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) {
         batcher->options = function->batch;
@@ -168,7 +169,7 @@ static wfi_batch_caller *know_caller(wfi_batcher *batcher, int rank)
     wfi_batch_caller *caller = wfi_batch_caller_of(batcher, rank);
     if (caller)
         return caller;
-    caller = calloc(1, sizeof *caller);
+    caller = wfi_calloc(1, sizeof *caller);
     if (!caller)
         return NULL;
     caller->rank = rank;

@@ -5,6 +5,7 @@
  */
 #include "rpc/call.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "rpc/parts.h"
 #include "rpc/rref.h"
@@ -232,9 +233,9 @@ static weft_status take_landing(wfi_outcall *call, weft_tensors land)
         return WEFT_OK;
     if (land.count > WEFT_MAX_CALL_TENSORS)
         return WEFT_ERR_TOO_LARGE;
-    call->land = calloc(land.count, sizeof *call->land);
-    call->landing = calloc(land.count, sizeof *call->landing);
-    call->land_exposures = calloc(land.count, sizeof *call->land_exposures);
+    call->land = wfi_calloc(land.count, sizeof *call->land);
+    call->landing = wfi_calloc(land.count, sizeof *call->landing);
+    call->land_exposures = wfi_calloc(land.count, sizeof *call->land_exposures);
     if (!call->land || !call->landing || !call->land_exposures)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < land.count; i++) {
@@ -518,7 +519,7 @@ static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out)
 {
-    wfi_outcall *call = calloc(1, sizeof *call);
+    wfi_outcall *call = wfi_calloc(1, sizeof *call);
     if (!call)
         return WEFT_ERR_MEMORY;
     call->agent = wfi_agent_ref(agent);

@@ -3,6 +3,7 @@
  * dump.c - weft_debug_dump: what an agent holds, as one JSON object. The text is made under the agent's lock, in memory, so
  * that it is of one moment; it is printed without.
  */
+#include "base/alloc.h"
 #include "base/json.h"
 #include "rpc/batch.h"
 #include "rpc/call.h"
@@ -163,7 +164,7 @@ static weft_status put_owned(json *j, weft_agent *agent)
     size_t cursor = 0, forks = 0, handles = 0, count = 0;
     int world_size = agent->options.values.world_size;
     uint64_t hash;
-    size_t *counts = calloc((size_t)world_size, sizeof *counts);
+    size_t *counts = wfi_calloc((size_t)world_size, sizeof *counts);
     if (!counts)
         return WEFT_ERR_MEMORY;
     open_with(j, "values", '[');

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
+#include "base/alloc.h"
 #include "rpc/batch.h"
 #include "rpc/observe.h"
 
@@ -103,7 +104,7 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
     weft_status st = agent ? check(agent, function) : WEFT_ERR_INVALID;
     if (st)
         return st;
-    wfi_registered *entry = calloc(1, sizeof *entry);
+    wfi_registered *entry = wfi_calloc(1, sizeof *entry);
     char *name = strdup(function->name);
     st = entry && name ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) {

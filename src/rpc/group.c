@@ -2,6 +2,7 @@
 /* group.c - groups as the user sees them, and a member's own operations (group.h; what comes from others: group_gather.c). */
 #include "rpc/group.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "rpc/call.h"
 #include "rpc/values.h"
@@ -73,7 +74,7 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     weft_status st = WEFT_OK;
     size_t seats = ranks ? count : (size_t)wfi_net_world_size(agent->net);
     group->index = -1;
-    group->members = calloc(seats + 1, sizeof *group->members);
+    group->members = wfi_calloc(seats + 1, sizeof *group->members);
     if (!group->members)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < seats && !st; i++)

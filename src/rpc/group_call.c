@@ -3,6 +3,7 @@
  * group_call.c - a member's parts in operations that another member gathers (group.h): the call that brings one, what the
  * gathering member says, and what that one is told if the part does not come.
  */
+#include "base/alloc.h"
 #include "future/future_impl.h" /* wfi_future_observe: no hop over the executor, which may be full of those who wait */
 
 #include "rpc/group.h"
@@ -192,7 +193,7 @@ static void call_ended(wfi_observer *observer)
 static weft_status start_op(weft_agent *agent, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
                             group_op **out)
 {
-    group_op *op = calloc(1, sizeof *op);
+    group_op *op = wfi_calloc(1, sizeof *op);
     if (!op)
         return WEFT_ERR_MEMORY;
     weft_status st = call_gatherer(agent, what, kind, mine, &op->call);

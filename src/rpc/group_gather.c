@@ -3,6 +3,7 @@
  * group_gather.c - parts of operations come to the member that gathers (group.h): ours, those of others, early ones. How an
  * operation ends: group_round.c. Everything here runs with the agent's lock held, but the handler itself.
  */
+#include "base/alloc.h"
 #include "rpc/group.h"
 
 #include "base/error.h"
@@ -317,8 +318,8 @@ static weft_status set_timer(weft_agent *agent, wfi_share *share, int64_t timeou
 /* Takes over nothing. */
 static wfi_share *make_share(int from, uint32_t incarnation, uint64_t number, wfi_gather_kind kind)
 {
-    wfi_share *share = calloc(1, sizeof *share);
-    wfi_gather_wait *wait = calloc(1, sizeof *wait);
+    wfi_share *share = wfi_calloc(1, sizeof *share);
+    wfi_gather_wait *wait = wfi_calloc(1, sizeof *wait);
     if (!share || !wait) {
         free(share);
         free(wait);

@@ -6,6 +6,7 @@
  * Everything here runs with the agent's lock held, but what tells those who wait (answers, futures) and what frees values: that
  * is deferred until the lock is let go.
  */
+#include "base/alloc.h"
 #include "rpc/group.h"
 
 #include "base/error.h"
@@ -138,7 +139,7 @@ weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool ope
 
 weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key)
 {
-    weft_group *group = calloc(1, sizeof *group);
+    weft_group *group = wfi_calloc(1, sizeof *group);
     if (!group)
         return NULL;
     group->agent = wfi_agent_ref(agent);
@@ -180,7 +181,7 @@ uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key)
 
 static weft_status add_past(const weft_group *group, wfi_group_past **out)
 {
-    wfi_group_past *past = calloc(1, sizeof *past + group->size * sizeof *past->members);
+    wfi_group_past *past = wfi_calloc(1, sizeof *past + group->size * sizeof *past->members);
     if (!past)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&past->link);
@@ -271,7 +272,7 @@ static weft_status collect(const wfi_round *round, weft_values **out)
 {
     if (round->shares[0]->kind == WFI_GATHER_BARRIER)
         return weft_values_create(WEFT_NO_VALUES, out);
-    weft_value *lists = calloc(round->size, sizeof *lists);
+    weft_value *lists = wfi_calloc(round->size, sizeof *lists);
     if (!lists)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < round->size; i++)
@@ -332,7 +333,7 @@ void wfi_round_close(weft_group *group, wfi_round *round)
 
 static wfi_round *open_round(weft_group *group)
 {
-    wfi_round *round = calloc(1, sizeof *round + group->size * sizeof *round->shares);
+    wfi_round *round = wfi_calloc(1, sizeof *round + group->size * sizeof *round->shares);
     if (!round)
         return NULL;
     memcpy(round->group_name, group->key.name, sizeof round->group_name);

@@ -5,6 +5,7 @@
  */
 #include "rpc/land_add.h"
 
+#include "base/alloc.h"
 #include "base/list.h"
 #include "rpc/values.h"
 #include "tensor/kernels.h"
@@ -52,8 +53,8 @@ static weft_error *prepare(weft_call *call, adding *a)
 {
     weft_args args = weft_values_args(call->args);
     a->count = wfi_values_tensors(args, NULL, 0);
-    a->arrived = calloc(a->count + 1, sizeof(*a->arrived));
-    a->places = calloc(a->count + 1, sizeof(*a->places));
+    a->arrived = wfi_calloc(a->count + 1, sizeof(*a->arrived));
+    a->places = wfi_calloc(a->count + 1, sizeof(*a->places));
     if (!a->arrived || !a->places)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a list of %zu places", a->count);
     wfi_values_tensors(args, a->arrived, a->count);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* local.c - a call to ourselves: by reference, no wire. The handler sees the caller's own tensors, or the places that its function
  * lets them land in (land_add.c). */
+#include "base/alloc.h"
 #include "rpc/serve.h"
 
 #include "base/error.h"
@@ -270,7 +271,7 @@ weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_fu
     weft_status st = weft_values_create(plan->arguments, &args);
     if (!st)
         st = keep_places(plan->options->land, &land);
-    weft_call *call = st ? NULL : calloc(1, sizeof *call);
+    weft_call *call = st ? NULL : wfi_calloc(1, sizeof *call);
     weft_future *future = st ? NULL : wfi_agent_future(agent);
     if (!st && (!call || !future))
         st = WEFT_ERR_MEMORY;

@@ -5,6 +5,7 @@
  * Where memory is out for an event, its seat notes it (`untold`), and so does whatever follows for that seat; it is told when what
  * waits in the list has been. A seat's events alternate, so of more than two that nobody was told the later ones cancel out.
  */
+#include "base/alloc.h"
 #include "rpc/agent.h"
 
 #include <stdlib.h>
@@ -72,7 +73,7 @@ void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, c
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (!agent->options.values.on_membership)
         return;
-    wfi_member_news *news = agent->peers[rank].untold_count ? NULL : calloc(1, sizeof *news);
+    wfi_member_news *news = agent->peers[rank].untold_count ? NULL : wfi_calloc(1, sizeof *news);
     if (news) {
         news->event = event;
         news->rank = rank;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics_batch.c - Prometheus text of what batched functions count (weft_batch_stats): a copy of each, then family by family. */
+#include "base/alloc.h"
 #include "rpc/batch.h"
 #include "rpc/observe_internal.h"
 
@@ -113,7 +114,7 @@ weft_status wfi_metrics_write_batches(const weft_agent *const_agent, FILE *to, c
     weft_status st = WEFT_OK;
     for (const wfi_batcher *batcher = first; batcher; batcher = batcher->next)
         count++;
-    row *rows = calloc(count + 1, sizeof *rows);
+    row *rows = wfi_calloc(count + 1, sizeof *rows);
     if (!rows)
         return WEFT_ERR_MEMORY;
     size_t copied = 0;

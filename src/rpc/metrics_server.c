@@ -6,6 +6,7 @@
  * one request a connection. When all places are taken a newcomer gets that of the oldest that has not asked yet, so silent
  * clients keep nobody out. An answer is made in memory first: the agent's lock is never held over a socket.
  */
+#include "base/alloc.h"
 #include "rpc/observe_internal.h"
 
 #include "base/error.h"
@@ -263,7 +264,7 @@ static weft_status bind_port(wfi_listener *listener, int port, weft_error **erro
 
 weft_status wfi_listener_open(int port, wfi_listener **out, weft_error **error)
 {
-    wfi_listener *listener = calloc(1, sizeof *listener);
+    wfi_listener *listener = wfi_calloc(1, sizeof *listener);
     if (!listener)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < CONNECTIONS; i++)

@@ -4,6 +4,7 @@
  * WFI_METRICS_MAX. The names are those of registered functions or of calls that this worker made itself, so a peer cannot
  * fill it.
  */
+#include "base/alloc.h"
 #include "rpc/observe_internal.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 static wfi_metric *make_metric(weft_metric_side side, int rank, const char *function)
 {
     size_t size = strlen(function) + 1;
-    wfi_metric *metric = calloc(1, sizeof *metric + size);
+    wfi_metric *metric = wfi_calloc(1, sizeof *metric + size);
     if (!metric)
         return NULL;
     metric->rank = rank;

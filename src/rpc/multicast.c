@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* multicast.c - the same call to many workers: packed once (pack_shared.c), started one by one, joined in one future. */
+#include "base/alloc.h"
 #include "rpc/call.h"
 
 #include "base/error.h"
@@ -32,7 +33,7 @@ static weft_future *start_one(weft_agent *agent, const wfi_call_plan *like, weft
 static weft_status start_all(weft_agent *agent, const weft_target *to, size_t count, const wfi_call_plan *plan,
                              weft_future **out)
 {
-    weft_future **futures = calloc(count + 1, sizeof *futures), *all = NULL;
+    weft_future **futures = wfi_calloc(count + 1, sizeof *futures), *all = NULL;
     bool whole = futures != NULL;
     for (size_t i = 0; i < count && whole; i++) {
         futures[i] = start_one(agent, plan, to[i]);

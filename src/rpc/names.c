@@ -5,6 +5,7 @@
  * What weft_agent_name gives lives as long as the agent, though the worker of that name may be long gone. So it gives a copy, one
  * of each name that was ever asked for: nothing is kept of those whom nobody asks for, nor twice for those who come again.
  */
+#include "base/alloc.h"
 #include "rpc/agent.h"
 
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static const char *give_name(weft_agent *agent, const char *name)
     if (given)
         return given->text;
     size_t size = strlen(name) + 1;
-    given = calloc(1, sizeof *given + size);
+    given = wfi_calloc(1, sizeof *given + size);
     if (!given)
         return NULL;
     memcpy(given->text, name, size);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* observe.c - the hooks: what happens to calls goes to the table of metrics (metrics_table.c) and the trace (trace.c). */
+#include "base/alloc.h"
 #include "rpc/observe_internal.h"
 
 #include "base/error.h"
@@ -36,7 +37,7 @@ static weft_status open_observer(wfi_call_observer *observer, weft_error **error
 
 weft_status wfi_observer_open(weft_agent *agent, weft_error **error)
 {
-    wfi_call_observer *observer = calloc(1, sizeof *observer);
+    wfi_call_observer *observer = wfi_calloc(1, sizeof *observer);
     if (!observer)
         return WEFT_ERR_MEMORY;
     observer->agent = agent;

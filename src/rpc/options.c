@@ -2,6 +2,7 @@
 /* options.c - what an agent was asked for: its options, then the environment, then the defaults. */
 #include "rpc/options.h"
 
+#include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -297,7 +298,7 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
         *error = weft_error_create(WEFT_ERR_INVALID, "secret: a job of weft_spawn has a secret of its own");
         return WEFT_ERR_INVALID;
     }
-    out->secret = calloc(1, sizeof *out->secret);
+    out->secret = wfi_calloc(1, sizeof *out->secret);
     if (!out->secret)
         return WEFT_ERR_MEMORY;
     if (values->job)

@@ -2,6 +2,7 @@
 /* pack.c - values on their way out; see pack.h. */
 #include "rpc/pack.h"
 
+#include "base/alloc.h"
 #include "rpc/rref.h"
 #include "tensor/tensor.h"
 
@@ -328,7 +329,7 @@ static void patch_u64(wfi_pack *pack, size_t at, uint64_t value)
 
 static weft_status expose_tensors(wfi_pack *pack, wfi_net *net, wfi_peer *peer)
 {
-    pack->exposures = calloc(pack->remote_count + 1, sizeof *pack->exposures); /* and one for meta */
+    pack->exposures = wfi_calloc(pack->remote_count + 1, sizeof *pack->exposures); /* and one for meta */
     if (!pack->exposures)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < pack->remote_count; i++) {
@@ -437,7 +438,7 @@ weft_status wfi_pack_pushes(const wfi_pack *pack, const wfi_landing *landing, wf
     *count = 0;
     if (!landing || !pack->remote_count)
         return WEFT_OK;
-    wfi_segment *list = calloc(pack->remote_count, sizeof *list);
+    wfi_segment *list = wfi_calloc(pack->remote_count, sizeof *list);
     if (!list)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < pack->remote_count; i++) {

@@ -4,6 +4,7 @@
  * packed (if they must be) once, and held once; what differs from call to call are the exposures, as each peer has keys of
  * its own, and so the copy of the metadata in which these stand.
  */
+#include "base/alloc.h"
 #include "rpc/pack.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ struct wfi_shared_pack {
 
 weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out)
 {
-    wfi_shared_pack *shared = calloc(1, sizeof *shared);
+    wfi_shared_pack *shared = wfi_calloc(1, sizeof *shared);
     if (!shared)
         return WEFT_ERR_MEMORY;
     atomic_init(&shared->refs, 1);

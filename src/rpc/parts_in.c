@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts_in.c - parts of results as they come to the caller; see parts.h. */
+#include "base/alloc.h"
 #include "rpc/parts.h"
 
 #include "base/error.h"
@@ -38,7 +39,7 @@ struct wfi_parts_in {
 
 weft_status wfi_parts_in_create(weft_agent *agent, weft_part_fn fn, void *arg, wfi_parts_in **out)
 {
-    wfi_parts_in *parts = calloc(1, sizeof *parts);
+    wfi_parts_in *parts = wfi_calloc(1, sizeof *parts);
     if (!parts)
         return WEFT_ERR_MEMORY;
     parts->agent = agent;

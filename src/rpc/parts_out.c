@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts_out.c - parts of results on their way to the caller; see parts.h. */
+#include "base/alloc.h"
 #include "rpc/budget.h"
 #include "rpc/parts.h"
 #include "rpc/values.h"
@@ -29,7 +30,7 @@ typedef struct part_out {
 
 weft_status wfi_parts_out_create(wfi_parts_out **out)
 {
-    wfi_parts_out *parts = calloc(1, sizeof *parts);
+    wfi_parts_out *parts = wfi_calloc(1, sizeof *parts);
     if (!parts)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&parts->waiting);
@@ -175,7 +176,7 @@ static weft_status send_locked(weft_call *call, part_out *part)
 static weft_status send_remote(weft_call *call, weft_args values)
 {
     wfi_net *net = call->agent->net;
-    part_out *part = calloc(1, sizeof *part);
+    part_out *part = wfi_calloc(1, sizeof *part);
     if (!part)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&part->header);

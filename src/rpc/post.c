@@ -11,6 +11,7 @@
  * a message from a peer is taken in only if there is a letter for its answer (wfi_letters_ready). Letters that came back are
  * kept for that, FLOOR of them beyond what is promised.
  */
+#include "base/alloc.h"
 #include "rpc/call.h"
 
 #include "rpc/budget.h"
@@ -50,7 +51,7 @@ static void keep(weft_agent *agent, wfi_letter *letter)
 static bool have(weft_agent *agent, size_t count)
 {
     while (agent->spare_letter_count < count) {
-        wfi_letter *letter = calloc(1, sizeof *letter);
+        wfi_letter *letter = wfi_calloc(1, sizeof *letter);
         if (!letter)
             return false;
         keep(agent, letter);

@@ -7,6 +7,7 @@
  * control that starts attempts: whoever started the call, then the task that the timer defers. `refs` are its machine's (from
  * the start to the end of the user's future), that task's, and those of cancellers.
  */
+#include "base/alloc.h"
 #include "rpc/call.h"
 
 #include "base/error.h"
@@ -370,7 +371,7 @@ static weft_status keep_options(retry *r, const weft_rpc_options *options)
     r->pause_ns = (uint64_t)r->options.retry.pause_ms * 1000000u;
     if (!options->land.count)
         return WEFT_OK;
-    r->land = calloc(options->land.count, sizeof *r->land);
+    r->land = wfi_calloc(options->land.count, sizeof *r->land);
     if (!r->land)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < options->land.count; i++)
@@ -398,7 +399,7 @@ static weft_status keep_plan(retry *r, const wfi_call_plan *plan)
 
 static weft_status make_retry(weft_agent *agent, const wfi_call_plan *plan, retry **out)
 {
-    retry *r = calloc(1, sizeof *r);
+    retry *r = wfi_calloc(1, sizeof *r);
     if (!r)
         return WEFT_ERR_MEMORY;
     r->agent = wfi_agent_ref(agent);

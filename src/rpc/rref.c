@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rref.c - handles to values: made here, made elsewhere, received, confirmed, let go. The rules: rref.h. */
+#include "base/alloc.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
@@ -31,7 +32,7 @@ wfi_owned *wfi_rref_home(weft_rref *rref)
 
 static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
 {
-    weft_rref *rref = calloc(1, sizeof *rref);
+    weft_rref *rref = wfi_calloc(1, sizeof *rref);
     if (!rref)
         return NULL;
     atomic_init(&rref->refs, 1);

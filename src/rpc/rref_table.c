@@ -8,6 +8,7 @@
  * here, or was dropped. And a name that is not here is either above the highest that its creator had made, and may come; or
  * it came and went.
  */
+#include "base/alloc.h"
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
@@ -62,7 +63,7 @@ wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (owned)
         return owned;
-    owned = calloc(1, sizeof *owned);
+    owned = wfi_calloc(1, sizeof *owned);
     if (!owned)
         return NULL;
     owned->agent = agent;
@@ -151,7 +152,7 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
         return WEFT_OK; /* said twice */
     if (number == 0 || number >= WFI_FORK_NUMBERS)
         return WEFT_ERR_NOT_FOUND;
-    wfi_fork *fork = book->count < WFI_FORKS_MAX ? calloc(1, sizeof *fork) : NULL;
+    wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof *fork) : NULL;
     if (!fork)
         return WEFT_ERR_MEMORY;
     weft_status st = wfi_map_put(&agent->fork_index, fork_key(wfi_peer_rank(peer), number), fork);

@@ -5,6 +5,7 @@
  */
 #include "rpc/serve.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "rpc/batch.h"
@@ -294,7 +295,7 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
 /* WEFT_ERR_EXISTS: a peer that uses an id twice. */
 static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
 {
-    weft_call *call = calloc(1, sizeof *call);
+    weft_call *call = wfi_calloc(1, sizeof *call);
     if (!call)
         return WEFT_ERR_MEMORY;
     call->agent = agent;

@@ -5,6 +5,7 @@
  * Chunks of records wait in a list, up to a bound, for a thread that takes them all. It sleeps until there is something, then
  * lingers a little so that it writes many at once; what is in the file is whole lines, whenever the process dies.
  */
+#include "base/alloc.h"
 #include "rpc/trace_internal.h"
 
 #include "base/log.h"
@@ -36,7 +37,7 @@ static int64_t anchor_of(const wfi_clock *clock)
 weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **out)
 {
     pthread_condattr_t monotonic;
-    wfi_trace *trace = calloc(1, sizeof *trace);
+    wfi_trace *trace = wfi_calloc(1, sizeof *trace);
     if (!trace)
         return WEFT_ERR_MEMORY;
     trace->clock = clock;

@@ -2,6 +2,7 @@
 /* unpack.c - values on their way in; see unpack.h. */
 #include "rpc/unpack.h"
 
+#include "base/alloc.h"
 #include "rpc/values.h"
 #include "tensor/tensor.h"
 
@@ -161,7 +162,7 @@ static void unpack_tensors(unpacking *u, weft_value *value)
         fail(u, WEFT_ERR_PROTOCOL, "%u tensors in %zu bytes", count, wfi_reader_left(u->meta));
         return;
     }
-    weft_tensor **items = calloc(count + 1, sizeof *items);
+    weft_tensor **items = wfi_calloc(count + 1, sizeof *items);
     if (!items) {
         fail(u, WEFT_ERR_MEMORY, "no memory for %u tensors", count);
         return;
@@ -240,7 +241,7 @@ static void unpack_list(unpacking *u, weft_value *value, int depth)
         fail(u, WEFT_ERR_PROTOCOL, "a list of %u values at depth %d", count, depth);
         return;
     }
-    weft_value *items = calloc(count + 1, sizeof *items);
+    weft_value *items = wfi_calloc(count + 1, sizeof *items);
     if (!items) {
         fail(u, WEFT_ERR_MEMORY, "no memory for %u values", count);
         return;
@@ -291,7 +292,7 @@ weft_status wfi_unpack_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
         return WEFT_ERR_PROTOCOL;
     if (!announced)
         return WEFT_OK;
-    wfi_landing *list = calloc(announced, sizeof *list);
+    wfi_landing *list = wfi_calloc(announced, sizeof *list);
     if (!list)
         return WEFT_ERR_MEMORY;
     for (uint32_t i = 0; i < announced; i++) {

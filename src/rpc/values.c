@@ -2,6 +2,8 @@
 /* values.c - lists of tagged values: literals, and their owned, counted form. */
 #include "rpc/values.h"
 
+#include "base/alloc.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +134,7 @@ static weft_status own_list(weft_args from, weft_value *to, int depth)
 {
     if (depth > WEFT_MAX_LIST_DEPTH || from.count > WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
-    weft_value *items = calloc(from.count + 1, sizeof *items);
+    weft_value *items = wfi_calloc(from.count + 1, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
     to->as.list = (weft_args){items, from.count};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.c - making, counting and asking tensors. */
+#include "base/alloc.h"
 #include "tensor/kernels.h"
 
 #include "base/log.h"
@@ -18,7 +19,7 @@ static uint64_t next_id(void)
 static weft_status assemble(wfi_storage *storage, weft_shape shape, const int64_t *strides, int64_t offset,
                             weft_dtype dtype, weft_tensor **out)
 {
-    weft_tensor *tensor = calloc(1, sizeof(*tensor));
+    weft_tensor *tensor = wfi_calloc(1, sizeof(*tensor));
     if (tensor == NULL) {
         wfi_storage_unref(storage);
         return WEFT_ERR_MEMORY;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rendezvous_no_memory.c - memory is out for a while, at the store or in a worker's link to it: nobody dies of that, no news is
- * lost, and what could not be said is said later. The linker puts malloc and calloc below in the place of the library's.
+ * lost, and what could not be said is said later. The linker puts malloc and wfi_calloc below in the place of the library's.
  */
 #include "store_bench.h"
 
@@ -11,9 +11,9 @@
 #include <string.h>
 
 void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
+void *__real_wfi_calloc(size_t count, size_t size);
 void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_wfi_calloc(size_t count, size_t size);
 
 static bool malloc_fails, calloc_fails;
 
@@ -22,9 +22,9 @@ void *__wrap_malloc(size_t size)
     return malloc_fails ? NULL : __real_malloc(size);
 }
 
-void *__wrap_calloc(size_t count, size_t size)
+void *__wrap_wfi_calloc(size_t count, size_t size)
 {
-    return calloc_fails ? NULL : __real_calloc(count, size);
+    return calloc_fails ? NULL : __real_wfi_calloc(count, size);
 }
 
 /* ---- The store --------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_group_missed.c - operations of a group that a member cannot take part in, that gather too much, or that are over when
- * the gathering member stops: all members see the same end, and stay in step. The linker puts calloc below in the place of the
+ * the gathering member stops: all members see the same end, and stay in step. The linker puts wfi_calloc below in the place of the
  * library's.
  */
 #include "rpc/must.h"
@@ -15,18 +15,18 @@
 
 #include <cmocka.h>
 
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
+void *__real_wfi_calloc(size_t count, size_t size);
+void *__wrap_wfi_calloc(size_t count, size_t size);
 
 enum { SIZE = 3 };
 
 static atomic_int until_failure = -1; /* allocations that still succeed; -1: all */
 static atomic_bool goes_on;           /* all that follow fail too */
 
-void *__wrap_calloc(size_t count, size_t size)
+void *__wrap_wfi_calloc(size_t count, size_t size)
 {
     if (until_failure < 0 || (until_failure > 0 && until_failure--))
-        return __real_calloc(count, size);
+        return __real_wfi_calloc(count, size);
     if (!goes_on)
         until_failure = -1;
     return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_large_meta.c - calls and results of very many small values and references: they are decoded where nobody else has to
- * wait for it, whole, and may be given up meanwhile. The linker puts calloc below in the place of the library's.
+ * wait for it, whole, and may be given up meanwhile. The linker puts wfi_calloc below in the place of the library's.
  */
 #include "rpc/must.h"
 #include "rpc/rref_counts.h"
@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
+void *__real_wfi_calloc(size_t count, size_t size);
+void *__wrap_wfi_calloc(size_t count, size_t size);
 
 enum {
     CALLER = 0,
@@ -38,7 +38,7 @@ static _Atomic(weft_agent *) server;
 static atomic_int decoded, decoded_locked, dropped;
 
 /* Each list of the arguments takes an array: whether the server's lock is free then, at least now and then. */
-void *__wrap_calloc(size_t count, size_t size)
+void *__wrap_wfi_calloc(size_t count, size_t size)
 {
     weft_agent *agent = count == PER_LIST + 1 ? atomic_load(&server) : NULL;
     if (agent) {
@@ -48,7 +48,7 @@ void *__wrap_calloc(size_t count, size_t size)
         atomic_fetch_add(&decoded, 1);
         atomic_fetch_add(&decoded_locked, !is_free);
     }
-    return __real_calloc(count, size);
+    return __real_wfi_calloc(count, size);
 }
 
 /* ---- Functions ----------------------------------------------------------------------------------------------------- */

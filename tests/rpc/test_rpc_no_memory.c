@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_no_memory.c - where memory is out for a moment: membership events are told all the same, no handler sees a reference
- * before its owner has confirmed it, and an owner without memory for a name says so. The linker puts calloc below in the place
+ * before its owner has confirmed it, and an owner without memory for a name says so. The linker puts wfi_calloc below in the place
  * of the library's.
  */
 #include "net/net.h"
@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
+void *__real_wfi_calloc(size_t count, size_t size);
+void *__wrap_wfi_calloc(size_t count, size_t size);
 
 enum { SIZE = 4 };
 
@@ -27,10 +27,10 @@ static int until_failure = -1; /* allocations that still succeed; -1: all */
 static bool goes_on;           /* all that follow fail too */
 static bool failed;
 
-void *__wrap_calloc(size_t count, size_t size)
+void *__wrap_wfi_calloc(size_t count, size_t size)
 {
     if (until_failure < 0 || (until_failure > 0 && until_failure--))
-        return __real_calloc(count, size);
+        return __real_wfi_calloc(count, size);
     if (!goes_on)
         until_failure = -1;
     failed = true;

@@ -6,6 +6,7 @@
  * or out. On plain layouts oneDNN takes a product over unfolded images instead, several times slower. Plans are made once
  * for each set of sizes and kept.
  */
+#include "base/alloc.h"
 #include "tensor/cpu/conv.h"
 
 #include "base/list.h"
@@ -203,7 +204,7 @@ static weft_status plan_create(const plan_key *key, conv_plan **out)
 {
     conv_descs descs;
     dnnl_primitive_desc_t pd;
-    conv_plan *plan = calloc(1, sizeof(*plan));
+    conv_plan *plan = wfi_calloc(1, sizeof(*plan));
     if (plan == NULL)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&plan->by_age);

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_base_alloc.c - zeroed memory is zero though the blocks were used before, and small blocks do not come from calloc. The
+ * linker puts malloc and calloc below in the place of the library's.
+ */
+#include "base/alloc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+static int mallocs, callocs;
+static bool fails;
+
+void *__wrap_malloc(size_t size)
+{
+    mallocs++;
+    return fails ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    callocs++;
+    return fails ? NULL : __real_calloc(count, size);
+}
+
+static void every_byte_is_zero(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 4096; size++) {
+        unsigned char *used = malloc(size), *block;
+        assert_non_null(used);
+        memset(used, 0xff, size);
+        free(used);
+        block = wfi_calloc(size, 1);
+        assert_non_null(block);
+        for (size_t i = 0; i < size; i++)
+            assert_int_equal(block[i], 0);
+        free(block);
+    }
+}
+
+static void small_blocks_come_from_malloc_and_large_ones_from_calloc(void **state)
+{
+    (void)state;
+    mallocs = callocs = 0;
+    free(wfi_calloc(10, 100));
+    assert_int_equal(mallocs, 1);
+    assert_int_equal(callocs, 0);
+    free(wfi_calloc(1000, 100));
+    assert_int_equal(mallocs, 1);
+    assert_int_equal(callocs, 1);
+}
+
+static void what_cannot_be_had_is_null(void **state)
+{
+    (void)state;
+    volatile size_t half = SIZE_MAX / 2 + 1; /* or the compiler sees it coming */
+    assert_null(wfi_calloc(half, 2));
+    assert_null(wfi_calloc(2, half));
+    fails = true;
+    void *small = wfi_calloc(1, 8), *large = wfi_calloc(1, 8192);
+    fails = false;
+    assert_null(small);
+    assert_null(large);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_is_zero),
+        cmocka_unit_test(small_blocks_come_from_malloc_and_large_ones_from_calloc),
+        cmocka_unit_test(what_cannot_be_had_is_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
