@@ -2,7 +2,6 @@
 /* storage.c - counted storage, and the read pins on it. */
 #include "mem/storage.h"
 
-#include "base/alloc.h"
 #include "base/parker.h"
 #include "mem/backend.h"
 
@@ -18,11 +17,13 @@ uint64_t wfi_storage_next_id(void)
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size)
+/* With so many bytes of room behind it. */
+static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size, size_t room)
 {
-    wfi_storage *storage = wfi_calloc(1, sizeof(*storage));
+    wfi_storage *storage = malloc(sizeof(*storage) + room);
     if (storage == NULL)
         return NULL;
+    memset(storage, 0, sizeof(*storage));
     atomic_init(&storage->refs, 1);
     storage->kind = kind;
     storage->device = device;
@@ -39,13 +40,15 @@ static void storage_dealloc(wfi_storage *storage)
     free(storage);
 }
 
-static weft_status get_bytes(wfi_storage *storage)
+/* Small ones lie in the same block, behind it: malloc is cheap there, and one that asks for an alignment is not. */
+static void *bytes_behind(wfi_storage *storage)
 {
-    if (storage->kind == WFI_MEMORY_HOST && storage->size < WFI_SLAB_BYTES_MIN) {
-        size_t rounded = (storage->size + SMALL_ALIGNMENT) & ~(size_t)(SMALL_ALIGNMENT - 1); /* never 0 */
-        storage->block = storage->data = aligned_alloc(SMALL_ALIGNMENT, rounded);
-        return storage->data != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
-    }
+    uintptr_t end = (uintptr_t)(storage + 1);
+    return (char *)(storage + 1) + (-end & (SMALL_ALIGNMENT - 1));
+}
+
+static weft_status take_slab(wfi_storage *storage)
+{
     weft_status status = wfi_slab_take(storage->kind, storage->device, storage->size, &storage->slab);
     if (status == WEFT_OK)
         storage->data = storage->slab->data;
@@ -56,14 +59,18 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
 {
     if ((unsigned)kind > WFI_MEMORY_CUDA)
         return WEFT_ERR_INVALID;
-    wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size);
+    bool small = kind == WFI_MEMORY_HOST && size < WFI_SLAB_BYTES_MIN;
+    size_t room = small ? SMALL_ALIGNMENT + size : 0;
+    wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, room);
     if (storage == NULL)
         return WEFT_ERR_MEMORY;
-    weft_status status = get_bytes(storage);
+    weft_status status = small ? WEFT_OK : take_slab(storage);
     if (status != WEFT_OK) {
         storage_dealloc(storage);
         return status;
     }
+    if (small)
+        storage->data = bytes_behind(storage);
     wfi_reg_anchor_init(&storage->anchor, storage->data, size);
     *out = storage;
     return WEFT_OK;
@@ -76,7 +83,7 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
     if ((unsigned)kind > WFI_MEMORY_CUDA || (data == NULL && size > 0))
         goto drop;
     status = WEFT_ERR_MEMORY;
-    wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size);
+    wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, 0);
     if (storage == NULL)
         goto drop;
     storage->data = data;
@@ -107,7 +114,6 @@ void wfi_storage_unref(wfi_storage *storage)
     wfi_reg_anchor_fini(&storage->anchor);
     if (storage->slab != NULL)
         wfi_slab_give(storage->slab);
-    free(storage->block);
     if (storage->drop != NULL)
         storage->drop(storage->drop_arg);
     storage_dealloc(storage);

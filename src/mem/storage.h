@@ -19,7 +19,6 @@ struct wfi_storage {
     size_t size;
     uint64_t id;
     wfi_slab *slab; /* or NULL */
-    void *block;    /* from malloc, or NULL */
     weft_drop_fn drop;
     void *drop_arg;
     wfi_reg_anchor anchor; /* unless there is a slab: then the slab's counts */

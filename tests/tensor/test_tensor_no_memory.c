@@ -11,11 +11,9 @@
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
 void *__real_mmap(void *at, size_t size, int protection, int flags, int file, off_t offset);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, off_t offset);
 
 static int until_failure = -1; /* allocations that still succeed; -1: all */
@@ -39,11 +37,6 @@ void *__wrap_malloc(size_t size)
 void *__wrap_calloc(size_t count, size_t size)
 {
     return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size)
-{
-    return fails() ? NULL : __real_aligned_alloc(alignment, size);
 }
 
 void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
