@@ -42,11 +42,17 @@ weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
     return wfi_op_end(&op);
 }
 
-/* A [..., K] tensor as the matrix [rows, K]; a view, with a reference. */
+/* A [..., K] tensor as the matrix [rows, K]: itself if it is one, else a view; with a reference. */
+static weft_tensor *as_rows(weft_tensor *x, int64_t rows)
+{
+    return x->shape.ndim == 2 ? weft_tensor_ref(x)
+                              : weft_tensor_reshape(x, WEFT_SHAPE(rows, x->shape.dims[x->shape.ndim - 1]));
+}
+
 static weft_tensor *as_matrix(weft_tensor *x)
 {
     int64_t last = x->shape.dims[x->shape.ndim - 1];
-    return weft_tensor_reshape(x, WEFT_SHAPE(last > 0 ? x->numel / last : 0, last));
+    return as_rows(x, last > 0 ? x->numel / last : 0);
 }
 
 /* saved: x, weight */
@@ -87,8 +93,7 @@ static void check_linear(wfi_op *op, const weft_shape *x, const weft_shape *weig
 
 static weft_status run_linear(wfi_op *op, weft_tensor *y)
 {
-    weft_tensor *x = as_matrix(op->in[0]);
-    weft_tensor *rows = weft_tensor_reshape(y, WEFT_SHAPE(x == NULL ? 0 : x->shape.dims[0], op->in[1]->shape.dims[0]));
+    weft_tensor *x = as_matrix(op->in[0]), *rows = as_rows(y, x == NULL ? 0 : x->shape.dims[0]);
     weft_status status = WEFT_ERR_MEMORY;
     if (x != NULL && rows != NULL)
         status = wfi_linear(x, op->in[1], op->in[2], rows);
