@@ -51,29 +51,30 @@ weft_tensor *policy_scores(weft_tape *t, weft_module *policy, weft_tensor *state
 
 /* ---- What is random -------------------------------------------------------------------------------------------- */
 
-/* Two units a number: rates are rounded to 2^-32. */
-static void fill_mask(void *data, bool wide, int64_t units, uint64_t key, double dropout)
+/* The sign of number - limit, 1 if it is below: an index, for a branch would be guessed wrong as often as not. */
+static inline uint64_t is_below(uint32_t number, uint32_t limit)
 {
-    random_stream random = {random_key(key, KEY_UNITS)};
-    const uint32_t limit = (uint32_t)(dropout * 0x1p32);
-    const double values[] = {0, 1 / (1 - dropout)}; /* dropped, kept */
-    double *doubles = data;
-    float *floats = data;
-    for (int64_t i = 0; i < units; i += 2) {
-        uint64_t bits = random_u64(&random);
-        double even = values[(uint32_t)bits >= limit], odd = values[bits >> 32 >= limit];
-        if (wide)
-            doubles[i] = even;
-        else
-            floats[i] = (float)even;
-        if (i + 1 == units)
-            break;
-        if (wide)
-            doubles[i + 1] = odd;
-        else
-            floats[i + 1] = (float)odd;
-    }
+    return ((uint64_t)number - limit) >> 63;
 }
+
+/* Two units a number: rates are rounded to 2^-32. */
+#define FILL_MASK(name, T)                                                                                             \
+    static void name(T *mask, int64_t units, uint64_t key, double dropout)                                             \
+    {                                                                                                                  \
+        random_stream random = {random_key(key, KEY_UNITS)};                                                           \
+        const uint32_t limit = (uint32_t)(dropout * 0x1p32);                                                           \
+        const T values[] = {(T)(1 / (1 - dropout)), 0}; /* kept, dropped */                                            \
+        for (int64_t i = 0; i + 1 < units; i += 2) {                                                                   \
+            uint64_t bits = random_u64(&random);                                                                       \
+            mask[i] = values[is_below((uint32_t)bits, limit)];                                                         \
+            mask[i + 1] = values[is_below((uint32_t)(bits >> 32), limit)];                                             \
+        }                                                                                                              \
+        if (units % 2)                                                                                                 \
+            mask[units - 1] = values[is_below((uint32_t)random_u64(&random), limit)];                                  \
+    }
+
+FILL_MASK(fill_f32, float)
+FILL_MASK(fill_f64, double)
 
 weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t *keys, int64_t rows)
 {
@@ -86,10 +87,13 @@ weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
         return NULL;
     }
-    char *data = weft_tensor_data(mask);
-    size_t row_size = (size_t)s->hidden * weft_dtype_size(dtype);
-    for (int64_t i = 0; i < rows; i++)
-        fill_mask(data + (size_t)i * row_size, dtype == WEFT_FLOAT64, s->hidden, keys[i], s->dropout);
+    void *data = weft_tensor_data(mask);
+    for (int64_t i = 0; i < rows; i++) {
+        if (dtype == WEFT_FLOAT64)
+            fill_f64((double *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
+        else
+            fill_f32((float *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
+    }
     return mask;
 }
 
