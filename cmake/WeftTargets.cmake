@@ -25,9 +25,9 @@ if(NOT WEFT_GPU_ONLY)
   add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
   target_include_directories(weft PUBLIC ${weft_include})
   target_link_libraries(weft PRIVATE weft_deps)
-  # The version script also hides what static libraries inside (cudart) would export.
+  # The version script also hides what static libraries inside (cudart) would export; the library calls its own functions directly.
   set(map ${PROJECT_SOURCE_DIR}/cmake/weft.map)
-  target_link_options(weft PRIVATE -Wl,--version-script=${map})
+  target_link_options(weft PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions)
   set_target_properties(weft PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
     LINK_DEPENDS ${map})
   if(NOT WEFT_SANITIZE)

@@ -252,6 +252,8 @@ typedef struct wfi_token { /* all atomic; see token.c */
     int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
     uint64_t look_ns;     /* [token] without threads: when to look after connections and the store again */
     int store_fd;         /* [token] likewise: what the store's news can be read from; -1: nothing */
+    bool stayed_up;       /* [token] the last sleep did not come about: there was something already */
+    bool lie_first;       /* [token] without threads: rounds before a sleep find nothing, of late */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */

@@ -73,6 +73,9 @@ size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine)
     wfi_mutex_lock(&net->lock);
     net->now_ns = now;
     net->in_round = true;
+    if (role == WFI_MANUAL)
+        net->sleep_until_ns =
+            0; /* we are up: timers set now need wake nobody; one robbed by us sleeps for RARE_NS at most */
     for (size_t i = 0; i < count; i++)
         dispatch(&completions[i]);
     size_t fired = wfi_timers_fire(net);
@@ -116,21 +119,32 @@ static size_t manual_round(wfi_net *net, bool slept)
     return done;
 }
 
+static bool sleep_until(wfi_net *net, uint64_t until_ns)
+{
+    uint64_t nap = net->token.look_ns < until_ns ? net->token.look_ns : until_ns;
+    return wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap);
+}
+
+/*
+ * A fabric looks for news once more before every sleep. One who mostly waits, a client between its request and the answer, does without
+ * a round of its own before that, until there was something after all.
+ */
 size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
 {
     uint64_t until = wfi_deadline(net->clock, timeout_ms);
-    bool slept = false;
     size_t done = 0;
     if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
         return 0;
-    for (;;) {
-        done = manual_round(net, slept);
+    bool sleeps = timeout_ms && net->token.lie_first;
+    for (bool first = true;; first = false) {
+        if (sleeps && !sleep_until(net, until))
+            return 0;
+        done = manual_round(net, sleeps);
+        if (first)
+            net->token.lie_first = sleeps ? !net->token.stayed_up : !done;
         if (done || wfi_now(net->clock) >= until)
             break;
-        slept = true;
-        uint64_t nap = net->token.look_ns < until ? net->token.look_ns : until;
-        if (!wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap))
-            return 0;
+        sleeps = true;
     }
     (void)wfi_token_release(net, WFI_MANUAL);
     return done;
