@@ -29,7 +29,8 @@
  * more than a quarter of what is left of memory_budget_bytes; and for `size` where that is 64 MiB, or a sixteenth of what is left, at
  * most. If more calls come they are all copied, as is every call to oneself. The handler sees n rows next to each other: where some
  * call was late, or left, those that nobody writes to any more and that most of the n calls lie in already, and the others are copied
- * into the gaps. Where a batch has no n such rows, as late ones lie in the midst of it and there is no room behind, all n are copied.
+ * into the gaps: which row a call gets is not promised. Where a batch has no n such rows, as late ones lie in the midst of it and
+ * there is no room behind, all n are copied. That does not go on: who was late in the last 8 batches gets a row at the end.
  *
  * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
  * and beyond that what the others leave; the rest of its calls go to the next ones, for a copy. Who comes to a batch that is full of

@@ -7,7 +7,8 @@
  * batches, oldest first, and extras: whole calls that got no seat, as their caller had its share of the newest batch. A seat is a
  * row: the place that the call's tensors are pulled to while it is being taken in. Before a batch begins, extras take the seats that
  * are left, their callers in turn. And where a batch is full of calls of callers who have more than their share, as they came
- * first, one who has less takes a seat from them: that call becomes an extra.
+ * first, one who has less takes a seat from them: that call becomes an extra. Who was late for a batch sits at the end of the next
+ * ones: a late row in the midst leaves nowhere n rows next to each other, and all would be copied.
  *
  * A call of a batched function is QUEUED from its admission until its batch begins or it leaves: refused, cancelled, out of time. In
  * its batch it is like a deferred call that weft_batch_finish finishes.
@@ -20,6 +21,10 @@
 
 #include "base/histogram.h"
 #include "rpc/serve.h"
+
+/* A caller counts among those who share for so many batches after its last call, and for so many after it was late among those who
+ * sit at the end. */
+#define WFI_REMEMBERED_BATCHES 8
 
 typedef struct wfi_batch_form {
     wfi_list link;                               /* in the batcher's forms */
@@ -60,6 +65,7 @@ struct weft_batch {
     bool nobody_else; /* all who are expected have calls in open batches, though not all in this one: no newcomers */
     int holds;        /* the handler's thread, whoever finishes it */
     size_t taken, ready, scanned;           /* seats; below `scanned` none is free */
+    size_t scanned_back;                    /* nor among so many of the last that have a row */
     size_t room;                            /* in `seats` and `calls`: they grow */
     size_t callers_known;                   /* in `of_caller` */
     size_t spare_bytes;                     /* of places that no call has paid for, against the memory budget */
@@ -94,6 +100,7 @@ typedef struct wfi_batch_caller {
     size_t queued;
     uint64_t seen;   /* `begun` of the batcher at its last call */
     uint64_t served; /* and after the last batch with one of its calls */
+    uint64_t late;   /* and after the last that began while a call of its was being pulled; 0: none */
     bool is_active;  /* counted in `active` */
 } wfi_batch_caller;
 

@@ -233,6 +233,14 @@ static size_t find_place(const weft_batch *batch, size_t count, size_t rows)
     return best;
 }
 
+/* Whose calls are still being pulled: they sit at the end of the next batches. */
+static void note_late(const weft_batch *batch)
+{
+    for (size_t i = 0; i < batch->room && batch->taken > batch->ready; i++)
+        if (batch->seats[i].call && !batch->seats[i].ready)
+            batch->seats[i].caller->late = batch->batcher->begun + 1;
+}
+
 /* Whole calls go with the batch, each in its row where that is among those that the handler sees, the others in the gaps between them.
  * Seats that are still being pulled stay, for nobody. */
 static void take_calls(weft_batch *batch)
@@ -285,6 +293,7 @@ static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_batch_fill(batch, false);
     wfi_batch_fill(batch, true);
     wfi_batch_shut(batch);
+    note_late(batch);
     take_calls(batch);
     note_size_and_wait(batch, now_ns);
     batcher->begun++;

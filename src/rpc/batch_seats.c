@@ -198,7 +198,10 @@ static bool know_callers(weft_batch *batch)
 /* Room for it in the array, and in the counts. False: memory is out. */
 static bool make_room_for(weft_batch *batch, size_t seat, const wfi_batch_caller *caller)
 {
-    return (seat < batch->room || make_room(batch)) && (caller->number < batch->callers_known || know_callers(batch));
+    while (seat >= batch->room)
+        if (!make_room(batch))
+            return false;
+    return caller->number < batch->callers_known || know_callers(batch);
 }
 
 static void take_seat(weft_batch *batch, size_t seat, weft_call *call, wfi_batch_caller *caller, bool ready)
@@ -214,15 +217,46 @@ static void take_seat(weft_batch *batch, size_t seat, weft_call *call, wfi_batch
     call->seat = seat;
 }
 
+static bool is_free(const weft_batch *batch, size_t seat)
+{
+    return seat >= batch->room || !batch->seats[seat].call;
+}
+
+static size_t rows_of(const weft_batch *batch)
+{
+    return batch->slabs[0] ? (size_t)weft_tensor_size(batch->slabs[0], 0) : 0;
+}
+
+static bool is_often_late(const wfi_batcher *batcher, const wfi_batch_caller *caller)
+{
+    return caller->late && batcher->begun - caller->late < WFI_REMEMBERED_BATCHES;
+}
+
+static size_t first_free(weft_batch *batch)
+{
+    while (!is_free(batch, batch->scanned))
+        batch->scanned++;
+    return batch->scanned;
+}
+
+/* Of those that have a row, if one of them is. */
+static size_t last_free(weft_batch *batch)
+{
+    size_t rows = rows_of(batch);
+    while (batch->scanned_back < rows && !is_free(batch, rows - 1 - batch->scanned_back))
+        batch->scanned_back++;
+    return batch->scanned_back < rows ? rows - 1 - batch->scanned_back : first_free(batch);
+}
+
 /* False: memory is out. */
 static bool sit(weft_batch *batch, weft_call *call, bool ready)
 {
     wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
-    while (batch->scanned < batch->room && batch->seats[batch->scanned].call)
-        batch->scanned++;
-    if (!make_room_for(batch, batch->scanned, caller))
+    bool at_end = !ready && is_often_late(batch->batcher, caller);
+    size_t seat = at_end ? last_free(batch) : first_free(batch);
+    if (!make_room_for(batch, seat, caller))
         return false;
-    take_seat(batch, batch->scanned++, call, caller, ready);
+    take_seat(batch, seat, call, caller, ready);
     return true;
 }
 
@@ -244,6 +278,8 @@ static void stand_up(weft_call *call)
     size_t placed = batch->seats[call->seat].placed;
     leave_seat(batch, call->seat);
     batch->scanned = call->seat < batch->scanned ? call->seat : batch->scanned;
+    size_t behind = call->seat < rows_of(batch) ? rows_of(batch) - 1 - call->seat : SIZE_MAX;
+    batch->scanned_back = behind < batch->scanned_back ? behind : batch->scanned_back;
     batch->spare_bytes += placed; /* nobody pays for it any more */
     batch->agent->held_bytes += placed;
     if (!batch->ready)

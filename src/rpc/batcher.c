@@ -13,7 +13,6 @@
 #define DEFAULT_SIZE 64
 #define DEFAULT_QUEUE 1024
 #define DEFAULT_ADAPTIVE_WAIT_US 10000
-#define REMEMBERED_BATCHES 8 /* a caller counts among those who share for so many after its last call */
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
@@ -187,7 +186,7 @@ void wfi_batch_count_active(wfi_batcher *batcher)
     uint64_t rank;
     batcher->active = 0;
     for (wfi_batch_caller *c; (c = wfi_map_next(&batcher->callers, &cursor, &rank));) {
-        c->is_active = c->queued || batcher->begun - c->seen <= REMEMBERED_BATCHES;
+        c->is_active = c->queued || batcher->begun - c->seen <= WFI_REMEMBERED_BATCHES;
         batcher->active += c->is_active;
     }
 }
