@@ -7,6 +7,7 @@
 #include "rpc/serve.h"
 
 #include "base/error.h"
+#include "rpc/batch.h"
 #include "rpc/budget.h"
 #include "rpc/parts.h"
 #include "tensor/tensor.h"
@@ -223,7 +224,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     wfi_calls_forget_within(call);
     call->agent->stats.calls_served++;
     wfi_observe_finished(call);
-    if (!call->deferred)
+    if (!call->deferred || wfi_batcher_of(call->function)) /* else its handler may still have them */
         wfi_budget_release_arguments(call);
     if (call->owned)
         settle_owned(call);

@@ -179,6 +179,8 @@ static void answer_all(weft_batch *batch, weft_status status)
             give_row(batch, i);
         if (!call->error && !status && call->results && call->owned)
             keep_copies(batch, call);
+        weft_values_unref(call->args); /* a row keeps all of them, until this caller has its answer */
+        call->args = NULL;
         weft_call_finish(call, status);
     }
     batch->count = 0;

@@ -49,6 +49,14 @@ static weft_status run_sum(weft_batch *batch, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_doze(weft_batch *batch, void *user)
+{
+    (void)user;
+    atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
+    world_sleep_ms(shared.w, 5);
+    return WEFT_OK;
+}
+
 /* Waits until somebody else is through; all workers do. */
 static weft_status run_wait(weft_call *call, void *user)
 {
@@ -63,6 +71,7 @@ static weft_status run_wait(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "tensors", .takes = {WEFT_TENSOR}, .run_batch = run_slowly, .batch = {.size = 8, .wait_us = 1000}},
+    {.name = "doze", .takes = {WEFT_TENSOR}, .run_batch = run_doze, .batch = {.size = 2, .wait_us = WEFT_FOREVER}},
     {.name = "sum two",
      .takes = {WEFT_TENSOR},
      .gives = {WEFT_F64, WEFT_I64},
@@ -296,6 +305,30 @@ static void late_again(weft_agent *agent, void *arg)
     await_none_held(agent);
 }
 
+/* Rank 2 stands still when its answer is due. What it called with is let go of all the same: its row kept the whole batch. */
+static void answer_not_taken(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (!atomic_load(&shared.began_ns)) /* the handler sleeps then */
+            weft_sim_sleep(shared.w->sim, 1000);
+        weft_sim_pause(shared.w->sim, 2);
+        await_finished(1);
+        while (stats_of(agent, "doze").running)
+            weft_sim_sleep(shared.w->sim, 1000);
+        MUST(held(agent) > 0 && held(agent) < ROW);
+        weft_sim_resume(shared.w->sim, 2);
+        await_finished(2);
+        await_none_held(agent);
+        return;
+    }
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);
+    end(start(agent, 0, "doze", x), WEFT_OK);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
 /* The same where a batch has no time of its own: it does not begin without those who are in it. */
 static void late_but_waited_for(weft_agent *agent, void *arg)
 {
@@ -419,6 +452,12 @@ static void test_late(void **state)
     run(late_but_waited_for, 3, 10, NULL);
 }
 
+static void test_answer_not_taken(void **state)
+{
+    (void)state;
+    run(answer_not_taken, 3, 10, NULL);
+}
+
 static void test_stuck_seat(void **state)
 {
     (void)state;
@@ -433,7 +472,7 @@ static void test_stalled(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_stuck_seat),
-                                       cmocka_unit_test(test_stalled)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_answer_not_taken),
+                                       cmocka_unit_test(test_stuck_seat), cmocka_unit_test(test_stalled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
