@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch.h - calls of one function gathered into batches: what batcher.c (who comes in), batch_seats.c (where it sits),
- * batch_close.c (when a batch begins), batch_run.c (its handler, its results) and batch_api.c share.
+ * batch.h - calls of one function gathered into batches: what batcher.c (who comes in), batch_seats.c (where it sits), batch_lodging.c
+ * (or lies), batch_close.c (when a batch begins), batch_run.c (its handler, its results) and batch_api.c share.
  *
  * A batcher belongs to a registered function. Calls whose tensors have the same dtypes and shapes are of one form. A form has open
  * batches, oldest first, and extras: whole calls that got no seat, as their caller had its share of the newest batch. A seat is a
@@ -43,6 +43,8 @@ typedef struct wfi_batch_extras {
     wfi_list calls; /* weft_call.extra_link, oldest first */
 } wfi_batch_extras;
 
+typedef struct wfi_lodging wfi_lodging;
+
 typedef struct wfi_seat {
     weft_call *call; /* NULL: free */
     struct wfi_batch_caller *caller;
@@ -64,6 +66,7 @@ struct weft_batch {
     bool hurries;     /* somebody in it was too late for the one before: it waits for nobody else */
     bool nobody_else; /* all who are expected have calls in open batches, though not all in this one: no newcomers */
     int holds;        /* the handler's thread, whoever finishes it */
+    wfi_lodging *lodging;                   /* NULL: nobody lodges here */
     size_t taken, ready, scanned;           /* seats; below `scanned` none is free */
     size_t scanned_back;                    /* nor among so many of the last that have a row */
     size_t room;                            /* in `seats` and `calls`: they grow */
@@ -160,6 +163,17 @@ void wfi_batch_fill(weft_batch *batch, bool beyond_shares); /* with extras */
 bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_caller *caller); /* a whole one */
 void wfi_batch_shut(weft_batch *batch);                                              /* it takes no more calls */
 void wfi_batch_free_if_over(weft_batch *batch);
+
+/* ---- batch_lodging.c. [agent lock] ------------------------------------------------------------------------------------- */
+
+/* The call leaves its seat, and its arguments stay where they are. */
+void wfi_batch_lodge(weft_batch *batch, weft_call *call);
+void wfi_batch_move_out(weft_call *call); /* its arguments are gone: it lodges nowhere any more, if it did */
+/* The batch has begun, and others' rows keep the slabs: whoever was in it pays for his no more. */
+void wfi_batch_charge_whole(weft_batch *batch);
+void wfi_batch_leave_to_lodgers(weft_batch *batch); /* it is over: what the slabs count for is theirs */
+/* `agent`: in whose budget it counts; NULL: that is closed, and the lock is not needed. */
+void wfi_lodging_unref(wfi_lodging *lodging, weft_agent *agent);
 
 /* ---- batch_close.c --------------------------------------------------------------------------------------------------- */
 

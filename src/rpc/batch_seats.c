@@ -98,9 +98,15 @@ void wfi_batch_shut(weft_batch *batch)
 
 void wfi_batch_free_if_over(weft_batch *batch)
 {
-    if (batch->taken || batch->holds)
+    if (batch->holds)
         return;
+    if (batch->taken) {
+        if (!batch->open)
+            wfi_batch_charge_whole(batch);
+        return;
+    }
     wfi_batch_shut(batch);
+    wfi_batch_leave_to_lodgers(batch);
     drop_slabs(batch);
     free(batch->seats);
     free(batch->of_caller);
@@ -272,10 +278,15 @@ static void leave_seat(weft_batch *batch, size_t number)
     seat.call->batch = NULL;
 }
 
-static void stand_up(weft_call *call)
+/* `lodges`: it will be in another batch, and goes on paying for its row here. */
+static void stand_up(weft_call *call, bool lodges)
 {
     weft_batch *batch = call->batch;
     size_t placed = batch->seats[call->seat].placed;
+    if (lodges && placed) {
+        wfi_batch_lodge(batch, call);
+        placed = 0;
+    }
     leave_seat(batch, call->seat);
     batch->scanned = call->seat < batch->scanned ? call->seat : batch->scanned;
     size_t behind = call->seat < rows_of(batch) ? rows_of(batch) - 1 - call->seat : SIZE_MAX;
@@ -358,9 +369,11 @@ static bool take_surplus(weft_batch *batch, weft_call *call, bool ready)
     weft_call *leaves = seat < batch->room ? batch->seats[seat].call : NULL;
     if (!leaves || !make_room_for(batch, seat, caller) || !put_aside(batch->batcher, batch->form, leaves, true))
         return false;
-    bool spoils = batch->seats[seat].placed > 0 && !batch->seats[seat].spoiled;
+    if (batch->seats[seat].placed) {
+        batch->seats[seat].spoiled = true;
+        wfi_batch_lodge(batch, leaves);
+    }
     leave_seat(batch, seat);
-    batch->seats[seat].spoiled |= spoils;
     take_seat(batch, seat, call, caller, ready);
     return true;
 }
@@ -471,7 +484,7 @@ static bool keeps_its_seat(weft_call *call)
         return true;
     batch->batcher->stats.latecomers++;
     call->is_late = true;
-    stand_up(call);
+    stand_up(call, true);
     return false;
 }
 
@@ -508,5 +521,5 @@ void wfi_batch_leave_room(weft_call *call)
         free_form_if_over(form);
     }
     if (call->batch)
-        stand_up(call);
+        stand_up(call, false);
 }

@@ -2,6 +2,8 @@
 /* budget.c - what others can make this worker hold; see budget.h. */
 #include "rpc/budget.h"
 
+#include "rpc/batch.h"
+
 static uint64_t budget_of(const weft_agent *agent)
 {
     size_t bytes = agent->options.values.memory_budget_bytes;
@@ -39,6 +41,7 @@ static void release_charge(weft_call *call, size_t bytes)
 
 void wfi_budget_release_arguments(weft_call *call)
 {
+    wfi_batch_move_out(call);
     if (call->charged > sizeof *call)
         release_charge(call, call->charged - sizeof *call);
 }
@@ -89,6 +92,7 @@ void wfi_budget_release(weft_call *call)
 {
     weft_agent *agent = call->agent;
     wfi_rpc_peer *peer = &agent->peers[call->from];
+    wfi_batch_move_out(call);
     release_charge(call, call->charged);
     if (!call->kept)
         return;

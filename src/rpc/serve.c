@@ -46,6 +46,7 @@ void wfi_serve_release_work(weft_call *call)
 static void free_task(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, release);
+    wfi_lodging_unref(call->lodging, NULL); /* it outlived its agent's books */
     call->deferred = false;
     wfi_serve_release_work(call);
     wfi_pack_fini(&call->pack);

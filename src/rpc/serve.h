@@ -68,6 +68,7 @@ struct weft_call {
     wfi_child child;           /* a call to ourselves: of the call that it is made for, if any */
     struct weft_batch *batch;  /* where it has seat number `seat`; NULL: it has none */
     size_t seat;
+    struct wfi_lodging *lodging;       /* it lies in the slabs of a batch that it is not in; NULL: it does not */
     struct wfi_batch_extras *extra_of; /* it is whole and has no seat */
     wfi_list extra_link;
     bool queued;                      /* for a batch: src/rpc/batch.h */

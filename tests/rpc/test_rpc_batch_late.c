@@ -72,6 +72,7 @@ static weft_status run_wait(weft_call *call, void *user)
 static const weft_function functions[] = {
     {.name = "tensors", .takes = {WEFT_TENSOR}, .run_batch = run_slowly, .batch = {.size = 8, .wait_us = 1000}},
     {.name = "doze", .takes = {WEFT_TENSOR}, .run_batch = run_doze, .batch = {.size = 2, .wait_us = WEFT_FOREVER}},
+    {.name = "doze eight", .takes = {WEFT_TENSOR}, .run_batch = run_doze, .batch = {.size = 8, .wait_us = 30000}},
     {.name = "sum two",
      .takes = {WEFT_TENSOR},
      .gives = {WEFT_F64, WEFT_I64},
@@ -329,6 +330,38 @@ static void answer_not_taken(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
+/* Rank 2's row keeps the rows of a batch that began without it: these count while it is pulled, and while it is with a later batch. */
+static void late_keeps_all(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (!stats_of(agent, "doze eight").waiting)
+            weft_sim_sleep(shared.w->sim, 1000);
+        weft_sim_pause(shared.w->sim, 2);
+        atomic_store(&shared.flag, 1);
+        await_finished(1);
+        while (stats_of(agent, "doze eight").running)
+            weft_sim_sleep(shared.w->sim, 1000);
+        MUST(held(agent) >= (uint64_t)8 * ROW && held(agent) < (uint64_t)10 * ROW);
+        atomic_store(&shared.began_ns, 0);
+        weft_sim_resume(shared.w->sim, 2);
+        while (!atomic_load(&shared.began_ns))
+            weft_sim_sleep(shared.w->sim, 1000);
+        MUST(held(agent) >= (uint64_t)9 * ROW &&
+             held(agent) < (uint64_t)11 * ROW); /* and the copy that the handler sees */
+        await_finished(2);
+        await_none_held(agent);
+        return;
+    }
+    while (rank == 1 && !atomic_load(&shared.flag))
+        weft_sim_sleep(shared.w->sim, 1000);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);
+    end(start(agent, 0, "doze eight", x), WEFT_OK);
+    weft_tensor_unref(x);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
 /* The same where a batch has no time of its own: it does not begin without those who are in it. */
 static void late_but_waited_for(weft_agent *agent, void *arg)
 {
@@ -452,10 +485,11 @@ static void test_late(void **state)
     run(late_but_waited_for, 3, 10, NULL);
 }
 
-static void test_answer_not_taken(void **state)
+static void test_what_rows_keep(void **state)
 {
     (void)state;
     run(answer_not_taken, 3, 10, NULL);
+    run(late_keeps_all, 3, 10, NULL);
 }
 
 static void test_stuck_seat(void **state)
@@ -472,7 +506,7 @@ static void test_stalled(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_answer_not_taken),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_what_rows_keep),
                                        cmocka_unit_test(test_stuck_seat), cmocka_unit_test(test_stalled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
