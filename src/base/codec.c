@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec.c - little-endian writing and reading, independent of the machine's byte order. */
+/* codec.c - little-endian writing and reading of byte strings, and room for them; numbers are in codec.h. */
 #include "base/codec.h"
 
 #include <assert.h>
 #include <stdlib.h> /* realloc, free */
 #include <string.h>
 
-#define GROW_MIN 64
+#define GROW_MIN 256 /* a small message's */
 
 void wfi_writer_init(wfi_writer *writer, void *data, size_t capacity)
 {
@@ -41,73 +41,20 @@ static bool grow(wfi_writer *writer, size_t need)
     return true;
 }
 
-/* Room for `size` bytes at the end, counted as written; NULL if there is none. */
-static uint8_t *extend(wfi_writer *writer, size_t size)
+bool wfi_writer_make_room(wfi_writer *writer, size_t size)
 {
     size_t end;
-    uint8_t *at;
-    if (writer->failed)
-        return NULL;
-    if (__builtin_add_overflow(writer->size, size, &end) ||
-        (end > writer->capacity && !(writer->grows && grow(writer, end)))) {
+    if (!writer->failed && (__builtin_add_overflow(writer->size, size, &end) ||
+                            (end > writer->capacity && !(writer->grows && grow(writer, end)))))
         writer->failed = true;
-        return NULL;
-    }
-    at = writer->data + writer->size;
-    writer->size = end;
-    return at;
-}
-
-static void write_number(wfi_writer *writer, uint64_t value, size_t size)
-{
-    uint8_t *at = extend(writer, size);
-    size_t i;
-    if (at == NULL)
-        return;
-    for (i = 0; i < size; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
-}
-
-void wfi_write_u8(wfi_writer *writer, uint8_t value)
-{
-    write_number(writer, value, 1);
-}
-
-void wfi_write_u16(wfi_writer *writer, uint16_t value)
-{
-    write_number(writer, value, 2);
-}
-
-void wfi_write_u32(wfi_writer *writer, uint32_t value)
-{
-    write_number(writer, value, 4);
-}
-
-void wfi_write_u64(wfi_writer *writer, uint64_t value)
-{
-    write_number(writer, value, 8);
-}
-
-void wfi_write_i64(wfi_writer *writer, int64_t value)
-{
-    write_number(writer, (uint64_t)value, 8);
-}
-
-void wfi_write_f64(wfi_writer *writer, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    write_number(writer, bits, 8);
+    return !writer->failed;
 }
 
 void wfi_write_bytes(wfi_writer *writer, const void *data, size_t size)
 {
-    uint8_t *at;
     if (size == 0) /* data may be NULL, which memcpy does not allow */
         return;
-    at = extend(writer, size);
-    if (at != NULL)
-        memcpy(at, data, size);
+    wfi_write_raw(writer, data, size);
 }
 
 void wfi_write_blob(wfi_writer *writer, const void *data, size_t size)
@@ -149,51 +96,6 @@ const uint8_t *wfi_read_bytes(wfi_reader *reader, size_t size)
     at = reader->data + reader->at;
     reader->at += size;
     return at;
-}
-
-static uint64_t read_number(wfi_reader *reader, size_t size)
-{
-    const uint8_t *at = wfi_read_bytes(reader, size);
-    uint64_t value = 0;
-    size_t i;
-    if (at == NULL)
-        return 0;
-    for (i = 0; i < size; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
-
-uint8_t wfi_read_u8(wfi_reader *reader)
-{
-    return (uint8_t)read_number(reader, 1);
-}
-
-uint16_t wfi_read_u16(wfi_reader *reader)
-{
-    return (uint16_t)read_number(reader, 2);
-}
-
-uint32_t wfi_read_u32(wfi_reader *reader)
-{
-    return (uint32_t)read_number(reader, 4);
-}
-
-uint64_t wfi_read_u64(wfi_reader *reader)
-{
-    return read_number(reader, 8);
-}
-
-int64_t wfi_read_i64(wfi_reader *reader)
-{
-    return (int64_t)read_number(reader, 8);
-}
-
-double wfi_read_f64(wfi_reader *reader)
-{
-    uint64_t bits = read_number(reader, 8);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 const uint8_t *wfi_read_blob(wfi_reader *reader, size_t limit, size_t *size)
