@@ -172,7 +172,7 @@ static weft_status pack_results(weft_call *call, wfi_pack_options how)
     }
     weft_status st = wfi_pack_values(&call->pack, results, &how);
     if (!st)
-        wfi_pack_landing(&call->pack, NULL, 0);
+        wfi_pack_landing_count(&call->pack, 0);
     if (!st && call->pack.remote_count)
         st = wfi_pack_pushes(&call->pack, how.landing, &call->pushes, &call->push_count);
     return st;

@@ -32,14 +32,19 @@ static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor
     return rows;
 }
 
+/* Most calls' tensors lie in their rows already. */
+static bool is_in_row(const weft_tensor *rows, size_t row, const weft_tensor *tensor)
+{
+    return wfi_tensor_address(tensor) == (char *)wfi_tensor_address(rows) + row * weft_tensor_nbytes(tensor);
+}
+
 static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const weft_tensor *from)
 {
+    if (is_in_row(batch->rows[index], row, from))
+        return WEFT_OK;
     weft_tensor *place = weft_tensor_select(batch->rows[index], 0, (int64_t)row);
-    weft_status st = place ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st && wfi_tensor_address(place) != wfi_tensor_address(from)) {
-        st = weft_tensor_assign(place, from);
-        batch->copied_bytes += wfi_copied(weft_tensor_nbytes(from));
-    }
+    weft_status st = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
+    batch->copied_bytes += st ? 0 : wfi_copied(weft_tensor_nbytes(from));
     weft_tensor_unref(place);
     return st;
 }

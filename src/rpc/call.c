@@ -26,7 +26,6 @@ static void free_call(wfi_outcall *call)
     for (size_t i = 0; i < call->land_count; i++)
         weft_tensor_unref(call->land[i]);
     free(call->land);
-    free(call->landing);
     free(call->land_exposures);
     wfi_intake_fini(&call->results);
     wfi_parts_in_free(call->parts);
@@ -233,40 +232,40 @@ static weft_status take_landing(wfi_outcall *call, weft_tensors land)
         return WEFT_OK;
     if (land.count > WEFT_MAX_CALL_TENSORS)
         return WEFT_ERR_TOO_LARGE;
-    call->land = wfi_calloc(land.count, sizeof *call->land);
-    call->landing = wfi_calloc(land.count, sizeof *call->landing);
-    call->land_exposures = wfi_calloc(land.count, sizeof *call->land_exposures);
-    if (!call->land || !call->landing || !call->land_exposures)
+    bool any_large = false;
+    call->land = wfi_calloc(land.count, sizeof(*call->land));
+    if (!call->land)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < land.count; i++) {
         if (!land.items[i] || !weft_tensor_is_contiguous(land.items[i]))
             return WEFT_ERR_INVALID;
         call->land[call->land_count++] = weft_tensor_ref(land.items[i]);
+        any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;
     }
-    return WEFT_OK;
+    call->land_exposures = any_large ? wfi_calloc(land.count, sizeof *call->land_exposures) : NULL;
+    return any_large && !call->land_exposures ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 /* [agent lock] */
 static weft_status expose_landing(wfi_outcall *call)
 {
+    if (call->arguments.shared)
+        return WEFT_OK; /* which has its own, none */
+    wfi_pack_landing_count(&call->arguments, call->land_count);
     for (size_t i = 0; i < call->land_count; i++) {
-        weft_tensor *place = call->land[i];
+        const weft_tensor *place = call->land[i];
         size_t nbytes = weft_tensor_nbytes(place);
-        call->landing[i] =
-            (wfi_landing){.dtype = weft_tensor_dtype(place), .shape = weft_tensor_shape(place), .size = nbytes};
-        if (nbytes <= WFI_TINY_TENSOR)
-            continue; /* such a result rides in the reply */
-        wfi_exposure *exposure = &call->land_exposures[call->land_exposed];
-        weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage, weft_tensor_data(place), nbytes,
-                                        WFI_REMOTE_WRITE, exposure);
-        if (st)
-            return st;
-        call->land_exposed++;
-        call->landing[i].address = exposure->address;
-        call->landing[i].key = exposure->key;
+        wfi_exposure nowhere = {0}, *exposure = &nowhere; /* of a small one: such a result rides in the reply */
+        if (nbytes > WFI_TINY_TENSOR) {
+            exposure = &call->land_exposures[call->land_exposed];
+            weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage, weft_tensor_data(place),
+                                            nbytes, WFI_REMOTE_WRITE, exposure);
+            if (st)
+                return st;
+            call->land_exposed++;
+        }
+        wfi_pack_landing(&call->arguments, place, exposure->address, exposure->key);
     }
-    if (!call->arguments.shared) /* which has its own, none */
-        wfi_pack_landing(&call->arguments, call->landing, call->land_count);
     return WEFT_OK;
 }
 
@@ -277,8 +276,8 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
     wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->parts ? WFI_CALL_PARTS : 0) |
                               (call->span.trace ? WFI_CALL_TRACED : 0)));
     wfi_write_u64(w, timeout_ns);
-    wfi_write_u8(w, (uint8_t)strlen(call->function));
-    wfi_write_bytes(w, call->function, strlen(call->function));
+    wfi_write_u8(w, call->function_size);
+    wfi_write_bytes(w, call->function, call->function_size);
     wfi_write_blob(w, NULL, 0); /* the context of src/dist goes here */
     if (call->span.trace) {
         wfi_write_u64(w, call->span.trace);
@@ -294,7 +293,7 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
 /* What is held for the call until the peer has taken it; what it then holds itself counts there. */
 static size_t held_by(const wfi_outcall *call)
 {
-    size_t place = sizeof *call->land + sizeof *call->landing + sizeof *call->land_exposures;
+    size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
     return sizeof *call + COMPANY_BYTES + (call->header.capacity - call->header.size) + call->land_count * place +
            wfi_pack_small_bytes(&call->arguments);
 }
@@ -503,7 +502,6 @@ static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
 {
     wfi_writer_init_growing(&call->header);
     wfi_list_init(&call->child.link);
-    snprintf(call->function, sizeof call->function, "%s", plan->function);
     call->holds = 1;
     call->results.agent = call->agent;
     call->remote = weft_rref_ref(plan->remote);
@@ -519,9 +517,12 @@ static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out)
 {
-    wfi_outcall *call = wfi_calloc(1, sizeof *call);
+    size_t name_size = strlen(plan->function); /* wfi_plan_check has bounded it */
+    wfi_outcall *call = wfi_calloc(1, sizeof *call + name_size + 1);
     if (!call)
         return WEFT_ERR_MEMORY;
+    call->function_size = (uint8_t)name_size;
+    memcpy(call->function, plan->function, name_size + 1);
     call->agent = wfi_agent_ref(agent);
     weft_status st = prepare(call, plan);
     weft_future *future = weft_future_ref(call->future);

@@ -44,7 +44,6 @@ struct wfi_outcall {
     int holds;
     bool completed;
     weft_future *future;
-    char function[WFI_FUNCTION_NAME_MAX + 1];
     wfi_timer timer;
 
     wfi_pack arguments;
@@ -53,9 +52,8 @@ struct wfi_outcall {
     bool message_out;  /* net has it */
     size_t kept_bytes; /* copies, counted with the peer until it has completed */
 
-    weft_tensor **land; /* referenced; the results' places */
-    wfi_landing *landing;
-    wfi_exposure *land_exposures;
+    weft_tensor **land;           /* referenced; the results' places */
+    wfi_exposure *land_exposures; /* of the large ones among them; NULL: none is */
     size_t land_count, land_exposed;
 
     wfi_intake results;
@@ -68,6 +66,8 @@ struct wfi_outcall {
     struct wfi_parts_in *parts; /* streamed results: src/rpc/parts_in.c */
     wfi_span span;
     wfi_task release;
+    uint8_t function_size;
+    char function[]; /* its name, ended by NUL */
 };
 
 /* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */

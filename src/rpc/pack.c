@@ -284,14 +284,16 @@ weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_opt
     return p.status;
 }
 
-void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count)
+void wfi_pack_landing_count(wfi_pack *pack, size_t count)
 {
     wfi_write_u32(&pack->meta, (uint32_t)count);
-    for (size_t i = 0; i < count; i++) {
-        wfi_write_tensor_type(&pack->meta, landing[i].dtype, landing[i].shape);
-        wfi_write_u64(&pack->meta, landing[i].address);
-        wfi_write_u64(&pack->meta, landing[i].key);
-    }
+}
+
+void wfi_pack_landing(wfi_pack *pack, const weft_tensor *place, uint64_t address, uint64_t key)
+{
+    wfi_write_tensor_type(&pack->meta, place->dtype, place->shape);
+    wfi_write_u64(&pack->meta, address);
+    wfi_write_u64(&pack->meta, key);
 }
 
 void wfi_pack_fini(wfi_pack *pack)
@@ -329,9 +331,6 @@ static void patch_u64(wfi_pack *pack, size_t at, uint64_t value)
 
 static weft_status expose_tensors(wfi_pack *pack, wfi_net *net, wfi_peer *peer)
 {
-    pack->exposures = wfi_calloc(pack->remote_count + 1, sizeof *pack->exposures); /* and one for meta */
-    if (!pack->exposures)
-        return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < pack->remote_count; i++) {
         wfi_packed *item = &pack->remote[i];
         if (item->patch == WFI_NO_PATCH)
@@ -371,12 +370,15 @@ weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writ
     size_t tail = 0;
     for (int i = 0; i < pack->part_count; i++)
         tail += weft_tensor_nbytes(pack->parts[i]);
+    bool outgrown = header->size + pack->meta.size + tail + BODY_MARGIN > WFI_MESSAGE_MAX;
     weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!st && pack->meta.size > WFI_META_MAX)
         st = WEFT_ERR_TOO_LARGE; /* the peer would refuse it */
-    if (!st)
-        st = expose_tensors(pack, net, peer);
-    if (!st && header->size + pack->meta.size + tail + BODY_MARGIN > WFI_MESSAGE_MAX) {
+    if (!st && (pack->remote_count || outgrown)) {
+        pack->exposures = wfi_calloc(pack->remote_count + outgrown, sizeof *pack->exposures);
+        st = pack->exposures ? expose_tensors(pack, net, peer) : WEFT_ERR_MEMORY;
+    }
+    if (!st && outgrown) {
         st = expose_meta(pack, net, peer, header);
     } else if (!st) {
         wfi_write_u8(header, 0);

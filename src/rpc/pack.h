@@ -64,8 +64,10 @@ weft_status wfi_pack_fits(weft_args values, char *problem, size_t room);
 /* WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result does not fit its landing place), WEFT_ERR_MEMORY.
  * On failure the pack is empty. */
 weft_status wfi_pack_values(wfi_pack *pack, weft_args values, const wfi_pack_options *options);
-/* Adds the caller's own landing places, after the values. They are exposed by the call, not by the pack. */
-void wfi_pack_landing(wfi_pack *pack, const wfi_landing *landing, size_t count);
+/* Adds the caller's own landing places after the values: how many they are, then each. They are exposed by the call, not by the
+ * pack: where (0: it is not). */
+void wfi_pack_landing_count(wfi_pack *pack, size_t count);
+void wfi_pack_landing(wfi_pack *pack, const weft_tensor *place, uint64_t address, uint64_t key);
 /* Packs for calls without landing places. Counts what was packed and copied here, once; views count their own. */
 weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out);
 wfi_shared_pack *wfi_shared_pack_ref(wfi_shared_pack *shared);

@@ -23,7 +23,7 @@ weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out)
     wfi_pack_options how = {.gather = true};
     weft_status st = wfi_pack_values(&shared->pack, values, &how);
     if (!st) {
-        wfi_pack_landing(&shared->pack, NULL, 0);
+        wfi_pack_landing_count(&shared->pack, 0);
         st = shared->pack.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     }
     if (st) {

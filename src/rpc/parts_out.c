@@ -182,7 +182,7 @@ static weft_status send_remote(weft_call *call, weft_args values)
     wfi_writer_init_growing(&part->header);
     weft_status st = wfi_pack_values(&part->pack, values, &(wfi_pack_options){0});
     if (!st) {
-        wfi_pack_landing(&part->pack, NULL, 0);
+        wfi_pack_landing_count(&part->pack, 0);
         wfi_net_lock(net);
         st = send_locked(call, part);
         wfi_net_unlock(net);

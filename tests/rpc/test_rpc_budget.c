@@ -335,7 +335,7 @@ static void post_call(weft_agent *agent, uint64_t id, int64_t count)
     wfi_write_bytes(&w, "make", 4);
     wfi_write_blob(&w, NULL, 0);
     MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(count)), &(wfi_pack_options){0}));
-    wfi_pack_landing(&pack, NULL, 0);
+    wfi_pack_landing_count(&pack, 0);
     wfi_write_u8(&w, 0);
     wfi_write_blob(&w, pack.meta.data, pack.meta.size);
     wfi_pack_fini(&pack);

@@ -65,7 +65,7 @@ static void pack_sample(wfi_pack *pack, bool land)
 {
     weft_tensor *small = weft_tensor_arange(20, WEFT_INT32), *large = weft_tensor_arange(2000, WEFT_FLOAT64);
     weft_tensor *both[] = {small, large};
-    wfi_landing place = {.dtype = WEFT_INT32, .shape = WEFT_SHAPE(4, 5), .size = 80};
+    weft_tensor *place = weft_tensor_empty(WEFT_SHAPE(4, 5), WEFT_INT32);
     wfi_pack_options how = {.gather = below(2)};
     MUST_OK(wfi_pack_values(
         pack,
@@ -73,7 +73,10 @@ static void pack_sample(wfi_pack *pack, bool land)
                     weft_of_tensors((weft_tensors){both, 2}),
                     weft_of_list(WEFT_VALUES(weft_of_bool(true), weft_of_list(WEFT_VALUES(weft_of_bytes("xy", 2)))))),
         &how));
-    wfi_pack_landing(pack, &place, land);
+    wfi_pack_landing_count(pack, land);
+    if (land)
+        wfi_pack_landing(pack, place, 0, 0);
+    weft_tensor_unref(place);
     weft_tensor_unref(small);
     weft_tensor_unref(large);
 }
