@@ -38,6 +38,21 @@ void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, i
         cblas_dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
 }
 
+/* y = beta y + op(a) op(b) */
+static weft_status multiply(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, double beta,
+                            weft_tensor *y)
+{
+    int64_t m = a->shape.dims[transpose_a], k = a->shape.dims[!transpose_a];
+    int64_t n = b->shape.dims[!transpose_b];
+    if (b->shape.dims[transpose_b] != k || y->shape.dims[0] != m || y->shape.dims[1] != n)
+        return WEFT_ERR_SHAPE;
+    if (!wfi_gemm_fits(m, n, k))
+        return WEFT_ERR_TOO_LARGE;
+    wfi_gemm(a->dtype, transpose_a, transpose_b, m, n, k, wfi_tensor_address(a), wfi_tensor_address(b), beta,
+             wfi_tensor_address(y));
+    return WEFT_OK;
+}
+
 weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y)
 {
     weft_status status = WFI_CHECK_FLOATS(a, b, y);
@@ -45,15 +60,7 @@ weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor
         return status;
     if (a->shape.ndim != 2 || b->shape.ndim != 2 || y->shape.ndim != 2)
         return WEFT_ERR_SHAPE;
-    int64_t m = a->shape.dims[transpose_a], k = a->shape.dims[!transpose_a];
-    int64_t n = b->shape.dims[!transpose_b];
-    if (b->shape.dims[transpose_b] != k || y->shape.dims[0] != m || y->shape.dims[1] != n)
-        return WEFT_ERR_SHAPE;
-    if (!wfi_gemm_fits(m, n, k))
-        return WEFT_ERR_TOO_LARGE;
-    wfi_gemm(a->dtype, transpose_a, transpose_b, m, n, k, wfi_tensor_address(a), wfi_tensor_address(b), 0,
-             wfi_tensor_address(y));
-    return WEFT_OK;
+    return multiply(a, transpose_a, b, transpose_b, 0, y);
 }
 
 static weft_status check_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
@@ -68,14 +75,23 @@ static weft_status check_linear(const weft_tensor *x, const weft_tensor *weight,
     return fits ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
+static void fill_rows(weft_tensor *y, const weft_tensor *row)
+{
+    size_t bytes = weft_tensor_nbytes(row);
+    char *at = wfi_tensor_address(y);
+    for (int64_t i = 0; i < y->shape.dims[0]; i++)
+        memcpy(at + (size_t)i * bytes, wfi_tensor_address(row), bytes);
+}
+
+/* The product is added to the bias: less than to pass over y again. */
 weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, weft_tensor *y)
 {
     weft_status status = check_linear(x, weight, bias, y);
-    if (status == WEFT_OK)
-        status = wfi_matmul(x, false, weight, true, y);
-    if (status == WEFT_OK && bias != NULL)
-        status = wfi_binary(WFI_ADD, y, bias, y);
-    return status;
+    if (status != WEFT_OK)
+        return status;
+    if (bias != NULL)
+        fill_rows(y, bias);
+    return multiply(x, false, weight, true, bias != NULL ? 1 : 0, y);
 }
 
 weft_status wfi_linear_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight, weft_tensor *dx,
