@@ -15,8 +15,10 @@
 void *wfi_calloc(size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > CACHED_BYTES_MAX)
-        return calloc(count, size);
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return NULL;
+    if (bytes > CACHED_BYTES_MAX)
+        return calloc(1, bytes);
     void *block = malloc(bytes);
     __asm__("" : "+r"(block)); /* or the compiler makes a calloc of malloc and memset */
     return block != NULL ? memset(block, 0, bytes) : NULL;

@@ -5,7 +5,10 @@
 
 #include <stddef.h>
 
-/* calloc(), and quick where it is small. NULL: no memory, or the product overflows. */
+/*
+ * calloc(), and quick where it is small. NULL: no memory, or the product overflows. All of the library takes its zeroed memory here,
+ * so tests that put themselves in its place (the linker's --wrap=wfi_calloc) meet every object.
+ */
 void *wfi_calloc(size_t count, size_t size) __attribute__((malloc, alloc_size(1, 2), warn_unused_result));
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "rpc/batch.h"
 
+#include "base/alloc.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -35,7 +36,7 @@ void wfi_lodging_unref(wfi_lodging *lodging, weft_agent *agent)
 /* Without memory for that it does not count: the row is there all the same. */
 void wfi_batch_lodge(weft_batch *batch, weft_call *call)
 {
-    if (!batch->lodging && (batch->lodging = calloc(1, sizeof *batch->lodging)))
+    if (!batch->lodging && (batch->lodging = wfi_calloc(1, sizeof *batch->lodging)))
         atomic_store(&batch->lodging->holds, 1);
     call->lodging = batch->lodging;
     if (call->lodging)
