@@ -19,6 +19,9 @@ void wfi_mutex_fini(wfi_mutex *mutex);
 void wfi_mutex_lock(wfi_mutex *mutex);
 bool wfi_mutex_trylock(wfi_mutex *mutex);
 void wfi_mutex_unlock(wfi_mutex *mutex);
+
+/* For assertions: whether the library was compiled with them, and so knows whose a mutex is; and whether it is the caller's. */
+extern const bool wfi_mutex_knows_owner;
 bool wfi_mutex_is_mine(const wfi_mutex *mutex);
 
 #ifdef NDEBUG

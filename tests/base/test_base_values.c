@@ -334,8 +334,9 @@ static void a_mutex_knows_its_owner(void **state)
     wfi_mutex_init(&mutex);
     assert_false(wfi_mutex_is_mine(&mutex));
     wfi_mutex_lock(&mutex);
-    assert_true(wfi_mutex_is_mine(&mutex));
+    assert_int_equal(wfi_mutex_is_mine(&mutex), wfi_mutex_knows_owner);
     wfi_mutex_unlock(&mutex);
+    assert_false(wfi_mutex_is_mine(&mutex));
     assert_true(wfi_mutex_trylock(&mutex));
     wfi_mutex_unlock(&mutex);
     wfi_mutex_fini(&mutex);
