@@ -160,8 +160,8 @@ static int64_t credit(const wfi_conn *conn)
 /* What left gets its sequence. From `list`, which lost the first `count` to the frame; returns how many are left of them. */
 static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
 {
-    if (count && wfi_list_empty(&peer->sent)) /* from now on silence means something */
-        peer->waiting_ns = wfi_now(peer->net->clock);
+    if (count && !wfi_list_empty(list) && wfi_list_empty(&peer->sent)) /* from now on silence means something */
+        peer->waiting_ns = wfi_net_now(peer->net);
     while (count && !wfi_list_empty(list)) {
         wfi_message *message = wfi_container_of(list->next, wfi_message, link);
         wfi_list_remove(&message->link);
