@@ -164,7 +164,7 @@ static void settle_owned(weft_call *call)
 /* `how` says where a problem is written. */
 static weft_status pack_results(weft_call *call, wfi_pack_options how)
 {
-    const wfi_intake *intake = &call->arguments;
+    const wfi_intake *intake = call->arguments;
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
     if (!call->owned) {
         how.landing = intake->landing;

@@ -27,12 +27,12 @@
 #define WFI_REMEMBERED_BATCHES 8
 
 typedef struct wfi_batch_form {
-    wfi_list link;                               /* in the batcher's forms */
-    wfi_tensor_type tensors[WEFT_MAX_SIGNATURE]; /* of one row each */
-    wfi_list open;                               /* weft_batch.link */
-    wfi_list extras;                             /* wfi_batch_extras.link: whose turn is next is the first */
-    size_t extra_count;                          /* calls in these */
-    size_t extra_callers;                        /* how many they are */
+    wfi_list link;             /* in the batcher's forms */
+    wfi_list open;             /* weft_batch.link */
+    wfi_list extras;           /* wfi_batch_extras.link: whose turn is next is the first */
+    size_t extra_count;        /* calls in these */
+    size_t extra_callers;      /* how many they are */
+    wfi_tensor_type tensors[]; /* of one row each: as many as the batcher's calls have */
 } wfi_batch_form;
 
 /* The extras of one caller. */

@@ -24,10 +24,11 @@ static bool is_of_form(const wfi_batch_form *form, const wfi_tensor_type *types,
 
 static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
-    wfi_batch_form *form = wfi_calloc(1, sizeof *form);
+    size_t types_size = batcher->tensor_count * sizeof *types;
+    wfi_batch_form *form = wfi_calloc(1, sizeof *form + types_size);
     if (!form)
         return NULL;
-    memcpy(form->tensors, types, batcher->tensor_count * sizeof *types);
+    memcpy(form->tensors, types, types_size);
     wfi_list_init(&form->open);
     wfi_list_init(&form->extras);
     wfi_list_push_back(&batcher->forms, &form->link);

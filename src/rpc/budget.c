@@ -42,13 +42,13 @@ static void release_charge(weft_call *call, size_t bytes)
 void wfi_budget_release_arguments(weft_call *call)
 {
     wfi_batch_move_out(call);
-    if (call->charged > sizeof *call)
-        release_charge(call, call->charged - sizeof *call);
+    if (call->charged > WFI_SERVE_BYTES)
+        release_charge(call, call->charged - WFI_SERVE_BYTES);
 }
 
 size_t wfi_budget_take_arguments(weft_call *call)
 {
-    size_t bytes = call->charged > sizeof *call ? call->charged - sizeof *call : 0;
+    size_t bytes = call->charged > WFI_SERVE_BYTES ? call->charged - WFI_SERVE_BYTES : 0;
     call->charged -= bytes;
     return bytes;
 }

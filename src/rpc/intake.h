@@ -3,7 +3,7 @@
  * intake.h - a body that arrives (arguments or results), until it is whole: metadata that outgrew the frame is pulled,
  * values are unpacked, payload is pulled straight into its place, references are made known to their owners.
  *
- * Embedded in a call; one use each. ready is called exactly once, with the agent's lock held, perhaps before start
+ * Part of a call; one use each. ready is called exactly once, with the agent's lock held, perhaps before start
  * returns. Then `values` holds the whole, or `problem` says what was wrong.
  */
 #ifndef WFI_INTAKE_H
@@ -23,6 +23,7 @@ typedef struct wfi_intake {
      * [agent lock] */
     weft_status (*admit)(struct wfi_intake *intake, uint64_t bytes);
     void (*ready)(struct wfi_intake *intake, weft_status status);
+    void *owner; /* of one that is no member of it */
 
     /* For the owner, once ready. */
     weft_values *values;

@@ -40,7 +40,8 @@ void wfi_serve_release_work(weft_call *call)
         return; /* its handler may still be on its way out, and let go of the arguments there */
     weft_values_unref(call->args);
     call->args = NULL;
-    wfi_intake_fini(&call->arguments);
+    if (call->arguments)
+        wfi_intake_fini(call->arguments);
 }
 
 static void free_task(wfi_task *task)
@@ -63,6 +64,7 @@ static void free_task(wfi_task *task)
     weft_rref_unref(call->local_rref);
     weft_values_unref(call->local_land);
     wfi_agent_unref(call->agent);
+    free(call->arguments);
     free(call);
 }
 
@@ -261,7 +263,7 @@ void wfi_serve_refuse(weft_call *call, weft_error *error)
 
 static void arguments_ready(wfi_intake *intake, weft_status status)
 {
-    weft_call *call = wfi_container_of(intake, weft_call, arguments);
+    weft_call *call = intake->owner;
     char problem[128];
     weft_error *error = NULL;
     if (status) {
@@ -283,8 +285,7 @@ static void arguments_ready(wfi_intake *intake, weft_status status)
 
 static weft_status arguments_admit(wfi_intake *intake, uint64_t bytes)
 {
-    return wfi_budget_admit(wfi_container_of(intake, weft_call, arguments), bytes, intake->problem,
-                            sizeof intake->problem);
+    return wfi_budget_admit(intake->owner, bytes, intake->problem, sizeof intake->problem);
 }
 
 static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
@@ -297,17 +298,23 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
 static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
 {
     weft_call *call = wfi_calloc(1, sizeof *call);
-    if (!call)
+    wfi_intake *arguments = wfi_calloc(1, sizeof *arguments);
+    if (!call || !arguments) {
+        free(call);
+        free(arguments);
         return WEFT_ERR_MEMORY;
+    }
     call->agent = agent;
     call->peer = from;
     call->from = wfi_peer_rank(from);
     call->id = id;
     call->life = wfi_peer_incarnation(from);
-    call->arguments.agent = agent;
-    call->arguments.peer = from;
-    call->arguments.ready = arguments_ready;
-    call->arguments.admit = arguments_admit;
+    call->arguments = arguments;
+    arguments->agent = agent;
+    arguments->peer = from;
+    arguments->ready = arguments_ready;
+    arguments->admit = arguments_admit;
+    arguments->owner = call;
     wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
     weft_status st = wfi_letters_promise(agent, 1, &call->letters);
@@ -315,6 +322,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         st = wfi_map_put(&agent->peers[call->from].serving, id, call);
     if (st) {
         wfi_letters_release(agent, &call->letters);
+        free(arguments);
         free(call);
         return st;
     }
@@ -322,7 +330,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     wfi_peer_ref(from);
     call->in_map = call->in_table = true;
     call->holds = 1;
-    wfi_budget_charge(call, sizeof *call);
+    wfi_budget_charge(call, WFI_SERVE_BYTES);
     call->counted = true;
     agent->serving++;
     *out = call;
@@ -368,13 +376,14 @@ static void take_in(weft_call *call, wfi_reader *body)
         wfi_serve_refuse(call, error);
         return;
     }
-    call->arguments.user_places = function->land && !(function->flags & WEFT_LAND_ADD);
-    if (call->arguments.user_places)
-        call->arguments.options = (wfi_unpack_options){.place = user_place, .place_arg = call};
+    wfi_intake *arguments = call->arguments;
+    arguments->user_places = function->land && !(function->flags & WEFT_LAND_ADD);
+    if (arguments->user_places)
+        arguments->options = (wfi_unpack_options){.place = user_place, .place_arg = call};
     else if (function->run_batch)
-        call->arguments.options =
+        arguments->options =
             (wfi_unpack_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
-    wfi_intake_start(&call->arguments, body);
+    wfi_intake_start(arguments, body);
 }
 
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
@@ -468,7 +477,7 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
     if (call->stage == WFI_SERVE_SERVING)
         wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */
     if (call->stage == WFI_SERVE_TAKING)
-        wfi_intake_cancel(&call->arguments);
+        wfi_intake_cancel(call->arguments);
     else if (call->pushing)
         wfi_net_transfer_cancel(call->agent->net, &call->push);
     else if (call->awaiting_done)

@@ -44,8 +44,8 @@ struct weft_call {
     bool leans;   /* on the peer: it is deferred, or its results are kept */
     bool is_owed; /* an operation of a group's is over, and this answer says so: in the agent's owed_answers */
 
-    wfi_intake arguments; /* of a remote call */
-    weft_values *args;    /* what the handler sees */
+    wfi_intake *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
+    weft_values *args;     /* what the handler sees */
     bool deferred, keep_arguments;
     weft_values *results;
     struct wfi_object *object; /* of the user's own type, instead of results: src/rpc/rref_object.c */
@@ -94,6 +94,9 @@ struct weft_call {
 
     wfi_task task, release;
 };
+
+/* What a remote one takes of the memory budget, before its arguments. */
+#define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_intake))
 
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
 void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);                   /* [agent lock] */
