@@ -252,8 +252,7 @@ typedef struct wfi_token { /* all atomic; see token.c */
     int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
     uint64_t look_ns;     /* [token] without threads: when to look after connections and the store again */
     int store_fd;         /* [token] likewise: what the store's news can be read from; -1: nothing */
-    bool stayed_up;       /* [token] the last sleep did not come about: there was something already */
-    bool lie_first;       /* [token] without threads: rounds before a sleep find nothing, of late */
+    uint64_t offer_ns;    /* [token] no core is offered before (spin.c) */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */
@@ -486,6 +485,8 @@ void wfi_spin_fini(wfi_net *net);
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns); /* something came, or begins */
 bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
+/* Lets others run on this core, unless that took long of late. [token] */
+bool wfi_spin_offer(wfi_net *net);
 /* Did a round with `count` events find something to do? [token] */
 bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns);
 void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns);

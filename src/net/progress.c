@@ -4,6 +4,7 @@
 
 #define EVENTS_BATCH 8
 #define RARE_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
+#define OFFERS 3 /* before a sleep; with eight callers on two cores, three did as well as eight, and better than one */
 
 static void dispatch(const wfi_completion *completion)
 {
@@ -119,32 +120,24 @@ static size_t manual_round(wfi_net *net, bool slept)
     return done;
 }
 
-static bool sleep_until(wfi_net *net, uint64_t until_ns)
-{
-    uint64_t nap = net->token.look_ns < until_ns ? net->token.look_ns : until_ns;
-    return wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap);
-}
-
-/*
- * A fabric looks for news once more before every sleep. One who mostly waits, a client between its request and the answer, does without
- * a round of its own before that, until there was something after all.
- */
 size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
 {
     uint64_t until = wfi_deadline(net->clock, timeout_ms);
+    bool slept = false;
     size_t done = 0;
     if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
         return 0;
-    bool sleeps = timeout_ms && net->token.lie_first;
-    for (bool first = true;; first = false) {
-        if (sleeps && !sleep_until(net, until))
-            return 0;
-        done = manual_round(net, sleeps);
-        if (first)
-            net->token.lie_first = sleeps ? !net->token.stayed_up : !done;
+    for (int offers = timeout_ms ? OFFERS : 0;; offers--) {
+        bool offered = offers > 0 && wfi_spin_offer(net);
+        done = manual_round(net, slept);
         if (done || wfi_now(net->clock) >= until)
             break;
-        sleeps = true;
+        if (offered && offers > 1)
+            continue;
+        slept = true;
+        uint64_t nap = net->token.look_ns < until ? net->token.look_ns : until;
+        if (!wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap))
+            return 0;
     }
     (void)wfi_token_release(net, WFI_MANUAL);
     return done;

@@ -15,6 +15,11 @@
  * in; where there are very many cores, counting takes longer, and two threads are hardly in each other's way: nobody looks.
  *
  * On one core nobody ever spins: whoever we wait for needs that core.
+ *
+ * OFFERS. Where several workers share a core, the one that we wait for is often among those who would run on ours: to let them run
+ * (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes takes the core for a slice
+ * of milliseconds, where a sleeper would be woken at once: after an offer that took long there is none for many times as long, so
+ * that such offers cost a hundredth of the time.
  */
 #include "net/net_internal.h"
 
@@ -31,6 +36,8 @@
 #define USUAL_SHIFT 12 /* of usual_round: the shortest round counts, and is forgotten in some thousands */
 #define LOOK_EVERY_NS 4000
 #define LOOK_CORES_MAX 64
+#define OFFER_LONG_NS 400000 /* workers that take turns give the core back after some ten microseconds each */
+#define OFFER_PAUSE 100
 
 /*
  * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine and this build:
@@ -121,4 +128,16 @@ void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns)
     uint64_t limit = half > floor ? half : floor;
     atomic_store_explicit(&spin->limit_ns, probe ? net->token.spin_max_ns : limit, memory_order_relaxed);
     atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
+}
+
+bool wfi_spin_offer(wfi_net *net)
+{
+    uint64_t before = wfi_now(net->clock);
+    if (before < net->token.offer_ns)
+        return false;
+    sched_yield();
+    uint64_t now = wfi_now(net->clock);
+    if (now - before > OFFER_LONG_NS)
+        net->token.offer_ns = now + OFFER_PAUSE * (now - before);
+    return true;
 }

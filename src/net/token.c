@@ -168,8 +168,7 @@ bool wfi_token_sleep(wfi_net *net, int bed, int fd_extra, uint64_t until_ns)
     int fds[2] = {net->ops->wait_fd(net->fabric), fd_extra};
     int asleep = asleep_state[bed];
     uint64_t timeout_ns = announce_sleep(net, until_ns);
-    net->token.stayed_up = !net->ops->may_sleep(net->fabric) || should_stay_up(net, bed);
-    if (net->token.stayed_up)
+    if (!net->ops->may_sleep(net->fabric) || should_stay_up(net, bed))
         return true;
     atomic_store(&net->token.robbed[bed], true); /* for whoever robs us: it becomes true by that */
     atomic_store(&net->token.state, asleep);
