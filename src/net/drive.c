@@ -16,10 +16,8 @@ static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
         size_t count = wfi_round(net, WFI_WAITER, NULL);
         now = wfi_now(net->clock);
         if (wfi_spin_was_busy(net, count, now - before)) {
-            wfi_spin_caught(net, WFI_WAITER, now);
-            wfi_spin_begin(&spinning, now);
-        } else if (!wfi_spin_goes_on(net, WFI_WAITER, &spinning, now)) {
-            wfi_spin_missed(net, WFI_WAITER, now);
+            wfi_spin_came(net, WFI_WAITER, &spinning, now);
+        } else if (!wfi_spin_goes_on(net, WFI_WAITER, &spinning, &now)) {
             return;
         }
     }

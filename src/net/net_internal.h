@@ -224,9 +224,12 @@ typedef struct wfi_spin {
     _Atomic uint32_t misses;
 } wfi_spin;
 
+#define WFI_OFFERS 3 /* with eight callers on two cores, three did as well as eight, and better than one */
+
 /* One spin. */
 typedef struct wfi_spinning {
     uint64_t since_ns, look_ns; /* the last event; when to look next whether others need the core */
+    int offers;                 /* left, of the core to others; WFI_OFFERS: it spins yet */
 } wfi_spinning;
 
 typedef struct wfi_token { /* all atomic; see token.c */
@@ -482,14 +485,16 @@ void wfi_bed_call(wfi_net *net, int bed);
 /* spin.c */
 void wfi_spin_init(wfi_net *net);
 void wfi_spin_fini(wfi_net *net);
-void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns); /* something came, or begins */
-bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
+void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);
+/* False: to bed. Otherwise *now_ns is later if others had the core meanwhile. */
+bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns);
+/* Something: it begins anew. */
+void wfi_spin_came(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
 /* Lets others run on this core, unless that took long of late. [token] */
 bool wfi_spin_offer(wfi_net *net);
 /* Did a round with `count` events find something to do? [token] */
 bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns);
-void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns);
 
 /* drive.c */
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);

@@ -4,7 +4,6 @@
 
 #define EVENTS_BATCH 8
 #define RARE_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
-#define OFFERS 3 /* before a sleep; with eight callers on two cores, three did as well as eight, and better than one */
 
 static void dispatch(const wfi_completion *completion)
 {
@@ -127,7 +126,7 @@ size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
     size_t done = 0;
     if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
         return 0;
-    for (int offers = timeout_ms ? OFFERS : 0;; offers--) {
+    for (int offers = timeout_ms ? WFI_OFFERS : 0;; offers--) {
         bool offered = offers > 0 && wfi_spin_offer(net);
         done = manual_round(net, slept);
         if (done || wfi_now(net->clock) >= until)

@@ -92,9 +92,10 @@ void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns)
 {
     spinning->since_ns = now_ns;
     spinning->look_ns = now_ns + LOOK_EVERY_NS;
+    spinning->offers = WFI_OFFERS;
 }
 
-bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+static bool spins_yet(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
     if (now_ns - spinning->since_ns >= atomic_load_explicit(&net->token.spin[role].limit_ns, memory_order_relaxed))
         return false;
@@ -102,6 +103,30 @@ bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint6
         return true;
     spinning->look_ns = now_ns + LOOK_EVERY_NS;
     return !is_crowded(net);
+}
+
+static void missed(wfi_net *net, wfi_role role, uint64_t now_ns)
+{
+    wfi_spin *spin = &net->token.spin[role];
+    uint64_t half = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed) / 2;
+    uint64_t floor = net->token.spin_max_ns ? SPIN_MIN_NS : 0;
+    bool probe = atomic_fetch_add_explicit(&spin->misses, 1, memory_order_relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
+    uint64_t limit = half > floor ? half : floor;
+    atomic_store_explicit(&spin->limit_ns, probe ? net->token.spin_max_ns : limit, memory_order_relaxed);
+    atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
+}
+
+bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns)
+{
+    if (spinning->offers == WFI_OFFERS) {
+        if (spins_yet(net, role, spinning, *now_ns))
+            return true;
+        missed(net, role, *now_ns);
+    }
+    bool offered = spinning->offers > 0 && wfi_spin_offer(net);
+    spinning->offers--;
+    *now_ns = wfi_now(net->clock);
+    return offered;
 }
 
 void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns)
@@ -119,15 +144,11 @@ void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, 0, memory_order_relaxed);
 }
 
-void wfi_spin_missed(wfi_net *net, wfi_role role, uint64_t now_ns)
+void wfi_spin_came(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
-    wfi_spin *spin = &net->token.spin[role];
-    uint64_t half = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed) / 2;
-    uint64_t floor = net->token.spin_max_ns ? SPIN_MIN_NS : 0;
-    bool probe = atomic_fetch_add_explicit(&spin->misses, 1, memory_order_relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
-    uint64_t limit = half > floor ? half : floor;
-    atomic_store_explicit(&spin->limit_ns, probe ? net->token.spin_max_ns : limit, memory_order_relaxed);
-    atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
+    if (spinning->offers == WFI_OFFERS)
+        wfi_spin_caught(net, role, now_ns);
+    wfi_spin_begin(spinning, now_ns);
 }
 
 bool wfi_spin_offer(wfi_net *net)

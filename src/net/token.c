@@ -198,18 +198,14 @@ wfi_task *wfi_token_hold(wfi_net *net, wfi_role role)
         uint64_t before = now;
         size_t count = wfi_round(net, role, &mine);
         now = wfi_now(net->clock);
-        if (wfi_spin_was_busy(net, count, now - before)) {
-            wfi_spin_caught(net, role, now);
-            wfi_spin_begin(&spinning, now);
-        }
+        if (wfi_spin_was_busy(net, count, now - before))
+            wfi_spin_came(net, role, &spinning, now);
         if (mine)
             break;
-        if (wfi_spin_goes_on(net, role, &spinning, now)) {
+        if (wfi_spin_goes_on(net, role, &spinning, &now)) {
             relax();
             continue;
         }
-        if (!count)
-            wfi_spin_missed(net, role, now);
         if (!wfi_token_sleep(net, bed, -1, WFI_NEVER))
             return NULL;
         uint64_t asleep = now;
