@@ -27,12 +27,14 @@
 #define WFI_REMEMBERED_BATCHES 8
 
 typedef struct wfi_batch_form {
-    wfi_list link;             /* in the batcher's forms */
-    wfi_list open;             /* weft_batch.link */
-    wfi_list extras;           /* wfi_batch_extras.link: whose turn is next is the first */
-    size_t extra_count;        /* calls in these */
-    size_t extra_callers;      /* how many they are */
-    wfi_tensor_type tensors[]; /* of one row each: as many as the batcher's calls have */
+    wfi_list link;                /* in the batcher's forms */
+    uint64_t hash;                /* of `tensors` */
+    struct wfi_batch_form *alike; /* the next one of this hash */
+    wfi_list open;                /* weft_batch.link */
+    wfi_list extras;              /* wfi_batch_extras.link: whose turn is next is the first */
+    size_t extra_count;           /* calls in these */
+    size_t extra_callers;         /* how many they are */
+    wfi_tensor_type tensors[];    /* of one row each: as many as the batcher's calls have */
 } wfi_batch_form;
 
 /* The extras of one caller. */
@@ -103,6 +105,7 @@ typedef struct wfi_batch_caller {
     size_t queued;
     uint64_t seen;   /* `begun` of the batcher at its last call */
     uint64_t served; /* and after the last batch with one of its calls */
+    size_t seated;   /* whole calls with a seat in a batch that has not begun */
     uint64_t late;   /* and after the last that began while a call of its was being pulled; 0: none */
     bool is_active;  /* counted in `active` */
 } wfi_batch_caller;
@@ -111,9 +114,10 @@ typedef struct wfi_batcher {
     struct wfi_batcher *next; /* of the agent's; constant once it is announced */
     weft_agent *agent;
     const weft_function *function;
-    weft_batch_options options; /* without zeros; `callers` is owned, and guarded by the agent's lock */
-    size_t tensor_count;        /* in `takes` */
-    wfi_list forms;
+    weft_batch_options options;           /* without zeros; `callers` is owned, and guarded by the agent's lock */
+    size_t tensor_count;                  /* in `takes` */
+    wfi_list forms;                       /* by turns */
+    wfi_map forms_by_hash;                /* the same: each hash's first */
     size_t queued;                        /* calls */
     size_t running;                       /* batches */
     wfi_map callers;                      /* wfi_batch_caller, by rank */
@@ -124,6 +128,7 @@ typedef struct wfi_batcher {
     uint64_t arrived_ns, finished_ns;     /* the last call, the last batch */
     uint64_t free_ns;                     /* since when fewer than in_flight run; 0: always */
     wfi_timer timer;
+    uint64_t look_ns; /* when it fires; WFI_NEVER: it is not set */
     weft_batch_stats stats;
     wfi_histogram sizes, waits;
 } wfi_batcher;

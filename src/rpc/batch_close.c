@@ -59,15 +59,9 @@ static bool all_expected_are_in(const weft_batch *batch)
     return true;
 }
 
-static bool waits_somewhere(const wfi_batcher *batcher, const wfi_batch_caller *caller)
+static bool waits_somewhere(const wfi_batch_caller *caller)
 {
-    for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next) {
-        wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
-        for (wfi_list *link = form->open.next; link != &form->open; link = link->next)
-            if (wfi_batch_has_call_of(wfi_container_of(link, weft_batch, link), caller))
-                return true;
-    }
-    return false;
+    return caller && caller->seated;
 }
 
 /*
@@ -79,8 +73,7 @@ static bool let_all_go(wfi_batcher *batcher)
     const weft_batch_options *o = &batcher->options;
     bool any = false;
     for (size_t i = 0; i < o->caller_count; i++)
-        if (is_expected(batcher, o->callers[i]) &&
-            !waits_somewhere(batcher, wfi_batch_caller_of(batcher, o->callers[i])))
+        if (is_expected(batcher, o->callers[i]) && !waits_somewhere(wfi_batch_caller_of(batcher, o->callers[i])))
             return false;
     for (wfi_list *at = batcher->forms.next; o->caller_count && at != &batcher->forms; at = at->next) {
         wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
@@ -269,7 +262,9 @@ static void take_calls(weft_batch *batch)
         batch->seats[call->seat] = (wfi_seat){.call = NULL};
         call->batch = NULL;
         wfi_batch_unqueue(call);
-        wfi_batch_caller_of(batch->batcher, call->from)->served = batch->batcher->begun + 1;
+        wfi_batch_caller *caller = wfi_batch_caller_of(batch->batcher, call->from);
+        caller->served = batch->batcher->begun + 1;
+        caller->seated--;
     }
     batch->taken -= batch->count;
     batch->ready = 0;
@@ -369,27 +364,34 @@ static bool goes_before(const weft_batch *batch, const weft_batch *first)
     return batch->batcher->begun % 4 && longest_unserved(batch) < longest_unserved(first);
 }
 
-/* The due batch whose turn it is; *again_ns: when to look again if there is none. */
-static weft_batch *find_due(wfi_batcher *batcher, uint64_t now_ns, wfi_reason *reason, uint64_t *again_ns)
+typedef struct look {
+    weft_batch *due; /* whose turn it is; NULL: none is due */
+    wfi_reason reason;
+    uint64_t again_ns; /* when to look again */
+} look;
+
+static void look_at(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now_ns, look *seen)
 {
-    weft_batch *due = NULL;
-    *again_ns = WFI_NEVER;
-    for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next) {
-        wfi_batch_form *form = wfi_container_of(at, wfi_batch_form, link);
-        if (!seat_extras(batcher, form, now_ns))
-            *again_ns = now_ns + LOOK_AGAIN_NS;
-        for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
-            weft_batch *batch = wfi_container_of(link, weft_batch, link);
-            wfi_reason why = is_due(batch, now_ns);
-            if (why && (!due || goes_before(batch, due))) {
-                due = batch;
-                *reason = why;
-            }
-            uint64_t look = next_look(batch, now_ns);
-            *again_ns = look < *again_ns ? look : *again_ns;
+    if (!seat_extras(batcher, form, now_ns))
+        seen->again_ns = now_ns + LOOK_AGAIN_NS;
+    for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
+        weft_batch *batch = wfi_container_of(link, weft_batch, link);
+        wfi_reason why = is_due(batch, now_ns);
+        if (why && (!seen->due || goes_before(batch, seen->due))) {
+            seen->due = batch;
+            seen->reason = why;
         }
+        uint64_t next = next_look(batch, now_ns);
+        seen->again_ns = next < seen->again_ns ? next : seen->again_ns;
     }
-    return due;
+}
+
+static look look_at_all(wfi_batcher *batcher, uint64_t now_ns)
+{
+    look seen = {.again_ns = WFI_NEVER};
+    for (wfi_list *at = batcher->forms.next; at != &batcher->forms; at = at->next)
+        look_at(batcher, wfi_container_of(at, wfi_batch_form, link), now_ns, &seen);
+    return seen;
 }
 
 static weft_batch *any_ready(wfi_batcher *batcher)
@@ -411,20 +413,40 @@ void wfi_batcher_pump(wfi_batcher *batcher)
         wfi_net_timer_clear(net, &batcher->timer);
         return;
     }
-    uint64_t now_ns = wfi_net_now(net), again_ns = WFI_NEVER;
-    wfi_reason reason;
-    weft_batch *batch = NULL;
+    uint64_t now_ns = wfi_net_now(net);
+    look seen = {.again_ns = WFI_NEVER};
     while (batcher->running < (size_t)batcher->options.in_flight) {
-        batch = find_due(batcher, now_ns, &reason, &again_ns);
-        if (batch)
-            begin(batch, reason, now_ns);
+        seen = look_at_all(batcher, now_ns);
+        if (seen.due)
+            begin(seen.due, seen.reason, now_ns);
         else if (!let_all_go(batcher))
             break;
     }
-    if (batch || again_ns == WFI_NEVER)
+    batcher->look_ns = seen.due ? WFI_NEVER : seen.again_ns;
+    if (batcher->look_ns == WFI_NEVER)
         wfi_net_timer_clear(net, &batcher->timer);
-    else if (wfi_net_timer_set(net, &batcher->timer, again_ns) && (batch = any_ready(batcher)))
-        begin(batch, BY_TIME, now_ns); /* no memory for a timer: rather early than never */
+    else if (wfi_net_timer_set(net, &batcher->timer, batcher->look_ns)) {
+        batcher->look_ns = WFI_NEVER;
+        weft_batch *batch = any_ready(batcher);
+        if (batch)
+            begin(batch, BY_TIME, now_ns); /* no memory for a timer: rather early than never */
+    }
+}
+
+/*
+ * Whether a call of the form that came makes something due. Where limits are fixed and nobody is expected, no batch of another form
+ * can be by that: with as many forms as the queue has calls, to look at all for each would be quadratic.
+ */
+static bool matters(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now_ns)
+{
+    const weft_batch_options *o = &batcher->options;
+    look seen = {.again_ns = WFI_NEVER};
+    if (o->adaptive || o->caller_count || batcher->agent->closing || batcher->agent->stopped)
+        return true;
+    if (batcher->running >= (size_t)o->in_flight)
+        return false;
+    look_at(batcher, form, now_ns, &seen);
+    return seen.due || seen.again_ns < batcher->look_ns;
 }
 
 void wfi_batch_timer(wfi_timer *timer)
@@ -456,5 +478,6 @@ void wfi_batch_arrived(weft_call *call, uint64_t now_ns)
         batch->first_ns = batch->first_ns ? batch->first_ns : now_ns;
         batch->last_ns = now_ns;
     }
-    wfi_batcher_pump(batcher);
+    if (matters(batcher, batch ? batch->form : call->extra_of->form, now_ns))
+        wfi_batcher_pump(batcher);
 }

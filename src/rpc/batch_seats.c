@@ -22,12 +22,34 @@ static bool is_of_form(const wfi_batch_form *form, const wfi_tensor_type *types,
     return true;
 }
 
-static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *types)
+/* Not FNV: every call is looked up. */
+static uint64_t hash_of(const wfi_tensor_type *types, size_t count)
+{
+    uint64_t hash = count;
+    for (size_t i = 0; i < count; i++) {
+        hash = (hash ^ (uint64_t)types[i].dtype ^ (uint64_t)types[i].shape.ndim << 8) * UINT64_C(0x9E3779B97F4A7C15);
+        for (int d = 0; d < types[i].shape.ndim; d++)
+            hash = (hash ^ hash >> 32 ^ (uint64_t)types[i].shape.dims[d]) * UINT64_C(0x9E3779B97F4A7C15);
+    }
+    return hash;
+}
+
+static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *types, uint64_t hash)
 {
     size_t types_size = batcher->tensor_count * sizeof *types;
     wfi_batch_form *form = wfi_calloc(1, sizeof *form + types_size);
     if (!form)
         return NULL;
+    wfi_batch_form *first = wfi_map_get(&batcher->forms_by_hash, hash);
+    if (!first && wfi_map_put(&batcher->forms_by_hash, hash, form)) {
+        free(form);
+        return NULL;
+    }
+    form->hash = hash;
+    if (first) {
+        form->alike = first->alike;
+        first->alike = form;
+    }
     memcpy(form->tensors, types, types_size);
     wfi_list_init(&form->open);
     wfi_list_init(&form->extras);
@@ -35,22 +57,37 @@ static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *ty
     return form;
 }
 
-static void free_form_if_over(wfi_batch_form *form)
+static void forget_form(wfi_batcher *batcher, wfi_batch_form *form)
+{
+    wfi_batch_form *before = wfi_map_get(&batcher->forms_by_hash, form->hash);
+    if (before == form) {
+        (void)wfi_map_take(&batcher->forms_by_hash, form->hash);
+        if (form->alike) /* without memory for that they are not found any more: their next calls are of a form of their own */
+            (void)wfi_map_put(&batcher->forms_by_hash, form->hash, form->alike);
+        return;
+    }
+    while (before && before->alike != form)
+        before = before->alike;
+    if (before)
+        before->alike = form->alike;
+}
+
+static void free_form_if_over(wfi_batcher *batcher, wfi_batch_form *form)
 {
     if (!wfi_list_empty(&form->open) || !wfi_list_empty(&form->extras))
         return;
+    forget_form(batcher, form);
     wfi_list_remove(&form->link);
     free(form);
 }
 
 static wfi_batch_form *form_for(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
-    for (wfi_list *link = batcher->forms.next; link != &batcher->forms; link = link->next) {
-        wfi_batch_form *form = wfi_container_of(link, wfi_batch_form, link);
-        if (is_of_form(form, types, batcher->tensor_count))
-            return form;
-    }
-    return make_form(batcher, types);
+    uint64_t hash = hash_of(types, batcher->tensor_count);
+    wfi_batch_form *form = wfi_map_get(&batcher->forms_by_hash, hash);
+    while (form && !is_of_form(form, types, batcher->tensor_count))
+        form = form->alike;
+    return form ? form : make_form(batcher, types, hash);
 }
 
 /* ---- Batches ------------------------------------------------------------------------------------------------------- */
@@ -94,7 +131,7 @@ void wfi_batch_shut(weft_batch *batch)
     wfi_list_remove(&batch->link);
     wfi_list_remove(&form->link); /* other forms have their turns first */
     wfi_list_push_back(&batch->batcher->forms, &form->link);
-    free_form_if_over(form);
+    free_form_if_over(batch->batcher, form);
 }
 
 void wfi_batch_free_if_over(weft_batch *batch)
@@ -220,6 +257,7 @@ static void take_seat(weft_batch *batch, size_t seat, weft_call *call, wfi_batch
     batch->hurries |= call->is_late;
     batch->of_caller[caller->number].taken++;
     batch->of_caller[caller->number].ready += ready;
+    caller->seated += ready;
     call->batch = batch;
     call->seat = seat;
 }
@@ -275,6 +313,7 @@ static void leave_seat(weft_batch *batch, size_t number)
     batch->taken--;
     batch->of_caller[seat.caller->number].taken--;
     batch->of_caller[seat.caller->number].ready -= seat.ready;
+    seat.caller->seated -= seat.ready;
     batch->seats[number] = (wfi_seat){.spoiled = seat.spoiled};
     seat.call->batch = NULL;
 }
@@ -428,7 +467,7 @@ void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
             return; /* likewise */
     wfi_batch_form *form = form_for(batcher, types->items);
     if (form && !seat_in(batcher, form, call, false))
-        free_form_if_over(form);
+        free_form_if_over(batcher, form);
 }
 
 weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
@@ -498,6 +537,7 @@ bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors)
         seat->ready = true;
         call->batch->ready++;
         call->batch->of_caller[seat->caller->number].ready++;
+        seat->caller->seated++;
         return true;
     }
     for (size_t i = 0; i < batcher->tensor_count; i++)
@@ -510,7 +550,7 @@ bool wfi_batch_find_room(weft_call *call, weft_tensor *const *tensors)
     bool has_share = !wfi_list_empty(&form->open); /* else there was no memory for a batch */
     if (has_share && put_aside(batcher, form, call, false))
         return true;
-    free_form_if_over(form);
+    free_form_if_over(batcher, form);
     return false;
 }
 
@@ -519,7 +559,7 @@ void wfi_batch_leave_room(weft_call *call)
     wfi_batch_form *form = call->extra_of ? call->extra_of->form : NULL;
     if (form) {
         take_back(call);
-        free_form_if_over(form);
+        free_form_if_over(wfi_batcher_of(call->function), form);
     }
     if (call->batch)
         stand_up(call, false);

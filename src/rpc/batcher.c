@@ -103,7 +103,9 @@ weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function,
     batcher->function = function;
     batcher->tensor_count = count_types(function->takes, WEFT_TENSOR);
     batcher->timer.fire = wfi_batch_timer;
+    batcher->look_ns = WFI_NEVER;
     wfi_list_init(&batcher->forms);
+    wfi_map_init(&batcher->forms_by_hash);
     wfi_map_init(&batcher->callers);
     wfi_histogram_init(&batcher->sizes);
     wfi_histogram_init(&batcher->waits);
@@ -126,6 +128,7 @@ void wfi_batcher_destroy(wfi_batcher *batcher)
     for (wfi_batch_caller *caller; (caller = wfi_map_next(&batcher->callers, &cursor, &rank));)
         free(caller);
     wfi_map_fini(&batcher->callers);
+    wfi_map_fini(&batcher->forms_by_hash);
     wfi_histogram_fini(&batcher->sizes);
     wfi_histogram_fini(&batcher->waits);
     free((int *)batcher->options.callers);

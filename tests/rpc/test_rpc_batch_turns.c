@@ -36,6 +36,11 @@ static weft_status run_slow(weft_batch *batch, void *user)
 static const weft_function functions[] = {
     {.name = "adaptive", .run_batch = run_slow, .batch = {.size = 64, .adaptive = true}},
     {.name = "shapes", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 8}},
+    {.name = "shapes in pairs",
+     .takes = {WEFT_TENSOR},
+     .run_batch = run_slow,
+     .batch = {.size = 2, .wait_us = 60000000}},
+    {.name = "shapes in time", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 3, .wait_us = 50000}},
 };
 
 static weft_batch_stats stats_of(weft_agent *agent, const char *function)
@@ -94,15 +99,20 @@ static void test_long_handlers_split_nobody(void **state)
 
 /* ---- Many shapes --------------------------------------------------------------------------------------------------- */
 
-enum { SHAPES = 50, FLOOD = 600, MODEST = 20 };
+enum { FORMS = 500, SHAPES = 50, FLOOD = 600, MODEST = 20 };
 
-static weft_future *start(weft_agent *agent, int64_t columns)
+static weft_future *start_at(weft_agent *agent, const char *function, int64_t columns)
 {
     weft_future *future;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_FLOAT32);
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "shapes", WEFT_VALUES(weft_of_tensor(x)), &patient, &future));
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &patient, &future));
     weft_tensor_unref(x);
     return future;
+}
+
+static weft_future *start(weft_agent *agent, int64_t columns)
+{
+    return start_at(agent, "shapes", columns);
 }
 
 static void end(weft_future *future)
@@ -178,10 +188,39 @@ static void test_no_shape_is_always_last(void **state)
         run(never_last, NULL, 12, seed, MS);
 }
 
+/* As many shapes as calls: each waits for the other's call of its shape, which come in another order, or for its time. */
+static void each_of_its_own(weft_agent *agent, void *arg)
+{
+    static weft_future *futures[2][FORMS];
+    int rank = weft_agent_rank(agent);
+    const char *function = arg;
+    if (rank == 0) {
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, function);
+        MUST(stats.calls == 2 * FORMS && stats.batches == FORMS && stats.size_max == 2 && stats.waiting == 0);
+        MUST(strcmp(function, "shapes in pairs") == 0 ? stats.by_size == FORMS : stats.by_time == FORMS);
+        return;
+    }
+    for (int i = 0; i < FORMS; i++)
+        futures[rank - 1][i] = start_at(agent, function, 1 + (rank == 1 ? i : i * 7 % FORMS));
+    for (int i = 0; i < FORMS; i++)
+        end(futures[rank - 1][i]);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_as_many_shapes_as_calls(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(3); seed++) {
+        run(each_of_its_own, "shapes in pairs", 3, seed, US);
+        run(each_of_its_own, "shapes in time", 3, seed, US);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_handlers_split_nobody),
-                                       cmocka_unit_test(test_shapes_are_no_turns),
-                                       cmocka_unit_test(test_no_shape_is_always_last)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long_handlers_split_nobody), cmocka_unit_test(test_shapes_are_no_turns),
+        cmocka_unit_test(test_no_shape_is_always_last), cmocka_unit_test(test_as_many_shapes_as_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
