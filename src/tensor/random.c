@@ -81,7 +81,6 @@ typedef struct random_args {
     weft_dtype dtype;
     wfi_random random;
     double a, b;
-    int64_t end;
 } random_args;
 
 static void uniform_piece(void *arg, int64_t begin, int64_t end)
@@ -110,20 +109,6 @@ static void normal_piece(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static void integer_piece(void *arg, int64_t begin, int64_t end)
-{
-    const random_args *args = arg;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t value = wfi_random_below(args->random, (uint64_t)i, args->end);
-        if (args->dtype == WEFT_INT64)
-            ((int64_t *)args->data)[i] = value;
-        else if (args->dtype == WEFT_INT32)
-            ((int32_t *)args->data)[i] = (int32_t)value;
-        else
-            ((uint8_t *)args->data)[i] = (uint8_t)value;
-    }
-}
-
 static weft_status fill(weft_tensor *tensor, random_args *args, void (*piece)(void *, int64_t, int64_t))
 {
     weft_status status = wfi_check_plain(tensor);
@@ -145,16 +130,6 @@ weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mea
 {
     random_args args = {.random = random, .a = mean, .b = deviation};
     return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, normal_piece) : WEFT_ERR_TYPE;
-}
-
-weft_status wfi_random_integers(weft_tensor *tensor, wfi_random random, int64_t end)
-{
-    random_args args = {.random = random, .end = end};
-    int64_t most = tensor->dtype == WEFT_INT64 ? INT64_MAX : tensor->dtype == WEFT_INT32 ? INT32_MAX : 256;
-    bool fits = tensor->dtype == WEFT_INT64 || tensor->dtype == WEFT_INT32 || tensor->dtype == WEFT_UINT8;
-    if (!fits)
-        return WEFT_ERR_TYPE;
-    return end >= 1 && end <= most ? fill(tensor, &args, integer_piece) : WEFT_ERR_INVALID;
 }
 
 static void mask_piece(void *arg, int64_t begin, int64_t end)

@@ -27,7 +27,6 @@ int64_t wfi_random_below(wfi_random random, uint64_t index, int64_t end); /* uni
 /* Fill contiguous host tensors, element i from number i. WEFT_ERR_TYPE for a dtype that the line does not name. */
 weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double low, double high);      /* floats */
 weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mean, double deviation); /* floats */
-weft_status wfi_random_integers(weft_tensor *tensor, wfi_random random, int64_t end); /* int64, int32, uint8 */
 /* `value` with probability p, else 0. For dropout: p = 1 - rate, value = 1 / p. Floats. */
 weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value);
 /*
