@@ -21,6 +21,7 @@ static struct shared {
     world *w;
     uint64_t handler_ns;
     atomic_int finished;
+    atomic_bool runs, over; /* the narrow batch */
 } shared;
 
 static const weft_rpc_options patient = {.timeout_ms = 120000};
@@ -33,7 +34,29 @@ static weft_status run_slow(weft_batch *batch, void *user)
     return WEFT_OK;
 }
 
+/* The number of calls; of one column not before it is told to. */
+static weft_status run_count(weft_batch *batch, void *user)
+{
+    int64_t n = (int64_t)weft_batch_count(batch);
+    weft_tensor *sizes = weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_INT64, (double)n));
+    bool narrow = weft_tensor_size(weft_batch_tensor(batch, 0), 1) == 1;
+    (void)user;
+    if (narrow)
+        atomic_store(&shared.runs, true);
+    while (narrow && !atomic_load(&shared.over))
+        weft_sim_sleep(shared.w->sim, US);
+    weft_batch_give(batch, 0, sizes);
+    return WEFT_OK;
+}
+
+static const int one_and_two[] = {1, 2};
+
 static const weft_function functions[] = {
+    {.name = "both",
+     .takes = {WEFT_TENSOR},
+     .gives = {WEFT_I64},
+     .run_batch = run_count,
+     .batch = {.size = 8, .wait_us = WEFT_FOREVER, .callers = one_and_two, .caller_count = 2}},
     {.name = "adaptive", .run_batch = run_slow, .batch = {.size = 64, .adaptive = true}},
     {.name = "shapes", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 8}},
     {.name = "shapes in pairs",
@@ -188,6 +211,55 @@ static void test_no_shape_is_always_last(void **state)
         run(never_last, NULL, 12, seed, MS);
 }
 
+static void must_be_of(weft_future *future, int64_t together)
+{
+    int64_t n;
+    MUST_OK(weft_future_wait(future, 60000));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
+    MUST(n == together);
+    weft_future_unref(future);
+}
+
+/*
+ * Both callers wait, in batches of different shapes, so both go; one runs, and the other is not begun when who waits in the first
+ * calls for the second's shape as well. He is not taken into that: the next call of who is in it would wait for him in vain.
+ */
+static void comes_when_all_go(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    (void)arg;
+    if (rank == 0) {
+        while (!atomic_load(&shared.runs) || stats_of(agent, "both").waiting < 2)
+            weft_sim_sleep(shared.w->sim, US);
+        MUST(stats_of(agent, "both").batches == 1);
+        atomic_store(&shared.over, true);
+        await_finished(2);
+        weft_batch_stats stats = stats_of(agent, "both");
+        MUST(stats.calls == 4 && stats.batches == 3 && stats.by_callers == 3);
+        return;
+    }
+    if (rank == 1) {
+        weft_future *narrow = start_at(agent, "both", 1);
+        while (!atomic_load(&shared.runs))
+            weft_sim_sleep(shared.w->sim, US);
+        weft_future *wide = start_at(agent, "both", 2);
+        must_be_of(narrow, 1);
+        must_be_of(wide, 2);
+    } else {
+        world_sleep_ms(shared.w, 1); /* so that the narrow one is the first */
+        must_be_of(start_at(agent, "both", 2), 1);
+        must_be_of(start_at(agent, "both", 2), 2);
+    }
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+static void test_who_comes_when_all_go(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
+        run(comes_when_all_go, NULL, 3, seed, 0);
+}
+
 /* As many shapes as calls: each waits for the other's call of its shape, which come in another order, or for its time. */
 static void each_of_its_own(weft_agent *agent, void *arg)
 {
@@ -221,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long_handlers_split_nobody), cmocka_unit_test(test_shapes_are_no_turns),
-        cmocka_unit_test(test_no_shape_is_always_last), cmocka_unit_test(test_as_many_shapes_as_calls)};
+        cmocka_unit_test(test_no_shape_is_always_last), cmocka_unit_test(test_who_comes_when_all_go),
+        cmocka_unit_test(test_as_many_shapes_as_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
