@@ -3,6 +3,7 @@
  * test_rpc_batch_ends.c - batches whose callers cancel, run out of time, die, leave or join, and whose callee closes or stops: while
  * calls wait, while their rows are pulled, while the handler runs. Whoever is still there gets the right answer.
  */
+#include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/stage.h"
 #include "rpc/world.h"
@@ -138,13 +139,6 @@ static void must_end(sum_call *c, weft_status wanted, int64_t size)
     int64_t together = 0;
     MUST_BE(end(c, &together), wanted);
     MUST(wanted || together == size);
-}
-
-static weft_batch_stats stats_of(weft_agent *agent, const char *function)
-{
-    weft_batch_stats stats;
-    MUST_OK(weft_batch_stats_read(agent, function, &stats));
-    return stats;
 }
 
 static void await_waiting(weft_agent *agent, const char *function, uint64_t count)

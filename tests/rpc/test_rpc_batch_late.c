@@ -3,6 +3,7 @@
  * test_rpc_batch_late.c - calls and batches that something keeps: a row whose caller stands still while it is pulled, and workers who
  * all wait. Others are served. On the simulation, where times are exact.
  */
+#include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -92,13 +93,6 @@ static const weft_function functions[] = {
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------- */
-
-static weft_batch_stats stats_of(weft_agent *agent, const char *function)
-{
-    weft_batch_stats stats;
-    MUST_OK(weft_batch_stats_read(agent, function, &stats));
-    return stats;
-}
 
 static weft_future *start(weft_agent *agent, int to, const char *function, weft_tensor *x)
 {

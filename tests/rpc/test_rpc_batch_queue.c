@@ -4,6 +4,7 @@
  *
  * Most of it plays on the simulation, where times are exact; handlers that take time sleep in virtual time.
  */
+#include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -85,13 +86,6 @@ static const weft_function functions[] = {
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------- */
-
-static weft_batch_stats stats_of(weft_agent *agent, const char *function)
-{
-    weft_batch_stats stats;
-    MUST_OK(weft_batch_stats_read(agent, function, &stats));
-    return stats;
-}
 
 static void await_waiting(weft_agent *agent, const char *function, uint64_t count)
 {

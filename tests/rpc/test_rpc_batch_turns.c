@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_turns.c - whose turn it is: callers in lock step that a long handler must not split, and callers whose calls are of
- * one shape beside one with many. In virtual time.
+ * test_rpc_batch_turns.c - whose turn it is: callers whose calls are of one shape beside one with many, callers who wait for each other
+ * with several, and as many shapes as calls. In virtual time.
  */
+#include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -15,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { US = 1000, MS = 1000000, CALLERS = 8, ROUNDS = 30 };
+enum { US = 1000, MS = 1000000 };
 
 static struct shared {
     world *w;
@@ -57,7 +58,6 @@ static const weft_function functions[] = {
      .gives = {WEFT_I64},
      .run_batch = run_count,
      .batch = {.size = 8, .wait_us = WEFT_FOREVER, .callers = one_and_two, .caller_count = 2}},
-    {.name = "adaptive", .run_batch = run_slow, .batch = {.size = 64, .adaptive = true}},
     {.name = "shapes", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 8}},
     {.name = "shapes in pairs",
      .takes = {WEFT_TENSOR},
@@ -65,13 +65,6 @@ static const weft_function functions[] = {
      .batch = {.size = 2, .wait_us = 60000000}},
     {.name = "shapes in time", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 3, .wait_us = 50000}},
 };
-
-static weft_batch_stats stats_of(weft_agent *agent, const char *function)
-{
-    weft_batch_stats stats;
-    MUST_OK(weft_batch_stats_read(agent, function, &stats));
-    return stats;
-}
 
 static void await_finished(int count)
 {
@@ -87,37 +80,6 @@ static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint
     shared.handler_ns = handler_ns;
     shared.w = &w;
     world_run(&w);
-}
-
-/* ---- Long handlers ------------------------------------------------------------------------------------------------- */
-
-/* Each calls again at most 300 us after its answer. They do not start together: the first goes alone. */
-static void in_step(weft_agent *agent, void *arg)
-{
-    unsigned chance = (unsigned)weft_agent_rank(agent) * 77u;
-    const char *function = arg;
-    if (weft_agent_rank(agent) == 0) {
-        await_finished(CALLERS);
-        weft_batch_stats stats = stats_of(agent, function);
-        MUST(stats.calls == CALLERS * ROUNDS && stats.mean_size > 6);
-        return;
-    }
-    weft_sim_sleep(shared.w->sim, (uint64_t)weft_agent_rank(agent) * shared.handler_ns / 6);
-    for (int i = 0; i < ROUNDS; i++) {
-        chance = chance * 1103515245u + 12345u;
-        weft_sim_sleep(shared.w->sim, (chance >> 16) % (300 * US));
-        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_NO_VALUES, &patient, NULL));
-    }
-    atomic_fetch_add(&shared.finished, 1);
-}
-
-static void test_long_handlers_split_nobody(void **state)
-{
-    const uint64_t handlers[] = {8 * MS, 10 * MS, 12 * MS, 50 * MS};
-    (void)state;
-    for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
-        for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
-            run(in_step, "adaptive", CALLERS + 1, seed, handlers[i]);
 }
 
 /* ---- Many shapes --------------------------------------------------------------------------------------------------- */
@@ -292,8 +254,7 @@ static void test_as_many_shapes_as_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_handlers_split_nobody), cmocka_unit_test(test_shapes_are_no_turns),
-        cmocka_unit_test(test_no_shape_is_always_last), cmocka_unit_test(test_who_comes_when_all_go),
-        cmocka_unit_test(test_as_many_shapes_as_calls)};
+        cmocka_unit_test(test_shapes_are_no_turns), cmocka_unit_test(test_no_shape_is_always_last),
+        cmocka_unit_test(test_who_comes_when_all_go), cmocka_unit_test(test_as_many_shapes_as_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

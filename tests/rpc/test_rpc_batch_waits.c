@@ -3,6 +3,7 @@
  * test_rpc_batch_waits.c - how long batches wait: adaptively, where that pays and no longer, in virtual time; one batch a round for
  * sixty-four callers on one worker; many threads at once; agents without threads; and what cannot be registered.
  */
+#include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -79,13 +80,6 @@ static const weft_function functions[] = {
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------- */
 
-static weft_batch_stats stats_of(weft_agent *agent, const char *function)
-{
-    weft_batch_stats stats;
-    MUST_OK(weft_batch_stats_read(agent, function, &stats));
-    return stats;
-}
-
 static int64_t call(weft_agent *agent, const char *function)
 {
     weft_values *got;
@@ -121,10 +115,21 @@ static void run_on(world_fabric fabric, uint64_t seed, world w, uint64_t handler
 
 /* ---- Adaptive ------------------------------------------------------------------------------------------------------ */
 
+/* Each call at most so long after the answer to the one before. */
+static void keep_in_step(weft_agent *agent, const char *function, uint64_t most_us)
+{
+    unsigned chance = (unsigned)weft_agent_rank(agent) * 77u;
+    for (int i = 0; i < ROUNDS; i++) {
+        chance = chance * 1103515245u + 12345u;
+        weft_sim_sleep(shared.w->sim, (chance >> 16) % (most_us * US));
+        (void)call(agent, function);
+    }
+    finished();
+}
+
 /* Eight callers, each of which calls again a little after its answer: waiting for all of them is worth it. */
 static void in_step(weft_agent *agent, void *arg)
 {
-    unsigned chance = (unsigned)weft_agent_rank(agent) * 77u;
     const char *function = arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(8);
@@ -136,12 +141,21 @@ static void in_step(weft_agent *agent, void *arg)
         MUST(stats.calls == 8 * ROUNDS && stats.wait_max_ns < 4000 * US);
         return;
     }
-    for (int i = 0; i < ROUNDS; i++) {
-        chance = chance * 1103515245u + 12345u;
-        weft_sim_sleep(shared.w->sim, (chance >> 16) % (200 * US));
-        (void)call(agent, function);
+    keep_in_step(agent, function, 200);
+}
+
+/* They do not start together: the first goes alone. */
+static void out_of_step(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == 0) {
+        await_finished(8);
+        weft_batch_stats stats = stats_of(agent, "adaptive");
+        MUST(stats.calls == 8 * ROUNDS && stats.mean_size > 6);
+        return;
     }
-    finished();
+    weft_sim_sleep(shared.w->sim, (uint64_t)weft_agent_rank(agent) * shared.handler_ns / 6);
+    keep_in_step(agent, "adaptive", 300);
 }
 
 static void test_in_step(void **state)
@@ -151,6 +165,15 @@ static void test_in_step(void **state)
         run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "adaptive"}, 2000);
         run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "at once"}, 2000);
     }
+}
+
+static void test_long_handlers_split_nobody(void **state)
+{
+    const uint64_t handlers_us[] = {8000, 10000, 12000, 50000};
+    (void)state;
+    for (size_t i = 0; i < sizeof handlers_us / sizeof *handlers_us; i++)
+        for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
+            run_on(WORLD_SIM, seed, (world){.size = 9, .program = out_of_step}, handlers_us[i]);
 }
 
 /* Two callers, far apart: after the first calls nobody is waited for any more. */
@@ -522,9 +545,11 @@ static void test_registering(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_step), cmocka_unit_test(test_far_apart), cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_at_most), cmocka_unit_test(test_rounds),    cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_registering),
+        cmocka_unit_test(test_in_step),   cmocka_unit_test(test_long_handlers_split_nobody),
+        cmocka_unit_test(test_far_apart), cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_at_most),   cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_registering),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ static struct shared {
     world *w;
     bool open_early; /* the gatherer makes the group before the parts come */
     bool as_bytes;
+    bool gatherers_large; /* its parts are, not the member's */
     atomic_int started, ended;
 } shared;
 
@@ -60,10 +61,11 @@ static weft_group *make(weft_agent *agent)
     return group;
 }
 
-/* Operation `i` with, of the member, PART bytes, the first of which say which one it is. */
+/* Operation `i` with, of one of them, PART bytes, the first of which say which one it is. */
 static weft_status start(weft_group *group, int i, int64_t timeout_ms, weft_future **out)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(weft_group_index(group) ? PART / 4 : 1), WEFT_INT32, i);
+    bool large = weft_group_index(group) == (shared.gatherers_large ? GATHERER : MEMBER);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(large ? PART / 4 : 1), WEFT_INT32, i);
     weft_value part = shared.as_bytes ? weft_of_bytes(weft_tensor_data(x), weft_tensor_nbytes(x)) : weft_of_tensor(x);
     weft_status st = weft_group_all_gather_async(group, (weft_args){&part, 1}, timeout_ms, out);
     weft_tensor_unref(x);
@@ -91,6 +93,13 @@ static void start_all(weft_group *group, int64_t timeout_ms, weft_future **futur
 {
     for (int i = 0; i < OPS; i++)
         MUST_OK(start(group, i, timeout_ms, &futures[i]));
+}
+
+static void end_well(weft_future *future, int i)
+{
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    must_have(weft_future_values(future), i);
+    weft_future_unref(future);
 }
 
 static void must_end_empty(weft_agent *agent, weft_group *group)
@@ -126,11 +135,8 @@ static void ahead(weft_agent *agent, void *arg)
         group = make(agent);
     start_all(group, 60000, futures);
     atomic_store(&shared.started, 1);
-    for (int i = 0; i < OPS; i++) {
-        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
-        must_have(weft_future_values(futures[i]), i);
-        weft_future_unref(futures[i]);
-    }
+    for (int i = 0; i < OPS; i++)
+        end_well(futures[i], i);
     must_end_empty(agent, group);
 }
 
@@ -155,21 +161,13 @@ static void large_results(weft_agent *agent, void *arg)
     (void)arg;
     if (me == GATHERER)
         await_count(&shared.started, 1);
-    for (int i = 0; i < OPS; i++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(me == GATHERER ? PART / 4 : 1), WEFT_INT32, i);
-        weft_value part = weft_of_tensor(x);
-        MUST_OK(weft_group_all_gather_async(group, (weft_args){&part, 1}, 60000, &futures[i]));
-        weft_tensor_unref(x);
-    }
+    start_all(group, 60000, futures);
     if (me == MEMBER) {
         world_sleep_ms(shared.w, 200);
         atomic_store(&shared.started, 1);
     }
-    for (int i = 0; i < OPS; i++) {
-        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
-        must_have(weft_future_values(futures[i]), i);
-        weft_future_unref(futures[i]);
-    }
+    for (int i = 0; i < OPS; i++)
+        end_well(futures[i], i);
     must_end_empty(agent, group);
 }
 
@@ -177,8 +175,10 @@ static void test_large_results(void **state)
 {
     (void)state;
     shared.as_bytes = false;
+    shared.gatherers_large = true;
     run(WORLD_SIM, large_results, adjust);
     run(WORLD_TCP, large_results, adjust);
+    shared.gatherers_large = false;
 }
 
 /* ---- Parts for which there is no room within the time limit --------------------------------------------------------------- */
@@ -320,11 +320,8 @@ static void full(weft_agent *agent, void *arg)
             MUST_OK(start(group, i, 60000, &futures[i]));
     }
     for (int i = 0; i < shared.started; i++) {
-        if (was_refused[i])
-            continue;
-        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
-        must_have(weft_future_values(futures[i]), i);
-        weft_future_unref(futures[i]);
+        if (!was_refused[i])
+            end_well(futures[i], i);
     }
     must_end_empty(agent, group);
 }

@@ -405,9 +405,11 @@ static void play(weft_agent *agent, void *arg)
     weft_group_destroy(shared.groups[rank]);
 }
 
-static void run_on(world_fabric fabric)
+static void run_on(world_fabric fabric, void (*program)(weft_agent *, void *),
+                   void (*adjust)(weft_agent_options *, void *))
 {
-    world w = {.fabric = fabric, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = play};
+    world w = {
+        .fabric = fabric, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = program, .adjust = adjust};
     shared = (struct shared){.w = &w};
     world_run(&w);
 }
@@ -415,13 +417,13 @@ static void run_on(world_fabric fabric)
 static void test_on_sim(void **state)
 {
     (void)state;
-    run_on(WORLD_SIM);
+    run_on(WORLD_SIM, play, NULL);
 }
 
 static void test_on_tcp(void **state)
 {
     (void)state;
-    run_on(WORLD_TCP);
+    run_on(WORLD_TCP, play, NULL);
 }
 
 /* ---- A queue without room ------------------------------------------------------------------------------------------ */
@@ -502,31 +504,15 @@ static void wait_for_room(weft_agent *agent, void *arg)
 static void test_worker_waits_for_room(void **state)
 {
     (void)state;
-    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++) {
-        world w = {.fabric = fabric,
-                   .size = 2,
-                   .seed = 1,
-                   WORLD_FUNCTIONS(functions),
-                   .program = wait_for_room,
-                   .adjust = one_worker};
-        shared = (struct shared){.w = &w};
-        world_run(&w);
-    }
+    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
+        run_on(fabric, wait_for_room, one_worker);
 }
 
 static void test_no_room(void **state)
 {
     (void)state;
-    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++) {
-        world w = {.fabric = fabric,
-                   .size = 2,
-                   .seed = 1,
-                   WORLD_FUNCTIONS(functions),
-                   .program = find_no_room,
-                   .adjust = small_queue};
-        shared = (struct shared){.w = &w};
-        world_run(&w);
-    }
+    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
+        run_on(fabric, find_no_room, small_queue);
 }
 
 int main(void)
