@@ -374,9 +374,8 @@ static bool put_aside(wfi_batcher *batcher, wfi_batch_form *form, weft_call *cal
 }
 
 /* The form is perhaps of no use any more then. */
-static void take_back(weft_call *call)
+static void take_back(wfi_batch_extras *extras, weft_call *call)
 {
-    wfi_batch_extras *extras = call->extra_of;
     wfi_batch_form *form = extras->form;
     wfi_list_remove(&call->extra_link);
     call->extra_of = NULL;
@@ -505,7 +504,7 @@ void wfi_batch_fill(weft_batch *batch, bool beyond_shares)
         }
         if (!sit(batch, call, true))
             return;
-        take_back(call);
+        take_back(extras, call);
         if (!batch->first_ns || call->span.ready_ns < batch->first_ns)
             batch->first_ns = call->span.ready_ns;
         passed = 0;
@@ -558,7 +557,7 @@ void wfi_batch_leave_room(weft_call *call)
 {
     wfi_batch_form *form = call->extra_of ? call->extra_of->form : NULL;
     if (form) {
-        take_back(call);
+        take_back(call->extra_of, call);
         free_form_if_over(wfi_batcher_of(call->function), form);
     }
     if (call->batch)
