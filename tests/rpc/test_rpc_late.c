@@ -62,7 +62,7 @@ static void start_attack(weft_call *call, wfi_transfer_kind kind, uint64_t addre
 static weft_status run_push_for_ever(weft_call *call, void *user)
 {
     (void)user;
-    MUST(call->arguments.landing_count == 1 && call->arguments.landing[0].size == BYTES);
+    MUST(call->arguments->landing_count == 1 && call->arguments->landing[0].size == BYTES);
     start_attack(call, WFI_PUSH, call->arguments.landing[0].address, call->arguments.landing[0].key);
     if (attack.fail_at_once)
         return WEFT_ERR_SHAPE;
