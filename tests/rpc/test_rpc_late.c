@@ -63,7 +63,7 @@ static weft_status run_push_for_ever(weft_call *call, void *user)
 {
     (void)user;
     MUST(call->arguments->landing_count == 1 && call->arguments->landing[0].size == BYTES);
-    start_attack(call, WFI_PUSH, call->arguments.landing[0].address, call->arguments.landing[0].key);
+    start_attack(call, WFI_PUSH, call->arguments->landing[0].address, call->arguments->landing[0].key);
     if (attack.fail_at_once)
         return WEFT_ERR_SHAPE;
     attack.call = weft_call_defer(call);
@@ -74,7 +74,7 @@ static weft_status run_push_for_ever(weft_call *call, void *user)
 static weft_status run_pull_later(weft_call *call, void *user)
 {
     (void)user;
-    attack.source = call->arguments.unpack.segments[0];
+    attack.source = call->arguments->unpack.segments[0];
     return WEFT_ERR_SHAPE;
 }
 
