@@ -74,12 +74,19 @@ static void measure_libraries(void)
     seen.libraries_kb = measure_private_dirty_kb() - before;
 }
 
-static uint64_t cpu_while_idle(void)
+static uint64_t sleeps_of_net(void)
+{
+    return measure_sleeps("weft-poll") + measure_sleeps("weft-cm");
+}
+
+/* And how often net's threads lay down meanwhile. */
+static uint64_t cpu_while_idle(uint64_t *sleeps)
 {
     struct timespec pause = {.tv_sec = IDLE_NS / 1000000000};
     usleep(300000); /* what was begun ends */
-    uint64_t before = measure_cpu_ns();
+    uint64_t before = measure_cpu_ns(), slept = sleeps_of_net();
     nanosleep(&pause, NULL);
+    *sleeps = sleeps_of_net() - slept;
     return measure_cpu_ns() - before;
 }
 
@@ -92,7 +99,7 @@ static void measure_alone(void)
     host_open(&world.hosts[0]);
     size_t after = measure_private_dirty_kb();
     seen.agent_kb = after > before ? after - before : 0;
-    seen.alone_cpu_ns = cpu_while_idle();
+    seen.alone_cpu_ns = cpu_while_idle(&seen.idle_sleeps);
     host_close(&world.hosts[0]);
 }
 
@@ -157,9 +164,7 @@ static void measure_hub(net_host *host)
     size_t base_kb = measure_private_dirty_kb();
     seen.first_kb = base_kb > alone_kb ? base_kb - alone_kb : 0;
     exchange(host, 2, PEERS);
-    uint64_t sleeps = measure_sleeps("weft-poll") + measure_sleeps("weft-cm");
-    seen.idle_cpu_ns = cpu_while_idle();
-    seen.idle_sleeps = measure_sleeps("weft-poll") + measure_sleeps("weft-cm") - sleeps;
+    seen.idle_cpu_ns = cpu_while_idle(&seen.idle_sleeps);
     seen.idle_kb = per_peer(base_kb);
     seen.fds_connected = measure_descriptors();
     for (int rank = 2; rank <= PEERS; rank++)
