@@ -10,6 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define FABRIC "tcp"     /* the library's "sim" needs a world that only a program can make */
+#define MOST_THREADS 256 /* that WEFT_CPU_THREADS takes */
+
 static const char *const deaths[] = {"stop", "continue", NULL};
 
 size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS])
@@ -20,8 +23,8 @@ size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS])
          "MASTER_ADDR, or 127.0.0.1"},
         {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "its port for those who join",
          "MASTER_PORT"},
-        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, "NAME", "the fabric to use", "WEFT_FABRIC, or tcp"},
-        {"threads", CLI_INT, &job->threads, 1, 1024, NULL, "N", "computing threads of each worker",
+        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, FABRIC, "the fabric to use", "WEFT_FABRIC, or " FABRIC},
+        {"threads", CLI_INT, &job->threads, 1, MOST_THREADS, NULL, "N", "computing threads of each worker",
          "OMP_NUM_THREADS, or the cores shared among the workers"},
         {"death-timeout", CLI_INT, &job->death_timeout_ms, 100, 3600000, NULL, "MS",
          "silence after which a worker counts as dead", "WEFT_DEATH_MS, or 1500"},
@@ -67,7 +70,19 @@ int launch_find(const cli *program, launch *job, bool starts)
         if (code >= 0)
             return code;
     }
+    const char *size = getenv("WORLD_SIZE");
+    if (job->rank < 0 && !starts && size && *size)
+        return cli_error(program,
+                         "WORLD_SIZE is '%s', and RANK is not set: a worker of a job started by hand needs both", size);
     return -1;
+}
+
+static int check_fabric(const cli *program, const launch *job)
+{
+    const char *set = getenv("WEFT_FABRIC"), *fabric = job->fabric ? job->fabric : set && *set ? set : FABRIC;
+    if (strcmp(fabric, FABRIC) == 0)
+        return -1;
+    return cli_error(program, "%s is '%s': expected " FABRIC, job->fabric ? "--fabric" : "WEFT_FABRIC", fabric);
 }
 
 int launch_settle(const cli *program, launch *job, int64_t world_size)
@@ -84,7 +99,7 @@ int launch_settle(const cli *program, launch *job, int64_t world_size)
                          (int)job->world_size);
     if (!job->death_timeout_ms && !getenv("WEFT_DEATH_MS"))
         job->death_timeout_ms = 1500; /* a job with a stopped worker ends within two seconds */
-    return -1;
+    return check_fabric(program, job);
 }
 
 int launch_check_output(const cli *program, const char *option, const char *path)

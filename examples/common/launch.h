@@ -29,7 +29,8 @@ size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS]);
 
 /*
  * Rank and world size: as given, or from RANK, or, unless `starts`, from another launcher's variables. Finding none means that
- * we start the job, with `world_size` workers. All of these return -1: go on; or the code to end with, as cli_parse.
+ * we start the job, with `world_size` workers; but WORLD_SIZE without RANK is refused, unless `starts`. The job's fabric has to be one
+ * that these programs can run on. All of these return -1: go on; or the code to end with, as cli_parse.
  */
 int launch_find(const cli *program, launch *job, bool starts);
 int launch_settle(const cli *program, launch *job, int64_t world_size);

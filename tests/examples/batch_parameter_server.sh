@@ -51,6 +51,15 @@ case_usage() {
   refuses "\-\-save is '$dir': that is a folder" --save "$dir"
   RANK=zero refuses "RANK is 'zero'" --trainers 2
   RANK=1 refuses "WORLD_SIZE is not set"
+  WORLD_SIZE=3 refuses "WORLD_SIZE is '3', and RANK is not set"
+  refuses "\-\-threads is '257': expected a whole number from 1 to 256" --threads 257
+  refuses "\-\-fabric is 'nosuch': expected tcp" --fabric nosuch
+  refuses "\-\-fabric is 'sim': expected tcp" --fabric sim
+  WEFT_FABRIC=sim refuses "WEFT_FABRIC is 'sim': expected tcp"
+}
+case_closed() {
+  closed "$program" "${small[@]}" --iterations 2
+  full "$program" "${small[@]}" --iterations 2
 }
 
 rejects() { # rejects WORDS OPTIONS... - exit code 1, before any trainer is started

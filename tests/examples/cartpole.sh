@@ -50,6 +50,16 @@ case_usage() {
   RANK=1 refuses "WORLD_SIZE is not set" --world-size 3
   RANK=0 WORLD_SIZE=2 refuses "the launcher started 2 workers" --world-size 3
   RANK=0 WORLD_SIZE=2 refuses "no worker of another one" --sweep
+  WORLD_SIZE=3 refuses "WORLD_SIZE is '3', and RANK is not set"
+  WORLD_SIZE=3 refuses "WORLD_SIZE is '3', and RANK is not set" --sweep
+  for one in "$program" "$manual"; do
+    program=$one refuses "\-\-threads is '257': expected a whole number from 1 to 256" --threads 257
+    program=$one refuses "\-\-fabric is 'nosuch': expected tcp" --fabric nosuch
+    program=$one refuses "\-\-fabric is 'sim': expected tcp" --fabric sim
+    WEFT_FABRIC=sim program=$one refuses "WEFT_FABRIC is 'sim': expected tcp"
+    WORLD_SIZE=4 WEFT_FABRIC=sim "$one" --num-episode 0 --quiet --world-size 2 --threads 256 --fabric tcp "${steady[@]}" \
+      >"$log" 2>&1 || fail "expected options to count, and 256 threads to do"
+  done
   program=$manual refuses "unknown option '--no-batch'" --no-batch
   local code=0
   "$program" --load "$dir/none" >"$log" 2>&1 || code=$?
@@ -102,6 +112,14 @@ case_outputs() {
     echo $? >"$dir/code"
   } | { exec <&- && touch "$dir/closed"; }
   [ "$(cat "$dir/code")" = 1 ] && says 'standard output cannot be written' || fail "expected lost output to be a failure"
+}
+
+case_closed() {
+  local one
+  for one in "$program" "$manual"; do
+    closed "$one" --num-episode 2 --steps 20 "${steady[@]}"
+    full "$one" --num-episode 2 --steps 20 "${steady[@]}"
+  done
 }
 
 case_read_only() { # refused at the start, for one who is no superuser
@@ -232,8 +250,7 @@ case_sweep() {
     ! "$program" "${small[@]}" --peer "$peer" >"$log" 2>&1 || fail "expected a peer without a report to end it"
     says "'$peer' is no program for this figure: it left no report" || fail "expected it to say so"
   done
-  ! "$program" "${small[@]}" --peer none --fabric no-such-fabric >"$log" 2>&1 && says 'no-such-fabric' ||
-    fail "expected the runs to be given the fabric"
+  WEFT_FABRIC=none "$program" "${small[@]}" --peer none --fabric tcp >"$log" 2>&1 || fail "expected the runs to be given the fabric"
   echo 'tr "\0" "\n" </proc/$$/cmdline >"'"$dir"'/given"; echo "OMP_NUM_THREADS=$OMP_NUM_THREADS" >>"'"$dir"'/given"; exec "$@"' >"$dir/peer.sh"
   "$program" "${small[@]}" --threads 3 --peer "sh '$dir/peer.sh' '$program'" >"$log" 2>&1 || fail "expected a figure"
   grep -qx 'OMP_NUM_THREADS=3' "$dir/given" && grep -qx -e '--steps=20' "$dir/given" || fail "expected the peer to be given them"
