@@ -65,7 +65,7 @@ typedef struct weft_batch_options {
                         forms the next; WEFT_FOREVER: closes by size or callers alone */
     /* The wait is found from the gaps between calls and the handler's time: another call is waited for only while that costs those
      * that are in less than the handler's time. wait_us, then, is the most it may be, counted from when fewer than in_flight batches
-     * ran if that was after the first whole call; 0: 10,000. */
+     * ran if that was after the first whole call; a batch of another shape that begins first does not set it anew. 0: 10,000. */
     bool adaptive;
     const int *callers;  /* ranks, each once: the batch closes when all of them are in; borrowed until registered */
     size_t caller_count; /* 0: nobody is expected */

@@ -76,6 +76,7 @@ struct weft_batch {
     size_t spare_bytes;                     /* of places that no call has paid for, against the memory budget */
     uint64_t first_ns;                      /* when its first call was whole; 0: none yet */
     uint64_t last_ns;                       /* and its last */
+    uint64_t could_ns;                      /* since when it has a whole call and might have begun; 0: not yet */
     uint64_t due_ns;                        /* since when it waits for seats that are not ready alone; 0: it does not */
     int reason;                             /* why it closed: batch_close.c */
     uint64_t seed;                          /* of its tape */
@@ -126,7 +127,6 @@ typedef struct wfi_batcher {
     uint64_t begun;                       /* batches */
     double gap_ns, handler_ns, chosen_ns; /* averages, recent ones weigh more; 0: not known */
     uint64_t arrived_ns, finished_ns;     /* the last call, the last batch */
-    uint64_t free_ns;                     /* since when fewer than in_flight run; 0: always */
     wfi_timer timer;
     uint64_t look_ns; /* when it fires; WFI_NEVER: it is not set */
     weft_batch_stats stats;

@@ -6,7 +6,9 @@
  * handler. So it is waited for while n gaps are shorter than the handler's time: that long after each call, divided by n; not at
  * all where calls come at larger gaps. Nor is anybody waited for once all who share the batches are in. What passes while a batch
  * could not begin, as others ran, costs nobody anything, and says nothing about who is still to come: those who wait for their
- * answers were in the others. So these times count from when it could.
+ * answers were in the others. So these times count from when it could: and anew when one of its form begins that was before it, as
+ * those come to this one. But not when one of another form does: where there is always one of another that is full, they would
+ * never be over.
  */
 #include "rpc/batch.h"
 
@@ -29,8 +31,6 @@ void wfi_batch_note_handler(weft_batch *batch, uint64_t now_ns)
 {
     wfi_batcher *batcher = batch->batcher;
     batcher->finished_ns = now_ns;
-    if (batcher->running == (size_t)batcher->options.in_flight)
-        batcher->free_ns = now_ns;
     average(&batcher->handler_ns, (double)(now_ns - batch->began_ns));
 }
 
@@ -123,8 +123,8 @@ static uint64_t time_limit(const weft_batch *batch)
     double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);
     if (pause <= 0 || batcher->gap_ns > pause || all_active_are_in(batch))
         return batch->first_ns;
-    uint64_t likely = later(last_of(batch->last_ns, batcher->free_ns), (uint64_t)pause);
-    uint64_t longest = later(last_of(batch->first_ns, batcher->free_ns), wait_ns);
+    uint64_t likely = later(last_of(batch->last_ns, batch->could_ns), (uint64_t)pause);
+    uint64_t longest = later(batch->could_ns, wait_ns);
     return likely < longest ? likely : longest;
 }
 
@@ -280,6 +280,13 @@ static uint64_t seed_of(const weft_batch *batch)
     return wfi_hash_bytes(key, sizeof key);
 }
 
+/* Whoever gets his answer from this one may come to those behind it. */
+static void count_anew_behind(const weft_batch *batch)
+{
+    for (wfi_list *link = batch->link.next; link != &batch->form->open; link = link->next)
+        wfi_container_of(link, weft_batch, link)->could_ns = 0;
+}
+
 static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
 {
     wfi_batcher *batcher = batch->batcher;
@@ -287,6 +294,7 @@ static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     batch->reason = reason;
     wfi_batch_fill(batch, false);
     wfi_batch_fill(batch, true);
+    count_anew_behind(batch);
     wfi_batch_shut(batch);
     note_late(batch);
     take_calls(batch);
@@ -370,12 +378,15 @@ typedef struct look {
     uint64_t again_ns; /* when to look again */
 } look;
 
+/* Fewer than in_flight run. */
 static void look_at(wfi_batcher *batcher, wfi_batch_form *form, uint64_t now_ns, look *seen)
 {
     if (!seat_extras(batcher, form, now_ns))
         seen->again_ns = now_ns + LOOK_AGAIN_NS;
     for (wfi_list *link = form->open.next; link != &form->open; link = link->next) {
         weft_batch *batch = wfi_container_of(link, weft_batch, link);
+        if (batch->ready && !batch->could_ns)
+            batch->could_ns = now_ns;
         wfi_reason why = is_due(batch, now_ns);
         if (why && (!seen->due || goes_before(batch, seen->due))) {
             seen->due = batch;

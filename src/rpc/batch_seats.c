@@ -334,7 +334,7 @@ static void stand_up(weft_call *call, bool lodges)
     batch->spare_bytes += placed; /* nobody pays for it any more */
     batch->agent->held_bytes += placed;
     if (!batch->ready)
-        batch->first_ns = 0;
+        batch->first_ns = batch->could_ns = 0;
     wfi_batch_free_if_over(batch);
 }
 

@@ -23,6 +23,7 @@ static struct shared {
     uint64_t handler_ns;
     atomic_int finished;
     atomic_bool runs, over; /* the narrow batch */
+    uint64_t most_running;
 } shared;
 
 static const weft_rpc_options patient = {.timeout_ms = 120000};
@@ -63,6 +64,14 @@ static const weft_function functions[] = {
      .takes = {WEFT_TENSOR},
      .run_batch = run_slow,
      .batch = {.size = 2, .wait_us = 60000000}},
+    {.name = "rare",
+     .takes = {WEFT_TENSOR},
+     .run_batch = run_slow,
+     .batch = {.size = 8, .wait_us = 1000, .adaptive = true}},
+    {.name = "rare beside two",
+     .takes = {WEFT_TENSOR},
+     .run_batch = run_slow,
+     .batch = {.size = 8, .wait_us = 1000, .adaptive = true, .in_flight = 2}},
     {.name = "shapes in time", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 3, .wait_us = 50000}},
 };
 
@@ -173,6 +182,60 @@ static void test_no_shape_is_always_last(void **state)
         run(never_last, NULL, 12, seed, MS);
 }
 
+/* Rank 1 has four full batches of one shape under way or waiting all the time. */
+static void keep_busy(weft_agent *agent, const char *function)
+{
+    weft_future *futures[32];
+    for (int i = 0; i < 32; i++)
+        futures[i] = start_at(agent, function, 10);
+    for (int i = 0; !atomic_load(&shared.finished); i = (i + 1) % 32) {
+        end(futures[i]);
+        futures[i] = start_at(agent, function, 10);
+    }
+    for (int i = 0; i < 32; i++)
+        end(futures[i]);
+}
+
+/* Rank 2 makes one call at a time, of another shape, which no other call will ever join. It waits for the handler that runs, one
+ * batch that is full, and no more. */
+static void rare_shape(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    const char *function = arg;
+    if (rank == 0) {
+        while (!atomic_load(&shared.finished)) {
+            weft_batch_stats stats = stats_of(agent, function);
+            shared.most_running = stats.running > shared.most_running ? stats.running : shared.most_running;
+            weft_sim_sleep(shared.w->sim, 100 * US);
+        }
+        MUST(shared.most_running == (strcmp(function, "rare") == 0 ? 1 : 2));
+        return;
+    }
+    if (rank == 1) {
+        keep_busy(agent, function);
+        return;
+    }
+    world_sleep_ms(shared.w, 20);
+    for (int i = 0; i < MODEST; i++) {
+        uint64_t began = weft_agent_now_ns(agent);
+        weft_future *future = start_at(agent, function, 3);
+        MUST_OK(weft_future_wait(future, 1000));
+        weft_future_unref(future);
+        MUST(weft_agent_now_ns(agent) - began < 4 * shared.handler_ns);
+        weft_sim_sleep(shared.w->sim, 5700 * US);
+    }
+    atomic_store(&shared.finished, 1);
+}
+
+static void test_rare_shapes_do_not_starve(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++) {
+        run(rare_shape, "rare", 3, seed, 2 * MS);
+        run(rare_shape, "rare beside two", 3, seed, 2 * MS);
+    }
+}
+
 static void must_be_of(weft_future *future, int64_t together)
 {
     int64_t n;
@@ -255,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes_are_no_turns), cmocka_unit_test(test_no_shape_is_always_last),
-        cmocka_unit_test(test_who_comes_when_all_go), cmocka_unit_test(test_as_many_shapes_as_calls)};
+        cmocka_unit_test(test_rare_shapes_do_not_starve), cmocka_unit_test(test_who_comes_when_all_go),
+        cmocka_unit_test(test_as_many_shapes_as_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
