@@ -178,7 +178,9 @@ WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
 /*
  * With no_threads: does what is ready, then waits up to timeout_ms for more. Returns the number of events handled.
- * Handlers and continuations run inside it.
+ * Handlers and continuations run inside it, and inside the waits of that thread, for some milliseconds, then the network has its
+ * turn: heartbeats, time limits and urgent calls wait for a long handler, but not for all that are queued. One that takes longer
+ * than the bound of deaths by silence makes others take this worker for dead.
  */
 WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms);
 

@@ -275,7 +275,7 @@ static wfi_task *take_locking(wfi_executor *executor)
     return task;
 }
 
-size_t wfi_executor_run_some(wfi_executor *executor)
+size_t wfi_executor_run_some(wfi_executor *executor, const wfi_clock *clock, uint64_t until_ns)
 {
     /* Counted, not spliced off: a task that comes back here from inside a wait must see those behind it. */
     size_t limit = atomic_load(&executor->queued), done = 0;
@@ -286,6 +286,8 @@ size_t wfi_executor_run_some(wfi_executor *executor)
     while (done < limit && (task = take_locking(executor)) != NULL) {
         task->run(task);
         done++;
+        if (wfi_now(clock) >= until_ns)
+            break;
     }
     run_by_hand = outer;
     return done;

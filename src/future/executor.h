@@ -13,6 +13,7 @@
 #ifndef WFI_EXECUTOR_H
 #define WFI_EXECUTOR_H
 
+#include "base/clock.h"
 #include "base/fiber.h"
 #include "base/list.h"
 #include "base/parker.h"
@@ -92,7 +93,8 @@ bool wfi_executor_is_stuck(wfi_executor *executor, uint64_t *taken);
 wfi_task *wfi_executor_withdraw(wfi_executor *executor, void (*run)(wfi_task *task));
 bool wfi_executor_idle(wfi_executor *executor); /* nothing queued, running, or blocked in a wait */
 
-size_t wfi_executor_run_some(wfi_executor *executor); /* manual form: runs what is queued now */
+/* Manual form: runs what is queued now, and begins none after until_ns. */
+size_t wfi_executor_run_some(wfi_executor *executor, const wfi_clock *clock, uint64_t until_ns);
 
 /* Around a wait of the calling flow of control: if it is one of an executor's workers, another may take its place.
  * They nest. */

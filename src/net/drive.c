@@ -4,6 +4,7 @@
 
 #define LOOK_MS 5
 #define LIE_NS UINT64_C(5000000)
+#define BESIDE_NS UINT64_C(50000)
 
 static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
@@ -88,11 +89,14 @@ static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
         uint64_t now = wfi_now(net->clock);
         if (now >= deadline_ns)
             return;
-        if (wfi_executor_run_some(net->executor))
-            continue;
         uint64_t left_ms = deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
-        /* Another thread may be progressing. And what a timer completes counts as no event: a park that finds it takes it. */
-        if (!wfi_net_progress(net, left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS) && wfi_park(parker, now + 50000))
+        int64_t nap_ms = left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS;
+        size_t ran = wfi_executor_run_some(net->executor, net->clock, now + WFI_HANDLERS_NS);
+        if (wfi_parker_is_unparked(parker) || wfi_net_progress(net, ran ? 0 : nap_ms) || ran)
+            continue;
+        /* At once: another thread is progressing. And what a timer completes counts as no event: a park that finds it takes it. */
+        uint64_t until = now + BESIDE_NS;
+        if (wfi_now(net->clock) < until && wfi_park(parker, until))
             return;
     }
 }

@@ -101,6 +101,8 @@ void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind); /* [locke
  * sends a message. [locked] */
 bool wfi_net_is_released(const wfi_net *net);
 
+/* Without threads: so long handlers run before there is a round again; heartbeats and time limits wait for that. */
+#define WFI_HANDLERS_NS UINT64_C(2000000)
 /* For no_threads: one round; waits up to timeout_ms. Not [locked]. */
 size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms);
 void wfi_net_stats(wfi_net *net, weft_stats *out); /* fills the counters that net keeps; [locked] */

@@ -256,6 +256,7 @@ typedef struct wfi_token { /* all atomic; see token.c */
     uint64_t look_ns;     /* [token] without threads: when to look after connections and the store again */
     int store_fd;         /* [token] likewise: what the store's news can be read from; -1: nothing */
     uint64_t offer_ns;    /* [token] no core is offered before (spin.c) */
+    bool came;            /* [token] without threads: something did since the last wait that was in vain */
 } wfi_token;
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */

@@ -126,7 +126,7 @@ size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
     size_t done = 0;
     if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
         return 0;
-    for (int offers = timeout_ms ? WFI_OFFERS : 0;; offers--) {
+    for (int offers = timeout_ms && net->token.came ? WFI_OFFERS : 0;; offers--) {
         bool offered = offers > 0 && wfi_spin_offer(net);
         done = manual_round(net, slept);
         if (done || wfi_now(net->clock) >= until)
@@ -138,6 +138,8 @@ size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
         if (!wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap))
             return 0;
     }
+    if (done || timeout_ms)
+        net->token.came = done > 0;
     (void)wfi_token_release(net, WFI_MANUAL);
     return done;
 }

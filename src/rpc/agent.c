@@ -363,13 +363,19 @@ weft_status weft_agent_status(const weft_agent *agent)
     return st;
 }
 
+static size_t run_handlers(weft_agent *agent)
+{
+    const wfi_clock *clock = wfi_net_clock(agent->net);
+    return wfi_executor_run_some(agent->executor, clock, wfi_now(clock) + WFI_HANDLERS_NS);
+}
+
 size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
 {
     if (!agent->options.values.no_threads)
         return 0;
-    size_t ran = wfi_executor_run_some(agent->executor);
+    size_t ran = run_handlers(agent);
     size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
-    return ran + handled + wfi_executor_run_some(agent->executor);
+    return ran + handled + run_handlers(agent);
 }
 
 weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)

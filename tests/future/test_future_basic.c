@@ -109,7 +109,7 @@ static void callbacks_run_in_order_and_outside(void **state)
     assert_int_equal(weft_future_add_done_callback(future, write_note, &notes[3], count_drop), WEFT_OK);
     assert_int_equal(all.count, 0);
     weft_future_unref(future); /* the callbacks hold it */
-    wfi_executor_run_some(executor);
+    wfi_executor_run_some(executor, &wfi_clock_real, WFI_NEVER);
     assert_string_equal(all.text, "abcd");
     assert_int_equal(drops, 4);
     wfi_executor_destroy(executor);

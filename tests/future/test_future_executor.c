@@ -303,7 +303,7 @@ static void the_manual_form_runs_when_told(void **state)
     }
     assert_int_equal(count, 0);
     assert_true(wfi_executor_has_work(executor));
-    assert_int_equal(wfi_executor_run_some(executor), 3);
+    assert_int_equal(wfi_executor_run_some(executor, &wfi_clock_real, WFI_NEVER), 3);
     assert_int_equal(order[2], 2);
     wfi_executor_submit(executor, &jobs[0].task);
     jobs[0].order = NULL;
@@ -403,7 +403,7 @@ static void urgent_tasks_go_ahead_by_hand_and_on_fibers(void **state)
         if (form)
             wfi_fibers_run(fibers);
         else
-            assert_int_equal(wfi_executor_run_some(executor), 3 * EACH);
+            assert_int_equal(wfi_executor_run_some(executor, &wfi_clock_real, WFI_NEVER), 3 * EACH);
         wfi_executor_destroy(executor);
         assert_int_equal(count, 3 * EACH);
         assert_mixed_order(order, 0);
