@@ -58,8 +58,9 @@ case_usage() {
   WEFT_FABRIC=sim refuses "WEFT_FABRIC is 'sim': expected tcp"
 }
 case_closed() {
-  closed "$program" "${small[@]}" --iterations 2
-  full "$program" "${small[@]}" --iterations 2
+  local quick=(--digits 64 --held-out 10 --batch-size 2 --iterations 2 --death-timeout 20000)
+  closed "$program" "${quick[@]}"
+  full "$program" "${quick[@]}"
 }
 
 rejects() { # rejects WORDS OPTIONS... - exit code 1, before any trainer is started
