@@ -95,7 +95,8 @@ typedef struct weft_agent_options {
      * Calls with retries that wait for room in their pauses may hold as much again, for all peers together. Calls to oneself
      * do not count. */
     size_t queue_limit_bytes;
-    /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers. Over it
+    /* What others can make this worker hold, in bytes: arguments being taken in or served, results kept for callers, and what
+     * batches add to these (weft/batch.h): rows made ahead, and copies, which may go over it as results do. Over it
      * calls are refused with WEFT_ERR_BUSY. Calls of a few kilobytes may go over it by an eighth, so that what is to free memory
      * gets in; one whose arguments are larger than all of it is WEFT_ERR_TOO_LARGE. Results exist already: they count and go, however
      * large they are, but where an answer waits for a caller, the next one for it that would go over is let go, and that call

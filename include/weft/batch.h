@@ -32,6 +32,11 @@
  * into the gaps: which row a call gets is not promised. Where a batch has no n such rows, as late ones lie in the midst of it and
  * there is no room behind, all n are copied. That does not go on: who was late in the last 8 batches gets a row at the end.
  *
+ * WHAT COUNTS. Rows made ahead, and tensors that the n calls are copied to, count against memory_budget_bytes until the batch is over;
+ * where late calls lie in its rows, all of these do until the last of those calls is. Rows ahead stay within the budget. Copies are
+ * not refused, since the calls are here already: so weft_stats.bytes_held may be over the budget by about the arguments of the batches
+ * that run or are deferred, in_flight * size calls of each function, beside what results go over it by (weft/agent.h).
+ *
  * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
  * and beyond that what the others leave; the rest of its calls go to the next ones, for a copy. Who comes to a batch that is full of
  * another's calls gets his share of it all the same. Of batches that are due, one each of several shapes, the one goes first that has

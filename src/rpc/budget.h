@@ -8,6 +8,9 @@
  * exist already, so they are counted and not refused; but how much of them one caller may leave here is bounded. What a group's
  * operation gathered is not refused at all: a member that is over that bound is refused its next part instead.
  *
+ * Beside these batches count rows that no call pays for, within what is left, and what they copy calls to as they begin, which is not
+ * refused either: at most the arguments of the batches that run, once more (batch_seats.c, batch_run.c).
+ *
  * A call whose arguments fit a frame may go over the budget by an eighth: so it can still be told to release what fills it.
  *
  * All [agent lock].
