@@ -19,7 +19,7 @@
  * OFFERS. Where several workers share a core, the one that we wait for is often among those who would run on ours: to let them run
  * (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes takes the core for a slice
  * of milliseconds, where a sleeper would be woken at once: after an offer that took long there is none for many times as long, so
- * that such offers cost a hundredth of the time.
+ * that such offers cost a fortieth of the time.
  */
 #include "net/net_internal.h"
 
@@ -36,8 +36,8 @@
 #define USUAL_SHIFT 12 /* of usual_round: the shortest round counts, and is forgotten in some thousands */
 #define LOOK_EVERY_NS 4000
 #define LOOK_CORES_MAX 64
-#define OFFER_LONG_NS 400000 /* workers that take turns give the core back after some ten microseconds each */
-#define OFFER_PAUSE 100
+#define OFFER_LONG_NS 1000000 /* workers that take turns give the core back sooner; a program that computes does not */
+#define OFFER_PAUSE 40
 
 /*
  * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine and this build:
