@@ -16,6 +16,7 @@
 wfi_fibers *wfi_sim_fibers(weft_sim *sim);
 const wfi_clock *wfi_sim_clock(weft_sim *sim);
 uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
+void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size);
 /* Before anything opens: the fabric shall be as verbs is. Registrations last, and every local range needs one. */
 void wfi_sim_be_like_verbs(weft_sim *sim);
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { STACK_BYTES = 256 * 1024 };
 
@@ -266,4 +267,12 @@ const wfi_clock *wfi_sim_clock(weft_sim *sim)
 uint64_t wfi_sim_random(weft_sim *sim)
 {
     return wfi_sim_random_next(&sim->random);
+}
+
+void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size)
+{
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t random = wfi_sim_random(sim);
+        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
+    }
 }

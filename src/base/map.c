@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 
 #include <assert.h>
+#include <sodium.h>
 #include <stdlib.h>
 
 #define CAPACITY_MIN 16
@@ -30,13 +31,19 @@ static uint64_t mix(uint64_t key)
     return key ^ (key >> 31);
 }
 
+/* Where the search for `key` begins in a table of `mask` + 1 slots. */
+static size_t home(const wfi_map *map, uint64_t key, size_t mask)
+{
+    return (map->hash_key ? wfi_hash_keyed(map->hash_key, &key, sizeof key) : mix(key)) & mask;
+}
+
 /* The slot of `key`, or NULL. */
 static struct wfi_map_slot *find(const wfi_map *map, uint64_t key)
 {
     size_t mask = map->capacity - 1, at;
     if (map->count == 0)
         return NULL;
-    for (at = mix(key) & mask; map->slots[at].value != NULL; at = (at + 1) & mask) {
+    for (at = home(map, key, mask); map->slots[at].value != NULL; at = (at + 1) & mask) {
         if (map->slots[at].key == key && map->slots[at].value != tombstone)
             return &map->slots[at];
     }
@@ -44,9 +51,9 @@ static struct wfi_map_slot *find(const wfi_map *map, uint64_t key)
 }
 
 /* Puts a key that is not there into a table with room. Returns true if it took a slot that was never used. */
-static bool place(struct wfi_map_slot *slots, size_t capacity, uint64_t key, void *value)
+static bool place(const wfi_map *map, struct wfi_map_slot *slots, size_t capacity, uint64_t key, void *value)
 {
-    size_t mask = capacity - 1, at = mix(key) & mask;
+    size_t mask = capacity - 1, at = home(map, key, mask);
     bool fresh;
     while (slots[at].value != NULL && slots[at].value != tombstone)
         at = (at + 1) & mask;
@@ -66,7 +73,7 @@ static weft_status rebuild(wfi_map *map)
         return WEFT_ERR_MEMORY;
     for (i = 0; i < map->capacity; i++) {
         if (map->slots[i].value != NULL && map->slots[i].value != tombstone)
-            place(slots, capacity, map->slots[i].key, map->slots[i].value);
+            place(map, slots, capacity, map->slots[i].key, map->slots[i].value);
     }
     free(map->slots);
     map->slots = slots;
@@ -77,13 +84,18 @@ static weft_status rebuild(wfi_map *map)
 
 void wfi_map_init(wfi_map *map)
 {
-    *map = (wfi_map){.slots = NULL};
+    wfi_map_init_keyed(map, NULL);
+}
+
+void wfi_map_init_keyed(wfi_map *map, const wfi_hash_key *hash_key)
+{
+    *map = (wfi_map){.hash_key = hash_key};
 }
 
 void wfi_map_fini(wfi_map *map)
 {
     free(map->slots);
-    wfi_map_init(map);
+    wfi_map_init_keyed(map, map->hash_key);
 }
 
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
@@ -96,7 +108,7 @@ weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
         if (status != WEFT_OK)
             return status;
     }
-    map->used += place(map->slots, map->capacity, key, value);
+    map->used += place(map, map->slots, map->capacity, key, value);
     map->count++;
     assert(map->count <= map->used && map->used < map->capacity);
     return WEFT_OK;
@@ -134,6 +146,19 @@ void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key)
     return NULL;
 }
 
+size_t wfi_map_probes(const wfi_map *map, uint64_t key)
+{
+    size_t mask = map->capacity - 1, probes = 1, at;
+    if (map->count == 0)
+        return 0;
+    for (at = home(map, key, mask); map->slots[at].value != NULL; at = (at + 1) & mask) {
+        if (map->slots[at].key == key && map->slots[at].value != tombstone)
+            break;
+        probes++;
+    }
+    return probes;
+}
+
 /* FNV-1a, 64 bits: offset basis and prime as published by Fowler, Noll and Vo. */
 uint64_t wfi_hash_bytes(const void *data, size_t size)
 {
@@ -142,5 +167,15 @@ uint64_t wfi_hash_bytes(const void *data, size_t size)
     size_t i;
     for (i = 0; i < size; i++)
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static_assert(sizeof(wfi_hash_key) == crypto_shorthash_KEYBYTES && crypto_shorthash_BYTES == sizeof(uint64_t),
+              "what libsodium takes and gives");
+
+uint64_t wfi_hash_keyed(const wfi_hash_key *hash_key, const void *data, size_t size)
+{
+    uint64_t hash;
+    crypto_shorthash((uint8_t *)&hash, data, size, hash_key->bytes);
     return hash;
 }

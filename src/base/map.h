@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.h - hash table from uint64 to pointer; open addressing, grows, not thread-safe. Values are never NULL. */
+/*
+ * map.h - hash table from uint64 to pointer; open addressing, grows, not thread-safe. Values are never NULL.
+ *
+ * Whoever chooses the keys of a table can choose ones that all fall into one place of it, and each lookup then passes all of
+ * them. So a table whose keys come from other workers has a hash key, random and known to nobody else.
+ */
 #ifndef WFI_MAP_H
 #define WFI_MAP_H
 
 #include <weft/status.h>
 
+typedef struct wfi_hash_key {
+    uint8_t bytes[16];
+} wfi_hash_key;
+
 typedef struct wfi_map {
     struct wfi_map_slot *slots;
     size_t capacity, count, used;
+    const wfi_hash_key *hash_key; /* NULL: the keys are this worker's own choice */
 } wfi_map;
 
 void wfi_map_init(wfi_map *map); /* allocates nothing */
+/* For keys that others choose. `hash_key` outlives the map, and does not change while there is anything in it. */
+void wfi_map_init_keyed(wfi_map *map, const wfi_hash_key *hash_key);
 void wfi_map_fini(wfi_map *map);
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value); /* WEFT_ERR_EXISTS, WEFT_ERR_MEMORY */
 void *wfi_map_get(const wfi_map *map, uint64_t key);              /* NULL if absent */
@@ -18,6 +30,11 @@ void *wfi_map_take(wfi_map *map, uint64_t key);                   /* removes; NU
 /* Visits all in unspecified but deterministic order: start with *cursor = 0; NULL at the end. No changes meanwhile. */
 void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key);
 
+/* How many slots a lookup of `key` looks at. Exposed for tests. */
+size_t wfi_map_probes(const wfi_map *map, uint64_t key);
+
 uint64_t wfi_hash_bytes(const void *data, size_t size); /* FNV-1a, 64 bits; stable across machines */
+/* SipHash-2-4: who does not know the key can find no two inputs that collide. */
+uint64_t wfi_hash_keyed(const wfi_hash_key *hash_key, const void *data, size_t size);
 
 #endif

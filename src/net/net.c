@@ -81,6 +81,14 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
         wfi_rendezvous_report(net->rendezvous, round, report);
 }
 
+void wfi_net_random(weft_sim *sim, void *out, size_t size)
+{
+    if (sim)
+        wfi_sim_random_bytes(sim, out, size);
+    else
+        randombytes_buf(out, size);
+}
+
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
 static weft_status refuse(weft_error **error, weft_status code, const char *text)

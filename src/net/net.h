@@ -69,6 +69,9 @@ typedef struct wfi_net_options {
     const wfi_cores *cores; /* for net's own threads, while it is open; NULL: anywhere */
 } wfi_net_options;
 
+/* Random bytes: the system's, or, where `sim` is not NULL, from its seed, so that a run replays. */
+void wfi_net_random(weft_sim *sim, void *out, size_t size);
+
 /* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error);
 /*

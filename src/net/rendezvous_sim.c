@@ -140,10 +140,7 @@ static void sim_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame
 
 static void sim_random(wfi_rendezvous *base, void *out, size_t size)
 {
-    for (size_t at = 0; at < size; at += 8) {
-        uint64_t random = wfi_sim_random(of(base)->sim);
-        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
-    }
+    wfi_sim_random_bytes(of(base)->sim, out, size);
 }
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */

@@ -143,10 +143,7 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
 static void output_random(void *arg, void *out, size_t size)
 {
     wfi_store_sim *store = arg;
-    for (size_t at = 0; at < size; at += 8) {
-        uint64_t random = wfi_sim_random(store->sim);
-        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
-    }
+    wfi_sim_random_bytes(store->sim, out, size);
 }
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
@@ -219,8 +216,7 @@ static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_optio
         .death_timeout_ms = how->death_timeout_ms,
         .now_ns = now_of(store),
         .outputs = {.send = output_send, .close = output_close, .random = output_random, .arg = store}};
-    uint64_t key[2] = {wfi_sim_random(store->sim), wfi_sim_random(store->sim)};
-    memcpy(options.job_key, key, sizeof options.job_key);
+    wfi_sim_random_bytes(store->sim, options.job_key, sizeof options.job_key);
     return wfi_store_create(&options, &store->store);
 }
 

@@ -72,7 +72,7 @@ static weft_agent *make_agent(void)
     wfi_list_init(&agent->pasts_over);
     wfi_map_init(&agent->found_names);
     wfi_map_init(&agent->given_names);
-    wfi_map_init(&agent->fork_index);
+    wfi_map_init_keyed(&agent->fork_index, &agent->hash_key);
     wfi_list_init(&agent->references);
     wfi_list_init(&agent->local_calls);
     wfi_list_init(&agent->retries);
@@ -166,15 +166,25 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
     return st;
 }
 
+/* False: no memory. */
+static bool make_tables(weft_agent *agent)
+{
+    size_t seats = (size_t)agent->options.values.world_size;
+    wfi_net_random(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
+    agent->peers = wfi_calloc(seats, sizeof *agent->peers);
+    for (size_t rank = 0; agent->peers && rank < seats; rank++)
+        wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
+    return agent->peers;
+}
+
 static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
 {
     weft_status st = wfi_options_resolve(options, &agent->options, error);
     if (st)
         return st;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
-    agent->peers = wfi_calloc((size_t)agent->options.values.world_size, sizeof *agent->peers);
     agent->terminated = wfi_future_create(NULL, NULL);
-    if (!agent->peers || !agent->terminated)
+    if (!make_tables(agent) || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
     st = register_all(agent, error);

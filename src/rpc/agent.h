@@ -79,6 +79,7 @@ struct weft_agent {
     pthread_mutex_t function_lock;          /* a leaf, over `functions` alone: registering needs no net */
     wfi_map functions;                      /* by hash of the name */
     _Atomic(struct wfi_batcher *) batchers; /* all, newest first; grows only: src/rpc/batch.h */
+    wfi_hash_key hash_key;                  /* of all tables whose keys others choose; never changes */
     wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
     atomic_int absences;                    /* said to members that gather, and not answered: src/rpc/group_call.c */
     atomic_int intakes_elsewhere;           /* being decoded on the process's executor: src/rpc/intake.c */

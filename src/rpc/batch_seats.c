@@ -22,16 +22,16 @@ static bool is_of_form(const wfi_batch_form *form, const wfi_tensor_type *types,
     return true;
 }
 
-/* Not FNV: every call is looked up. */
-static uint64_t hash_of(const wfi_tensor_type *types, size_t count)
+static uint64_t hash_of(const wfi_batcher *batcher, const wfi_tensor_type *types)
 {
-    uint64_t hash = count;
-    for (size_t i = 0; i < count; i++) {
-        hash = (hash ^ (uint64_t)types[i].dtype ^ (uint64_t)types[i].shape.ndim << 8) * UINT64_C(0x9E3779B97F4A7C15);
+    int64_t words[WEFT_MAX_SIGNATURE * (1 + WEFT_MAX_DIMS)];
+    size_t count = 0;
+    for (size_t i = 0; i < batcher->tensor_count; i++) {
+        words[count++] = (int64_t)types[i].dtype << 8 | types[i].shape.ndim;
         for (int d = 0; d < types[i].shape.ndim; d++)
-            hash = (hash ^ hash >> 32 ^ (uint64_t)types[i].shape.dims[d]) * UINT64_C(0x9E3779B97F4A7C15);
+            words[count++] = types[i].shape.dims[d];
     }
-    return hash;
+    return wfi_hash_keyed(&batcher->agent->hash_key, words, count * sizeof *words);
 }
 
 static wfi_batch_form *make_form(wfi_batcher *batcher, const wfi_tensor_type *types, uint64_t hash)
@@ -83,7 +83,7 @@ static void free_form_if_over(wfi_batcher *batcher, wfi_batch_form *form)
 
 static wfi_batch_form *form_for(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
-    uint64_t hash = hash_of(types, batcher->tensor_count);
+    uint64_t hash = hash_of(batcher, types);
     wfi_batch_form *form = wfi_map_get(&batcher->forms_by_hash, hash);
     while (form && !is_of_form(form, types, batcher->tensor_count))
         form = form->alike;

@@ -30,7 +30,7 @@ static bool holds_name(const weft_agent *agent, int rank, const char *name)
 static int find_name(weft_agent *agent, const char *name)
 {
     int world_size = agent->options.values.world_size;
-    uint64_t hash = wfi_hash_bytes(name, strlen(name));
+    uint64_t hash = wfi_hash_keyed(&agent->hash_key, name, strlen(name));
     int found = (int)(uintptr_t)wfi_map_get(&agent->found_names, hash) - 1;
     if (found >= 0 && holds_name(agent, found, name))
         return found;
@@ -60,7 +60,7 @@ int weft_agent_find(const weft_agent *agent, const char *name)
 /* NULL: no memory. [agent lock] */
 static const char *give_name(weft_agent *agent, const char *name)
 {
-    uint64_t hash = wfi_hash_bytes(name, strlen(name));
+    uint64_t hash = wfi_hash_keyed(&agent->hash_key, name, strlen(name));
     given_name *first = wfi_map_get(&agent->given_names, hash), *given = first;
     while (given && strcmp(given->text, name) != 0)
         given = given->next;

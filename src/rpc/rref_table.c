@@ -29,7 +29,7 @@ bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b)
 
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 {
-    wfi_owned *owned = wfi_map_get(&agent->rrefs, wfi_rref_name_hash(name));
+    wfi_owned *owned = wfi_map_get(&agent->rrefs, wfi_rref_name_hash(&agent->hash_key, name));
     while (owned && !wfi_rref_same_name(&owned->name, name))
         owned = owned->next;
     return owned;
@@ -37,7 +37,7 @@ wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 
 static bool link_in(weft_agent *agent, wfi_owned *owned)
 {
-    uint64_t hash = wfi_rref_name_hash(&owned->name);
+    uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
     wfi_owned *head = wfi_map_get(&agent->rrefs, hash);
     if (!head)
         return wfi_map_put(&agent->rrefs, hash, owned) == WEFT_OK;
@@ -48,7 +48,7 @@ static bool link_in(weft_agent *agent, wfi_owned *owned)
 
 static void link_out(weft_agent *agent, wfi_owned *owned)
 {
-    uint64_t hash = wfi_rref_name_hash(&owned->name);
+    uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
     wfi_owned *head = wfi_map_take(&agent->rrefs, hash);
     wfi_owned **at = &head;
     while (*at != owned)

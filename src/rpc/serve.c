@@ -504,7 +504,7 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const cha
     size_t cursor = 0;
     uint64_t id;
     weft_call *call;
-    wfi_map_init(&agent->peers[rank].serving);
+    wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
     while ((call = wfi_map_next(&gone, &cursor, &id)))
         call->in_map = false;
     for (cursor = 0; (call = wfi_map_next(&gone, &cursor, &id));) {

@@ -2,8 +2,6 @@
 /* wire.c - the small common pieces of call messages. */
 #include "rpc/wire.h"
 
-#include "base/map.h"
-
 #include <stdio.h>
 
 void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name)
@@ -26,11 +24,11 @@ wfi_rref_name wfi_read_rref_name(wfi_reader *reader)
     return name;
 }
 
-uint64_t wfi_rref_name_hash(const wfi_rref_name *name)
+uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name)
 {
     uint64_t words[3] = {((uint64_t)name->owner << 32) | name->creator,
                          ((uint64_t)name->owner_incarnation << 32) | name->creator_incarnation, name->number};
-    return wfi_hash_bytes(words, sizeof words);
+    return wfi_hash_keyed(hash_key, words, sizeof words);
 }
 
 void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)

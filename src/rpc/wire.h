@@ -22,6 +22,7 @@
 #define WFI_RPC_WIRE_H
 
 #include "base/codec.h"
+#include "base/map.h"
 
 #include <weft/value.h>
 
@@ -77,7 +78,7 @@ typedef struct wfi_rref_name {
 
 void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name);
 wfi_rref_name wfi_read_rref_name(wfi_reader *reader);
-uint64_t wfi_rref_name_hash(const wfi_rref_name *name);
+uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name);
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow. */
 void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);

@@ -262,6 +262,39 @@ static void a_map_in_steady_use_does_not_grow(void **state)
     wfi_map_fini(&map);
 }
 
+/* The inverse of the mixing in src/base/map.c, by the inverses of its factors. */
+static uint64_t unmix(uint64_t key)
+{
+    key = (key ^ key >> 31 ^ key >> 62) * UINT64_C(0x319642b2d24d8ec3);
+    key = (key ^ key >> 27 ^ key >> 54) * UINT64_C(0x96de1b173f119089);
+    return key ^ key >> 30 ^ key >> 60;
+}
+
+static size_t most_probes(const wfi_hash_key *hash_key)
+{
+    static int value;
+    size_t most = 0;
+    wfi_map map;
+    wfi_map_init_keyed(&map, hash_key);
+    for (uint64_t i = 0; i < 5000; i++)
+        assert_int_equal(wfi_map_put(&map, unmix(i << 32), &value), WEFT_OK);
+    for (uint64_t i = 0; i < 5000; i++) {
+        size_t probes = wfi_map_probes(&map, unmix(i << 32));
+        assert_true(probes >= 1 && wfi_map_get(&map, unmix(i << 32)) == &value);
+        most = probes > most ? probes : most;
+    }
+    wfi_map_fini(&map);
+    return most;
+}
+
+static void chosen_keys_do_not_meet_where_there_is_a_hash_key(void **state)
+{
+    const wfi_hash_key hash_key = {{1, 2, 3}};
+    (void)state;
+    assert_int_equal(most_probes(NULL), 5000); /* they are chosen well: all in one place */
+    assert_true(most_probes(&hash_key) < 100);
+}
+
 static void the_hash_is_the_published_one(void **state)
 {
     (void)state;
@@ -359,6 +392,7 @@ int main(void)
         cmocka_unit_test(strings_must_fit_and_hold_no_nul),
         cmocka_unit_test(a_map_keeps_what_it_was_given),
         cmocka_unit_test(a_map_in_steady_use_does_not_grow),
+        cmocka_unit_test(chosen_keys_do_not_meet_where_there_is_a_hash_key),
         cmocka_unit_test(the_hash_is_the_published_one),
         cmocka_unit_test(malformed_environment_is_named),
         cmocka_unit_test(deadlines_saturate),
