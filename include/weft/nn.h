@@ -111,7 +111,8 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 
 /*
  * Writes all parameters and buffers under their names, through a temporary file beside `path` that takes its place at the
- * end: a failure leaves the old file. Symbolic links are followed, an old file's mode stays; what is no plain file (a pipe, a
+ * end: a failure leaves the old file, but for one of the disk when all is written, which leaves either. What was saved outlasts a
+ * loss of power (file and folder are synced). Symbolic links are followed, an old file's mode stays; what is no plain file (a pipe, a
  * device) is written as it stands. WEFT_ERR_IO, WEFT_ERR_MEMORY. `error` (may be NULL) receives the detail; you release it.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);

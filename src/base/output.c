@@ -86,6 +86,28 @@ int wfi_output_open(wfi_output *out, const char *path)
     return trouble;
 }
 
+/* The folder that `path` is in; -1: it cannot be read, or descriptors are out. */
+static int open_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(folder);
+    return fd;
+}
+
+/* A new name is on the disk only when its folder is. Who may write to a folder but not read it cannot ask for that, and some file
+ * systems have no way to. */
+static int sync_folder(const char *path)
+{
+    int fd = open_folder(path);
+    if (fd < 0)
+        return 0;
+    int trouble = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
+    close(fd);
+    return trouble;
+}
+
 int wfi_output_close(wfi_output *out, bool keep)
 {
     int trouble = 0;
@@ -98,6 +120,8 @@ int wfi_output_close(wfi_output *out, bool keep)
             trouble = errno;
         if (!keep || trouble)
             unlink(out->beside);
+        else
+            trouble = sync_folder(out->target);
     }
     forget(out);
     return trouble;

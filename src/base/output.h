@@ -18,7 +18,10 @@ typedef struct wfi_output {
 
 /* 0 or an errno value; then nothing is open. */
 int wfi_output_open(wfi_output *out, const char *path);
-/* Ends it; `keep`: the file takes its place, else it is gone. 0 or an errno value: then it did not, and is gone too. */
+/*
+ * Ends it; `keep`: the file takes its place, on the disk as well, else it is gone. 0 or an errno value: then it did not, and is gone
+ * too; but if all went well up to the writing of its folder, it is in its place, and a loss of power may undo that.
+ */
 int wfi_output_close(wfi_output *out, bool keep);
 
 #endif

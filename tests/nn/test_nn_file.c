@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -254,6 +255,81 @@ static void file_that_is_a_folder_is_refused(void **state)
     weft_module_unref(a);
 }
 
+/* ---- What is asked of the disk, in order --------------------------------------------------------------------------- */
+
+static char steps[16]; /* F: a file synced, R: renamed, D: a folder synced */
+static ino_t synced_folder;
+static int folder_trouble; /* an errno value: syncing folders fails */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+static void step(char which)
+{
+    size_t count = strlen(steps);
+    if (count + 1 < sizeof(steps))
+        steps[count] = which;
+}
+
+int __wrap_fsync(int fd)
+{
+    struct stat found;
+    bool is_folder = fstat(fd, &found) == 0 && S_ISDIR(found.st_mode);
+    step(is_folder ? 'D' : 'F');
+    if (!is_folder)
+        return __real_fsync(fd);
+    synced_folder = found.st_ino;
+    errno = folder_trouble;
+    return folder_trouble ? -1 : __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    step('R');
+    return __real_rename(from, to);
+}
+
+static void save_and_expect(weft_module *module, const char *name, weft_status wanted)
+{
+    memset(steps, 0, sizeof(steps));
+    assert_int_equal(weft_module_save(module, name, NULL), wanted);
+    assert_string_equal(steps, "FRD");
+}
+
+static ino_t folder_of(const char *name)
+{
+    struct stat found;
+    assert_int_equal(stat(name, &found), 0);
+    return found.st_ino;
+}
+
+static void file_and_then_its_folder_are_synced(void **state)
+{
+    (void)state;
+    weft_module *a = small(1), *b = small(2);
+    assert_int_equal(mkdir("other", 0700), 0);
+    assert_int_equal(symlink("other/old", "link"), 0);
+    save_and_expect(a, "new", WEFT_OK);
+    assert_true(synced_folder == folder_of("."));
+    save_and_expect(a, "other/old", WEFT_OK);
+    assert_true(synced_folder == folder_of("other"));
+    save_and_expect(b, "link", WEFT_OK); /* the folder of what it leads to */
+    assert_true(synced_folder == folder_of("other"));
+    folder_trouble = EIO;
+    save_and_expect(b, "new", WEFT_ERR_IO);
+    assert_saved("new", b);
+    folder_trouble = EINVAL; /* a file system that has no such thing */
+    save_and_expect(a, "new", WEFT_OK);
+    folder_trouble = 0;
+    assert_saved("other/old", b);
+    assert_int_equal(unlink("other/old"), 0);
+    assert_int_equal(rmdir("other"), 0);
+    weft_module_unref(a);
+    weft_module_unref(b);
+}
+
 static int make_file(void **state)
 {
     (void)state;
@@ -279,6 +355,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(file_that_is_a_pipe_is_written_to, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_that_cannot_be_finished_leaves_the_old_one, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_that_is_a_folder_is_refused, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_and_then_its_folder_are_synced, enter_folder, leave_folder),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }
