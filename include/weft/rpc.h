@@ -99,6 +99,9 @@ static inline weft_target weft_to_worker(weft_worker worker)
  * is any name, a misspelt one too; in a static job only one whose worker is gone, any other is WEFT_ERR_NOT_FOUND at once.
  * Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further attempt could
  * begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
+ * That none of the attempts ran is said only where that is sure. Else a last failure that says so of its own attempt becomes
+ * WEFT_ERR_UNKNOWN, with that failure in its message (WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_NOT_FOUND ...), or keeps its code
+ * with a weft_error_remote_code of WEFT_ERR_UNKNOWN (WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, the ends of peers and agents).
  * With wait_for_room an attempt that finds none waits and is not counted, until the time limit (WEFT_ERR_TIMEOUT); only the first
  * one blocks the caller. Parts come from every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried
  * again only where it did not run for sure: where it did not start, and after WEFT_ERR_BUSY of the callee's own, not its handler's.

@@ -106,18 +106,60 @@ static void rest(retry *r, size_t bytes)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* Completes the user's future: with `values`, or `error`. [agent lock] */
+/* Codes that leave open whether the call ran: for that one asks weft_error_remote_code. Any other one that an attempt ends with
+ * before its handler began, as WEFT_ERR_BUSY, says by itself that it did not run. */
+static bool leaves_open(weft_status code)
+{
+    switch (code) {
+    case WEFT_ERR_TIMEOUT:
+    case WEFT_ERR_CANCELLED:
+    case WEFT_ERR_PEER_DEAD:
+    case WEFT_ERR_PEER_LEFT:
+    case WEFT_ERR_UNREACHABLE:
+    case WEFT_ERR_CLOSED:
+    case WEFT_ERR_EVICTED:
+    case WEFT_ERR_STORE_LOST:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/*
+ * What the call as a whole ends with, where its last attempt failed with `error`: what that says of its attempt alone is not said of
+ * all, if one before may have run. A reference for the caller. [agent lock]
+ */
+static weft_error *failure_of_all(const retry *r, const weft_error *error)
+{
+    weft_status code = weft_error_code(error);
+    bool says_it_did_not_run =
+        weft_error_remote_code(error) == WEFT_OK && code != WEFT_ERR_REMOTE && code != WEFT_ERR_UNKNOWN;
+    if (!r->may_have_run || !says_it_did_not_run)
+        return weft_error_ref(error);
+    if (leaves_open(code))
+        return wfi_error_recoded(error, code, WEFT_ERR_UNKNOWN, -1);
+    wfi_error_detail detail = {.code = WEFT_ERR_UNKNOWN,
+                               .remote_code = WEFT_ERR_UNKNOWN,
+                               .function = r->function,
+                               .worker = weft_error_worker(error)};
+    return wfi_error_create(&detail, "an attempt before the last may have run; the last one did not: %s, %s",
+                            weft_status_name(code), weft_error_message(error));
+}
+
+/* Completes the user's future: with `values`, or with what `error`, of the last attempt, means for all. [agent lock] */
 static void finish(retry *r, const weft_values *values, const weft_error *error)
 {
     wfi_assert_held(wfi_net_mutex(r->agent->net));
     if (r->over)
         return;
+    weft_error *failure = error ? failure_of_all(r, error) : NULL;
     r->over = true;
     rest(r, 0);
     wfi_list_remove(&r->link);
     wfi_net_timer_clear(r->agent->net, &r->timer);
-    wfi_child_end(&r->child, error);
-    wfi_call_settle(r->future, r->remote, values, error);
+    wfi_child_end(&r->child, failure);
+    wfi_call_settle(r->future, r->remote, values, failure);
+    weft_error_unref(failure);
     drop_locked(r);
 }
 
@@ -253,7 +295,8 @@ static void consider(retry *r, const weft_error *error, bool started)
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
     bool no_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
     r->agent->stats.calls_retried += !started && !no_room && r->attempts > 1;
-    r->may_have_run |= weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN;
+    r->may_have_run |=
+        weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
     if (r->stop || !may_pass(r, error, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
         finish(r, NULL, started || !r->stop ? error : r->stop);
         return;

@@ -241,8 +241,9 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     case WEFT_ERR_NOT_FOUND:
         return not_found_fits(e, inner);
     case WEFT_ERR_BUSY:
-    case WEFT_ERR_UNKNOWN:
         return j->budget > 0;
+    case WEFT_ERR_UNKNOWN: /* or an attempt may have run, and the last one did not */
+        return j->budget > 0 || (e->attempts > 1 && e->inner == WEFT_ERR_UNKNOWN);
     case WEFT_ERR_UNREACHABLE: /* a cut that is long makes suspect */
         return some_suspect(e) || e->by->suspect;
     case WEFT_ERR_TOO_LARGE: /* it would never fit */
@@ -271,8 +272,6 @@ static bool fits_making(const entry *e, const thing *t, weft_status status, weft
 /* Whether a failure says that it surely did not run. */
 static bool says_not_run(const entry *e)
 {
-    if (e->attempts > 1)
-        return false; /* of the last attempt only */
     if (e->told_ms && e->started)
         return false; /* of the call that was to tell of its end */
     switch (e->status) {
