@@ -1,4 +1,4 @@
-# oneDNN >= 2.6 (C API), as the target OneDNN::dnnl. Its own dnnl-config.cmake is not used: where the package was built with
+# oneDNN 2.6 to 3.x (C API), as the target OneDNN::dnnl. Its own dnnl-config.cmake is not used: where the package was built with
 # OpenCL, as Debian's is, it refuses to be found without OpenCL's headers, which weft does not need.
 find_path(OneDNN_INCLUDE_DIR oneapi/dnnl/dnnl.h)
 find_library(OneDNN_LIBRARY dnnl)

@@ -7,14 +7,13 @@
  * for each set of sizes and kept.
  */
 #include "base/alloc.h"
-#include "tensor/cpu/conv.h"
+#include "tensor/cpu/onednn.h"
 
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "tensor/cpu/parallel.h"
 
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +28,7 @@ typedef struct plan_key {
 typedef struct plan_array {
     int role; /* DNNL_ARG_... */
     bool used, written;
-    dnnl_memory_desc_t plain, inner;
+    wfi_layout *plain, *inner; /* owned; NULL if not used */
     size_t inner_size;
     dnnl_primitive_t reorder; /* NULL: the plain layout will do */
 } plan_array;
@@ -39,7 +38,7 @@ typedef struct conv_plan {
     plan_key key;
     _Atomic int users; /* the cache is one */
     dnnl_primitive_t primitive;
-    dnnl_memory_desc_t scratch;
+    wfi_layout *scratch; /* owned */
     plan_array arrays[ARRAYS];
 } conv_plan;
 
@@ -77,7 +76,10 @@ static void plan_release(conv_plan *plan)
     for (int i = 0; i < ARRAYS; i++) {
         if (plan->arrays[i].reorder != NULL)
             dnnl_primitive_destroy(plan->arrays[i].reorder);
+        wfi_layout_destroy(plan->arrays[i].plain);
+        wfi_layout_destroy(plan->arrays[i].inner);
     }
+    wfi_layout_destroy(plan->scratch);
     if (plan->primitive != NULL)
         dnnl_primitive_destroy(plan->primitive);
     free(plan);
@@ -85,72 +87,58 @@ static void plan_release(conv_plan *plan)
 
 /* --- making a plan --- */
 
-typedef struct conv_descs {
-    dnnl_memory_desc_t x, weight, bias, y; /* with format_tag_any: oneDNN chooses */
-    dnnl_dims_t stride, dilation, padding;
-} conv_descs;
-
-static void describe_one(int ndim, const dnnl_dims_t dims, dnnl_format_tag_t tag, dnnl_memory_desc_t *any,
-                         dnnl_memory_desc_t *plain)
+/* `any` leaves the order to oneDNN, but for the bias, which has but one. */
+static dnnl_status_t describe_one(int ndim, const dnnl_dims_t dims, dnnl_format_tag_t tag, wfi_layout **any,
+                                  wfi_layout **plain)
 {
-    (void)dnnl_memory_desc_init_by_tag(any, ndim, dims, dnnl_f32, ndim == 1 ? dnnl_a : dnnl_format_tag_any);
-    (void)dnnl_memory_desc_init_by_tag(plain, ndim, dims, dnnl_f32, tag);
+    dnnl_status_t status = wfi_layout_create(ndim, dims, ndim == 1 ? dnnl_a : dnnl_format_tag_any, any);
+    return status == dnnl_success ? wfi_layout_create(ndim, dims, tag, plain) : status;
 }
 
-static void describe(const wfi_conv_sizes *s, conv_descs *d, conv_plan *plan)
+static dnnl_status_t describe(const plan_key *key, wfi_conv_descs *d, conv_plan *plan)
 {
+    const wfi_conv_sizes *s = &key->sizes;
     dnnl_dims_t x = {s->batch, s->groups * s->in, s->image[0], s->image[1]};
     dnnl_dims_t y = {s->batch, s->groups * s->out, s->result[0], s->result[1]};
     dnnl_dims_t grouped = {s->groups, s->out, s->in, s->kernel[0], s->kernel[1]};
-    dnnl_dims_t plain = {s->out, s->in, s->kernel[0], s->kernel[1]};
     dnnl_dims_t bias = {s->groups * s->out};
-    memset(d, 0, sizeof(*d));
-    describe_one(4, x, dnnl_nchw, &d->x, &plan->arrays[0].plain);
-    if (s->groups > 1)
-        describe_one(5, grouped, dnnl_goihw, &d->weight, &plan->arrays[1].plain);
-    else
-        describe_one(4, plain, dnnl_oihw, &d->weight, &plan->arrays[1].plain);
-    describe_one(4, y, dnnl_nchw, &d->y, &plan->arrays[2].plain);
-    describe_one(1, bias, dnnl_a, &d->bias, &plan->arrays[3].plain);
+    bool one = s->groups == 1; /* then the weight is described without that dimension */
     for (int i = 0; i < 2; i++) {
         d->stride[i] = s->stride[i];
         d->dilation[i] = s->dilation[i] - 1; /* oneDNN counts the gaps */
         d->padding[i] = s->padding[i];
     }
+    dnnl_status_t status = describe_one(4, x, dnnl_nchw, &d->x, &plan->arrays[0].plain);
+    if (status == dnnl_success)
+        status = describe_one(one ? 4 : 5, one ? grouped + 1 : grouped, one ? dnnl_oihw : dnnl_goihw, &d->weight,
+                              &plan->arrays[1].plain);
+    if (status == dnnl_success)
+        status = describe_one(4, y, dnnl_nchw, &d->y, &plan->arrays[2].plain);
+    if (status == dnnl_success && key->has_bias)
+        status = describe_one(1, bias, dnnl_a, &d->bias, &plan->arrays[3].plain);
+    return status;
 }
 
-static dnnl_status_t describe_pass(wfi_conv_pass pass, const conv_descs *d, bool bias, dnnl_convolution_desc_t *op)
+static void forget(wfi_conv_descs *d)
 {
-    const dnnl_memory_desc_t *b = bias ? &d->bias : NULL;
-    dnnl_alg_kind_t alg = dnnl_convolution_direct;
-    if (pass == WFI_CONV_BACKWARD_DATA)
-        return dnnl_dilated_convolution_backward_data_desc_init(op, alg, &d->x, &d->weight, &d->y, d->stride,
-                                                                d->dilation, d->padding, d->padding);
-    if (pass == WFI_CONV_BACKWARD_WEIGHT)
-        return dnnl_dilated_convolution_backward_weights_desc_init(op, alg, &d->x, &d->weight, b, &d->y, d->stride,
-                                                                   d->dilation, d->padding, d->padding);
-    return dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, alg, &d->x, &d->weight, b, &d->y,
-                                                      d->stride, d->dilation, d->padding, d->padding);
+    wfi_layout_destroy(d->x);
+    wfi_layout_destroy(d->weight);
+    wfi_layout_destroy(d->y);
+    wfi_layout_destroy(d->bias);
 }
 
-static dnnl_status_t create_pd(const plan_key *key, const conv_descs *d, dnnl_primitive_desc_t *out)
+static dnnl_status_t create_pd(const plan_key *key, const wfi_conv_descs *d, dnnl_primitive_desc_t *out)
 {
-    dnnl_convolution_desc_t op;
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attr);
     if (status != dnnl_success)
         return status;
     (void)dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (key->pass != WFI_CONV_FORWARD) { /* the backward passes want to know which forward one they belong to */
-        status = describe_pass(WFI_CONV_FORWARD, d, key->has_bias, &op);
-        if (status == dnnl_success)
-            status = dnnl_primitive_desc_create(&hint, &op, NULL, cache.engine, NULL);
-    }
+    if (key->pass != WFI_CONV_FORWARD) /* the backward passes want to know which forward one they belong to */
+        status = wfi_conv_primitive_desc(cache.engine, WFI_CONV_FORWARD, d, NULL, NULL, &hint);
     if (status == dnnl_success)
-        status = describe_pass((wfi_conv_pass)key->pass, d, key->has_bias, &op);
-    if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(out, &op, attr, cache.engine, hint);
+        status = wfi_conv_primitive_desc(cache.engine, (wfi_conv_pass)key->pass, d, attr, hint, out);
     if (hint != NULL)
         dnnl_primitive_desc_destroy(hint);
     dnnl_primitive_attr_destroy(attr);
@@ -178,14 +166,17 @@ static void assign_roles(conv_plan *plan)
 
 static dnnl_status_t add_reorder(plan_array *array, const_dnnl_primitive_desc_t pd)
 {
-    array->inner = *dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, array->role);
-    array->inner_size = dnnl_memory_desc_get_size(&array->inner);
-    if (dnnl_memory_desc_equal(&array->inner, &array->plain))
+    const wfi_layout *inner = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, array->role);
+    dnnl_status_t status = wfi_layout_clone(inner, &array->inner);
+    if (status != dnnl_success)
+        return status;
+    array->inner_size = dnnl_memory_desc_get_size(array->inner);
+    if (dnnl_memory_desc_equal(array->inner, array->plain))
         return dnnl_success;
     dnnl_primitive_desc_t reorder;
-    const dnnl_memory_desc_t *from = array->written ? &array->inner : &array->plain;
-    const dnnl_memory_desc_t *to = array->written ? &array->plain : &array->inner;
-    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&reorder, from, cache.engine, to, cache.engine, NULL);
+    const wfi_layout *from = array->written ? array->inner : array->plain;
+    const wfi_layout *to = array->written ? array->plain : array->inner;
+    status = dnnl_reorder_primitive_desc_create(&reorder, from, cache.engine, to, cache.engine, NULL);
     if (status != dnnl_success)
         return status;
     status = dnnl_primitive_create(&array->reorder, reorder);
@@ -193,16 +184,23 @@ static dnnl_status_t add_reorder(plan_array *array, const_dnnl_primitive_desc_t 
     return status;
 }
 
-/* A copy of what oneDNN keeps in memory of its own, perhaps filled by another thread under locks that ThreadSanitizer does not
- * see: tools/sanitizers/tsan.supp names this function. */
-static __attribute__((noinline)) dnnl_memory_desc_t scratch_of_library(const_dnnl_primitive_desc_t pd)
+/* What a plan needs of the primitive's descriptor. */
+static dnnl_status_t take(conv_plan *plan, const_dnnl_primitive_desc_t pd)
 {
-    return *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    dnnl_status_t status =
+        wfi_layout_clone(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), &plan->scratch);
+    if (status == dnnl_success)
+        status = dnnl_primitive_create(&plan->primitive, pd);
+    for (int i = 0; i < ARRAYS && status == dnnl_success; i++) {
+        if (plan->arrays[i].used)
+            status = add_reorder(&plan->arrays[i], pd);
+    }
+    return status;
 }
 
 static weft_status plan_create(const plan_key *key, conv_plan **out)
 {
-    conv_descs descs;
+    wfi_conv_descs descs = {0};
     dnnl_primitive_desc_t pd;
     conv_plan *plan = wfi_calloc(1, sizeof(*plan));
     if (plan == NULL)
@@ -211,19 +209,14 @@ static weft_status plan_create(const plan_key *key, conv_plan **out)
     plan->key = *key;
     atomic_init(&plan->users, 1);
     assign_roles(plan);
-    describe(&key->sizes, &descs, plan);
-    dnnl_status_t status = create_pd(key, &descs, &pd);
-    if (status != dnnl_success) {
-        plan_release(plan);
-        return status_of(status);
+    dnnl_status_t status = describe(key, &descs, plan);
+    if (status == dnnl_success)
+        status = create_pd(key, &descs, &pd);
+    forget(&descs);
+    if (status == dnnl_success) {
+        status = take(plan, pd);
+        dnnl_primitive_desc_destroy(pd);
     }
-    plan->scratch = scratch_of_library(pd);
-    status = dnnl_primitive_create(&plan->primitive, pd);
-    for (int i = 0; i < ARRAYS && status == dnnl_success; i++) {
-        if (plan->arrays[i].used)
-            status = add_reorder(&plan->arrays[i], pd);
-    }
-    dnnl_primitive_desc_destroy(pd);
     if (status != dnnl_success) {
         plan_release(plan);
         return status_of(status);
@@ -294,9 +287,9 @@ typedef struct conv_run {
     void *data[ARRAYS];
 } conv_run;
 
-static weft_status make_memory(const dnnl_memory_desc_t *desc, void *data, dnnl_memory_t *out)
+static weft_status make_memory(const wfi_layout *layout, void *data, dnnl_memory_t *out)
 {
-    return status_of(dnnl_memory_create(out, desc, cache.engine, data));
+    return status_of(dnnl_memory_create(out, layout, cache.engine, data));
 }
 
 static weft_status run_reorder(conv_run *run, int i)
@@ -313,12 +306,12 @@ static weft_status prepare_array(conv_run *run, int i)
     if (!array->used)
         return WEFT_OK;
     if (array->reorder == NULL)
-        return make_memory(&array->plain, run->data[i], &run->inner[i]);
+        return make_memory(array->plain, run->data[i], &run->inner[i]);
     weft_status status = wfi_storage_create(WFI_MEMORY_HOST, 0, array->inner_size, &run->rooms[i]);
     if (status == WEFT_OK)
-        status = make_memory(&array->plain, run->data[i], &run->plain[i]);
+        status = make_memory(array->plain, run->data[i], &run->plain[i]);
     if (status == WEFT_OK)
-        status = make_memory(&array->inner, wfi_storage_data(run->rooms[i]), &run->inner[i]);
+        status = make_memory(array->inner, wfi_storage_data(run->rooms[i]), &run->inner[i]);
     if (status == WEFT_OK && !array->written)
         status = run_reorder(run, i);
     return status;
@@ -331,10 +324,10 @@ static weft_status prepare(conv_run *run)
         status = prepare_array(run, i);
     if (status != WEFT_OK)
         return status;
-    size_t scratch = dnnl_memory_desc_get_size(&run->plan->scratch);
+    size_t scratch = dnnl_memory_desc_get_size(run->plan->scratch);
     status = wfi_storage_create(WFI_MEMORY_HOST, 0, scratch, &run->rooms[ARRAYS]);
     if (status == WEFT_OK)
-        status = make_memory(&run->plan->scratch, wfi_storage_data(run->rooms[ARRAYS]), &run->scratch);
+        status = make_memory(run->plan->scratch, wfi_storage_data(run->rooms[ARRAYS]), &run->scratch);
     return status;
 }
 

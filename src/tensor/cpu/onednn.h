@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * onednn.h - oneDNN's C API, versions 2 and 3 alike.
+ *
+ * Version 3 made memory descriptors opaque and creates a primitive's descriptor in one step. What differs between the two is
+ * named here and written in onednn.c; all else is called by oneDNN's own names, which take a `wfi_layout *` in either version.
+ */
+#ifndef WFI_TENSOR_CPU_ONEDNN_H
+#define WFI_TENSOR_CPU_ONEDNN_H
+
+#include "tensor/cpu/conv.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+/* Sizes and order in memory of one array: oneDNN's memory descriptor. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef struct dnnl_memory_desc wfi_layout;
+#else
+typedef dnnl_memory_desc_t wfi_layout;
+#endif
+
+/* A layout of 32-bit floats. The caller destroys what it creates. On failure *out is NULL. */
+dnnl_status_t wfi_layout_create(int ndim, const dnnl_dims_t dims, dnnl_format_tag_t tag, wfi_layout **out);
+dnnl_status_t wfi_layout_clone(const wfi_layout *layout, wfi_layout **out);
+void wfi_layout_destroy(wfi_layout *layout); /* NULL is fine */
+
+/* What a convolution is made of; its layouts belong to the caller. `bias` is NULL where there is none. */
+typedef struct wfi_conv_descs {
+    wfi_layout *x, *weight, *y, *bias;
+    dnnl_dims_t stride, dilation, padding;
+} wfi_conv_descs;
+
+/* The primitive of one pass. The backward passes take the forward one's descriptor as `hint`; it is NULL for the forward one. */
+dnnl_status_t wfi_conv_primitive_desc(dnnl_engine_t engine, wfi_conv_pass pass, const wfi_conv_descs *d,
+                                      const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
+                                      dnnl_primitive_desc_t *out);
+
+#endif
