@@ -1,46 +1,122 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topo.c - see topo.h. The topology is loaded once and never changes, so reading it needs no lock. */
+/*
+ * topo.c - see topo.h. The topology is loaded once and never changes, so reading it needs no lock.
+ *
+ * hwloc is loaded on a thread of its own, which is waited for wfi_topo_load_ms: whatever hangs there (a plugin, a file, a
+ * driver) does not hang the opening of an agent. A topology that comes later is used from then on.
+ */
 #include "topo/topo.h"
 
 #include "base/env.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+int64_t wfi_topo_load_ms = 5000;
 
 static struct {
-    hwloc_topology_t topology; /* NULL: hwloc failed; then nothing is known and nothing is bound */
+    _Atomic(hwloc_topology_t) topology; /* NULL: not there (yet); then nothing is known and nothing is bound */
     bool no_binding;
-} topo;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool is_over; /* [lock] the loading, well or not */
+} topo = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 static pthread_once_t topo_once = PTHREAD_ONCE_INIT;
+
+/*
+ * Components that ask drivers and servers what weft does not need to know: "gl" looks for X servers on twenty ports, "opencl" and
+ * the others start the drivers of GPUs. hwloc still maps their files into memory, but none of their discovery runs, whatever
+ * HWLOC_COMPONENTS says. Network devices and what is on PCI come from "linux" and "pci".
+ */
+static void switch_off_components(hwloc_topology_t topology)
+{
+    static const char *const names[] = {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) /* one that this hwloc does not have: EINVAL */
+        (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
+}
+
+static hwloc_topology_t load(void)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0)
+        return NULL;
+    switch_off_components(topology);
+    /* All devices: a GPU or interface is found below some core set even where hwloc would hide its bridge. */
+    (void)hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    if (hwloc_topology_load(topology) == 0)
+        return topology;
+    wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology");
+    hwloc_topology_destroy(topology);
+    return NULL;
+}
+
+static void *loader(void *arg)
+{
+    (void)arg;
+    atomic_store(&topo.topology, load());
+    pthread_mutex_lock(&topo.lock);
+    topo.is_over = true;
+    pthread_cond_signal(&topo.ended);
+    pthread_mutex_unlock(&topo.lock);
+    return NULL;
+}
+
+static bool start_loader(void)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&thread, NULL, loader, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started)
+        pthread_detach(thread);
+    return started;
+}
+
+/* False: it is not over after wfi_topo_load_ms. */
+static bool await_loader(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t until_ns = until.tv_nsec + wfi_topo_load_ms % 1000 * 1000000;
+    until.tv_sec += wfi_topo_load_ms / 1000 + until_ns / 1000000000;
+    until.tv_nsec = until_ns % 1000000000;
+    int trouble = 0;
+    pthread_mutex_lock(&topo.lock);
+    while (!topo.is_over && trouble != ETIMEDOUT)
+        trouble = pthread_cond_clockwait(&topo.ended, &topo.lock, CLOCK_MONOTONIC, &until);
+    bool is_over = topo.is_over;
+    pthread_mutex_unlock(&topo.lock);
+    return is_over;
+}
 
 static void topo_load(void)
 {
-    hwloc_topology_t topology;
     weft_error *error = NULL;
     if (wfi_env_bool("WEFT_NO_BINDING", &topo.no_binding, &error) != WEFT_OK) {
         wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error));
         weft_error_unref(error);
     }
-    if (hwloc_topology_init(&topology) != 0)
-        return;
-    /* All devices: a GPU or interface is found below some core set even where hwloc would hide its bridge. */
-    (void)hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    if (hwloc_topology_load(topology) != 0) {
-        wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology");
-        hwloc_topology_destroy(topology);
-        return;
-    }
-    topo.topology = topology;
+    if (!start_loader())
+        wfi_log(WEFT_LOG_WARN, "no thread could be started to read this machine's topology: nothing is bound to cores");
+    else if (!await_loader())
+        wfi_log(WEFT_LOG_WARN, "hwloc has not read this machine's topology within %lld ms: weft goes on without it",
+                (long long)wfi_topo_load_ms);
 }
 
 static hwloc_topology_t topology_get(void)
 {
     pthread_once(&topo_once, topo_load);
-    return topo.topology;
+    return atomic_load(&topo.topology);
 }
 
 static hwloc_const_bitmap_t bitmap(const wfi_cores *cores)

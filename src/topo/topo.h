@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo.h - which cores, NUMA nodes, network interfaces and GPUs belong together. hwloc is asked once, at first use;
- * HWLOC_XMLFILE and HWLOC_SYNTHETIC are respected. Any thread may call.
+ * HWLOC_XMLFILE and HWLOC_SYNTHETIC are respected. Any thread may call. hwloc's components that start drivers of GPUs or
+ * connect to X servers are off: so GPUs have numbers in described machines only.
  */
 #ifndef WFI_TOPO_H
 #define WFI_TOPO_H
 
 #include <weft/status.h>
+
+/* How long whoever asks first waits for hwloc; after that nothing is known until it is done. Tests change it, before they ask. */
+extern int64_t wfi_topo_load_ms;
 
 /* Where something is: an opaque set of cores, as hwloc's bitmap; NULL where nothing is known. */
 typedef struct wfi_cores wfi_cores;

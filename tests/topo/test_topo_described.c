@@ -33,6 +33,7 @@ static void in_child(const char *name, const char *value, void (*check)(void))
     assert_true(child >= 0);
     if (child == 0) {
         alarm(30);
+        wfi_topo_load_ms = 60000;
         unsetenv("HWLOC_XMLFILE");
         unsetenv("HWLOC_SYNTHETIC");
         setenv("HWLOC_HIDE_ERRORS", "2", 1);
