@@ -326,6 +326,56 @@ static void a_fiber_waits_in_its_schedulers_time(void **state)
     weft_future_unref(self.future);
 }
 
+typedef struct several {
+    weft_future *futures[3];
+    weft_status all, any;
+    size_t index;
+    uint64_t now;
+    wfi_clock clock;
+} several;
+
+static uint64_t several_now(const wfi_clock *clock)
+{
+    return wfi_container_of(clock, several, clock)->now;
+}
+
+static void wait_for_all(void *arg)
+{
+    several *self = arg;
+    self->all = weft_future_wait_all(self->futures, 3, WEFT_FOREVER);
+}
+
+static void wait_for_any(void *arg)
+{
+    several *self = arg;
+    self->any = weft_future_wait_any(self->futures, 3, WEFT_FOREVER, &self->index);
+}
+
+/* Nothing ends their waiting but the failure: time stands still, and the other futures never complete. */
+static void a_failure_wakes_those_who_wait_already(void **state)
+{
+    several self = {.all = WEFT_ERR_UNKNOWN, .any = WEFT_ERR_UNKNOWN, .clock.now_ns = several_now};
+    weft_error *error = weft_error_create(WEFT_ERR_BUSY, "made to fail");
+    wfi_fibers *fibers = wfi_fibers_create(&self.clock, (size_t)64 << 10);
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        self.futures[i] = wfi_future_create(NULL, NULL);
+    assert_int_equal(wfi_fiber_spawn(fibers, 0, wait_for_all, &self), WEFT_OK);
+    assert_int_equal(wfi_fiber_spawn(fibers, 0, wait_for_any, &self), WEFT_OK);
+    wfi_fibers_run(fibers);
+    assert_int_equal(self.all, WEFT_ERR_UNKNOWN); /* both wait */
+    assert_int_equal(self.any, WEFT_ERR_UNKNOWN);
+    assert_int_equal(weft_future_fail(self.futures[1], error), WEFT_OK);
+    wfi_fibers_run(fibers);
+    assert_int_equal(self.all, WEFT_ERR_BUSY);
+    assert_int_equal(self.any, WEFT_OK);
+    assert_int_equal(self.index, 1);
+    for (int i = 0; i < 3; i++)
+        weft_future_unref(self.futures[i]);
+    wfi_fibers_destroy(fibers);
+    weft_error_unref(error);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -344,6 +394,7 @@ int main(void)
         T(waiting_where_it_could_never_end_is_refused),
         T(a_future_outlives_its_executor_and_driver),
         T(a_fiber_waits_in_its_schedulers_time),
+        T(a_failure_wakes_those_who_wait_already),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
