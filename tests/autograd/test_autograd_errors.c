@@ -35,6 +35,7 @@ REFUSED(conv_bias, weft_conv2d(t, x->c, x->w, x->v, &(weft_conv2d_options){.grou
 REFUSED(norm_matrix, weft_batch_norm2d(t, x->m, NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true}))
 REFUSED(norm_eval, weft_batch_norm2d(t, x->c, NULL, NULL, NULL, NULL, NULL))
 REFUSED(norm_mean, weft_batch_norm2d(t, x->c, NULL, NULL, x->v, x->v, NULL))
+REFUSED(norm_one_value, weft_batch_norm2d(t, weft_reshape(t, x->v, S(1, 3, 1, 1)), NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true}))
 REFUSED(pool_kernel, weft_max_pool2d(t, x->c, NULL))
 REFUSED(pool_padding, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kernel = {2, 2}, .padding = {2, 2}}))
 REFUSED(avg_size, weft_adaptive_avg_pool2d(t, x->c, 0, 1))
@@ -110,6 +111,7 @@ static const struct {
     R(norm_matrix, WEFT_ERR_SHAPE, "batch_norm2d(float32 [2, 3], NULL, NULL): wants x [N, C, H, W]"),
     R(norm_eval, WEFT_ERR_INVALID, "wants both running statistics"),
     R(norm_mean, WEFT_ERR_SHAPE, "running_mean must have 4 elements"),
+    R(norm_one_value, WEFT_ERR_SHAPE, "batch_norm2d(float32 [1, 3, 1, 1], NULL, NULL): training wants more than one value a channel"),
     R(pool_kernel, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
     R(pool_padding, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
     R(avg_size, WEFT_ERR_INVALID, "height and width must be positive"),
@@ -212,6 +214,20 @@ static void operators_refuse_and_say_why(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* The least that a train step takes: two values, which the norm makes -1 and 1. */
+static void batch_norm_trains_on_two_values_a_channel(void **state)
+{
+    (void)state;
+    const float values[2] = {3, 5};
+    weft_tape *t = weft_tape_open(NULL);
+    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(S(2, 1, 1, 1), WEFT_FLOAT32));
+    memcpy(weft_tensor_data(x), values, sizeof values);
+    weft_tensor *y = weft_batch_norm2d(t, x, NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true});
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_true(fabs(weft_tensor_get_f64(y, 0) + 1) < 1e-4 && fabs(weft_tensor_get_f64(y, 1) - 1) < 1e-4);
+    weft_tape_close(t);
+}
+
 static weft_tensor *no_forward(weft_tape *t, weft_module *self, weft_tensor *x)
 {
     (void)x;
@@ -249,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operators_refuse_and_say_why),
+        cmocka_unit_test(batch_norm_trains_on_two_values_a_channel),
         cmocka_unit_test(users_module_fails_the_tape_in_its_words),
         cmocka_unit_test(failure_inside_a_resnet_reaches_the_callers_tape),
     };

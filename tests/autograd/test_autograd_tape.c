@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_autograd_tape.c - what a tape keeps, refuses and lets go. */
+#include <weft/optim.h>
 #include <weft/weft.h>
 
 #include <setjmp.h>
@@ -110,6 +111,49 @@ static void tape_change_in_place_is_noticed(void **state)
     assert_error(t, WEFT_ERR_STATE, "mul kept for its gradient was changed in place");
     weft_tape_close(t);
     weft_tensor_unref(x);
+}
+
+static void a_step_is_noticed(weft_optimizer *optimizer, weft_tensor *x)
+{
+    weft_tape *t = recording();
+    weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
+    assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){&x, 1}), WEFT_OK);
+    assert_int_equal(weft_optimizer_step(optimizer), WEFT_OK);
+    weft_backward(t, loss);
+    assert_error(t, WEFT_ERR_STATE, "mul kept for its gradient was changed in place");
+    weft_tape_close(t);
+    weft_optimizer_unref(optimizer);
+}
+
+static void tape_optimizers_step_is_noticed(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
+    a_step_is_noticed(weft_sgd_create((weft_tensors){&x, 1}, &(weft_sgd_options){.lr = 0.1}), x);
+    a_step_is_noticed(weft_adam_create((weft_tensors){&x, 1}, NULL), x);
+    weft_tensor_unref(x);
+}
+
+/* Whatever the operator hands on of the gradient that the caller started from, the leaves' gradients are the tape's own. */
+static void tape_gradients_are_no_tensors_of_the_caller(void **state)
+{
+    (void)state;
+    weft_tape *t = recording();
+    weft_tensor *in[] = {leaf(WEFT_SHAPE(2, 2), 1), leaf(WEFT_SHAPE(4), 1), leaf(WEFT_SHAPE(4), 1)};
+    weft_tensor *outputs[] = {in[0], weft_add_scalar(t, in[1], 1), weft_reshape(t, in[2], WEFT_SHAPE(2, 2))};
+    weft_tensor *from[] = {leaf(WEFT_SHAPE(2, 2), 5), leaf(WEFT_SHAPE(4), 5), leaf(WEFT_SHAPE(2, 2), 5)};
+    weft_backward_with(t, (weft_tensors){outputs, 3}, (weft_tensors){from, 3}, NULL);
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    for (int i = 0; i < 3; i++)
+        weft_tensor_fill(from[i], 7);
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 4; k++)
+            assert_true(weft_tensor_get_f64(weft_tape_grad(t, in[i]), k) == 5);
+    weft_tape_close(t);
+    for (int i = 0; i < 3; i++) {
+        weft_tensor_unref(from[i]);
+        weft_tensor_unref(in[i]);
+    }
 }
 
 static void tape_hundred_thousand_nodes_deep(void **state)
@@ -298,6 +342,8 @@ int main(void)
         T(tape_backward_wants_a_recorded_output),
         T(tape_second_pass_needs_retain),
         T(tape_change_in_place_is_noticed),
+        T(tape_optimizers_step_is_noticed),
+        T(tape_gradients_are_no_tensors_of_the_caller),
         T(tape_hundred_thousand_nodes_deep),
         T(tape_tensor_of_another_tape_is_a_leaf),
         T(tape_child_records_move_to_the_parent),
