@@ -13,7 +13,8 @@
  * OPERATIONS. The initiator embeds a wfi_op and keeps it, and the memory it names, until poll has reported it. Every op
  * that was accepted is reported exactly once. After lane_close returned, no byte of that lane's operations is touched any
  * more in local memory, and what was outstanding is reported by later polls with WEFT_ERR_CANCELLED (or its true outcome if
- * that was known before). A peer's operations on our memory that came through that lane have ended as well.
+ * that was known before); with libfabric that may be much later, and wfi_fabric.close drops what was not. A peer's operations on our
+ * memory that came through that lane have ended as well.
  * A lane that breaks is announced once by a WFI_EVENT_CLOSED, or shows by a failed completion; the owner then calls
  * lane_close. Operations may be posted to a broken lane: they are refused with WEFT_ERR_UNREACHABLE, or reported failed.
  */

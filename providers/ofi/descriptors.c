@@ -7,9 +7,7 @@
  *     promises stops all connection events for as long as it likes. door.c sees to that, and where it comes too late: on
  *     Linux an accepted socket inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds what one
  *     caller can do.
- *   - fi_close of an endpoint that is in the middle of receiving the answer to a read puts that read's record back into
- *     its pool twice, after which two operations share one. A socket that was shut down first fails the read by the other
- *     way, which is right (lane.c).
+ *   - An endpoint with a read under way must not be closed; a socket that is shut down ends the read (drain.c).
  */
 #include "objects.h"
 
@@ -108,25 +106,28 @@ void wfofi_bound_strangers(wfofi_fabric *fabric)
 
 typedef struct lane_search {
     wfofi_sockaddr local, peer;
+    int found; /* -1 */
 } lane_search;
 
 static bool shutdown_lane(int fd, void *arg)
 {
-    const lane_search *search = arg;
+    lane_search *search = arg;
     wfofi_sockaddr peer;
     if (!local_is(fd, &search->local) || !peer_of(fd, &peer) || !wfofi_address_equal(&peer, &search->peer))
         return false;
     shutdown(fd, SHUT_RDWR);
+    search->found = fd;
     return true;
 }
 
-void wfofi_shutdown_socket(const wfi_lane *lane)
+int wfofi_shutdown_socket(const wfi_lane *lane)
 {
-    lane_search search = {0};
+    lane_search search = {.found = -1};
     size_t local_size = sizeof search.local.storage, peer_size = sizeof search.peer.storage;
     if (fi_getname(&lane->ep->fid, &search.local.storage, &local_size) == 0 &&
         fi_getpeer(lane->ep, &search.peer.storage, &peer_size) == 0)
         each_descriptor(shutdown_lane, &search);
+    return search.found;
 }
 
 /* ---- Callers --------------------------------------------------------------------------------------------------- */

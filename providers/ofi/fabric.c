@@ -127,6 +127,7 @@ static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_opt
     wfi_list_init(&fabric->ready);
     wfi_list_init(&fabric->lanes);
     wfi_list_init(&fabric->requests);
+    wfi_list_init(&fabric->parked);
     return fabric;
 }
 
@@ -155,6 +156,16 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
     return WEFT_OK;
 }
 
+/* What its parked lanes have under way is libfabric's for good. Nobody calls us any more. */
+static void keep(wfofi_fabric *fabric)
+{
+    static _Atomic(wfofi_fabric *) kept; /* where checkers of leaks find them */
+    wfofi_log(fabric, WEFT_LOG_ERROR, "%zu closed connections still have reads under way: fabric '%s' stays in memory",
+              atomic_load(&fabric->parked_count), fabric->provider->name);
+    close_fid(fabric, &fabric->pep->fid, "listening endpoint");
+    fabric->kept_before = atomic_exchange(&kept, fabric);
+}
+
 void wfofi_close(wfi_fabric *base)
 {
     wfofi_fabric *fabric = wfofi_of(base);
@@ -165,7 +176,10 @@ void wfofi_close(wfi_fabric *base)
     wfofi_requests_drop(fabric);
     if (fabric->provider->sockets)
         wfofi_strangers_end(fabric);
-    take_apart(fabric);
+    if (wfofi_parked_end(fabric))
+        take_apart(fabric);
+    else
+        keep(fabric);
 }
 
 const wfi_fabric_limits *wfofi_limits(const wfi_fabric *fabric)

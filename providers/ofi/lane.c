@@ -3,12 +3,9 @@
 #include "base/alloc.h"
 #include "objects.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 
 #include <stdlib.h>
-
-#define QUIESCE_MS 200 /* far longer than emptying a socket's buffer takes */
 
 static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
 {
@@ -71,33 +68,6 @@ void wfofi_lane_abandon(wfi_lane *lane)
     free(lane);
 }
 
-static bool has_reads(wfi_lane *lane)
-{
-    wfi_mutex_lock(&lane->lock);
-    bool any = lane->reads > 0;
-    wfi_mutex_unlock(&lane->lock);
-    return any;
-}
-
-/*
- * Ends the lane's reads before its endpoint is closed; why, is told in descriptors.c. After the shutdown the socket's
- * buffer runs dry (what it holds still lands, as it may: we have not returned) and then reads as ended; libfabric takes
- * the endpoint down and cancels what is left.
- */
-static void quiesce(wfi_lane *lane)
-{
-    wfofi_fabric *fabric = lane->fabric;
-    if (!fabric->provider->sockets || !has_reads(lane))
-        return;
-    wfofi_shutdown_socket(lane);
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, QUIESCE_MS);
-    while (has_reads(lane) && wfi_now(&wfi_clock_real) < deadline) {
-        wfi_mutex_lock(&fabric->cq_lock);
-        wfofi_cq_drain(fabric);
-        wfi_mutex_unlock(&fabric->cq_lock);
-    }
-}
-
 /* Everything that the queue still says about this lane, then whatever libfabric swallowed. */
 static void settle_rest(wfi_lane *lane)
 {
@@ -112,6 +82,15 @@ static void settle_rest(wfi_lane *lane)
         fi_cq_signal(fabric->cq);
 }
 
+void wfofi_lane_end(wfi_lane *lane)
+{
+    close_endpoint(lane);
+    settle_rest(lane);
+    wfi_mutex_fini(&lane->lock);
+    free(lane->briefs);
+    free(lane);
+}
+
 void wfofi_lane_close(wfi_lane *lane)
 {
     if (!lane)
@@ -119,10 +98,6 @@ void wfofi_lane_close(wfi_lane *lane)
     wfi_mutex_lock(&lane->lock);
     lane->state = WFOFI_CLOSING;
     wfi_mutex_unlock(&lane->lock);
-    quiesce(lane);
-    close_endpoint(lane);
-    settle_rest(lane);
-    wfi_mutex_fini(&lane->lock);
-    free(lane->briefs);
-    free(lane);
+    if (wfofi_drain(lane))
+        wfofi_lane_end(lane);
 }

@@ -4,7 +4,7 @@
  *
  * LOCKING. libfabric is opened with FI_THREAD_SAFE and does its own locking; ours guard our own books.
  *
- *   events_lock  the list of live lanes and of pending requests, and the step "read one event, find its lane". fi_close
+ *   events_lock  the lists of live and of parked lanes and of pending requests, and the step "read one event, find its lane". fi_close
  *                of an endpoint happens under it: libfabric then drops the events queued for that endpoint, so an event
  *                read later can only name a live lane.
  *   cq_lock      the step "read completions, settle their operations", and the list `ready`. lane_close reads the
@@ -33,6 +33,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <net/if.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 #define WFOFI_API FI_VERSION(1, 17)
@@ -66,6 +67,9 @@ typedef struct wfofi_fabric {
 
     wfi_mutex events_lock;
     wfi_list lanes, requests;
+    wfi_list parked; /* lanes that their owners closed, with reads that have not ended: drain.c */
+    atomic_size_t parked_count;
+    struct wfofi_fabric *kept_before; /* closed with parked lanes: fabric.c */
 
     /* The event thread's own: door.c, strangers.c. */
     bool exhausted; /* nobody can be accepted for want of descriptors */
@@ -85,7 +89,7 @@ typedef enum wfofi_lane_state {
 } wfofi_lane_state;
 
 struct wfi_lane {
-    wfi_list link; /* in fabric->lanes */
+    wfi_list link; /* in fabric->lanes, or parked */
     wfofi_fabric *fabric;
     struct fid_ep *ep;
     void *user;
@@ -151,7 +155,7 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
 /* descriptors.c */
 void wfofi_bound_strangers(wfofi_fabric *fabric);
 bool wfofi_is_caller(int fd, const wfofi_sockaddr *local);
-void wfofi_shutdown_socket(const wfi_lane *lane);
+int wfofi_shutdown_socket(const wfi_lane *lane); /* its descriptor; -1: not found, or dead already */
 /* Every connected socket of this process with that local address, until `visit` says true. */
 typedef bool wfofi_caller_fn(int fd, const wfofi_sockaddr *peer, void *arg);
 void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg);
@@ -178,6 +182,13 @@ void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t
 /* lane.c */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);
 void wfofi_lane_abandon(wfi_lane *lane); /* one that nobody has seen */
+void wfofi_lane_end(
+    wfi_lane *lane); /* closes its endpoint, reports what it still has, frees it; no read is under way */
+
+/* drain.c */
+bool wfofi_drain(wfi_lane *lane); /* ends the lane's reads; false: they have not ended, and the lane is parked */
+void wfofi_parked_look(wfofi_fabric *fabric); /* ends the parked lanes whose reads have ended */
+bool wfofi_parked_end(wfofi_fabric *fabric);  /* for closing; false: some are left */
 
 /* status.c */
 weft_status wfofi_status(int ret); /* of a negative libfabric return value */

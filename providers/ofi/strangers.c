@@ -43,15 +43,22 @@ typedef struct look {
     size_t count, ended;
 } look;
 
-/* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
-static bool is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
+static bool has_peer(const wfi_list *lanes, const wfofi_sockaddr *peer)
 {
-    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
-    for (const wfi_list *at = fabric->lanes.next; at != &fabric->lanes; at = at->next) {
+    for (const wfi_list *at = lanes->next; at != lanes; at = at->next) {
         const wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
         if (lane->peer.size && wfofi_address_equal(&lane->peer, peer))
             return true;
     }
+    return false;
+}
+
+/* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
+static bool is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
+{
+    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
+    if (has_peer(&fabric->lanes, peer) || has_peer(&fabric->parked, peer))
+        return true;
     for (const wfi_list *at = fabric->requests.next; at != &fabric->requests; at = at->next) {
         const struct fi_info *info = wfi_container_of(at, wfi_connect_request, link)->info;
         wfofi_sockaddr asking = {.size = (socklen_t)info->dest_addrlen};
