@@ -64,6 +64,14 @@ static void withdraw(wfi_outcall *call, bool quiet)
     call->land_exposed = 0;
 }
 
+/* Whatever the call ended with: some of it may have been pushed. What rode in the reply, the unpacker has seen to. */
+static void landed(const wfi_outcall *call)
+{
+    for (size_t i = 0; i < call->land_count; i++)
+        if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
+            wfi_storage_wrote(call->land[i]->storage); /* tapes notice that it changed under them */
+}
+
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
 {
     weft_status st;
@@ -94,6 +102,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     if (!error)
         agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
     withdraw(call, quiet);
+    landed(call);
     if (call->message_out && wfi_net_unsend(agent->net, call->peer, &call->message)) {
         call->message_out = false;
         wfi_call_drop_hold(call);

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "rpc/parts.h"
-#include "tensor/tensor.h"
 
 #include <stdlib.h>
 
@@ -21,8 +20,6 @@ static void results_ready(wfi_intake *intake, weft_status status)
 {
     wfi_outcall *call = wfi_container_of(intake, wfi_outcall, results);
     weft_agent *agent = call->agent;
-    for (size_t i = 0; i < call->land_count; i++)
-        wfi_storage_wrote(call->land[i]->storage); /* tapes notice that it changed under them */
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
         wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->letters);
     if (call->failure) { /* aborted while the results came */

@@ -90,6 +90,7 @@ static void copy_here(unpacking *u, wfi_reader *from, weft_tensor *place, uint64
         fail(u, WEFT_ERR_PROTOCOL, "truncated tensor %zu", u->tensor_count - 1);
     else if (nbytes)
         memcpy(weft_tensor_data(place), bytes, nbytes);
+    wfi_storage_wrote(place->storage); /* tapes notice that it changed under them */
     u->unpack->copied_bytes += wfi_copied(nbytes);
 }
 

@@ -3,6 +3,8 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
+#include <weft/optim.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -386,6 +388,163 @@ static void test_adding_nothing(void **s)
     run_adding(WORLD_TCP, 0, 2, 100000, add_nothing, 1);
 }
 
+/* ---- Tapes, and optimizers ----------------------------------------------------------------------------------------- */
+
+/* The tape kept `place` before it changed: going back would use what is not there any more. */
+static void tape_must_miss(weft_tape *t, weft_tensor *loss)
+{
+    weft_backward(t, loss);
+    MUST_BE(weft_tape_status(t), WEFT_ERR_STATE);
+    weft_tape_close(t);
+}
+
+static weft_tape *tape_keeping(weft_tensor *place, weft_tensor **loss)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tensor_set_requires_grad(place, true);
+    *loss = weft_sum(t, weft_mul(t, place, place));
+    MUST_OK(weft_tape_status(t));
+    return t;
+}
+
+/* Arguments that land where the callee says, and results where the caller does: whichever way their bytes take. */
+static void land_under_tapes(weft_agent *agent, void *arg)
+{
+    static const int64_t counts[] = {1, 10, 400, 300000}; /* in meta, in the frame, pulled or pushed */
+    (void)arg;
+    for (size_t i = 0; weft_agent_rank(agent) == shared.from && i < sizeof counts / sizeof *counts; i++) {
+        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_FLOAT32), *loss;
+        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_FLOAT32);
+        weft_tape *t = tape_keeping(shared.place, &loss);
+        MUST_OK(send_there(agent, x));
+        tape_must_miss(t, loss);
+        t = tape_keeping(shared.place, &loss);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)),
+                              &(weft_rpc_options){.land = {&shared.place, 1}}, NULL));
+        tape_must_miss(t, loss);
+        weft_tensor_unref(shared.place);
+        weft_tensor_unref(x);
+    }
+}
+
+static void test_tapes_notice_landing(void **s)
+{
+    (void)s;
+    run_both(land_under_tapes, 1);
+    run_both(land_under_tapes, 0);
+}
+
+static void add_under_a_tape(weft_agent *agent, void *arg)
+{
+    load l = make_load();
+    weft_tensor *loss;
+    (void)arg;
+    if (weft_agent_rank(agent) == 1) {
+        weft_tape *t = tape_keeping(sums.large, &loss);
+        MUST_OK(send_load(agent, &l, NULL, 0));
+        tape_must_miss(t, loss);
+    }
+    drop_load(&l);
+}
+
+static void test_tapes_notice_adding(void **s)
+{
+    (void)s;
+    run_adding(WORLD_SIM, 1, 2, 500, add_under_a_tape, 1);
+}
+
+/* A call that ends while its results land has changed the place as well. */
+static void cancel_while_it_lands(weft_agent *agent, void *arg)
+{
+    enum { COUNT = 3000000 };
+    const world *w = arg;
+    weft_future *future;
+    weft_tensor *loss;
+    if (weft_agent_rank(agent) != 1)
+        return;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_FLOAT32, 1),
+                *place = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_FLOAT32);
+    weft_tape *t = tape_keeping(place, &loss);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)),
+                           &(weft_rpc_options){.land = {&place, 1}}, &future));
+    while (weft_tensor_get_f64(place, 0) == 0)
+        weft_sim_sleep(w->sim, 10000);
+    MUST_OK(weft_future_cancel(future));
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+    tape_must_miss(t, loss);
+    weft_future_unref(future);
+    weft_tensor_unref(place);
+    weft_tensor_unref(x);
+}
+
+static void test_tapes_notice_what_landed_of_a_cancelled_call(void **s)
+{
+    (void)s;
+    world w = {.fabric = WORLD_SIM, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = cancel_while_it_lands};
+    w.arg = &w;
+    world_run(&w);
+}
+
+static weft_tensor *weights; /* of whoever steps */
+
+/* A step in place, which waits until nobody reads: at once, or not at all. */
+static weft_status step_at_once(void)
+{
+    weft_optimizer *sgd =
+        weft_sgd_create((weft_tensors){&weights, 1}, &(weft_sgd_options){.lr = 1, .pin_timeout_ms = 1});
+    weft_status st = weft_optimizer_accumulate(sgd, (weft_tensors){&weights, 1});
+    st = st ? st : weft_optimizer_step(sgd);
+    weft_optimizer_unref(sgd);
+    return st;
+}
+
+static weft_status run_step(weft_call *call, void *user)
+{
+    (void)call;
+    (void)user;
+    return step_at_once();
+}
+
+static weft_status run_weights(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weights)));
+    return WEFT_OK;
+}
+
+static const weft_function stepping[] = {
+    {.name = "weights", .gives = {WEFT_TENSOR}, .run = run_weights},
+    {.name = "step", .run = run_step},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+};
+
+/* What a call reads is pinned until it has been read, and not longer. A later call of the same caller comes behind what it says
+ * of the former ones: so no step has to wait. */
+static void step_after_reading(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 1)
+        return;
+    weft_tensor *place = weft_tensor_zeros(weft_tensor_shape(weights), WEFT_FLOAT32);
+    const weft_rpc_options ways[] = {{0}, {.land = {&place, 1}}};
+    for (int i = 0; i < 2; i++) {
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "weights", WEFT_NO_VALUES, &ways[i], NULL));
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "step", WEFT_NO_VALUES, NULL, NULL));
+    }
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(weights)), NULL, NULL));
+    MUST_OK(step_at_once());
+    weft_tensor_unref(place);
+}
+
+static void test_nothing_stays_pinned(void **s)
+{
+    (void)s;
+    weights = weft_tensor_full(WEFT_SHAPE(300000), WEFT_FLOAT32, 1);
+    world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(stepping), .program = step_after_reading};
+    world_run(&w);
+    weft_tensor_unref(weights);
+}
+
 /* ---- What an error says -------------------------------------------------------------------------------------------- */
 
 static void say_what_does_not_fit(weft_agent *agent, void *arg)
@@ -424,9 +583,16 @@ static void test_what_errors_say(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adding),         cmocka_unit_test(test_adding_over_breaks),
-        cmocka_unit_test(test_adding_nothing), cmocka_unit_test(test_what_errors_say),
-        cmocka_unit_test(test_requests_land),  cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_adding),
+        cmocka_unit_test(test_adding_over_breaks),
+        cmocka_unit_test(test_adding_nothing),
+        cmocka_unit_test(test_what_errors_say),
+        cmocka_unit_test(test_requests_land),
+        cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_tapes_notice_landing),
+        cmocka_unit_test(test_tapes_notice_adding),
+        cmocka_unit_test(test_tapes_notice_what_landed_of_a_cancelled_call),
+        cmocka_unit_test(test_nothing_stays_pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
