@@ -5,7 +5,10 @@
 set -uo pipefail
 program=$1 case=$2 stray=$3
 source "$(dirname "$0")/common.sh"
-small=(--trainers 2 --digits 640 --held-out 200 --death-timeout 20000)
+
+steady=(--death-timeout 20000) # a machine that has other work makes nobody dead; one that was killed is noticed all the same
+noticed=(--death-timeout 3000) # so long nobody stands still but who was stopped
+small=(--trainers 2 --digits 640 --held-out 200 "${steady[@]}")
 
 start() { # start OPTIONS... - a job in the background, until its first update was shown; sets job and trainers
   "$program" --digits 640 --iterations 100000 "$@" >"$log" 2>&1 &
@@ -15,10 +18,12 @@ start() { # start OPTIONS... - a job in the background, until its first update w
   trainers=($(children "$job"))
   pids+=("${trainers[@]}")
 }
-trains_on() { # more updates are shown than before
-  local lines
-  lines=$(grep -c 'update [1-9]' "$log")
-  within 20 eval '[ "$(grep -c "update [1-9]" "$log")" -gt '"$((lines + 1))"' ]' || fail "expected training to go on"
+shown() { grep -c 'update [1-9]' "$log"; }                                   # lines
+updates() { grep -o 'update [0-9]*' "$log" | tail -n 1 | grep -o '[0-9]*'; } # as the last line has it
+beyond() { [ "$("$1")" -gt "$2" ]; }                                         # beyond COUNT NUMBER
+trains_on() { # updates are made that were not made before: the lines come anyway
+  within 30 beyond shown "$(shown)" || fail "expected a line about progress"
+  within 30 beyond updates "$(updates)" || fail "expected training to go on after update $(updates)"
 }
 
 case_usage() {
@@ -175,57 +180,57 @@ case_smaller_batches() {
 }
 
 case_trainer_killed_stop() {
-  start --trainers 3
+  start "${steady[@]}" --trainers 3
   kill -KILL "${trainers[1]}"
-  ends_within 2000 1 "$job" "${trainers[@]}"
+  ends_within 20000 1 "$job" "${trainers[@]}"
   says 'server: trainer 2 is dead' || fail "expected the server to name it"
   says 'trainer [13]: .*trainer 2 is dead' || fail "expected the trainers to name it"
 }
 case_trainer_killed_continue() {
-  start --trainers 3 --on-death continue
+  start "${steady[@]}" --trainers 3 --on-death continue
   kill -KILL "${trainers[1]}"
-  within 3 says 'trainer 2 is dead.*going on with 2' || fail "expected news of the death"
+  within 20 says 'trainer 2 is dead.*going on with 2' || fail "expected news of the death"
   trains_on
   kill -KILL "${trainers[0]}"
-  within 3 says 'trainer 1 is dead.*going on with 1' || fail "expected news of the death"
+  within 20 says 'trainer 1 is dead.*going on with 1' || fail "expected news of the death"
   trains_on
   kill -KILL "${trainers[2]}"
-  ends_within 2000 1 "$job"
+  ends_within 20000 1 "$job"
   says 'no trainer is left' || fail "expected an end"
 }
 case_trainer_stopped_stop() {
-  start --trainers 3
+  start "${noticed[@]}" --trainers 3
   kill -STOP "${trainers[1]}"
-  ends_within 2000 1 "$job" "${trainers[@]}"
+  ends_within 20000 1 "$job" "${trainers[@]}"
   says 'server: trainer 2 is dead: silent' || fail "expected the server to name it"
 }
 case_trainer_stopped_continue() {
-  start --trainers 3 --on-death continue
+  start "${noticed[@]}" --trainers 3 --on-death continue
   kill -STOP "${trainers[1]}"
-  within 3 says 'trainer 2 is dead: silent.*going on with 2' || fail "expected news of the death"
+  within 20 says 'trainer 2 is dead: silent.*going on with 2' || fail "expected news of the death"
   trains_on
   kill -CONT "${trainers[1]}"
-  within 3 says 'trainer 2: this trainer was declared dead, and is out of the job' || fail "expected it to be told"
-  within 2 ended "${trainers[1]}" || fail "expected it to end"
+  within 20 says 'trainer 2: this trainer was declared dead, and is out of the job' || fail "expected it to be told"
+  within 20 ended "${trainers[1]}" || fail "expected it to end"
   trains_on
 }
 case_server_killed() {
   start --trainers 2 # spawned
   kill -KILL "$job"
-  ends_within 2000 137 "$job" "${trainers[@]}"
+  ends_within 20000 137 "$job" "${trainers[@]}"
   says 'trainer 1: the server is gone' && says 'trainer 2: the server is gone' || fail "expected both trainers to say so"
   pids=()
   by_hand --iterations 100000
   within 60 says 'update [1-9]' || fail "expected training to begin"
   kill -KILL "${pids[0]}"
-  ends_within 2000 1 "${pids[1]}" "${pids[2]}"
+  ends_within 20000 1 "${pids[1]}" "${pids[2]}"
   grep -q 'the server is gone' "$dir/log1" || fail "expected trainer 1 to say so: $(cat "$dir/log1")"
   grep -q 'the server is gone' "$dir/log2" || fail "expected trainer 2 to say so: $(cat "$dir/log2")"
 }
 case_interrupted() {
   start --trainers 2
   kill -TERM "$job"
-  ends_within 2000 130 "$job" "${trainers[@]}"
+  ends_within 20000 130 "$job" "${trainers[@]}"
   says 'server: interrupted' || fail "expected it to say so"
 }
 
