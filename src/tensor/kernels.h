@@ -15,7 +15,8 @@
 
 #include "tensor/tensor.h"
 
-/* How many threads a kernel may use: WEFT_CPU_THREADS, else OMP_NUM_THREADS, else the usable cores. */
+/* How many threads a kernel may use: WEFT_CPU_THREADS, else OMP_NUM_THREADS, else this process's share of the cores
+ * (topo/share.h), which may change when a job begins. */
 int wfi_cpu_threads(void);
 weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error); /* what the variable says, 0: nothing */
 void wfi_cpu_threads_set(int threads); /* for the whole process, from the next kernel on; < 1 is 1 */

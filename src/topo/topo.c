@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -122,41 +121,6 @@ static hwloc_topology_t topology_get(void)
 static hwloc_const_bitmap_t bitmap(const wfi_cores *cores)
 {
     return (hwloc_const_bitmap_t)cores;
-}
-
-/* cgroup v2: "quota period" or "max period". 0 if there is none. */
-static int quota_cores(void)
-{
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (file == NULL)
-        return 0;
-    char line[64], *rest = line;
-    bool any = fgets(line, sizeof line, file) != NULL;
-    fclose(file);
-    long long quota = any ? strtoll(line, &rest, 10) : 0, period = any ? strtoll(rest, NULL, 10) : 0;
-    if (quota <= 0 || period <= 0 || quota / period > 1 << 20)
-        return 0;
-    return (int)((quota + period - 1) / period);
-}
-
-static int affinity_cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) != 0)
-        return 1;
-    return CPU_COUNT(&set);
-}
-
-int wfi_topo_cores_usable(void)
-{
-    hwloc_topology_t topology = topology_get();
-    int count = affinity_cores();
-    if (topology != NULL && !hwloc_topology_is_thissystem(topology)) /* a described machine, not this one */
-        count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
-    int quota = quota_cores();
-    if (quota > 0 && quota < count)
-        count = quota;
-    return count > 0 ? count : 1;
 }
 
 /* A copy of the cores nearest to `object`; NULL if that is all cores, which says nothing. */

@@ -15,9 +15,6 @@ extern int64_t wfi_topo_load_ms;
 /* Where something is: an opaque set of cores, as hwloc's bitmap; NULL where nothing is known. */
 typedef struct wfi_cores wfi_cores;
 
-/* Cores that this process may run on (the affinity mask and, on Linux, the cgroup's quota counted); at least 1. */
-int wfi_topo_cores_usable(void);
-
 /* NULL out of memory, or if no such device is known, or all cores are as near. By name ("eth0", "mlx5_0") or number. */
 wfi_cores *wfi_topo_near_interface(const char *name);
 wfi_cores *wfi_topo_near_gpu(int index);

@@ -83,7 +83,6 @@ static void check_gpu_node(void)
     CHECK(wfi_topo_near_interface("mlx5_2") == NULL && wfi_topo_near_interface("") == NULL);
     CHECK(wfi_topo_near_interface(NULL) == NULL && wfi_topo_near_interface("cuda0") == NULL);
     CHECK(wfi_topo_near_numa_node(2) == NULL && wfi_topo_near_numa_node(-1) == NULL);
-    CHECK(wfi_topo_cores_usable() >= 1 && wfi_topo_cores_usable() <= 8);
 }
 
 static void devices_lead_to_the_cores_beside_them(void **state)
@@ -99,7 +98,6 @@ static void check_two_nodes(void)
     CHECK(wfi_cores_count(cores) == 6 && wfi_cores_numa_node(cores) == 1);
     wfi_cores_destroy(cores);
     CHECK(wfi_topo_near_interface("eth0") == NULL && wfi_topo_near_gpu(0) == NULL);
-    CHECK(wfi_topo_cores_usable() >= 1 && wfi_topo_cores_usable() <= 12);
     wfi_topo_prefer_numa_node(page, sizeof(page), 1); /* nothing to do, and nothing breaks */
 }
 
@@ -113,7 +111,6 @@ static void check_one_node(void)
 {
     CHECK(wfi_topo_near_numa_node(0) == NULL); /* all cores are as near: that says nothing */
     CHECK(wfi_cores_numa_node(NULL) == -1 && wfi_cores_count(NULL) == 0);
-    CHECK(wfi_topo_cores_usable() >= 1 && wfi_topo_cores_usable() <= 4);
     wfi_cores_destroy(NULL);
 }
 
@@ -126,7 +123,6 @@ static void one_node_is_no_place(void **state)
 /* hwloc refuses the file, or falls back to what it finds: either way there is an answer. */
 static void check_survives(void)
 {
-    CHECK(wfi_topo_cores_usable() >= 1);
     CHECK(wfi_topo_near_gpu(0) == NULL);
     wfi_cores *cores = wfi_topo_near_numa_node(0);
     (void)wfi_topo_bind_thread(cores, 1);
@@ -149,7 +145,6 @@ static void check_binding(void)
 {
     cpu_set_t before, after;
     CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
-    CHECK(wfi_topo_cores_usable() >= 1 && wfi_topo_cores_usable() <= CPU_COUNT(&before));
     CHECK(!wfi_topo_bind_thread(NULL, 1));
     CHECK(sched_getaffinity(0, sizeof(after), &after) == 0 && CPU_EQUAL(&before, &after));
 }

@@ -98,7 +98,7 @@ static void load_what_hangs(void)
     wfi_topo_load_ms = 100;
     if (wfi_topo_near_gpu(0) || wfi_topo_near_interface("mlx5_0") || wfi_topo_near_numa_node(1))
         _exit(1);
-    if (wfi_topo_cores_usable() < 1 || wfi_topo_bind_thread(NULL, 1))
+    if (wfi_topo_bind_thread(NULL, 1))
         _exit(2);
     FILE *to = fopen(path, "w"); /* now it comes */
     topo_node_write(to, 2, 4);

@@ -12,7 +12,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/cpu/libraries.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -360,16 +360,10 @@ static void finish(conv_run *run)
     dnnl_stream_destroy(run->stream);
 }
 
-weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
+static weft_status run_plan(const plan_key *key, const wfi_conv_data *data)
 {
-    plan_key key; /* compared as bytes: made of int64 alone, so without holes */
-    memset(&key, 0, sizeof(key));
-    key.sizes = *sizes;
-    key.pass = pass;
-    key.has_bias = data->bias != NULL && pass != WFI_CONV_BACKWARD_DATA;
-    key.threads = wfi_parallel_tell_libraries();
     conv_plan *plan;
-    weft_status status = plan_get(&key, &plan);
+    weft_status status = plan_get(key, &plan);
     if (status != WEFT_OK)
         return status;
     conv_run run = {.plan = plan, .data = {data->x, data->weight, data->y, data->bias}};
@@ -378,5 +372,19 @@ weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, con
         status = execute(&run);
     finish(&run);
     plan_release(plan);
+    return status;
+}
+
+weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
+{
+    wfi_libraries host;
+    plan_key key; /* compared as bytes: made of int64 alone, so without holes */
+    memset(&key, 0, sizeof(key));
+    key.sizes = *sizes;
+    key.pass = pass;
+    key.has_bias = data->bias != NULL && pass != WFI_CONV_BACKWARD_DATA;
+    key.threads = wfi_libraries_enter(&host);
+    weft_status status = run_plan(&key, data);
+    wfi_libraries_leave(&host);
     return status;
 }

@@ -2,7 +2,7 @@
 /* linear.c - matrix products and the linear layer. */
 #include "tensor/cpu/check.h"
 #include "tensor/cpu/gemm.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/cpu/libraries.h"
 #include "tensor/kernels.h"
 
 #include <cblas.h>
@@ -31,11 +31,13 @@ void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, i
     }
     CBLAS_TRANSPOSE op_a = transpose_a ? CblasTrans : CblasNoTrans, op_b = transpose_b ? CblasTrans : CblasNoTrans;
     int lda = at_least_one(transpose_a ? m : k), ldb = at_least_one(transpose_b ? k : n), ldc = at_least_one(n);
-    (void)wfi_parallel_tell_libraries();
+    wfi_libraries host;
+    (void)wfi_libraries_enter(&host);
     if (dtype == WEFT_FLOAT32)
         cblas_sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
     else
         cblas_dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
+    wfi_libraries_leave(&host);
 }
 
 /* y = beta y + op(a) op(b) */

@@ -5,10 +5,8 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "tensor/kernels.h"
-#include "topo/topo.h"
+#include "topo/share.h"
 
-#include <cblas.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -42,7 +40,9 @@ static struct parallel_pool {
     .done = PTHREAD_COND_INITIALIZER,
 };
 
-static _Atomic int thread_setting; /* 0: not yet known */
+#define SHARE (-1)
+
+static _Atomic int thread_setting; /* 0: not yet known; SHARE: this process's part of the machine, as it is now known */
 
 weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error)
 {
@@ -50,7 +50,7 @@ weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error)
     return wfi_env_i64("WEFT_CPU_THREADS", 1, THREADS_MAX, threads, error);
 }
 
-static int threads_at_start(void)
+static int setting_at_start(void)
 {
     int64_t threads;
     weft_error *error = NULL;
@@ -62,7 +62,7 @@ static int threads_at_start(void)
         wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error));
     weft_error_unref(error);
     if (status != WEFT_OK || threads == 0)
-        threads = wfi_topo_cores_usable();
+        return SHARE;
     return threads > THREADS_MAX ? THREADS_MAX : (int)threads;
 }
 
@@ -70,11 +70,13 @@ int wfi_cpu_threads(void)
 {
     int threads = atomic_load_explicit(&thread_setting, memory_order_relaxed);
     if (threads == 0) {
-        int found = threads_at_start();
+        int found = setting_at_start();
         if (atomic_compare_exchange_strong(&thread_setting, &threads, found))
             threads = found;
     }
-    return threads;
+    if (threads == SHARE)
+        threads = wfi_share_cores();
+    return threads > THREADS_MAX ? THREADS_MAX : threads;
 }
 
 void wfi_cpu_threads_set(int threads)
@@ -116,9 +118,6 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* OpenMP's threads are missing in a child of fork() too, and it would wait for them for ever: it gets one thread there. */
-static bool forked; /* written in the child alone, before anything else runs there */
-
 static void forget_workers(void) /* in the child: they did not come along */
 {
     pthread_mutex_init(&pool.busy, NULL);
@@ -127,7 +126,6 @@ static void forget_workers(void) /* in the child: they did not come along */
     pthread_cond_init(&pool.done, NULL);
     pool.job = NULL;
     pool.workers = pool.inside = pool.wanted = 0;
-    forked = true;
 }
 
 static void watch_forks(void)
@@ -188,26 +186,4 @@ void wfi_parallel(int64_t count, int64_t grain, void (*run)(void *arg, int64_t b
     work_on(&job);
     withdraw();
     pthread_mutex_unlock(&pool.busy);
-}
-
-static void (*omp_set_threads)(int);
-static pthread_once_t omp_once = PTHREAD_ONCE_INIT;
-
-/* By name at run time: which OpenMP oneDNN was built with, if any, is the system's choice. */
-static void find_omp(void)
-{
-    *(void **)&omp_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-}
-
-int wfi_parallel_tell_libraries(void)
-{
-    static _Atomic int told; /* to OpenBLAS, which keeps one number for the process and minds forks itself */
-    int threads = wfi_cpu_threads(), omp_threads = forked ? 1 : threads;
-    pthread_once(&forks_once, watch_forks);
-    pthread_once(&omp_once, find_omp);
-    if (omp_set_threads != NULL)
-        omp_set_threads(omp_threads); /* OpenMP keeps it per calling thread */
-    if (atomic_exchange(&told, threads) != threads)
-        openblas_set_num_threads(threads);
-    return omp_threads;
 }

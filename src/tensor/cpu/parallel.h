@@ -15,7 +15,4 @@ void wfi_parallel(int64_t count, int64_t grain, void (*run)(void *arg, int64_t b
 
 #define WFI_GRAIN 32768 /* elements; below it a hand-over costs more than it gains */
 
-/* To be called before oneDNN or OpenBLAS is: they keep pools of their own. Says how many threads oneDNN may use. */
-int wfi_parallel_tell_libraries(void);
-
 #endif

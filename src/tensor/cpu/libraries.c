@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libraries.c - see libraries.h. */
+#include "tensor/cpu/libraries.h"
+
+#include "tensor/kernels.h"
+
+#include <cblas.h>
+#include <dlfcn.h>
+#include <pthread.h>
+
+static struct openmp {
+    pthread_once_t once;
+    int (*get)(void);
+    void (*set)(int); /* both for the calling thread alone; NULL: there is no OpenMP in this process */
+} openmp = {.once = PTHREAD_ONCE_INIT};
+
+/* OpenBLAS keeps one number for the process. The first who uses it sets ours, the last puts back the host's. */
+static struct openblas {
+    pthread_mutex_t lock;
+    int users;
+    int host; /* what it was before the first */
+    int ours;
+} openblas = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* OpenMP's threads are missing in a child of fork(), and it would wait for them for ever: it gets one thread there. */
+static bool forked; /* written in the child alone, before anything else runs there */
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void forget_users(void) /* in the child: they did not come along */
+{
+    pthread_mutex_init(&openblas.lock, NULL);
+    openblas.users = 0;
+    forked = true;
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_users);
+}
+
+/* By name at run time: which OpenMP oneDNN was built with, if any, is the system's choice. */
+static void find_openmp(void)
+{
+    *(void **)&openmp.get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    *(void **)&openmp.set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (!openmp.get)
+        openmp.set = NULL;
+}
+
+static void openblas_enter(int threads)
+{
+    pthread_mutex_lock(&openblas.lock);
+    if (openblas.users++ == 0) {
+        openblas.host = openblas_get_num_threads();
+        openblas.ours = threads;
+        if (openblas.host != threads)
+            openblas_set_num_threads(threads);
+    }
+    pthread_mutex_unlock(&openblas.lock);
+}
+
+/* Where it is not ours any more, somebody has set it meanwhile, and knows best. */
+static void openblas_leave(void)
+{
+    pthread_mutex_lock(&openblas.lock);
+    if (--openblas.users == 0 && openblas.host != openblas.ours && openblas_get_num_threads() == openblas.ours)
+        openblas_set_num_threads(openblas.host);
+    pthread_mutex_unlock(&openblas.lock);
+}
+
+int wfi_libraries_enter(wfi_libraries *host)
+{
+    int threads = wfi_cpu_threads();
+    pthread_once(&forks_once, watch_forks);
+    pthread_once(&openmp.once, find_openmp);
+    if (openmp.set)
+        host->openmp = openmp.get();
+    openblas_enter(threads);
+    if (forked)
+        threads = 1;
+    if (openmp.set)
+        openmp.set(threads);
+    return threads;
+}
+
+void wfi_libraries_leave(const wfi_libraries *host)
+{
+    openblas_leave();
+    if (openmp.set)
+        openmp.set(host->openmp);
+}

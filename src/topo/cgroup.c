@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup.c - see cgroup.h. /proc/self/cgroup says in which group of each hierarchy this process is, /proc/self/mountinfo where the
+ * hierarchy is mounted, and from which of its groups on: in a container that is often the container's own.
+ */
+#include "topo/cgroup.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_MAX_BYTES 4096
+#define CORES_MAX 65536 /* what a quota or a list may say at most */
+
+typedef struct hierarchy {
+    char folder[PATH_MAX]; /* of our group */
+    size_t top;            /* so long is the part of it that is the mount point */
+} hierarchy;
+
+/* ---- Where our groups are ---------------------------------------------------------------------------------------- */
+
+/* Whether the list, of words between commas, has this one. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t size = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at++)
+        if ((at == list || at[-1] == ',') && (at[size] == ',' || at[size] == '\0' || at[size] == '\n'))
+            return true;
+    return false;
+}
+
+/* "36 35 0:31 ROOT POINT options - TYPE source OPTIONS": whether it is the mount of that controller; NULL: of version 2. */
+static bool is_mount_of(char *line, const char *controller, char **root, char **point)
+{
+    char *fields[6], *rest = NULL, *type, *options;
+    char *behind = strstr(line, " - ");
+    if (!behind)
+        return false;
+    *behind = '\0';
+    for (int i = 0; i < 6; i++)
+        if (!(fields[i] = strtok_r(i ? NULL : line, " ", &rest)))
+            return false;
+    type = strtok_r(behind + 3, " ", &rest);
+    (void)strtok_r(NULL, " ", &rest);
+    options = strtok_r(NULL, " \n", &rest);
+    *root = fields[3];
+    *point = fields[4];
+    if (!type || !options)
+        return false;
+    return controller ? strcmp(type, "cgroup") == 0 && has_word(options, controller) : strcmp(type, "cgroup2") == 0;
+}
+
+/* What of the group's path lies below the mounted one; "" where it lies elsewhere: then only the mounted one can be seen. */
+static const char *below(const char *path, const char *mounted)
+{
+    size_t size = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
+    bool is_below = strncmp(path, mounted, size) == 0 && (path[size] == '/' || path[size] == '\0');
+    if (!is_below || strncmp(path, "/..", 3) == 0 || strcmp(path + size, "/") == 0)
+        return "";
+    return path + size;
+}
+
+static bool find_mount(const char *root, const char *controller, const char *path, hierarchy *out)
+{
+    char name[PATH_MAX], line[LINE_MAX_BYTES], *mounted, *point;
+    snprintf(name, sizeof name, "%s/proc/self/mountinfo", root);
+    FILE *file = fopen(name, "re");
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        if (!is_mount_of(line, controller, &mounted, &point))
+            continue;
+        int size = snprintf(out->folder, sizeof out->folder, "%s%s%s", root, point, below(path, mounted));
+        out->top = strlen(root) + strlen(point);
+        found = size > 0 && (size_t)size < sizeof out->folder;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* "4:cpu,cpuacct:/path", or "0::/path" of version 2. NULL: it is of another controller. */
+static char *path_of(char *line, const char *controller)
+{
+    char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!path)
+        return NULL;
+    *path++ = '\0';
+    controllers++;
+    path[strcspn(path, "\n")] = '\0';
+    bool is_it = controller ? has_word(controllers, controller) : *controllers == '\0';
+    return is_it && *path == '/' ? path : NULL;
+}
+
+/* False: there is no such hierarchy, or it cannot be seen. */
+static bool find_group(const char *root, const char *controller, hierarchy *out)
+{
+    char name[PATH_MAX], line[LINE_MAX_BYTES], *path = NULL;
+    snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(name, "re");
+    if (!file)
+        return false;
+    while (!path && fgets(line, sizeof line, file))
+        path = path_of(line, controller);
+    fclose(file);
+    return path && find_mount(root, controller, path, out);
+}
+
+/* ---- What they say ------------------------------------------------------------------------------------------------ */
+
+static bool read_line(const char *folder, const char *file_name, char *line, size_t room)
+{
+    char name[PATH_MAX];
+    int size = snprintf(name, sizeof name, "%s/%s", folder, file_name);
+    FILE *file = size > 0 && (size_t)size < sizeof name ? fopen(name, "re") : NULL;
+    if (!file)
+        return false;
+    bool any = fgets(line, (int)room, file) != NULL;
+    fclose(file);
+    return any;
+}
+
+static long long read_number(const char *folder, const char *file_name)
+{
+    char line[64];
+    return read_line(folder, file_name, line, sizeof line) ? strtoll(line, NULL, 10) : 0; /* "max" is 0, too */
+}
+
+static void take_memory(const char *folder, const char *file_name, wfi_cgroup *out)
+{
+    long long bytes = read_number(folder, file_name);
+    if (bytes > 0 && (out->memory == 0 || (uint64_t)bytes < out->memory))
+        out->memory = (uint64_t)bytes;
+}
+
+static void take_quota(long long quota, long long period, wfi_cgroup *out)
+{
+    if (quota <= 0 || period <= 0 || quota / period >= CORES_MAX)
+        return;
+    int cores = (int)((quota - 1) / period + 1);
+    if (out->quota == 0 || cores < out->quota)
+        out->quota = cores;
+}
+
+/* "0-3,8,10-11": how many; 0 for anything else. */
+static int count_list(const char *list)
+{
+    long count = 0;
+    char *end;
+    for (const char *at = list;; at = end + 1) {
+        long first = strtol(at, &end, 10), last = first;
+        if (end == at)
+            return 0;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if (first < 0 || last < first || last - first >= CORES_MAX || (count += last - first + 1) > CORES_MAX)
+            return 0;
+        if (*end != ',')
+            return (int)count;
+    }
+}
+
+/* Our group's own list, or where it has none that of the nearest around it: it is a part of theirs. */
+static void take_cores(const char *folder, const char *file_name, wfi_cgroup *out)
+{
+    char line[LINE_MAX_BYTES];
+    if (out->cores == 0 && read_line(folder, file_name, line, sizeof line))
+        out->cores = count_list(line);
+}
+
+static void take_version_2(const char *folder, wfi_cgroup *out)
+{
+    char line[64], *rest = line;
+    if (read_line(folder, "cpu.max", line, sizeof line)) { /* "quota period" or "max period" */
+        long long quota = strtoll(line, &rest, 10);
+        take_quota(quota, strtoll(rest, NULL, 10), out);
+    }
+    take_memory(folder, "memory.max", out);
+    take_memory(folder, "memory.high", out); /* above it everything is slow */
+    take_cores(folder, "cpuset.cpus.effective", out);
+}
+
+static void take_version_1_cpu(const char *folder, wfi_cgroup *out)
+{
+    take_quota(read_number(folder, "cpu.cfs_quota_us"), read_number(folder, "cpu.cfs_period_us"), out);
+}
+
+static void take_version_1_memory(const char *folder, wfi_cgroup *out)
+{
+    take_memory(folder, "memory.limit_in_bytes", out);
+}
+
+static void take_version_1_cores(const char *folder, wfi_cgroup *out)
+{
+    take_cores(folder, "cpuset.effective_cpus", out);
+    take_cores(folder, "cpuset.cpus", out);
+}
+
+/* Our group, then the one around it, up to what is mounted. */
+static void take_all(const char *root, const char *controller, void (*take)(const char *, wfi_cgroup *),
+                     wfi_cgroup *out)
+{
+    hierarchy group;
+    if (!find_group(root, controller, &group))
+        return;
+    for (;;) {
+        take(group.folder, out);
+        char *last = strrchr(group.folder, '/');
+        if (!last || (size_t)(last - group.folder) < group.top)
+            return;
+        *last = '\0';
+    }
+}
+
+void wfi_cgroup_read(const char *root, wfi_cgroup *out)
+{
+    *out = (wfi_cgroup){0};
+    take_all(root, NULL, take_version_2, out);
+    take_all(root, "cpu", take_version_1_cpu, out);
+    take_all(root, "memory", take_version_1_memory, out);
+    take_all(root, "cpuset", take_version_1_cores, out);
+}

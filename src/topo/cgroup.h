@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgroup.h - what Linux's control groups (version 1, version 2, or both side by side) allow this process. */
+#ifndef WFI_CGROUP_H
+#define WFI_CGROUP_H
+
+#include <stdint.h>
+
+typedef struct wfi_cgroup {
+    int quota;       /* processor time, in cores, rounded up; 0: no limit */
+    int cores;       /* that the set of cores has; 0: not known */
+    uint64_t memory; /* bytes; 0: no limit */
+} wfi_cgroup;
+
+/*
+ * The group of this process counts and every group that it lies in: the smallest limit of all. `root` stands before every path:
+ * "" for this machine; tests have folders of their own. What cannot be read limits nothing.
+ */
+void wfi_cgroup_read(const char *root, wfi_cgroup *out);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* share.c - see share.h. */
+#include "topo/share.h"
+
+#include "base/env.h"
+#include "topo/cgroup.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PROCESSES_MAX 65536
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int table_says;          /* [lock] 0: nothing yet */
+static _Atomic int cores_found; /* written under the lock; 0: to be found */
+
+/* ---- How many of us ----------------------------------------------------------------------------------------------- */
+
+static int to_count(const char *text)
+{
+    char *end;
+    long count = text ? strtol(text, &end, 10) : 0;
+    return count >= 1 && count <= PROCESSES_MAX ? (int)count : 0;
+}
+
+/* Slurm's "2(x3),1": two on each of the first three nodes, one on the fourth. 0 if it does not say. */
+static int tasks_of_node(const char *list, long node)
+{
+    char *end;
+    for (const char *at = list; at && *at; at = *end == ',' ? end + 1 : end) {
+        long tasks = strtol(at, &end, 10), nodes = 1;
+        if (end == at || tasks < 1)
+            return 0;
+        if (end[0] == '(' && end[1] == 'x')
+            nodes = strtol(end + 2, &end, 10);
+        if (*end == ')')
+            end++;
+        if (*end != ',' && *end != '\0')
+            return 0;
+        if (node < nodes)
+            return tasks <= PROCESSES_MAX ? (int)tasks : 0;
+        node -= nodes;
+    }
+    return 0;
+}
+
+static int slurm_says(void)
+{
+    static const char *const lists[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"};
+    const char *node = wfi_env_string("SLURM_NODEID");
+    int tasks = 0;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && !tasks; i++)
+        tasks = tasks_of_node(wfi_env_string(lists[i]), node ? strtol(node, NULL, 10) : 0);
+    return tasks;
+}
+
+int wfi_share_launched(bool *is_unbound)
+{
+    /* weft_spawn's and torchrun's; then Open MPI's, MPICH's and Intel's, PMI's, MVAPICH's. */
+    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                        "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int count = to_count(wfi_env_string(names[i]));
+        *is_unbound = i == 0;
+        if (count)
+            return count;
+    }
+    *is_unbound = false;
+    return slurm_says();
+}
+
+bool wfi_share_is_told(void)
+{
+    bool is_unbound;
+    return wfi_share_launched(&is_unbound) > 0;
+}
+
+void wfi_share_tell(int processes)
+{
+    pthread_mutex_lock(&lock);
+    table_says = processes;
+    atomic_store(&cores_found, 0);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- What that leaves --------------------------------------------------------------------------------------------- */
+
+static int at_least_one(int count)
+{
+    return count > 0 ? count : 1;
+}
+
+/*
+ * A launcher that binds each worker to cores of its own has divided already: then the mask is narrower than the set of cores that
+ * all have, and that set is divided. A quota is for all.
+ */
+int wfi_share_cores_of(const wfi_share_facts *facts, const char *root)
+{
+    wfi_cgroup group;
+    wfi_cgroup_read(root, &group);
+    int all = group.cores > 0 && group.cores < facts->online ? group.cores : facts->online;
+    if (facts->is_unbound || all < facts->bound)
+        all = facts->bound;
+    int cores = at_least_one(all / facts->processes);
+    if (facts->bound < cores)
+        cores = at_least_one(facts->bound);
+    int quota = at_least_one(group.quota / facts->processes);
+    return group.quota > 0 && quota < cores ? quota : cores;
+}
+
+uint64_t wfi_share_memory_of(const wfi_share_facts *facts, const char *root)
+{
+    wfi_cgroup group;
+    wfi_cgroup_read(root, &group);
+    uint64_t memory = facts->memory;
+    if (group.memory > 0 && (memory == 0 || group.memory < memory))
+        memory = group.memory;
+    return memory / (uint64_t)facts->processes;
+}
+
+/* [lock] */
+static wfi_share_facts facts_here(void)
+{
+    cpu_set_t mask;
+    long online = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    wfi_share_facts facts = {.online = online > 0 ? (int)online : 1};
+    facts.bound = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : facts.online;
+    facts.memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    facts.processes = wfi_share_launched(&facts.is_unbound);
+    if (!facts.processes)
+        facts.processes = at_least_one(table_says);
+    return facts;
+}
+
+int wfi_share_cores(void)
+{
+    int cores = atomic_load(&cores_found);
+    if (cores)
+        return cores;
+    pthread_mutex_lock(&lock);
+    wfi_share_facts facts = facts_here();
+    cores = wfi_share_cores_of(&facts, "");
+    atomic_store(&cores_found, cores);
+    pthread_mutex_unlock(&lock);
+    return cores;
+}
+
+uint64_t wfi_share_memory(void)
+{
+    pthread_mutex_lock(&lock);
+    wfi_share_facts facts = facts_here();
+    pthread_mutex_unlock(&lock);
+    return wfi_share_memory_of(&facts, "");
+}

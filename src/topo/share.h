@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share.h - which part of this machine is this process's: what affinity and control groups leave it, divided by the workers of the
+ * job that run here. Any thread may call.
+ */
+#ifndef WFI_SHARE_H
+#define WFI_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Threads that compute, at least 1. */
+int wfi_share_cores(void);
+/* Bytes of memory; 0: not known. */
+uint64_t wfi_share_memory(void);
+
+/* Whether the launcher said (in the environment) how many workers of the job are on this machine. */
+bool wfi_share_is_told(void);
+/* That many processes of the job are here, as its table says; from now on it counts where the launcher said nothing. */
+void wfi_share_tell(int processes);
+
+/* What the shares are made of. */
+typedef struct wfi_share_facts {
+    int bound;       /* cores in this process's affinity mask */
+    int online;      /* cores of the machine */
+    uint64_t memory; /* of the machine, in bytes; 0: not known */
+    int processes;   /* of the job, here; >= 1 */
+    bool is_unbound; /* whoever started us binds none of them to cores of its own: they share their mask */
+} wfi_share_facts;
+
+/* What the launcher's variables say: 0, nothing. *is_unbound: see above. */
+int wfi_share_launched(bool *is_unbound);
+/* With the control groups below `root` (cgroup.h). */
+int wfi_share_cores_of(const wfi_share_facts *facts, const char *root);
+uint64_t wfi_share_memory_of(const wfi_share_facts *facts, const char *root);
+
+#endif
