@@ -118,6 +118,8 @@ typedef struct wfi_fabric_ops {
     const wfi_fabric_limits *(*limits)(const wfi_fabric *fabric);
     /* Writes our address into out[WFI_ADDRESS_MAX]; returns its size. */
     size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
+    /* Whether two addresses are of one host, as far as can be told; NULL: it cannot. Pure. */
+    bool (*same_host)(const uint8_t *one, const uint8_t *other, size_t size);
 
     /* The network interface in use, for people; "" if it is not known. Lives as long as the fabric. */
     const char *(*iface)(const wfi_fabric *fabric);

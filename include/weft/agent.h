@@ -100,7 +100,8 @@ typedef struct weft_agent_options {
      * calls are refused with WEFT_ERR_BUSY. Calls of a few kilobytes may go over it by an eighth, so that what is to free memory
      * gets in; one whose arguments are larger than all of it is WEFT_ERR_TOO_LARGE. Results exist already: they count and go, however
      * large they are, but where an answer waits for a caller, the next one for it that would go over is let go, and that call
-     * ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of the machine's memory. */
+     * ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G, T); default: half of this
+     * worker's share of the memory: what its control groups and the machine have, divided by the workers of the job on this machine. */
     size_t memory_budget_bytes;
 
     /* Observation (weft/metrics.h). */

@@ -68,6 +68,11 @@ size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out)
     return v4 ? 7 : 19;
 }
 
+bool wfofi_same_host(const uint8_t *one, const uint8_t *other, size_t size)
+{
+    return size > 3 && one[0] == other[0] && memcmp(one + 3, other + 3, size - 3) == 0;
+}
+
 weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out)
 {
     memset(out, 0, sizeof *out);

@@ -23,6 +23,7 @@ const wfi_fabric_ops wfi_fabric_tcp = {
     .close = wfofi_close,
     .limits = wfofi_limits,
     .address = wfofi_address,
+    .same_host = wfofi_same_host,
     .iface = wfofi_iface,
     .connect = wfofi_connect,
     .accept = wfofi_accept,

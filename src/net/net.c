@@ -55,6 +55,18 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
     return net->peers[rank] ? &net->peers[rank]->member : NULL;
 }
 
+int wfi_net_members_here(const wfi_net *net)
+{
+    int count = 1;
+    wfi_assert_held(&net->lock);
+    for (int rank = 0; rank < net->world_size && net->ops->same_host; rank++) {
+        const wfi_peer *peer = net->peers[rank];
+        count += peer && wfi_peer_status(peer) == WEFT_OK && peer->member.address_size == net->self.address_size &&
+                 net->ops->same_host(peer->member.address, net->self.address, net->self.address_size);
+    }
+    return count;
+}
+
 void wfi_net_stats(wfi_net *net, weft_stats *out)
 {
     wfi_assert_held(&net->lock);

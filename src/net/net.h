@@ -124,6 +124,8 @@ void wfi_peer_unref(wfi_peer *peer);                  /* NULL is a no-op; [locke
 int wfi_net_rank(const wfi_net *net);                 /* ours, known when open has returned */
 int64_t wfi_net_death_timeout_ms(const wfi_net *net); /* the job's; < 0: silence is no death */
 int wfi_net_world_size(const wfi_net *net);           /* elastic: the number of seats */
+int wfi_net_members_here(
+    const wfi_net *net); /* living ones on this host, ourselves included, as far as is known; [locked] */
 /* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock is held; of
  * ourselves neither. */
 const wfi_member *wfi_net_member(const wfi_net *net, int rank);

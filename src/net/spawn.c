@@ -26,13 +26,13 @@
 
 #define EXEC_LIMIT_MS 10000 /* from fork to exec */
 
-#define VARIABLES 5 /* that the children get anew */
+#define VARIABLES 6 /* that the children get anew */
 
 typedef struct recipe { /* how to make a child */
     const char *program;
     char **argv, **envp; /* envp[0] is "RANK=..", rewritten for each */
     char *command_line;  /* what a default argv points into; NULL: argv is the caller's */
-    char rank[24], world_size[32], address[32], port[32], secret[32];
+    char rank[24], world_size[32], local_size[32], address[32], port[32], secret[32];
     int secret_fd; /* a file in memory, which the children alone inherit */
     pid_t parent;
 } recipe;
@@ -97,8 +97,8 @@ static bool default_argv(recipe *made)
 
 static bool is_ours(const char *variable)
 {
-    static const char *const names[] = {
-        "RANK=", "WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=", "WEFT_SECRET_FILE="};
+    static const char *const names[] = {"RANK=",        "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
+                                        "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=",      "WEFT_SECRET_FILE="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
             return true;
@@ -115,6 +115,7 @@ static bool build_environment(recipe *made)
         return false;
     made->envp[at++] = made->rank;
     made->envp[at++] = made->world_size;
+    made->envp[at++] = made->local_size;
     made->envp[at++] = made->address;
     made->envp[at++] = made->port;
     made->envp[at++] = made->secret;
@@ -140,6 +141,7 @@ static weft_status build_recipe(const weft_spawn_options *options, const weft_jo
     made->secret_fd = wfi_secret_memory_file(&job->secret);
     snprintf(made->secret, sizeof made->secret, "WEFT_SECRET_FD=%d", made->secret_fd);
     snprintf(made->world_size, sizeof made->world_size, "WORLD_SIZE=%d", job->count + 1);
+    snprintf(made->local_size, sizeof made->local_size, "LOCAL_WORLD_SIZE=%d", job->count + 1);
     snprintf(made->address, sizeof made->address, "MASTER_ADDR=%s", WFI_JOB_ADDRESS);
     snprintf(made->port, sizeof made->port, "MASTER_PORT=%d", job->port);
     made->argv = (char **)(uintptr_t)options->argv; /* exec takes it without const and changes nothing */

@@ -11,12 +11,15 @@
 #include "rpc/observe.h"
 #include "rpc/rref.h"
 #include "rpc/serve.h"
+#include "topo/share.h"
 #include "topo/topo.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static _Atomic int agents; /* of this process */
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
@@ -39,6 +42,7 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
     free(agent);
+    atomic_fetch_sub(&agents, 1);
 }
 
 /* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees the
@@ -63,6 +67,7 @@ static weft_agent *make_agent(void)
     if (!agent)
         return NULL;
     atomic_init(&agent->refs, 1);
+    atomic_fetch_add(&agents, 1);
     pthread_mutex_init(&agent->function_lock, NULL);
     wfi_map_init(&agent->functions);
     wfi_map_init(&agent->calls);
@@ -134,12 +139,28 @@ static weft_status make_executor(weft_agent *agent)
     return wfi_executor_create(&how, &agent->executor);
 }
 
+/* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among agents, too. */
+static void take_share(weft_agent *agent)
+{
+    if (agent->options.values.sim)
+        return;
+    wfi_net_lock(agent->net);
+    int here = wfi_net_members_here(agent->net);
+    wfi_net_unlock(agent->net);
+    int ours = atomic_load(&agents); /* those of another job, too: then it is a guess */
+    if (ours > here)
+        ours = here;
+    wfi_share_tell((here + ours - 1) / ours);
+    wfi_options_share(&agent->options, ours);
+}
+
 /* Handlers may run from here on, before opening has returned. */
 static void on_joined(void *arg)
 {
     weft_agent *agent = arg;
     int rank = wfi_net_rank(agent->net);
     wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
+    take_share(agent);
 }
 
 static const wfi_upcalls upcalls = {.joined = on_joined,

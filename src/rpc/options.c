@@ -9,11 +9,14 @@
 #include "mem/slab.h"
 #include "net/spawn.h"
 #include "tensor/kernels.h"
+#include "topo/share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#define UNKNOWN_BUDGET ((uint64_t)1 << 30) /* where nothing says how much memory there is */
+#define LEAST_BUDGET ((uint64_t)1 << 20)
 
 /* Ranks as launchers name them, where RANK and WORLD_SIZE are not set: Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
@@ -187,14 +190,14 @@ static bool read_bytes(const char *text, size_t *out)
     return true;
 }
 
-static weft_status resolve_budget(weft_agent_options *values, weft_error **error)
+static weft_status resolve_budget(wfi_options *out, weft_error **error)
 {
+    weft_agent_options *values = &out->values;
     const char *text = values->memory_budget_bytes ? NULL : wfi_env_string("WEFT_MEMORY_BUDGET");
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (text && !read_bytes(text, &values->memory_budget_bytes))
         return invalid(error, "WEFT_MEMORY_BUDGET", text, "a number of bytes, above 0, perhaps with K, M, G or T");
-    if (!values->memory_budget_bytes)
-        values->memory_budget_bytes = pages > 0 && page > 0 ? (size_t)pages / 2 * (size_t)page : (size_t)1 << 30;
+    out->budget_is_ours = !values->memory_budget_bytes;
+    wfi_options_share(out, 1);
     return WEFT_OK;
 }
 
@@ -213,8 +216,9 @@ static weft_status resolve_metrics(weft_agent_options *values, weft_error **erro
     return WEFT_OK;
 }
 
-static weft_status resolve_numbers(weft_agent_options *values, weft_error **error)
+static weft_status resolve_numbers(wfi_options *out, weft_error **error)
 {
+    weft_agent_options *values = &out->values;
     int64_t workers = values->workers ? values->workers : 4;
     bool unbound = values->no_binding;
     weft_status st = values->workers ? WEFT_OK : wfi_env_i64("WEFT_WORKERS", 1, 1024, &workers, error);
@@ -231,7 +235,7 @@ static weft_status resolve_numbers(weft_agent_options *values, weft_error **erro
     values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
     st = resolve_times(values, error);
     if (!st)
-        st = resolve_budget(values, error);
+        st = resolve_budget(out, error);
     return st ? st : resolve_metrics(values, error);
 }
 
@@ -335,7 +339,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     if (!st)
         st = resolve_port(&out->values, error);
     if (!st)
-        st = resolve_numbers(&out->values, error);
+        st = resolve_numbers(out, error);
     if (!st)
         st = resolve_texts(out, error);
     if (!st)
@@ -348,6 +352,15 @@ void wfi_options_settle(wfi_options *options, int rank, const char *name)
 {
     options->values.rank = rank;
     snprintf(options->name, sizeof options->name, "%s", name);
+}
+
+void wfi_options_share(wfi_options *options, int agents)
+{
+    uint64_t share = wfi_share_memory() / (uint64_t)agents;
+    if (!options->budget_is_ours)
+        return;
+    uint64_t half = share > 0 ? share / 2 : UNKNOWN_BUDGET;
+    options->values.memory_budget_bytes = half > LEAST_BUDGET ? half : LEAST_BUDGET;
 }
 
 void wfi_options_wipe(wfi_options *options)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_options.c - an agent's options: environment and defaults, every bad value with an error that names it, the secret. */
 #include "rpc/options.h"
+#include "topo/share.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -67,8 +67,9 @@ static void test_defaults(void **state)
     assert_int_equal(v->death_timeout_ms, 2000);
     assert_int_equal(v->call_timeout_ms, 60000);
     assert_int_equal(v->rendezvous_timeout_ms, 60000);
-    long long half = (long long)sysconf(_SC_PHYS_PAGES) / 2 * sysconf(_SC_PAGESIZE);
-    assert_int_equal(v->memory_budget_bytes, half);
+    assert_int_equal(v->memory_budget_bytes, wfi_share_memory() / 2);
+    wfi_options_share(&out, 2);
+    assert_int_equal(v->memory_budget_bytes, wfi_share_memory() / 4);
     wfi_options_wipe(&out);
 }
 
@@ -110,6 +111,8 @@ static void test_environment(void **state)
                                 .trace_file = "mine.json"};
     must_resolve(&given, &out);
     assert_int_equal(out.values.workers, 2);
+    assert_int_equal(out.values.memory_budget_bytes, 5);
+    wfi_options_share(&out, 2); /* changes what nobody has chosen */
     assert_int_equal(out.values.memory_budget_bytes, 5);
     assert_int_equal(out.values.death_timeout_ms, 9);
     assert_int_equal(out.values.metrics_port, 80);

@@ -45,7 +45,7 @@ static int check_environment(char **argv)
 {
     const char *address = getenv("MASTER_ADDR");
     int fd, rank = env_number("RANK"), world_size = env_number("WORLD_SIZE"), port = env_number("MASTER_PORT");
-    if (rank < 1 || rank >= world_size || world_size != atoi(argv[2]))
+    if (rank < 1 || rank >= world_size || world_size != atoi(argv[2]) || env_number("LOCAL_WORLD_SIZE") != world_size)
         return 2;
     if (!address || strcmp(address, "127.0.0.1") != 0)
         return 3;
