@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_connect.c - the making of connections, with a network that changes what they say of themselves, or loses how it went on.
+ *
+ * Two simulated nets with operations of the fabric put before the true ones.
+ */
+#include "net/net_host.h"
+
+/* What the network does. Both nets run on one thread. */
+static struct meddling {
+    const wfi_fabric_ops *fabric; /* the true operations */
+    wfi_fabric_ops ops;
+    net_world *world;
+    int flipper;         /* the rank of whose requests and answers one bit is turned, each time another; -1: nobody's */
+    size_t flips, bytes; /* so far; of one such text */
+    bool deaf[2];        /* by rank: it does not hear what becomes of its connections */
+    atomic_int asked[2]; /* by rank: how often it asked for one */
+    bool second_is_lost; /* of rank 1's requests all but the first go nowhere */
+} meddling;
+
+static int rank_of(const wfi_fabric *fabric)
+{
+    return meddling.world->hosts[1].net && meddling.world->hosts[1].net->fabric == fabric;
+}
+
+static const void *flipped(int rank, const void *data, size_t size, uint8_t out[WFI_CONNECT_DATA_MAX])
+{
+    memcpy(out, data, size);
+    meddling.bytes = size;
+    if (rank == meddling.flipper && meddling.flips < size) {
+        out[meddling.flips] ^= (uint8_t)(1u << meddling.flips % 8);
+        meddling.flips++;
+    }
+    return out;
+}
+
+static weft_status connect_so(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
+                              size_t size, void *lane_user, wfi_lane **out)
+{
+    uint8_t room[WFI_CONNECT_DATA_MAX];
+    int rank = rank_of(fabric);
+    if (meddling.asked[rank]++ && rank == 1 && meddling.second_is_lost)
+        return WEFT_ERR_UNREACHABLE;
+    return meddling.fabric->connect(fabric, address, address_size, flipped(rank, data, size, room), size, lane_user,
+                                    out);
+}
+
+static weft_status accept_so(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t size,
+                             void *lane_user, wfi_lane **out)
+{
+    uint8_t room[WFI_CONNECT_DATA_MAX];
+    return meddling.fabric->accept(fabric, request, flipped(rank_of(fabric), data, size, room), size, lane_user, out);
+}
+
+static size_t poll_events_so(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
+{
+    size_t count = meddling.fabric->poll_events(fabric, out, room, timeout_ms, wake_fd), heard = 0;
+    for (size_t i = 0; i < count; i++)
+        if (out[i].kind == WFI_EVENT_REQUEST || !meddling.deaf[rank_of(fabric)])
+            out[heard++] = out[i];
+    return heard;
+}
+
+static size_t poll_so(wfi_fabric *fabric, wfi_completion *out, size_t room)
+{
+    return meddling.deaf[rank_of(fabric)] ? 0 : meddling.fabric->poll(fabric, out, room); /* it hears of them later */
+}
+
+/* Before anything was said. */
+static void meddle(net_host *host)
+{
+    wfi_net_lock(host->net);
+    meddling.fabric = host->net->ops;
+    meddling.ops = *meddling.fabric;
+    meddling.ops.connect = connect_so;
+    meddling.ops.accept = accept_so;
+    meddling.ops.poll_events = poll_events_so;
+    meddling.ops.poll = poll_so;
+    host->net->ops = &meddling.ops;
+    wfi_net_unlock(host->net);
+    host_meet(host, &host->world->turns[0]);
+}
+
+static void play(struct meddling how, void (*body)(net_host *host))
+{
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
+        meddling = how;
+        meddling.world = &world;
+        world_sim(&world, seed, 2, body, NULL);
+    }
+}
+
+/* ---- Proofs ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t refused(net_host *host)
+{
+    weft_stats stats = {0};
+    wfi_net_lock(host->net);
+    wfi_net_stats(host->net, &stats);
+    wfi_net_unlock(host->net);
+    return stats.strangers_refused;
+}
+
+/* Rank 1 asks until it is let in: of each text that was changed somebody said that it proves nothing. */
+static void ask_until_let_in(net_host *host)
+{
+    meddle(host);
+    if (host->rank == 1)
+        assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
+    while (atomic_load(host->rank ? &host->done_ok : &host->arrived) == 0)
+        host_pause(host, 1000000);
+    assert_true(meddling.bytes > 0);
+    assert_int_equal(meddling.flips, meddling.bytes);
+    assert_int_equal(refused(host), host->rank == meddling.flipper ? 0 : meddling.bytes);
+    host_meet(host, &host->world->finished);
+}
+
+static void a_request_with_one_bit_changed_is_refused(void **state)
+{
+    (void)state;
+    play((struct meddling){.flipper = 1}, ask_until_let_in);
+}
+
+static void an_answer_with_one_bit_changed_is_refused(void **state)
+{
+    (void)state;
+    play((struct meddling){.flipper = 0}, ask_until_let_in);
+}
+
+/* ---- Half open --------------------------------------------------------------------------------------------------- */
+
+/* Rank 1 asks, is answered, and never heard of again: rank 0 does not wait for that connection for ever. Once it has given it up it
+ * asks itself, and hears again. */
+static void ask_and_fall_silent(net_host *host)
+{
+    meddle(host);
+    meddling.deaf[host->rank] = true;
+    host_meet(host, &host->world->turns[1]);
+    if (host->rank == 1)
+        assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
+    while (meddling.asked[1] < 2) /* it has given its own end up */
+        host_pause(host, 1000000);
+    meddling.deaf[1] = false;
+    if (host->rank == 0) {
+        assert_int_equal(host_send_free(host, 1, 0, 50), WEFT_OK);
+        host_until(host, &meddling.asked[0], 1);
+        meddling.deaf[0] = false;
+    }
+    host_until(host, &host->arrived, 1);
+    host_until(host, &host->done_ok, 1);
+    host_meet(host, &host->world->finished);
+}
+
+static void a_connection_that_stays_half_open_is_given_up(void **state)
+{
+    (void)state;
+    play((struct meddling){.flipper = -1, .second_is_lost = true}, ask_and_fall_silent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_with_one_bit_changed_is_refused),
+        cmocka_unit_test(an_answer_with_one_bit_changed_is_refused),
+        cmocka_unit_test(a_connection_that_stays_half_open_is_given_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
