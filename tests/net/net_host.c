@@ -38,6 +38,14 @@ static void on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char 
     atomic_fetch_add(&host->gone, 1);
 }
 
+static void on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
+{
+    net_host *host = arg;
+    (void)peer;
+    (void)text;
+    atomic_fetch_add(&host->unreachable, 1);
+}
+
 static void on_peer_joined(void *arg, wfi_peer *peer)
 {
     net_host *host = arg;
@@ -70,6 +78,7 @@ weft_status host_try(net_host *host, weft_error **error)
 {
     static const wfi_upcalls upcalls = {.message = on_message,
                                         .peer_gone = on_peer_gone,
+                                        .peer_unreachable = on_peer_unreachable,
                                         .peer_joined = on_peer_joined,
                                         .self_gone = on_self_gone,
                                         .probe = on_probe,

@@ -33,7 +33,7 @@ struct net_host {
     wfi_net *net;
     wfi_executor *executor;
     /* All below under the net's lock, but the counts may be looked at without. */
-    atomic_int arrived, done_ok, done_failed, gone, joined, self_gone;
+    atomic_int arrived, done_ok, done_failed, gone, unreachable, joined, self_gone;
     _Atomic(weft_status) why;
     uint64_t next[HOSTS_MAX]; /* the number that the next message of each peer must bear */
     void *user;
