@@ -36,6 +36,18 @@ static weft_status status_of_error(wfofi_op *op, int err)
     return closing ? WEFT_ERR_CANCELLED : WEFT_ERR_UNREACHABLE;
 }
 
+/*
+ * After a message that did not fit. libfabric 1.17 ends the connection itself; 2.1 throws the rest of the message away and
+ * goes on, though the two ends no longer agree on what was said.
+ */
+static void break_lane(wfi_lane *lane)
+{
+    wfi_mutex_lock(&lane->lock); /* lane_close changes the state before it closes the endpoint */
+    if (lane->state < WFOFI_BROKEN)
+        (void)fi_shutdown(lane->ep, 0);
+    wfi_mutex_unlock(&lane->lock);
+}
+
 /* An error entry names only its operation; libfabric 1.17 has some that name none, about transfers of its own. */
 static bool read_error(wfofi_fabric *fabric)
 {
@@ -43,8 +55,11 @@ static bool read_error(wfofi_fabric *fabric)
     if (fi_cq_readerr(fabric->cq, &entry, 0) != 1)
         return false;
     wfofi_op *op = entry.op_context;
-    if (op)
-        wfofi_settle(fabric, op, status_of_error(op, entry.err), 0);
+    if (!op)
+        return true;
+    if (entry.err == FI_ETRUNC)
+        break_lane(op->lane);
+    wfofi_settle(fabric, op, status_of_error(op, entry.err), 0);
     return true;
 }
 
