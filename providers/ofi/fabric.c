@@ -29,6 +29,7 @@ static weft_status open_info(wfofi_fabric *fabric, weft_error **error)
     if (getnameinfo((struct sockaddr *)&fabric->local.storage, fabric->local.size, node, sizeof node, NULL, 0,
                     NI_NUMERICHOST) != 0)
         return wfofi_fail(error, -FI_EINVAL, "address of this machine");
+    wfofi_tune();
     struct fi_info *hints = fi_allocinfo();
     if (!hints)
         return wfofi_fail(error, -FI_ENOMEM, "fi_allocinfo");

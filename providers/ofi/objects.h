@@ -190,6 +190,9 @@ bool wfofi_drain(wfi_lane *lane); /* ends the lane's reads; false: they have not
 void wfofi_parked_look(wfofi_fabric *fabric); /* ends the parked lanes whose reads have ended */
 bool wfofi_parked_end(wfofi_fabric *fabric);  /* for closing; false: some are left */
 
+/* tuning.c */
+void wfofi_tune(void); /* before libfabric is asked for anything */
+
 /* status.c */
 weft_status wfofi_status(int ret); /* of a negative libfabric return value */
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
