@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -138,8 +139,29 @@ bool wfofi_is_caller(int fd, const wfofi_sockaddr *local)
     return local_is(fd, local) && peer_of(fd, &peer);
 }
 
+/* The kernel's state of a connection whose closing has begun at this end, or which is dead. */
+bool wfofi_is_ended(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return false;
+    switch (info.tcpi_state) {
+    case TCP_FIN_WAIT1:
+    case TCP_FIN_WAIT2:
+    case TCP_CLOSING:
+    case TCP_TIME_WAIT:
+    case TCP_LAST_ACK:
+    case TCP_CLOSE:
+        return true;
+    default:
+        return false;
+    }
+}
+
 typedef struct caller_search {
     const wfofi_sockaddr *local;
+    int listen_fd;
     wfofi_caller_fn *visit;
     void *arg;
 } caller_search;
@@ -155,4 +177,20 @@ void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void
 {
     caller_search search = {.local = local, .visit = visit, .arg = arg};
     each_descriptor(visit_caller, &search);
+}
+
+/* A listening socket that was shut down is in the state of a dead connection, and is not one. */
+static bool visit_ended(int fd, void *arg)
+{
+    const caller_search *search = arg;
+    wfofi_sockaddr peer;
+    if (fd == search->listen_fd || !local_is(fd, search->local) || !wfofi_is_ended(fd))
+        return false;
+    return search->visit(fd, peer_of(fd, &peer) ? &peer : NULL, search->arg);
+}
+
+void wfofi_each_ended(const wfofi_fabric *fabric, wfofi_caller_fn *visit, void *arg)
+{
+    caller_search search = {.local = &fabric->local, .listen_fd = fabric->listen_fd, .visit = visit, .arg = arg};
+    each_descriptor(visit_ended, &search);
 }

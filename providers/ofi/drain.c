@@ -109,6 +109,7 @@ static wfi_lane *take_ended(wfofi_fabric *fabric)
     }
     if (ended) {
         wfi_list_remove(&ended->link);
+        wfi_list_push_back(&fabric->lanes, &ended->link); /* until its socket is closed, as forgotten.c must know */
         atomic_fetch_sub(&fabric->parked_count, 1);
     }
     wfi_mutex_unlock(&fabric->events_lock);

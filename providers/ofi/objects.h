@@ -160,6 +160,10 @@ int wfofi_shutdown_socket(const wfi_lane *lane); /* its descriptor; -1: not foun
 typedef bool wfofi_caller_fn(int fd, const wfofi_sockaddr *peer, void *arg);
 void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg);
 
+/* Every accepted socket of the fabric's that is at its end: we shut it down, or it is dead. A dead one has no peer: NULL. */
+void wfofi_each_ended(const wfofi_fabric *fabric, wfofi_caller_fn *visit, void *arg);
+bool wfofi_is_ended(int fd);
+
 /* door.c: around each call in which libfabric may accept somebody */
 int wfofi_door_before(wfofi_fabric *fabric);
 void wfofi_door_after(wfofi_fabric *fabric, int next);
@@ -169,6 +173,14 @@ void wfofi_strangers_suspect(wfofi_fabric *fabric);
 int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
 void wfofi_strangers_look(wfofi_fabric *fabric);
 void wfofi_strangers_end(wfofi_fabric *fabric);
+/* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
+bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);
+
+/*
+ * forgotten.c: closes the accepted sockets that libfabric has lost; false: some may be, and it is not sure yet.
+ * `all_were_read`: nobody is accepted any more, and libfabric has had its turn at every socket since that socket ended.
+ */
+bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read);
 
 /* eq.c */
 void wfofi_requests_drop(wfofi_fabric *fabric);

@@ -53,8 +53,7 @@ static bool has_peer(const wfi_list *lanes, const wfofi_sockaddr *peer)
     return false;
 }
 
-/* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
-static bool is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
+bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
 {
     wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
     if (has_peer(&fabric->lanes, peer) || has_peer(&fabric->parked, peer))
@@ -83,7 +82,7 @@ static bool was_there(const wfofi_fabric *fabric, uint64_t hash)
 static bool look_at(int fd, const wfofi_sockaddr *peer, void *arg)
 {
     look *now = arg;
-    if (is_known(now->fabric, peer))
+    if (wfofi_is_known(now->fabric, peer) || wfofi_is_ended(fd))
         return false;
     uint64_t hash = wfofi_address_hash(peer);
     if (now->all || was_there(now->fabric, hash)) {
@@ -103,15 +102,18 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
     wfi_mutex_unlock(&fabric->events_lock);
     memcpy(fabric->strangers, now.seen, now.count * sizeof now.seen[0]);
     fabric->stranger_count = now.count;
-    fabric->strangers_suspected = now.count > 0;
+    fabric->strangers_suspected = now.count > 0 || now.ended > 0;
     fabric->strangers_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
     return now.ended;
 }
 
 void wfofi_strangers_look(wfofi_fabric *fabric)
 {
-    if (fabric->strangers_suspected && wfi_now(&wfi_clock_real) >= fabric->strangers_due_ns)
-        fabric->strangers_ended += look_now(fabric, false);
+    if (!fabric->strangers_suspected || wfi_now(&wfi_clock_real) < fabric->strangers_due_ns)
+        return;
+    fabric->strangers_ended += look_now(fabric, false);
+    if (!wfofi_lost_close(fabric, false))
+        fabric->strangers_suspected = true;
 }
 
 /*
@@ -125,4 +127,5 @@ void wfofi_strangers_end(wfofi_fabric *fabric)
     wfofi_requests_drop(fabric);
     for (size_t rounds = look_now(fabric, true) + 1; rounds; rounds--)
         wfofi_requests_drop(fabric);
+    (void)wfofi_lost_close(fabric, true);
 }

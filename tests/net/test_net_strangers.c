@@ -4,6 +4,7 @@
  * garbage, fifty at once. How long does a peer then take to connect and get an answer?
  */
 #include "net/net_host.h"
+#include "net/net_measure.h"
 #include "ofi/objects.h"
 
 #include <errno.h>
@@ -84,6 +85,15 @@ static uint64_t refused_by(net_host *host)
     return stats.strangers_refused;
 }
 
+/* libfabric 2.1 leaves half requests to weft, which hangs up on them and counts them too. */
+static void until_all_are_gone(size_t descriptors)
+{
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, 20000);
+    while (measure_descriptors() > descriptors && wfi_now(&wfi_clock_real) < deadline)
+        usleep(1000);
+    assert_true(measure_descriptors() <= descriptors);
+}
+
 /* Whoever stays and says nothing is hung up on, and counted: all three, once. */
 static void count_silent(net_host *host)
 {
@@ -110,6 +120,7 @@ static void body(net_host *host)
     static const uint8_t garbage[3000] = "GET / HTTP/1.1\r\n\r\n";
     if (host->rank == 0) {
         alone_ms = median_among(host, 0, NULL, 0);
+        size_t descriptors = measure_descriptors();
         silent_ms = median_among(host, 1, NULL, 0);
         half_ms = median_among(host, 1, promise, 7);
         promise_ms = median_among(host, 1, promise, sizeof(promise));
@@ -120,6 +131,7 @@ static void body(net_host *host)
                       "request, %.2f garbage, %.2f fifty silent, %.2f fifty half requests\n",
                       alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms);
         assert_int_equal(host->gone, 0);
+        until_all_are_gone(descriptors);
         count_silent(host);
     }
     while (host->rank == 1 && atomic_load(&host->world->finished) == 0)

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * forgotten.c - closes accepted sockets that libfabric has lost.
+ *
+ * libfabric 2.1's tcp stops watching an accepted socket before it reads the request from it. If that read says "try again",
+ * it does nothing more: the descriptor stays open for good. So it goes for half a request, and for a connection that ended
+ * while errno still had an old EAGAIN; whoever connects often enough takes every descriptor that the process may have.
+ *
+ * A lost socket is known for certain. It is at its end, by us (strangers.c) or by the other side: such a socket stays
+ * readable, so if libfabric watched it, the event queue's descriptor would be readable. If that is not, and the socket is
+ * neither a lane's nor a request's that waits for its answer, then nobody but us knows its descriptor.
+ */
+#include "objects.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#define BATCH 64
+
+typedef struct lost {
+    const wfofi_fabric *fabric;
+    int fds[BATCH];
+    size_t count;
+} lost;
+
+/* A dead lane's socket cannot say any more whose it was; each of the others can. events_lock held. */
+static bool every_lane_is_alive(const wfofi_fabric *fabric)
+{
+    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
+    for (const wfi_list *at = fabric->lanes.next; at != &fabric->lanes; at = at->next) {
+        const wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
+        struct sockaddr_storage peer;
+        size_t size = sizeof peer;
+        if (lane->peer.size && fi_getpeer(lane->ep, &peer, &size) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool note_lost(int fd, const wfofi_sockaddr *peer, void *arg)
+{
+    lost *found = arg;
+    if (!peer || !wfofi_is_known(found->fabric, peer))
+        found->fds[found->count++] = fd;
+    return found->count == BATCH;
+}
+
+static bool queue_is_quiet(wfofi_fabric *fabric)
+{
+    struct fid *queue = &fabric->eq->fid;
+    struct pollfd readable = {.fd = fabric->eq_fd, .events = POLLIN};
+    int door = wfofi_door_before(fabric);
+    int ret = fi_trywait(fabric->fabric, &queue, 1); /* it also takes back the word of events that were read */
+    wfofi_door_after(fabric, door);
+    return ret == FI_SUCCESS && poll(&readable, 1, 0) == 0;
+}
+
+/*
+ * The order matters: once at its end, a socket stays so; a lane that is alive after the sockets were noted was alive when
+ * they were, and is none of them; and a quiet queue after that is the proof above. True: they were closed.
+ */
+static bool close_noted(wfofi_fabric *fabric, const lost *found, bool all_were_read)
+{
+    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
+    if (!wfi_list_empty(&fabric->requests) || !wfi_list_empty(&fabric->parked) || !every_lane_is_alive(fabric))
+        return false;
+    if (!all_were_read && !queue_is_quiet(fabric))
+        return false;
+    for (size_t i = 0; i < found->count; i++)
+        close(found->fds[i]);
+    return true;
+}
+
+bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read)
+{
+    lost found;
+    bool done;
+    wfi_mutex_lock(&fabric->events_lock);
+    do {
+        found = (lost){.fabric = fabric};
+        wfofi_each_ended(fabric, note_lost, &found);
+        done = !found.count || close_noted(fabric, &found, all_were_read);
+    } while (done && found.count == BATCH);
+    wfi_mutex_unlock(&fabric->events_lock);
+    return done;
+}
