@@ -56,6 +56,7 @@ typedef struct wfi_event {
     void *lane_user;              /* what connect or accept was given */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
+    const char *why;              /* CLOSED: the system's words, which last for ever; NULL: it has none */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
     size_t count; /* STRANGERS */
@@ -120,6 +121,9 @@ typedef struct wfi_fabric_ops {
     size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
     /* Whether two addresses are of one host, as far as can be told; NULL: it cannot. Pure. */
     bool (*same_host)(const uint8_t *one, const uint8_t *other, size_t size);
+
+    /* A peer's address for people, cut off at `room` bytes with the 0. */
+    void (*address_text)(const uint8_t *address, size_t size, char *out, size_t room);
 
     /* The network interface in use, for people; "" if it is not known. Lives as long as the fabric. */
     const char *(*iface)(const wfi_fabric *fabric);

@@ -143,7 +143,8 @@ typedef struct weft_rpc_options {
  * Errors of the future: those that can come later, and WEFT_ERR_NOT_FOUND (function), WEFT_ERR_TYPE (signature),
  * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel), WEFT_ERR_BUSY (over the
  * callee's memory budget, or its worker cannot take more: it did not run), WEFT_ERR_UNKNOWN (the callee gave its answer up),
- * WEFT_ERR_UNREACHABLE (the link to it is cut, but not the store's: nothing was heard for three to four death_timeout_ms).
+ * WEFT_ERR_UNREACHABLE (the link to it is cut, but not the store's: nothing was heard for three to four death_timeout_ms; or no lane
+ * for large payloads can be opened, from either side, within death_timeout_ms).
  * `out` may be NULL: the call goes on, and nobody hears how it ends.
  * A call runs at most once. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD and the like weft_error_remote_code says what is
  * known of the handler: WEFT_ERR_UNKNOWN if it may have run, WEFT_OK if it surely did not.

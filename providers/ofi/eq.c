@@ -107,6 +107,7 @@ static bool translate_error(const wfofi_fabric *fabric, const struct fi_eq_err_e
         return false;
     }
     wfofi_log(fabric, WEFT_LOG_DEBUG, "connection failed: %s", fi_strerror(entry->err));
+    out->why = fi_strerror(entry->err);
     return on_closed(entry->fid, WEFT_ERR_UNREACHABLE, out);
 }
 

@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,15 @@ const wfi_fabric_limits *wfofi_limits(const wfi_fabric *fabric)
 const char *wfofi_iface(const wfi_fabric *fabric)
 {
     return wfofi_of(fabric)->iface;
+}
+
+void wfofi_peer_text(const uint8_t *address, size_t size, char *out, size_t room)
+{
+    char text[WFOFI_ADDRESS_TEXT] = "an address that makes no sense";
+    wfofi_sockaddr peer;
+    if (wfofi_address_decode(address, size, &peer) == WEFT_OK)
+        wfofi_address_text(&peer, text);
+    snprintf(out, room, "%s", text);
 }
 
 size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out)

@@ -20,6 +20,10 @@ void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size);
 /* Before anything opens: the fabric shall be as verbs is. Registrations last, and every local range needs one. */
 void wfi_sim_be_like_verbs(weft_sim *sim);
 
+/* A firewall goes up, or comes down: what `from` asks of `to` does not arrive when it would begin a connection of the fabric.
+ * Connections that are open go on, and those that `to` asks for are made. */
+void wfi_sim_wall(weft_sim *sim, int from, int to, bool up);
+
 /*
  * Message channels beside the fabric, for the store: reliable and ordered, with the world's delays, cuts (held back until
  * healed), pauses (delivered after the resume) and deaths (the other end is closed). Callbacks come from the loop, on no

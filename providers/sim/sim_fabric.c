@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +114,14 @@ static size_t fabric_address(const wfi_fabric *base, uint8_t *out)
     return WFI_SIM_ADDRESS_BYTES;
 }
 
+static void fabric_address_text(const uint8_t *address, size_t size, char *out, size_t room)
+{
+    int rank = -1;
+    if (size == WFI_SIM_ADDRESS_BYTES)
+        memcpy(&rank, address, sizeof rank);
+    snprintf(out, room, "sim:%d", rank);
+}
+
 static const char *fabric_iface(const wfi_fabric *fabric)
 {
     (void)fabric;
@@ -187,6 +196,7 @@ const wfi_fabric_ops wfi_fabric_sim = {
     .close = fabric_close,
     .limits = fabric_limits,
     .address = fabric_address,
+    .address_text = fabric_address_text,
     .iface = fabric_iface,
     .connect = wfi_sim_connect,
     .accept = wfi_sim_accept,

@@ -108,6 +108,26 @@ void weft_sim_heal(weft_sim *sim, int a, int b)
     free(held);
 }
 
+static uint64_t wall_key(int from, int to)
+{
+    return (uint64_t)(uint32_t)from << 32 | (uint32_t)to;
+}
+
+bool wfi_sim_is_walled(const weft_sim *sim, int from, int to)
+{
+    return sim->walls.count && wfi_map_get(&sim->walls, wall_key(from, to));
+}
+
+void wfi_sim_wall(weft_sim *sim, int from, int to, bool up)
+{
+    if (from < 0 || to < 0)
+        return;
+    wfi_sim_trace(sim, SIM_WALL, from, to, up);
+    (void)wfi_map_take(&sim->walls, wall_key(from, to));
+    if (up && wfi_map_put(&sim->walls, wall_key(from, to), sim) != WEFT_OK)
+        sim->broken = WEFT_ERR_MEMORY;
+}
+
 /* For the end of the world: nothing is held any more. */
 void wfi_sim_let_all_go(weft_sim *sim)
 {

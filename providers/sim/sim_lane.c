@@ -146,7 +146,9 @@ static void request_fire(weft_sim *sim, sim_event *event)
     sim_end *end = &pair->ends[1];
     sim_rank *rank = wfi_sim_rank_seen(sim, end->rank);
     sim_fabric *fabric = rank ? rank->fabric : NULL;
-    if (!fabric || fabric->number != pair->number || end->said_bye) {
+    if (wfi_sim_is_walled(sim, pair->ends[0].rank, end->rank)) {
+        end->state = SIM_CLOSED; /* who asked will wait in vain */
+    } else if (!fabric || fabric->number != pair->number || end->said_bye) {
         end->state = SIM_CLOSED;
         wfi_sim_end_bye(end); /* refused; after a reset there is nobody to tell */
     } else {

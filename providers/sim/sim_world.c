@@ -46,6 +46,7 @@ weft_sim *weft_sim_create(const weft_sim_options *options)
         return NULL;
     }
     wfi_map_init(&sim->cuts);
+    wfi_map_init(&sim->walls);
     wfi_list *lists[] = {&sim->programs, &sim->pairs, &sim->channels, &sim->fabrics, &sim->ready};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         wfi_list_init(lists[i]);
@@ -90,6 +91,7 @@ void weft_sim_destroy(weft_sim *sim)
     programs_free(sim);
     ranks_free(sim);
     wfi_map_fini(&sim->cuts);
+    wfi_map_fini(&sim->walls);
     free(sim->heap);
     wfi_sim_stock_fini(sim);
     free(sim);

@@ -56,6 +56,7 @@ typedef enum sim_kind {
     SIM_CUT,
     SIM_HEAL,
     SIM_RESET,
+    SIM_WALL,
 } sim_kind;
 
 /* ---- Time (sim_event.c) ---------------------------------------------------------------------------------------- */
@@ -138,6 +139,7 @@ struct weft_sim {
     sim_rank **ranks; /* by rank; NULL where none was seen */
     size_t rank_capacity;
     wfi_map cuts;      /* of wfi_list of held events, by pair of ranks */
+    wfi_map walls;     /* of this world itself, by who asks and who is asked */
     wfi_list programs; /* that have not ended */
     wfi_list pairs, channels, fabrics;
     wfi_list stock; /* small channel messages for when memory is out */
@@ -151,6 +153,7 @@ struct weft_sim {
 sim_rank *wfi_sim_rank(weft_sim *sim, int rank); /* made at first use; NULL: bad rank or out of memory */
 sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank);
 wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b); /* the held events, or NULL */
+bool wfi_sim_is_walled(const weft_sim *sim, int from, int to);
 void wfi_sim_let_all_go(weft_sim *sim);
 
 /* ---- The fabric: sim_fabric.c, sim_lane.c, sim_transfer.c, sim_region.c ----------------------------------------- */

@@ -24,6 +24,7 @@ const wfi_fabric_ops wfi_fabric_tcp = {
     .limits = wfofi_limits,
     .address = wfofi_address,
     .same_host = wfofi_same_host,
+    .address_text = wfofi_peer_text,
     .iface = wfofi_iface,
     .connect = wfofi_connect,
     .accept = wfofi_accept,

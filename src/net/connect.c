@@ -6,6 +6,11 @@
  * A request that is not newer than the connection that is up was overtaken by it and is refused; a newer one means that
  * the peer lost what we still believe in, and replaces it. Both sides come to the same answer, whatever the order in
  * which they see things.
+ *
+ * ONE WAY. A firewall may let one of two workers dial the other and not the reverse. Where an attempt at a bulk lane fails, or takes
+ * long (reach.c), a note on the control lane asks the peer to try as well; the peer does so for WFI_WANTED_NS, though it needs no
+ * such lane itself. Once that was how the lane came up, the next attempts ask at once. Where neither gets through, reach.c ends
+ * what waits.
  */
 #include "net/net_internal.h"
 
@@ -17,7 +22,9 @@ static bool line_needed(const wfi_line *line)
     const wfi_peer *peer = line->peer;
     if (peer->status || peer->net->closing)
         return false;
-    return line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
+    if (line->kind == WFI_CONTROL)
+        return wfi_peer_has_to_send(peer);
+    return !wfi_list_empty(&peer->works) || line->wanted_ns > wfi_net_now(peer->net);
 }
 
 /*
@@ -57,11 +64,14 @@ static void line_starved(wfi_line *line, weft_status why)
         wfi_works_fail(line->peer, why);
 }
 
-/* `lack`: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; any other status is the peer's doing, or the network's. */
+/* `lack`: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; any other status is the peer's doing, or the network's. `why`
+ * lasts for ever. */
 static void line_failed(wfi_line *line, weft_status lack, const char *why)
 {
     bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
     line->failures++;
+    line->why = why;
+    line->ask = line->kind == WFI_BULK;
     if ((line->failures & (line->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: it may go on for ever */
         wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
                     line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, line->failures, why);
@@ -167,8 +177,38 @@ static void line_connect(wfi_line *line)
 
 void wfi_line_want(wfi_line *line)
 {
-    if (!line->conn && !line->timer.heap_index && line_needed(line))
-        line_connect(line);
+    if (line->conn || line->timer.heap_index || !line_needed(line))
+        return;
+    if (line->ask && !wfi_list_empty(&line->peer->works))
+        wfi_line_ask(line);
+    line_connect(line);
+}
+
+void wfi_line_ask(wfi_line *line)
+{
+    line->ask = true;
+    wfi_note_dial(line->peer);
+}
+
+/* One that is up here is one that the peer has lost, unless the two crossed on their way. */
+void wfi_line_wanted(wfi_line *line)
+{
+    wfi_net *net = line->peer->net;
+    wfi_conn *up = wfi_line_up(line);
+    uint64_t now = wfi_net_now(net);
+    if (up && now - line->used_ns < WFI_CONNECT_LIMIT_NS)
+        return;
+    line->wanted_ns = now + WFI_WANTED_NS;
+    if (up)
+        wfi_line_broken(up);
+    wfi_line_want(line);
+}
+
+static void attempt_failed(wfi_conn *conn, const char *why)
+{
+    wfi_line *line = conn->line;
+    wfi_conn_close(conn);
+    line_failed(line, WEFT_ERR_UNREACHABLE, why);
 }
 
 void wfi_line_broken(wfi_conn *conn)
@@ -177,8 +217,7 @@ void wfi_line_broken(wfi_conn *conn)
     if (conn->closed)
         return;
     if (!conn->up) {
-        wfi_conn_close(conn);
-        line_failed(line, WEFT_ERR_UNREACHABLE, "the connection was refused");
+        attempt_failed(conn, "the connection was refused");
         return;
     }
     wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "%s lane to peer %d broke",
@@ -222,8 +261,7 @@ void wfi_line_timer(wfi_timer *timer)
     if (!conn) {
         wfi_line_want(line);
     } else if (!conn->up) {
-        wfi_conn_close(conn);
-        line_failed(line, WEFT_ERR_UNREACHABLE, "the connection was not answered");
+        attempt_failed(conn, "the connection was not answered");
     } else if (line->kind == WFI_BULK) {
         line_idle(line);
     }
@@ -235,6 +273,9 @@ static void line_is_up(wfi_line *line)
     wfi_net *net = peer->net;
     uint64_t now = wfi_now(net->clock);
     line->conn->up = true;
+    line->ask = line->ask && !line->conn->ours; /* where the peer had to dial it will have to again */
+    line->why = NULL;
+    line->wanted_ns = 0;
     wfi_attempt_over(line->conn);
     wfi_net_timer_clear(net, &line->timer);
     bool excused = line->kind == WFI_BULK && peer->excused;
@@ -381,8 +422,7 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
                      hello.kind == line->kind && hello.generation == conn->generation;
         if (!right || !position_makes_sense(peer, &hello)) {
             wfi_net_refused(net, "the answer to a connection had no proof of the job's key");
-            wfi_conn_close(conn);
-            line_failed(line, WEFT_ERR_UNREACHABLE, "the one who answered could not prove the job's key");
+            attempt_failed(conn, "the one who answered could not prove the job's key");
             return;
         }
         take_position(peer, &hello);
@@ -413,6 +453,8 @@ void wfi_net_event(wfi_net *net, const wfi_event *event)
         return;
     if (event->kind == WFI_EVENT_CONNECTED)
         on_connected(net, conn, event);
+    else if (!conn->up && !conn->closed && event->why)
+        attempt_failed(conn, event->why);
     else
         wfi_line_broken(conn);
 }

@@ -128,6 +128,8 @@ void wfi_conn_close(wfi_conn *conn)
     if (conn->closed)
         return;
     wfi_line *line = conn->line;
+    if (line->kind == WFI_BULK && conn->up)
+        line->peer->stuck_ns = wfi_net_now(net);
     conn->closed = true;
     conn->up = false;
     wfi_attempt_over(conn);

@@ -12,7 +12,8 @@
  * again (each has a sequence number, the receiver drops what it had), transfers go on with the chunks that are missing. If
  * it cannot be opened the store is told (wfi_rendezvous_suspect), whose verdict fails what is outstanding. Where the store
  * goes on hearing of a peer that we do not reach, the link between the two is cut: after WFI_REACH_BOUNDS bounds transfers fail,
- * and peer_unreachable is told; attempts go on (reach.c).
+ * and peer_unreachable is told; attempts go on (reach.c). Where only the bulk lane cannot be opened, from either side, transfers
+ * fail after one bound.
  *
  * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,
  * acknowledgements) go ahead of the others and have reserved credits. Several messages for one peer share a frame when the
@@ -142,6 +143,9 @@ void wfi_peer_lean(wfi_peer *peer, int change);
  * sign, and peer_unreachable comes if there is none. [locked] */
 void wfi_peer_await(wfi_peer *peer, int change);
 bool wfi_peer_is_unreachable(const wfi_peer *peer); /* and was not heard since; [locked] */
+/* For people, once a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and how the last attempt at a bulk lane failed.
+ * Cut off at `room`. [locked] */
+void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);
 const char *wfi_net_interface(
     const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
 /* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and what was added. [locked] */

@@ -39,9 +39,10 @@
 #define WFI_BACKOFF_FIRST_NS UINT64_C(2000000)
 #define WFI_BACKOFF_LAST_NS UINT64_C(500000000)
 #define WFI_BULK_IDLE_NS UINT64_C(5000000000)
-#define WFI_NONSENSE_MAX 3  /* lanes closed for nonsense, until the store is told */
-#define WFI_SPARE_FRAMES 16 /* kept for reuse; each about 4 KiB */
-#define WFI_BATCH 32        /* completions read at once */
+#define WFI_WANTED_NS UINT64_C(2000000000) /* a peer that asks us to open a bulk lane asks again within */
+#define WFI_NONSENSE_MAX 3                 /* lanes closed for nonsense, until the store is told */
+#define WFI_SPARE_FRAMES 16                /* kept for reuse; each about 4 KiB */
+#define WFI_BATCH 32                       /* completions read at once */
 
 typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 } wfi_lane_kind;
 typedef struct wfi_conn wfi_conn;
@@ -106,6 +107,9 @@ typedef struct wfi_line {
     uint32_t generation; /* highest number of any attempt, ours or accepted: orders attempts that cross */
     uint32_t asked;      /* highest number that the peer has asked with: one that is no newer is a replay */
     unsigned failures;   /* connections in a row that carried nothing */
+    const char *why;     /* the last attempt failed; NULL: none since it was up */
+    bool ask;            /* bulk: we may be unable to open it, so the peer is asked to try as well */
+    uint64_t wanted_ns;  /* bulk: until when the peer wants us to open it, as it cannot itself */
     bool lost;           /* broke, and was not up again since */
     uint64_t used_ns;    /* bulk: when something last moved */
     wfi_list turn;       /* in wfi_net.turns or turns_again */
@@ -178,6 +182,9 @@ struct wfi_peer {
     bool unreachable;      /* and nothing was heard since */
     wfi_timer silence;
     wfi_note ping;
+    uint64_t pinged_ns;
+    uint64_t
+        stuck_ns; /* since when transfers wait for a bulk lane, if there is none: time in which the peer answers otherwise */
 
     /* Receiving. */
     uint64_t received;
@@ -191,6 +198,7 @@ struct wfi_peer {
     wfi_list works;
     wfi_list exposed;          /* wfi_exposed.link */
     wfi_note question, answer; /* whether memory is still on offer */
+    wfi_note dial;             /* please open the bulk lane */
     wfi_work *asked;           /* the work that the question is about; NULL: none waits for the answer */
     uint64_t questions;        /* asked so far: the number of the last one */
     wfi_query query;           /* the peer's newest question */
@@ -358,14 +366,17 @@ void wfi_lean_due(wfi_timer *timer);
 
 /* reach.c; all [locked] */
 void wfi_reach_watch(wfi_peer *peer); /* somebody needs it */
+void wfi_reach_stuck(wfi_peer *peer); /* the same; and a transfer may wait for a lane */
 void wfi_peer_silence(wfi_timer *timer);
 void wfi_reach_regained(wfi_peer *peer); /* a lane is up */
+void wfi_reach_pinged(wfi_peer *peer);   /* it has answered a ping */
 
 /* notes.c; all [locked] */
 #define WFI_NET_MESSAGES 0xF0     /* types from here on are net's own */
-#define WFI_NET_MESSAGES_END 0xF3 /* and nothing is of these */
+#define WFI_NET_MESSAGES_END 0xF4 /* and nothing is of these */
 void wfi_notes_init(wfi_peer *peer);
 void wfi_note_ping(wfi_peer *peer);
+void wfi_note_dial(wfi_peer *peer); /* asks it to open the bulk lane */
 /* Whether `size` bytes there may still be read or written, as `kind` does. False: the question before is still on its way. */
 bool wfi_note_ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size);
 void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t size); /* one that came */
@@ -388,6 +399,8 @@ void wfi_turns_due(wfi_timer *timer);
 void wfi_line_want(wfi_line *line);   /* there is something to do: connect if nothing is under way */
 void wfi_line_broken(wfi_conn *conn); /* close it, and try again if there is need */
 void wfi_line_end(wfi_line *line);    /* close it on purpose; the peer will know that it was */
+void wfi_line_ask(wfi_line *line);    /* asks the peer to open it */
+void wfi_line_wanted(wfi_line *line); /* the peer asks us to open it */
 void wfi_line_timer(wfi_timer *timer);
 void wfi_net_event(wfi_net *net, const wfi_event *event);
 

@@ -5,6 +5,7 @@
  *   0xF0 PING      nothing: that it is acknowledged is the answer
  *   0xF1 QUESTION  number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?
  *   0xF2 ANSWER    number u64, yes u8
+ *   0xF3 DIAL      nothing: I cannot open a bulk lane to you, so open one to me
  *
  * Each kind has one note, embedded in the peer, so none of it needs memory and nobody can make us keep more: who asks
  * again before the last answer has arrived gets an answer to the newest question only.
@@ -13,7 +14,7 @@
 
 #include "base/codec.h"
 
-enum { PING = WFI_NET_MESSAGES, QUESTION, ANSWER, END };
+enum { PING = WFI_NET_MESSAGES, QUESTION, ANSWER, DIAL, END };
 
 static_assert(END == WFI_NET_MESSAGES_END, "no other types are let through");
 
@@ -24,6 +25,8 @@ static void note_done(wfi_message *message, weft_status status)
     wfi_note *note = wfi_container_of(message, wfi_note, message);
     wfi_peer *peer = note->peer;
     note->out = false;
+    if (!status && note == &peer->ping)
+        wfi_reach_pinged(peer);
     if (!status && note == &peer->answer && peer->answer_due)
         send_answer(peer);
     else if (!status && note == &peer->question)
@@ -33,7 +36,7 @@ static void note_done(wfi_message *message, weft_status status)
 
 void wfi_notes_init(wfi_peer *peer)
 {
-    peer->ping.peer = peer->question.peer = peer->answer.peer = peer;
+    peer->ping.peer = peer->dial.peer = peer->question.peer = peer->answer.peer = peer;
 }
 
 static void send_note(wfi_note *note, uint8_t type, size_t size)
@@ -50,8 +53,16 @@ static void send_note(wfi_note *note, uint8_t type, size_t size)
 
 void wfi_note_ping(wfi_peer *peer)
 {
-    if (!peer->ping.out)
-        send_note(&peer->ping, PING, 0);
+    if (peer->ping.out)
+        return;
+    peer->pinged_ns = wfi_net_now(peer->net);
+    send_note(&peer->ping, PING, 0);
+}
+
+void wfi_note_dial(wfi_peer *peer)
+{
+    if (!peer->dial.out)
+        send_note(&peer->dial, DIAL, 0);
 }
 
 bool wfi_note_ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size)
@@ -121,6 +132,8 @@ void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t s
         take_question(peer, &reader);
     else if (type == ANSWER)
         take_answer(peer, &reader);
+    else if (type == DIAL)
+        wfi_line_wanted(&peer->lines[WFI_BULK]);
     if (reader.failed)
         wfi_peer_nonsense(conn, "a note that is too short");
 }

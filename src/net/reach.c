@@ -12,6 +12,11 @@
  * as long again. Nothing is forgotten: messages stay in their order (whether those that left have arrived is not known),
  * and the lane is tried on and on, which needs no agreement of the two. Where the bound is switched off nobody is given up.
  * Time in which we ourselves did not run counts for nobody.
+ *
+ * NO BULK LANE. A peer that answers on the control lane may still be one to whom no bulk lane can be had, from either side
+ * (connect.c): large payloads would wait for ever. After a quarter of the bound the peer is asked to dial us; transfers that have
+ * waited for all of it, while the peer answered pings, end with WEFT_ERR_UNREACHABLE. Messages go on, and the attempts with the
+ * next transfer.
  */
 #include "net/net_internal.h"
 
@@ -86,10 +91,81 @@ static void give_up(wfi_peer *peer, uint64_t silent)
         net->upcalls.peer_unreachable(net->arg, peer, text);
 }
 
+/* By then, if not sooner. */
 static void look_again(wfi_peer *peer, uint64_t after)
 {
-    (void)wfi_net_timer_set(peer->net, &peer->silence, peer->net->now_ns + after); /* reserved */
+    uint64_t due_ns = wfi_net_now(peer->net) + after;
+    if (!peer->silence.heap_index || due_ns < peer->silence.deadline_ns)
+        (void)wfi_net_timer_set(peer->net, &peer->silence, due_ns); /* reserved */
 }
+
+/* ---- No bulk lane ------------------------------------------------------------------------------------------------ */
+
+static bool is_stuck(const wfi_peer *peer)
+{
+    return !wfi_list_empty(&peer->works) && !wfi_line_up(&peer->lines[WFI_BULK]);
+}
+
+void wfi_reach_stuck(wfi_peer *peer)
+{
+    wfi_reach_watch(peer);
+    if (peer->silence.heap_index && is_stuck(peer))
+        look_again(peer, bound_ns(peer->net) / 4);
+}
+
+/* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
+void wfi_reach_pinged(wfi_peer *peer)
+{
+    wfi_net *net = peer->net;
+    if (net->death_timeout_ms >= 0 && elapsed(peer, peer->pinged_ns) >= bound_ns(net) / 4)
+        peer->stuck_ns = wfi_net_now(net);
+}
+
+void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
+{
+    char address[128];
+    const wfi_net *net = peer->net;
+    const char *why = peer->lines[WFI_BULK].why;
+    net->ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
+    if (peer->unreachable)
+        snprintf(out, room, "no sign of worker %d at %s", peer->rank, address);
+    else
+        snprintf(out, room, "no bulk lane to worker %d at %s, from either side: %s", peer->rank, address,
+                 why ? why : "it broke");
+}
+
+static void give_up_bulk(wfi_peer *peer)
+{
+    char text[256];
+    wfi_line *line = &peer->lines[WFI_BULK];
+    /* Whoever comes next begins anew: this attempt may have been lost in what is healed by then. */
+    if (line->conn) {
+        wfi_conn_close(line->conn);
+        line->why = "the connection was not answered";
+    }
+    line->failures = 0;
+    wfi_peer_bulk_trouble(peer, text, sizeof(text));
+    wfi_log_net(peer->net, WEFT_LOG_WARN, "%s; what waits for one fails", text);
+    wfi_works_fail(peer, WEFT_ERR_UNREACHABLE);
+}
+
+/* Transfers wait and there is no lane. */
+static void look_at_bulk(wfi_peer *peer)
+{
+    wfi_line *line = &peer->lines[WFI_BULK];
+    uint64_t bound = bound_ns(peer->net), stuck = elapsed(peer, peer->stuck_ns);
+    bool has_tried = line->conn || line->why, is_heard = !peer->ping.out;
+    if (stuck >= bound && has_tried && is_heard) {
+        give_up_bulk(peer);
+        return;
+    }
+    wfi_note_ping(peer);
+    if (stuck >= bound / 4)
+        wfi_line_ask(line);
+    look_again(peer, stuck < bound && bound - stuck < bound / 4 ? bound - stuck : bound / 4);
+}
+
+/* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
 /* Messages that left are not acknowledged. */
 static void look_at_silence(wfi_peer *peer)
@@ -116,10 +192,13 @@ void wfi_peer_silence(wfi_timer *timer)
     wfi_net *net = peer->net;
     if (!is_needed(peer))
         return;
-    if (net->now_ns - timer->deadline_ns >
-        bound_ns(net) / 2) /* we were stopped, or got no processor: we did not listen */
+    uint64_t late = net->now_ns - timer->deadline_ns, half = bound_ns(net) / 2;
+    if (late > half) /* we were stopped, or got no processor: we did not listen */
         peer->needed_ns = peer->waiting_ns = net->now_ns;
-    look_again(peer, bound_ns(net) / 2); /* first: what follows may need it anew */
+    peer->stuck_ns += late;
+    look_again(peer, half); /* first: what follows may need it anew */
+    if (is_stuck(peer))
+        look_at_bulk(peer);
     uint64_t unheard = elapsed(peer, later(peer->heard_ns, peer->needed_ns));
     if (unheard >= WFI_REACH_BOUNDS * bound_ns(net))
         give_up(peer, unheard);

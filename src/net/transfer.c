@@ -360,13 +360,15 @@ weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfe
     if (status)
         return status;
     transfer->net = work;
+    if (wfi_list_empty(&peer->works))
+        peer->stuck_ns = wfi_net_now(net);
     wfi_list_push_back(&peer->works, &work->link);
     finish_if_over(work); /* nothing to move */
     if (wfi_line_up(&peer->lines[WFI_BULK]))
         wfi_works_pump(peer);
     else
         wfi_line_want(&peer->lines[WFI_BULK]);
-    wfi_reach_watch(peer);
+    wfi_reach_stuck(peer);
     return WEFT_OK;
 }
 

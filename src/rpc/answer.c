@@ -129,7 +129,11 @@ static void pushed(wfi_transfer *transfer, weft_status status)
     call->pushing = false;
     pin_pushes(call, false);
     if (status && !call->cancelled) {
-        call->error = wfi_call_error(call, status, "the results could not be pushed to their landing places");
+        char trouble[256] = "";
+        if (status == WEFT_ERR_UNREACHABLE)
+            wfi_peer_bulk_trouble(call->peer, trouble, sizeof trouble);
+        call->error = wfi_call_error(call, status, "the results could not be pushed to their landing places%s%s",
+                                     *trouble ? ": " : "", trouble);
         write_error_reply(call);
     }
     send_reply(call);

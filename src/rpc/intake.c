@@ -60,6 +60,17 @@ static void fail(wfi_intake *intake, weft_status status, const char *problem)
     become_ready(intake, status);
 }
 
+static void fail_pull(wfi_intake *intake, weft_status status, const char *what)
+{
+    char trouble[sizeof intake->problem] = "";
+    if (!intake->cancelled && status == WEFT_ERR_UNREACHABLE)
+        wfi_peer_bulk_trouble(intake->peer, trouble, sizeof trouble);
+    if (!intake->problem[0])
+        snprintf(intake->problem, sizeof intake->problem, "its %s could not be pulled%s%s", what, *trouble ? ": " : "",
+                 trouble);
+    become_ready(intake, intake->cancelled ? WEFT_ERR_CANCELLED : status);
+}
+
 /* ---- Last step: references, some at a time --------------------------------------------------------------------------------------- */
 
 static void fail_unconfirmed(wfi_intake *intake, weft_status status)
@@ -137,7 +148,7 @@ static void payload_pulled(wfi_transfer *transfer, weft_status status)
     for (size_t i = 0; i < transfer->segment_count; i++)
         wfi_storage_wrote(transfer->segments[i].storage);
     if (intake->cancelled || status)
-        fail(intake, intake->cancelled ? WEFT_ERR_CANCELLED : status, "its payload could not be pulled");
+        fail_pull(intake, status, "payload");
     else
         import_references(intake);
 }
@@ -304,7 +315,7 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
 {
     wfi_intake *intake = wfi_container_of(transfer, wfi_intake, transfer);
     if (intake->cancelled || status)
-        fail(intake, intake->cancelled ? WEFT_ERR_CANCELLED : status, "its metadata could not be pulled");
+        fail_pull(intake, status, "metadata");
     else
         unpack_now(intake);
 }

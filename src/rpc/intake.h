@@ -30,7 +30,7 @@ typedef struct wfi_intake {
     wfi_landing *landing; /* the caller's landing places */
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into our places */
-    char problem[160];
+    char problem[256];
 
     /* Own. */
     wfi_storage *meta; /* pulled metadata, or a copy of the body where it must outlive its frame */
