@@ -3,11 +3,16 @@
  * kills.c - workers die, one after the other, in the middle of everything that can be under way with them.
  *
  * usage: kills [--count N] [--seed S] [--elastic] [--bound MS]
+ *        kills --pulls N [--stops N [--stop-ms MS]] [--quota MS] [--seed S] [--bound MS]
  *
  * Each round begins calls with arguments and results under way, calls that are held, parts that stream, references lent and
  * borrowed; then the worker is killed (every 100th: stopped for longer than the bound). All of it must end, well or with
  * WEFT_ERR_PEER_DEAD; what the dead one held, and was held for it, is let go; the survivors' calls are right; and another one
  * takes the seat.
+ *
+ * PULLS. With --pulls nobody dies. Until so many calls with large tensors have ended (kills_pulls.c), and all stops have been made,
+ * one process after the other is stopped for 0.2 to 0.8 of the bound, or for --stop-ms; with --quota each may run for so many
+ * milliseconds of a second. Nobody may be harmed by it, and every byte must be right.
  *
  * GROWTH. Both survivors are weighed every 100 deaths. From the first time on nothing may grow. What malloc gave to the caches of
  * threads counts as in use, and would hide a few bytes a death: the program runs without them.
@@ -42,6 +47,9 @@ typedef struct job {
     kill_footprint before[2]; /* at the first weighing, after so many deaths: */
     int weighed_at;
     int64_t right; /* the bystander's calls so far */
+    int pulls;     /* 0: workers die */
+    kill_stops short_stops;
+    kill_quota quota;
 } job;
 
 static uint64_t chance_below(job *j, uint64_t below)
@@ -228,6 +236,7 @@ static void end_job(job *j)
 static void begin_job(job *j)
 {
     j->options.port = world_free_port();
+    j->pids[0] = getpid();
     start_worker(j, 1);
     for (int rank = FIRST_VICTIM; !j->options.elastic && rank < SEATS; rank++)
         start_worker(j, rank);
@@ -262,6 +271,52 @@ static void run_job(job *j)
            j->count, j->stops, (kill_now_ms() - began) / 1e3, j->worst_ms[0], j->worst_ms[1]);
 }
 
+/* ---- Nobody dies ------------------------------------------------------------------------------------------------- */
+
+static void await_pulls(job *j, kill_pulls *pulls, pid_t stopper)
+{
+    int status, ended = 0;
+    double until = kill_now_ms() + END_MS;
+    bool stops = stopper > 0;
+    while (stops || ended < j->pulls) {
+        int now = kill_pulls_ended(pulls);
+        if (now > ended)
+            until = kill_now_ms() + END_MS;
+        if (kill_now_ms() > until) {
+            fprintf(stderr, "no call has ended for %d ms\n", END_MS);
+            dump_all(j);
+            abort();
+        }
+        ended = now;
+        if (stops && waitpid(stopper, &status, WNOHANG) == stopper) {
+            MUST(status == 0);
+            stops = false;
+        }
+        usleep(10000);
+    }
+}
+
+static void run_pulls(job *j)
+{
+    double began = kill_now_ms();
+    begin_job(j);
+    must_be_whole(j);
+    kill_pulls *pulls = kill_pulls_begin(j->agent, j->chance);
+    const char *means = j->quota.ms_a_second ? kill_quota_begin(&j->quota, j->pids) : "none";
+    pid_t stopper = j->short_stops.count ? kill_stops_begin(&j->short_stops, j->pids) : 0;
+    await_pulls(j, pulls, stopper);
+    if (j->quota.ms_a_second)
+        kill_quota_end(&j->quota, j->pids);
+    kill_pulls_end(pulls);
+    must_be_clean(j, SEATS - FIRST_VICTIM);
+    printf("%d stops of %d to %d ms; quota of %d ms a second (%s); %d declared dead; %.1f s\n", j->short_stops.count,
+           j->short_stops.low_ms, j->short_stops.high_ms, j->quota.ms_a_second, means, atomic_load(&counters.dead),
+           (kill_now_ms() - began) / 1e3);
+    end_job(j);
+}
+
+/* ---- The program ------------------------------------------------------------------------------------------------- */
+
 /* And so do all that it starts. */
 static void run_without_caches(char **argv)
 {
@@ -271,6 +326,35 @@ static void run_without_caches(char **argv)
     (void)execv("/proc/self/exe", argv);
     perror("/proc/self/exe");
     abort();
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: kills [--count N] [--seed S] [--elastic] [--bound MS]\n"
+                    "       kills --pulls N [--stops N [--stop-ms MS]] [--quota MS] [--seed S] [--bound MS]\n");
+    return 2;
+}
+
+static bool take_number(job *j, const char *name, const char *text)
+{
+    int number = atoi(text);
+    if (strcmp(name, "--count") == 0)
+        j->count = number;
+    else if (strcmp(name, "--seed") == 0)
+        j->chance = strtoull(text, NULL, 10);
+    else if (strcmp(name, "--bound") == 0)
+        j->options.bound_ms = number;
+    else if (strcmp(name, "--pulls") == 0)
+        j->pulls = number;
+    else if (strcmp(name, "--stops") == 0)
+        j->short_stops.count = number;
+    else if (strcmp(name, "--stop-ms") == 0)
+        j->short_stops.low_ms = j->short_stops.high_ms = number;
+    else if (strcmp(name, "--quota") == 0)
+        j->quota.ms_a_second = number;
+    else
+        return false;
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -284,17 +368,21 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--elastic") == 0)
             j.options.elastic = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
-            j.count = atoi(argv[++i]);
-        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
-            j.chance = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--bound") == 0)
-            j.options.bound_ms = atoi(argv[++i]);
-        else {
-            fprintf(stderr, "usage: kills [--count N] [--seed S] [--elastic] [--bound MS]\n");
-            return 2;
-        }
+        else if (i + 1 >= argc || !take_number(&j, argv[i], argv[i + 1]))
+            return usage();
+        else
+            i++;
     }
-    run_job(&j);
+    if (!j.pulls && (j.short_stops.count || j.quota.ms_a_second))
+        return usage();
+    if (!j.short_stops.low_ms) {
+        j.short_stops.low_ms = j.options.bound_ms / 5;
+        j.short_stops.high_ms = j.options.bound_ms * 4 / 5;
+    }
+    j.short_stops.seed = j.chance;
+    if (j.pulls)
+        run_pulls(&j);
+    else
+        run_job(&j);
     return 0;
 }

@@ -4,6 +4,9 @@
  *
  * Rank 0 drives and survives. Rank 1 survives as well: it calls everybody without pause and checks what it gets. Ranks 2 and 3
  * are killed, or stopped for longer than the bound, and come again.
+ *
+ * Or nobody is killed: while all are stopped for less than the bound, or run under a processor quota, rank 0 sends large tensors to and
+ * fro, and cancels many of the calls.
  */
 #ifndef TESTS_LIVES_KILLS_H
 #define TESTS_LIVES_KILLS_H
@@ -15,6 +18,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define SEATS 4
 #define FIRST_VICTIM 2
@@ -59,6 +63,32 @@ typedef struct kill_mess kill_mess;
 kill_mess *kill_mess_begin(weft_agent *agent, int victim, unsigned shape);
 /* After the death: waits for the end of all, each of a kind that fits; returns the milliseconds that it took. */
 double kill_mess_end(kill_mess *mess);
+
+/* Calls with large arguments and results of rank 0's, on threads of their own, checked; many are cancelled. */
+typedef struct kill_pulls kill_pulls;
+kill_pulls *kill_pulls_begin(weft_agent *agent, uint64_t seed);
+int kill_pulls_ended(kill_pulls *pulls); /* calls so far */
+void kill_pulls_end(kill_pulls *pulls);
+weft_status kill_run_pattern(weft_call *call, void *user);
+weft_status kill_run_keep_pattern(weft_call *call, void *user);
+weft_status kill_run_verify(weft_call *call, void *user);
+
+/* So many stops of one process at a time, half of them of rank 0, by a child that exits with 0 then. */
+typedef struct kill_stops {
+    uint64_t seed;
+    int count, low_ms, high_ms;
+} kill_stops;
+pid_t kill_stops_begin(const kill_stops *stops, const pid_t pids[SEATS]);
+
+/* Every process may run for so much of each second. */
+typedef struct kill_quota {
+    int ms_a_second;
+    char root[40], folders[SEATS][80];
+    int made; /* control groups */
+    pid_t imitator;
+} kill_quota;
+const char *kill_quota_begin(kill_quota *quota, const pid_t pids[SEATS]); /* says by what means */
+void kill_quota_end(kill_quota *quota, const pid_t pids[SEATS]);
 
 double kill_now_ms(void);
 #define END_MS 60000 /* for anything to end: far more than the bound, as the machine may be busy */
