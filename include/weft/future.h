@@ -90,7 +90,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_wait_until(weft_future *future, 
 
 /*
  * Nobody wants it any more. A call's future: the callee is told, and it fails with WEFT_ERR_CANCELLED as soon as no peer can
- * touch the call's tensors. A future of your own or one made by then: it fails at once; weft_future_complete then returns
+ * touch the call's tensors, nor a handler of our own (weft/rpc.h, calls to oneself). A future of your own or one made by then: it fails at once; weft_future_complete then returns
  * WEFT_ERR_COMPLETED. Of collect_all, any, multicast: those it was made of are cancelled, and it completes when they have.
  * Parents of a then are left alone. WEFT_ERR_COMPLETED if it was complete.
  */

@@ -134,9 +134,21 @@ typedef struct weft_rpc_options {
 } weft_rpc_options;
 
 /*
+ * CALLS TO ONESELF. The handler sees the caller's own tensors, not copies. So the future of such a call, also of one that is late or
+ * was cancelled, completes only when the handler cannot look at its arguments any more: it has returned, or, of a batch and of a call
+ * deferred with weft_call_defer_keeping, it was finished (or the agent closes, which waits for nobody who keeps arguments: let them be
+ * then). The handler is told at once (weft_call_cancellation), and one that has not begun never does. An attempt (weft_retry) ends
+ * likewise. So a handler must not wait for the end of its own call, nor a caller for a handler that waits for the caller.
+ * What a handler keeps a reference to shares the caller's storage afterwards: it is counted, changes when the caller writes, and a tape
+ * that needs it as it was says WEFT_ERR_STATE (weft/tape.h). Memory of weft_tensor_wrap without a drop function is not counted. So clone
+ * what you keep, where a caller may be yourself.
+ */
+
+/*
  * Starts a call. Strings and bytes are copied, 64 MiB of them at most to another worker (weft/value.h: WEFT_MAX_CALL_BYTES);
  * tensors may have any size. References to the arguments are taken before it returns; tensor contents must stay as they are until the
- * future completes. Once it has completed, well or not, no peer can touch the arguments or landing tensors any more.
+ * future completes. Once it has completed, well or not, no peer can touch the arguments or landing tensors any more,
+ * nor can a handler of our own, but for what it kept (above).
  * Errors of starting: WEFT_ERR_NOT_FOUND (worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN,
  * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY,
  * WEFT_ERR_TIMEOUT (no room within the call's time limit, with wait_for_room).
@@ -240,7 +252,7 @@ WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 WEFT_API weft_status weft_call_status(const weft_call *call);
 
 /*
- * Takes the call: the handler must return WEFT_DEFERRED. The arguments go when it returns, unless keep_arguments.
+ * Takes the call: the handler must return WEFT_DEFERRED. The arguments go when it returns, but with weft_call_defer_keeping.
  * Returns the call, to be finished once.
  */
 WEFT_API weft_call *weft_call_defer(weft_call *call);

@@ -67,6 +67,7 @@ struct weft_batch {
     bool open;
     bool hurries;     /* somebody in it was too late for the one before: it waits for nobody else */
     bool nobody_else; /* all who are expected have calls in open batches, though not all in this one: no newcomers */
+    bool has_left;    /* its handler has returned, and the batch is deferred */
     int holds;        /* the handler's thread, whoever finishes it */
     wfi_lodging *lodging;                   /* NULL: nobody lodges here */
     size_t taken, ready, scanned;           /* seats; below `scanned` none is free */

@@ -218,6 +218,17 @@ static void let_go_of(weft_batch *batch, int holds)
     wfi_agent_unref(agent);
 }
 
+/* The handler left a deferred batch, which others may have finished meanwhile. */
+static void leave_deferred(weft_batch *batch)
+{
+    wfi_net_lock(batch->agent->net);
+    batch->has_left = true;
+    if (batch->agent->closing || batch->agent->stopped)
+        wfi_local_settle_left(batch->agent);
+    wfi_net_unlock(batch->agent->net);
+    let_go_of(batch, 1);
+}
+
 /* [agent lock] */
 static void note_copied(weft_batch *batch)
 {
@@ -271,7 +282,7 @@ static void leave_out_unwanted(weft_batch *batch)
     size_t row = 0;
     while (row < batch->count) {
         weft_call *call = batch->calls[row];
-        weft_status why = wfi_serve_why_unwanted(call);
+        weft_status why = wfi_serve_begin(call);
         if (!why) {
             row++;
             continue;
@@ -289,6 +300,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
     for (size_t i = 0; i < batch->count; i++) {
         weft_call *call = batch->calls[i];
         call->deferred = true;
+        call->runs_in = batch;
         if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
             wfi_serve_lean(call, true);
         wfi_serve_drop_hold(call); /* the batch's; the user's is left */
@@ -327,7 +339,7 @@ void wfi_batch_task(wfi_task *task)
             wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
                           "\"%s\" deferred a batch and returned %s: somebody has to finish it all the same",
                           function->name, weft_status_name(st));
-        let_go_of(batch, 1);
+        leave_deferred(batch);
         return;
     }
     if (st == WEFT_DEFERRED)

@@ -110,6 +110,12 @@ uint64_t wfi_call_next_id(weft_agent *agent);
 void wfi_local_complete(weft_call *call, weft_error *error);
 /* Fails the calls to ourselves that have not been answered. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
+/* The handler of a call to ourselves begins: WEFT_OK, or why it must not any more. Not locked. */
+weft_status wfi_local_begin(weft_call *call);
+/* It has returned, and the call is deferred. [agent lock] */
+void wfi_local_left(weft_call *call);
+/* Fails those that nobody wants and whose arguments nobody reads, after that may have changed for some. [agent lock] */
+void wfi_local_settle_left(weft_agent *agent);
 
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be

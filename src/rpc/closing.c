@@ -127,6 +127,7 @@ weft_status wfi_agent_await_end(weft_agent *agent)
 {
     wfi_net_lock(agent->net);
     agent->closing = true;
+    wfi_local_settle_left(agent);
     wfi_groups_closing(agent);
     wfi_batchers_pump(agent);
     if (agent->gone)

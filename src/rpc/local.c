@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local.c - a call to ourselves: by reference, no wire. The handler sees the caller's own tensors, or the places that its function
- * lets them land in (land_add.c). */
+/*
+ * local.c - a call to ourselves: by reference, no wire. The handler sees the caller's own tensors, or the places that its function
+ * lets them land in (land_add.c).
+ *
+ * So the call's future must not complete while its handler may look at them: a call that is late or cancelled has its `failure` at
+ * once, which the handler can learn of, and fails with that when the handler lets the arguments go (is_read). One whose handler has
+ * not begun fails at once; then the handler does not begin any more (wfi_local_begin).
+ */
 #include "base/alloc.h"
 #include "rpc/serve.h"
 
 #include "base/error.h"
+#include "rpc/batch.h"
 #include "rpc/parts.h"
 #include "rpc/values.h"
 #include "tensor/tensor.h"
@@ -36,24 +43,63 @@ static void settle(weft_call *call, weft_error *error, bool stop)
         wfi_local_complete(call, error);
 }
 
+/* Whether the handler may yet look at the arguments, or whoever keeps them for it. While the agent closes nobody waits for those who
+ * keep them: they may never finish the call. [agent lock] */
+static bool is_read(const weft_call *call)
+{
+    const weft_agent *agent = call->agent;
+    const weft_batch *batch = call->runs_in;
+    if (!call->begun || call->stage == WFI_SERVE_ANSWERING)
+        return false;
+    bool keeps = call->keep_arguments || batch, has_left = call->has_left || (batch && batch->has_left);
+    return !has_left || (keeps && !agent->closing && !agent->stopped);
+}
+
+/* [agent lock] */
+static void fail_unless_read(weft_call *call)
+{
+    if (call->failure && !is_read(call))
+        settle(call, call->failure, true);
+}
+
 /*
- * The future fails, and nobody wants the answer any more: the call need not be finished before the agent can close, its
- * handler may see that it is in vain, and so are the calls made within it. [agent lock]
+ * Nobody wants the answer any more, and the future fails as soon as the arguments are let go: the call need not be finished before
+ * the agent can close, its handler may see that it is in vain, and so are the calls made within it. [agent lock]
  */
 static void give_up(weft_call *call, weft_status why, const char *text)
 {
-    if (!call->local_future || call->landing)
+    if (!call->local_future || call->landing || call->failure)
         return;
     wfi_error_detail detail = {.code = why,
-                               .remote_code = WEFT_ERR_UNKNOWN, /* it is in the handler's hands, or soon will be */
+                               .remote_code = call->begun ? WEFT_ERR_UNKNOWN : WEFT_OK,
                                .function = call->function ? call->function->name : NULL,
                                .worker = call->from};
-    weft_error *error = wfi_error_create(&detail, "%s", text);
-    settle(call, error, true);
-    weft_error_unref(error);
+    call->failure = wfi_error_create(&detail, "%s", text);
     call->cancelled = true;
+    fail_unless_read(call);
     wfi_serve_uncount(call);
     wfi_serve_unwanted(call, why, text);
+}
+
+weft_status wfi_local_begin(weft_call *call)
+{
+    wfi_net_lock(call->agent->net);
+    weft_status why = (weft_status)atomic_load(&call->unwanted);
+    call->begun = !why;
+    wfi_net_unlock(call->agent->net);
+    return why;
+}
+
+void wfi_local_left(weft_call *call)
+{
+    call->has_left = true;
+    fail_unless_read(call);
+}
+
+void wfi_local_settle_left(weft_agent *agent)
+{
+    for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
+        fail_unless_read(wfi_container_of(link, weft_call, local_link));
 }
 
 static void timer_fired(wfi_timer *timer)
@@ -135,7 +181,7 @@ static void land_if_wanted(weft_call *call)
     if (call->error || weft_values_get_tensors(call->local_land, 0, &land))
         return;
     wfi_net_lock(agent->net);
-    call->landing = call->local_future != NULL; /* not once it has timed out */
+    call->landing = call->local_future && !call->failure; /* not once it has timed out */
     wfi_net_unlock(agent->net);
     if (!call->landing)
         return;
@@ -169,7 +215,7 @@ void wfi_answer_local(weft_call *call)
         wfi_owned_finish(call->owned, call);
     if (call->local_parts)
         wfi_parts_in_expect_given(call->local_parts);
-    settle(call, call->error, false);
+    settle(call, call->failure ? call->failure : call->error, call->failure != NULL);
     wfi_list_remove(&call->local_link);
     wfi_serve_drop_hold(call); /* the list's */
     wfi_serve_drop_hold(call); /* the user's */
@@ -183,6 +229,7 @@ void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
         give_up(wfi_container_of(link, weft_call, local_link), why, text);
+    wfi_local_settle_left(agent);
 }
 
 /* [agent lock] */

@@ -57,6 +57,7 @@ static void free_task(wfi_task *task)
     wfi_object_drop(call->object);
     weft_error_unref(call->error);
     weft_error_unref(call->inner);
+    weft_error_unref(call->failure);
     weft_future_unref(call->local_future);
     weft_future_unref(call->cancellation);
     wfi_parts_out_free(call->parts);
@@ -159,6 +160,8 @@ static void leave_deferred(weft_call *call)
         wfi_budget_release_arguments(call);
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
         wfi_serve_lean(call, true);
+    if (!call->peer)
+        wfi_local_left(call);
     wfi_serve_drop_hold(call);
     wfi_net_unlock(net);
 }
@@ -182,12 +185,14 @@ static void run_wanted(weft_call *call)
     }
 }
 
-weft_status wfi_serve_why_unwanted(weft_call *call)
+weft_status wfi_serve_begin(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     weft_status why = (weft_status)atomic_load(&call->unwanted);
-    if (why || call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
+    if (why)
         return why;
+    if (call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
+        return call->peer ? WEFT_OK : wfi_local_begin(call);
     wfi_net_lock(net);
     wfi_serve_unwanted(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
     wfi_net_unlock(net);
@@ -197,7 +202,7 @@ weft_status wfi_serve_why_unwanted(weft_call *call)
 void wfi_serve_handler_task(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, task);
-    weft_status why = wfi_serve_why_unwanted(call);
+    weft_status why = wfi_serve_begin(call);
     if (why)
         call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
     else if (call->function->land && (!call->peer || call->function->flags & WEFT_LAND_ADD))

@@ -88,7 +88,11 @@ struct weft_call {
     bool starved;            /* memory was out for waiting for one of them */
     weft_values *local_land; /* the places for its results, as one list of tensors */
     bool landing;            /* they are being filled */
-    bool is_attempt;         /* as in wfi_outcall */
+    bool begun,
+        has_left; /* its handler, which sees the caller's own arguments; of a batch: weft_batch.has_left. [agent lock] */
+    struct weft_batch *runs_in; /* [agent lock] */
+    weft_error *failure;        /* nobody wants the answer: what the future fails with, perhaps later. [agent lock] */
+    bool is_attempt;            /* as in wfi_outcall */
     wfi_list local_link;
     wfi_timer timer; /* of another worker's call: set by wfi_serve_watch_deadline */
 
@@ -119,8 +123,8 @@ void wfi_serve_end_watch(weft_call *call);
 void wfi_serve_run(weft_call *call);
 void wfi_serve_handler_task(wfi_task *task); /* what wfi_serve_run queues */
 wfi_urgency wfi_serve_urgency(const weft_function *function);
-/* Why the handler need not run any more, though its turn has come; WEFT_OK: it does. Not locked. */
-weft_status wfi_serve_why_unwanted(weft_call *call);
+/* The handler's turn has come: WEFT_OK, and it begins, or why it need not any more. Not locked. */
+weft_status wfi_serve_begin(weft_call *call);
 void wfi_serve_answer(weft_call *call); /* with its error, or results; to others and ourselves. Not locked */
 /* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
 void wfi_serve_withdraw(weft_call *call, weft_error *error);

@@ -76,7 +76,10 @@ struct entry {
 
     int runs, inside;     /* handlers that began, that are at it */
     weft_status answered; /* by the handler */
-    int64_t gave;         /* with it: its number */
+    uint64_t answered_ns;
+    bool at_home;    /* of its caller's own: it ends after the handler, whatever it ends with */
+    bool keeps_none; /* but for one that is deferred without its arguments */
+    int64_t gave;    /* with it: its number */
 };
 
 /* A value (no drops) or an object behind references. */

@@ -96,6 +96,7 @@ entry *entry_runs(const weft_call *call)
     weft_worker here = weft_agent_worker(weft_call_agent(call), weft_agent_rank(weft_call_agent(call)));
     e->runs++;
     e->inside++;
+    e->at_home |= e->by->agent == weft_call_agent(call);
     if (e->runs > e->attempts)
         fprintf(stderr, "%s of life %d runs %d times\n", e->function, e->by->number, e->runs);
     MUST_IN_JOB(e->runs <= e->attempts);
@@ -110,6 +111,7 @@ weft_status entry_answers(entry *e, weft_status status)
 {
     e->inside--;
     e->answered = status;
+    e->answered_ns = now_ns();
     return status;
 }
 
@@ -287,13 +289,17 @@ static bool says_not_run(const entry *e)
     }
 }
 
-/* Its future is complete at its limit. The callback that tells us of it waits for a worker of the caller's: as long, at most, as
+/* Its future is complete at its limit, or, if it is to its caller's own worker, when its handler is over. The callback that tells us of it waits for a worker of the caller's: as long, at most, as
  * handlers that slept there without a wait of weft's, for which no other worker takes their place. */
 static bool in_time(const entry *e)
 {
     int64_t slack_ms = now_playing->shaken ? SLACK_MS : CALM_SLACK_MS;
     uint64_t worked_ns = e->by->worked_ns - e->worked_ns;
     uint64_t most = (uint64_t)(e->limit_ms + e->told_ms + slack_ms) * NS_PER_MS + e->by->paused_ns + worked_ns;
+    if (e->at_home && e->inside && e->by->leaving)
+        return true; /* nobody finishes it, so it ended when its worker began to close */
+    if (e->at_home && e->answered_ns > e->begun_ns + most)
+        most = e->answered_ns - e->begun_ns + (uint64_t)slack_ms * NS_PER_MS;
     return e->limit_ms < 0 || now_ns() - e->begun_ns <= most;
 }
 
@@ -353,6 +359,7 @@ void entry_end(entry *e, weft_status status, weft_status inner)
     MUST_OF(e, in_time(e));
     MUST_OF(e, status != WEFT_OK || e->runs > 0 || e->strange);
     MUST_OF(e, !says_not_run(e) || e->runs == 0);
+    MUST_OF(e, !e->at_home || !e->inside || e->keeps_none || e->attempts > 1 || e->told_ms || e->by->leaving);
 }
 
 /* ---- The end --------------------------------------------------------------------------------------------------------- */

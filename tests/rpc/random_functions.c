@@ -244,7 +244,8 @@ static weft_status run_hold(weft_call *call, void *user)
     MUST_IN_JOB(held);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1)));
     e->gave = e->id + 1;
-    *held = (held_call){.call = once_in(&l->state, 2) ? weft_call_defer(call) : weft_call_defer_keeping(call), .of = e};
+    e->keeps_none = once_in(&l->state, 2);
+    *held = (held_call){.call = e->keeps_none ? weft_call_defer(call) : weft_call_defer_keeping(call), .of = e};
     *l->held_end = held;
     l->held_end = &held->next;
     return WEFT_DEFERRED;

@@ -294,15 +294,34 @@ static void waits_refused(weft_agent *agent, void *arg)
 
 /* A caller that gave up does not keep the callee from closing, though its call is never finished. On a busy machine the time
  * may be over before the handler's turn comes: then it does not run, and more time is given. */
+static weft_future *unfinished; /* of one to ourselves: its arguments are kept, so it ends when the agent closes */
+
+/* The call of ours is late, and its handler has it. */
+static void stays_unfinished(weft_future *future)
+{
+    while (!weft_call_cancelled(shared.held))
+        world_sleep_ms(shared.w, 1);
+    MUST_BE(weft_future_wait(future, 20), WEFT_ERR_TIMEOUT);
+    MUST(!weft_future_done(future));
+    unfinished = weft_future_ref(future);
+}
+
 static void never_finished(weft_agent *agent, void *arg)
 {
     weft_rpc_options options = {.timeout_ms = 20};
+    int to = *(int *)arg;
     for (; weft_agent_rank(agent) == 0 && !shared.held; options.timeout_ms *= 4) {
+        weft_future *future;
         MUST(options.timeout_ms < 100000);
-        MUST_BE(weft_rpc_sync(agent, weft_to_rank(*(int *)arg), "hold", WEFT_VALUES(weft_of_i64(1)), &options, NULL),
-                WEFT_ERR_TIMEOUT);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "hold", WEFT_VALUES(weft_of_i64(1)), &options, &future));
+        while (!weft_future_done(future) && (to || !shared.held))
+            world_sleep_ms(shared.w, 1);
+        MUST(!weft_future_done(future) || weft_error_code(weft_future_error(future)) == WEFT_ERR_TIMEOUT);
         for (int i = 0; i < 20 && !shared.held; i++) /* it may have begun just before */
             world_sleep_ms(shared.w, 1);
+        if (shared.held && !to)
+            stays_unfinished(future);
+        weft_future_unref(future);
     }
 }
 
@@ -397,7 +416,10 @@ static void test_never_finished(void **s)
     for (int to = 0; to < 2; to++) {
         for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
             shared.held = NULL;
+            unfinished = NULL;
             run((world){.size = 2, .program = never_finished, .arg = &to}, (world_fabric)fabric, 1);
+            assert_true(to != 0 || weft_error_code(weft_future_error(unfinished)) == WEFT_ERR_TIMEOUT);
+            weft_future_unref(unfinished);
             weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(1))); /* after its agent has closed */
             assert_true(weft_call_time_left(shared.held) == 0);
             weft_call_finish(shared.held, WEFT_OK);
