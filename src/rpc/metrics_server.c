@@ -257,8 +257,8 @@ static weft_status bind_port(wfi_listener *listener, int port, weft_error **erro
     if (good)
         return WEFT_OK;
     weft_status st = errno == EADDRINUSE ? WEFT_ERR_EXISTS : WEFT_ERR_SYSTEM;
-    wfi_error_give(error, weft_error_create(st, "metrics cannot be served at 127.0.0.1:%d: %s", port < 0 ? 0 : port,
-                                            strerror(errno)));
+    wfi_error_give(error, weft_error_create(st, "127.0.0.1:%d (WEFT_METRICS_PORT; -1 takes any free port): %s",
+                                            port < 0 ? 0 : port, strerrordesc_np(errno)));
     return st;
 }
 

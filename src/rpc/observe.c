@@ -30,9 +30,30 @@ static weft_status open_observer(wfi_call_observer *observer, weft_error **error
                                    "metrics_port is set for an agent without threads: nobody would serve it");
         return WEFT_ERR_INVALID;
     }
-    if (!st && options->metrics_port && !is_quiet(options))
-        st = wfi_listener_open(options->metrics_port, &observer->server, error);
     return st;
+}
+
+/* Last of all, so that the port of the store or the fabric is theirs. What goes wrong here costs the metrics, not the job. */
+static void begin_serving(wfi_call_observer *observer)
+{
+    weft_agent *agent = observer->agent;
+    const weft_agent_options *options = &agent->options.values;
+    wfi_listener *server = NULL;
+    weft_error *error = NULL;
+    if (!options->metrics_port || is_quiet(options))
+        return;
+    weft_status st = wfi_listener_open(options->metrics_port, &server, &error);
+    if (!st)
+        st = wfi_listener_begin(server, agent);
+    if (st) {
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "metrics are off: %s",
+                      error ? weft_error_message(error) : weft_status_text(st));
+        wfi_listener_close(server);
+        weft_error_unref(error);
+        return;
+    }
+    atomic_store(&observer->server, server);
+    wfi_log_agent(agent, WEFT_LOG_INFO, 0, "metrics are at 127.0.0.1:%d", wfi_listener_port(server));
 }
 
 weft_status wfi_observer_open(weft_agent *agent, weft_error **error)
@@ -64,10 +85,8 @@ weft_status wfi_observer_begin(weft_agent *agent, weft_error **error)
                              .interface = wfi_net_interface(agent->net)};
         st = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
     }
-    if (!st && observer->server)
-        st = wfi_listener_begin(observer->server, agent);
-    if (!st && observer->server)
-        wfi_log_agent(agent, WEFT_LOG_INFO, 0, "metrics are at 127.0.0.1:%d", wfi_listener_port(observer->server));
+    if (!st)
+        begin_serving(observer);
     return st;
 }
 
@@ -75,8 +94,7 @@ void wfi_observer_end(weft_agent *agent)
 {
     if (!agent->observer)
         return;
-    wfi_listener_close(agent->observer->server);
-    agent->observer->server = NULL;
+    wfi_listener_close(atomic_exchange(&agent->observer->server, NULL));
 }
 
 void wfi_observer_close(weft_agent *agent)
@@ -85,7 +103,7 @@ void wfi_observer_close(weft_agent *agent)
     if (!observer)
         return;
     agent->observer = NULL;
-    wfi_listener_close(observer->server);
+    wfi_listener_close(atomic_load(&observer->server));
     wfi_trace_destroy(observer->trace);
     wfi_metrics_fini(&observer->metrics);
     free(observer);
@@ -93,7 +111,8 @@ void wfi_observer_close(weft_agent *agent)
 
 int weft_metrics_port(const weft_agent *agent)
 {
-    return agent && agent->observer && agent->observer->server ? wfi_listener_port(agent->observer->server) : 0;
+    const wfi_listener *server = agent && agent->observer ? atomic_load(&agent->observer->server) : NULL;
+    return server ? wfi_listener_port(server) : 0;
 }
 
 /* ---- Spans --------------------------------------------------------------------------------------------------------- */

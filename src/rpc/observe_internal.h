@@ -45,12 +45,12 @@ typedef struct wfi_metrics {
 struct wfi_call_observer {
     weft_agent *agent;
     wfi_metrics metrics;
-    wfi_trace *trace;            /* NULL: none was asked for */
-    wfi_task flush_task;         /* of a trace that has no thread */
-    atomic_bool flushing;        /* it is queued */
-    uint32_t incarnation;        /* ours */
-    uint64_t last_id;            /* of spans and traces */
-    struct wfi_listener *server; /* NULL: none was asked for */
+    wfi_trace *trace;                    /* NULL: none was asked for */
+    wfi_task flush_task;                 /* of a trace that has no thread */
+    atomic_bool flushing;                /* it is queued */
+    uint32_t incarnation;                /* ours */
+    uint64_t last_id;                    /* of spans and traces */
+    struct wfi_listener *_Atomic server; /* NULL: none was asked for, or its port was taken */
 };
 
 weft_status wfi_metrics_init(wfi_metrics *metrics);

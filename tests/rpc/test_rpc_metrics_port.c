@@ -234,21 +234,48 @@ static void a_client_that_does_not_read_holds_nobody(void **state)
 
 /* ---- Options ---------------------------------------------------------------------------------------------------------------- */
 
-static void a_port_in_use_is_said_at_once(void **state)
+static char said[256]; /* the last warning */
+
+static void keep_warning(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level == WEFT_LOG_WARN && strstr(line, "metrics"))
+        snprintf(said, sizeof said, "%s", line);
+}
+
+/* Metrics are not worth a job. */
+static void a_port_in_use_costs_the_metrics_alone(void **state)
 {
     weft_agent *agent = open_served(), *second = NULL;
-    weft_error *error = NULL;
     char port[16];
     (void)state;
     snprintf(port, sizeof port, ":%d", weft_metrics_port(agent));
-    weft_agent_options options = {.metrics_port = weft_metrics_port(agent), .error = &error};
-    assert_int_equal(open_with(options, &second), WEFT_ERR_EXISTS);
-    assert_non_null(strstr(weft_error_message(error), port));
-    weft_error_unref(error);
+    weft_agent_options options = {.metrics_port = weft_metrics_port(agent)};
+    weft_log_set_sink(keep_warning, NULL);
+    assert_int_equal(open_with(options, &second), WEFT_OK);
+    weft_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(said, port));
+    assert_non_null(strstr(said, "WEFT_METRICS_PORT"));
+    assert_int_equal(weft_metrics_port(second), 0);
+    assert_int_equal(weft_rpc_sync(second, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_OK);
+    weft_agent_stop(second);
     weft_agent_stop(agent);
     assert_int_equal(open_with(options, &second), WEFT_OK); /* now it is free */
     assert_int_equal(weft_metrics_port(second), options.metrics_port);
     weft_agent_stop(second);
+}
+
+/* Rank 0 binds the store's port before anything else. */
+static void the_stores_port_is_the_stores(void **state)
+{
+    weft_agent *agent = NULL;
+    int port = world_free_port();
+    (void)state;
+    weft_agent_options options = {
+        .has_rank = true, .world_size = 1, .master_port = port, .metrics_port = port, .rendezvous_timeout_ms = 20000};
+    assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
+    assert_int_equal(weft_metrics_port(agent), 0);
+    weft_agent_stop(agent);
 }
 
 static void the_environment_asks_too(void **state)
@@ -282,7 +309,8 @@ int main(void)
         cmocka_unit_test(silent_clients_keep_nobody_out),
         cmocka_unit_test(a_slow_client_is_cut_off),
         cmocka_unit_test(a_client_that_does_not_read_holds_nobody),
-        cmocka_unit_test(a_port_in_use_is_said_at_once),
+        cmocka_unit_test(a_port_in_use_costs_the_metrics_alone),
+        cmocka_unit_test(the_stores_port_is_the_stores),
         cmocka_unit_test(the_environment_asks_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
