@@ -19,10 +19,12 @@ typedef struct weft_spawn_options {
     int count;               /* children: ranks 1..count; world size is count + 1 */
     const char *program;     /* default: this executable */
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's own */
-    weft_error **error;      /* receives the detail of a failure; you release it */
+    weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log does */
 } weft_spawn_options;
 
-/* Starts them. Call before any agent is open and before threads of your own. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM. */
+/* Starts them. Call before any agent is open and before threads of your own. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM;
+ * WEFT_ERR_STATE in a child of weft_spawn that has not opened an agent yet: else a program that does not look at RANK would
+ * start children for ever. */
 WEFT_API WEFT_NODISCARD weft_status weft_spawn(const weft_spawn_options *options, weft_job **out);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "net/rendezvous_os.h"
 #include "net/store_wire.h"
 
@@ -26,7 +27,9 @@
 
 #define EXEC_LIMIT_MS 10000 /* from fork to exec */
 
-#define VARIABLES 6 /* that the children get anew */
+#define VARIABLES 7 /* that the children get anew */
+
+#define SPAWNED "WEFT_SPAWNED" /* this process is a child of weft_spawn and has not opened an agent yet */
 
 typedef struct recipe { /* how to make a child */
     const char *program;
@@ -42,6 +45,25 @@ static weft_status fail(weft_error **error, weft_status code, const char *what, 
     wfi_error_detail detail = {.code = code, .worker = -1};
     wfi_error_give(error, wfi_error_create(&detail, "%s: %s", what, strerrordesc_np(trouble)));
     return code;
+}
+
+/* A program that spawns whatever its RANK is would start children who do the same, without end. */
+static weft_status refuse_generation(weft_error **error)
+{
+    const char *rank = getenv("RANK");
+    wfi_error_detail detail = {.code = WEFT_ERR_STATE, .worker = -1};
+    wfi_error_give(error,
+                   wfi_error_create(&detail,
+                                    "this process is itself a child of weft_spawn (RANK=%.16s): it opens an agent, "
+                                    "without .job, and may then spawn a job of its own (or unsets " SPAWNED ")",
+                                    rank ? rank : ""));
+    return WEFT_ERR_STATE;
+}
+
+void wfi_spawn_joined(void)
+{
+    if (getenv(SPAWNED))
+        (void)unsetenv(SPAWNED);
 }
 
 /* ---- What the children get ------------------------------------------------------------------------------------- */
@@ -97,8 +119,9 @@ static bool default_argv(recipe *made)
 
 static bool is_ours(const char *variable)
 {
-    static const char *const names[] = {"RANK=",        "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
-                                        "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=",      "WEFT_SECRET_FILE="};
+    static const char *const names[] = {
+        "RANK=",        "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", SPAWNED "=",        "MASTER_ADDR=",
+        "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=",      "WEFT_SECRET_FILE="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
             return true;
@@ -119,6 +142,7 @@ static bool build_environment(recipe *made)
     made->envp[at++] = made->address;
     made->envp[at++] = made->port;
     made->envp[at++] = made->secret;
+    made->envp[at++] = (char *)(uintptr_t)SPAWNED "=1"; /* exec takes it without const and changes nothing */
     for (size_t i = 0; i < count; i++)
         if (!is_ours(environ[i]))
             made->envp[at++] = environ[i];
@@ -260,13 +284,14 @@ static weft_status make_secret(weft_job *job, weft_error **error)
     return status ? fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
 }
 
-weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
+static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft_error **error)
 {
-    weft_error **error = options ? options->error : NULL;
     if (!options || !out || options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
         return fail(error, WEFT_ERR_INVALID, "the count of workers is outside 0..65535", EINVAL);
     if (options->argv && !options->argv[0])
         return fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
+    if (getenv(SPAWNED))
+        return refuse_generation(error);
     weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->children);
     if (!job)
         return fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
@@ -290,6 +315,17 @@ end_children: /* those that were started, before one could not be */
 free_job:
     wfi_secret_wipe(&job->secret);
     free(job);
+    return status;
+}
+
+weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
+{
+    weft_error *error = NULL;
+    weft_status status = spawn(options, out, &error);
+    if (status && (!options || !options->error)) /* whoever does not take the sentence reads it in the log */
+        wfi_log(WEFT_LOG_ERROR, "weft_spawn: %s", weft_error_message(error));
+    if (status)
+        wfi_error_give(options ? options->error : NULL, error);
     return status;
 }
 

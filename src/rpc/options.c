@@ -337,6 +337,8 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     if (!st)
         st = resolve_rank(out, error);
     if (!st)
+        wfi_spawn_joined();
+    if (!st)
         st = resolve_port(&out->values, error);
     if (!st)
         st = resolve_numbers(out, error);

@@ -87,9 +87,25 @@ static int check_grandchild(char **argv)
     weft_job *job;
     weft_spawn_options options = {.count = 1, .argv = arguments};
     int worst = -1;
+    unsetenv("WEFT_SPAWNED"); /* it means to */
     if (weft_spawn(&options, &job))
         return 14;
     return weft_job_wait(job, 20000, &worst) == WEFT_OK ? 0 : worst;
+}
+
+/* A program that does not look at RANK. Without the refusal its child would be the next. */
+static int check_generation(void)
+{
+    const char *arguments[] = {"child", "generation", NULL};
+    weft_error *error = NULL;
+    weft_job *job = NULL;
+    weft_spawn_options options = {.count = 1, .argv = arguments, .error = &error};
+    weft_status status = weft_spawn(&options, &job);
+    bool is_told = strstr(weft_error_message(error), "RANK=1") != NULL;
+    weft_error_unref(error);
+    if (job)
+        return 15;
+    return status == WEFT_ERR_STATE && is_told ? 0 : 16;
 }
 
 static int spawn_and_hang(void); /* a parent of grandchildren */
@@ -107,6 +123,8 @@ static int be_child(char **argv)
         return check_secret();
     if (strcmp(role, "grandchild") == 0)
         return check_grandchild(argv);
+    if (strcmp(role, "generation") == 0)
+        return check_generation();
     if (strcmp(role, "rank") == 0)
         return env_number("RANK");
     if (strcmp(role, "abort") == 0)
@@ -255,6 +273,12 @@ static void a_childs_own_children_do_not_inherit_its_secret(void **state)
     expect(spawn(1, "grandchild", inherited), 20000, WEFT_OK, 0);
 }
 
+static void a_child_that_did_not_look_at_its_rank_spawns_nothing(void **state)
+{
+    (void)state;
+    expect(spawn(1, "generation", NULL), 20000, WEFT_OK, 0);
+}
+
 /* Searches what the kernel shows of the process. */
 static bool shows(pid_t pid, const char *what, const wfi_secret *secret)
 {
@@ -355,6 +379,7 @@ static int spawn_and_hang(void)
     const char *argv[] = {"child", "hang", NULL};
     weft_job *job;
     weft_spawn_options options = {.count = 2, .argv = argv};
+    unsetenv("WEFT_SPAWNED"); /* it means to */
     if (weft_spawn(&options, &job))
         return 7;
     int pids[2] = {weft_job_pid(job, 1), weft_job_pid(job, 2)};
@@ -411,6 +436,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(only_the_secrets_descriptor_reaches_a_child),
         cmocka_unit_test(children_find_the_secret_once_and_leave_no_trace),
         cmocka_unit_test(a_childs_own_children_do_not_inherit_its_secret),
+        cmocka_unit_test(a_child_that_did_not_look_at_its_rank_spawns_nothing),
         cmocka_unit_test(the_secret_shows_in_no_environment_and_on_no_command_line),
         cmocka_unit_test(waiting_closes_all_descriptors),
         cmocka_unit_test(the_stores_socket_is_taken_once),
