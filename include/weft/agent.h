@@ -105,8 +105,8 @@ typedef struct weft_agent_options {
     size_t memory_budget_bytes;
 
     /* Observation (weft/metrics.h). */
-    int metrics_port; /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port. Not
-                               without threads; nothing in the simulation */
+    int metrics_port; /* serve Prometheus text at 127.0.0.1 there; WEFT_METRICS_PORT; 0: no; -1: any free port. Where it is
+                               taken a warning says so, and there are none. Not without threads; nothing in the simulation */
     const char *trace_file; /* spans of every call, for Perfetto; WEFT_TRACE; "%r" becomes the rank, "%p" the
                                process: where workers are replaced, else the next one overwrites it. Without "%r", in a
                                job of more than one, the rank goes before the ending: "t.json" becomes "t.0.json" */
@@ -114,12 +114,12 @@ typedef struct weft_agent_options {
     weft_membership_fn on_membership;
     void *membership_arg;
 
-    weft_error **error; /* if not NULL: receives the detail when opening fails; you release it */
+    weft_error **error; /* if not NULL: receives the detail when opening fails; you release it. NULL: the log does */
 } weft_agent_options;
 
 /*
  * Joins the job. Errors: WEFT_ERR_INVALID (bad option or environment), WEFT_ERR_EXISTS (rank or name taken, MASTER_PORT
- * or metrics_port in use), WEFT_ERR_IO (trace_file), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks),
+ * in use), WEFT_ERR_IO (trace_file), WEFT_ERR_RENDEZVOUS (time-out: names the missing ranks),
  * WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
@@ -136,7 +136,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * weft_agent_stop instead of this one: not after it, nor beside it, since both free the agent.
  *
  * Returns the first trouble met: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail); but from a handler or
- * continuation of this agent it is WEFT_ERR_DEADLOCK and nothing happens. NULL is a no-op.
+ * continuation of this agent it is WEFT_ERR_DEADLOCK, in a child of fork() WEFT_ERR_STATE, and nothing happens. NULL is a no-op.
+ *
+ * FORK. An agent is its process's. In a child of fork() calls are WEFT_ERR_STATE, waiting is WEFT_ERR_DEADLOCK, handles act as after
+ * closing, and weft_agent_stop does nothing; the parent's job goes on unharmed. The child's descriptors close on exec.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 

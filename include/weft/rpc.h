@@ -122,7 +122,8 @@ typedef struct weft_rpc_options {
     weft_tensors land;  /* the result's tensors, in order, land in these: contiguous, right dtype and shape. After a
                            failure their content is undefined */
     bool wait_for_room; /* over the peer's queue_limit_bytes (weft/agent.h): wait instead of WEFT_ERR_AGAIN */
-    weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it */
+    weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it. NULL: the log has
+                           what is a mistake of the program (INVALID, TYPE, SHAPE, DEADLOCK) */
     /* The call being served that this one is made for: what is left of its time bounds this one, its cancellation cancels
      * this one, traces join, errors carry the chain. Borrowed until the call function returns. Of the same agent, else
      * WEFT_ERR_INVALID. If it has run out or was cancelled the start fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED; once it

@@ -104,7 +104,7 @@ static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
 {
     wfi_net *net = wfi_container_of(driver, wfi_net, driver);
-    if (wfi_net_is_inline(net))
+    if (wfi_net_is_inline(net) || net->forked)
         return false;
     if (net->fibers || (atomic_load(&net->stop) && !net->no_threads)) {
         (void)wfi_park(parker, deadline_ns); /* stopped: nothing of net's is outstanding that progress could end */

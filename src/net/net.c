@@ -330,6 +330,12 @@ static void fail_everything(wfi_net *net)
     wfi_net_unlock(net);
 }
 
+void wfi_net_forked(wfi_net *net)
+{
+    wfi_mutex_init(&net->lock);
+    net->forked = true;
+}
+
 void wfi_net_stop(wfi_net *net)
 {
     if (net->stopped)

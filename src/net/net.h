@@ -81,6 +81,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
  * stop: closes lanes (fails what is outstanding with WEFT_ERR_CLOSED), says goodbye to the store, ends net's threads; no
  * upcall after it returns; locking, timers, defer and driver still work. close: stops if that was not done, and frees.
  */
+void wfi_net_forked(wfi_net *net); /* in a child of fork(): nothing there may read or send, or wait for what comes */
 void wfi_net_stop(wfi_net *net);
 void wfi_net_close(wfi_net *net);
 

@@ -291,6 +291,7 @@ struct wfi_net {
     int64_t death_timeout_ms; /* (constant) once `open`: the store's */
     size_t queue_limit_bytes; /* (constant) */
 
+    bool forked;         /* (constant) this is a child of fork(): all of it is the parent's */
     bool open;           /* the table is here; upcalls may go up */
     bool closing;        /* nothing new */
     weft_status gone;    /* why we are out ourselves; WEFT_OK */

@@ -124,7 +124,7 @@ size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
     uint64_t until = wfi_deadline(net->clock, timeout_ms);
     bool slept = false;
     size_t done = 0;
-    if (net->fibers || !wfi_token_take(net, WFI_MANUAL))
+    if (net->fibers || net->forked || !wfi_token_take(net, WFI_MANUAL))
         return 0;
     for (int offers = timeout_ms && net->token.came ? WFI_OFFERS : 0;; offers--) {
         bool offered = offers > 0 && wfi_spin_offer(net);

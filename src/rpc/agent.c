@@ -184,6 +184,8 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
     agent->options.store_fd = -1; /* net's now */
     weft_status st = wfi_net_open(&how, &agent->net, error);
     wfi_options_wipe(&agent->options);
+    if (!st)
+        wfi_forks_watch(agent);
     return st;
 }
 
@@ -220,6 +222,15 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
 
 static void stop_from_outside(weft_agent *agent);
 
+/* Whoever does not take the sentence reads it in the log. */
+static void tell(const weft_agent_options *options, weft_error *error)
+{
+    int rank = options && options->has_rank ? options->rank : -1;
+    if (!options || !options->error)
+        wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
+    wfi_error_give(options ? options->error : NULL, error);
+}
+
 weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
 {
     weft_error *error = NULL;
@@ -237,7 +248,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
     }
     if (!error)
         error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
-    wfi_error_give(options ? options->error : NULL, error);
+    tell(options, error);
     if (!agent)
         return st;
     if (agent->options.store_fd > 0)
@@ -286,6 +297,7 @@ static void stop_from_outside(weft_agent *agent)
     atomic_store(&agent->closed, true);
     while (atomic_load(&agent->late_users))
         sched_yield();
+    wfi_forks_forget(agent);
     wfi_net_close(agent->net);
     wfi_observer_close(agent);
     wfi_serve_orphan_all(agent);
@@ -296,9 +308,20 @@ static void stop_from_outside(weft_agent *agent)
     wfi_agent_unref(agent);
 }
 
+/* In a child of fork() the connections are the parent's: closing them there would end the parent's membership. */
+static bool is_refused(const weft_agent *agent, const char *function)
+{
+    if (agent->forked)
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+                      "%s does nothing in a child of fork(): agent and connections are the parent's; leave the child "
+                      "by exec or _exit",
+                      function);
+    return agent->forked;
+}
+
 void weft_agent_stop(weft_agent *agent)
 {
-    if (!agent)
+    if (!agent || is_refused(agent, "weft_agent_stop"))
         return;
     if (is_inside(agent)) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
@@ -313,6 +336,8 @@ weft_status weft_agent_close(weft_agent *agent)
 {
     if (!agent)
         return WEFT_OK;
+    if (is_refused(agent, "weft_agent_close"))
+        return WEFT_ERR_STATE;
     if (is_inside(agent))
         return WEFT_ERR_DEADLOCK; /* it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
@@ -402,7 +427,7 @@ static size_t run_handlers(weft_agent *agent)
 
 size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
 {
-    if (!agent->options.values.no_threads)
+    if (!agent->options.values.no_threads || agent->forked)
         return 0;
     size_t ran = run_handlers(agent);
     size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);

@@ -85,6 +85,8 @@ struct weft_agent {
     atomic_int intakes_elsewhere;           /* being decoded on the process's executor: src/rpc/intake.c */
     atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
     atomic_bool closed;                     /* net and executor are gone, or going */
+    wfi_list open_link;                     /* src/rpc/forks.c */
+    bool forked;                            /* this is a child of fork(), and the agent its parent's */
 
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding ones of ours, by id */
@@ -141,6 +143,10 @@ static inline int wfi_agent_rank(const weft_agent *agent)
  */
 bool wfi_agent_enter(weft_agent *agent);
 void wfi_agent_leave(weft_agent *agent);
+
+/* From when net is open until it closes: in a child of fork() the agent is then marked (forks.c). */
+void wfi_forks_watch(weft_agent *agent);
+void wfi_forks_forget(weft_agent *agent);
 
 /* Cores for weft's own threads; NULL: anywhere (src/rpc/binding.c). */
 wfi_cores *wfi_binding_of(const weft_agent_options *options);

@@ -53,6 +53,15 @@ static void note_failure(const weft_rpc_options *options, const weft_error *erro
     wfi_net_unlock(parent->agent->net);
 }
 
+void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error)
+{
+    weft_status st = weft_error_code(error);
+    bool is_mistake = st == WEFT_ERR_INVALID || st == WEFT_ERR_TYPE || st == WEFT_ERR_SHAPE || st == WEFT_ERR_DEADLOCK;
+    if (is_mistake && agent && !(options && options->error))
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call did not start: %s", weft_error_message(error));
+    wfi_error_give(options ? options->error : NULL, error);
+}
+
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
 {
     weft_status st = wfi_plan_check(agent, plan);
@@ -72,7 +81,7 @@ static weft_status start(weft_agent *agent, wfi_call_plan *plan, weft_future **o
     weft_error *error = NULL;
     weft_status st = wfi_rpc_start(agent, plan, out, &error);
     if (st)
-        wfi_error_give(plan->options->error, error);
+        wfi_rpc_give_error(agent, plan->options, error);
     return st;
 }
 
@@ -103,12 +112,9 @@ weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
                                           "nothing was started: an inline handler, a land or a destructor, on the "
                                           "thread that reads the network, cannot wait; call async, or register without "
                                           "WEFT_INLINE");
-    if (options) {
+    if (options)
         note_failure(options, error);
-        wfi_error_give(options->error, error);
-    } else {
-        weft_error_unref(error);
-    }
+    wfi_rpc_give_error(agent, options, error);
     return WEFT_ERR_DEADLOCK;
 }
 
@@ -150,13 +156,13 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     weft_future *making = NULL;
     options = options ? options : &defaults;
     if (!agent || !out) {
-        wfi_error_give(options->error, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
+        wfi_rpc_give_error(agent, options, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
         return WEFT_ERR_INVALID;
     }
     int rank = resolve(agent, to, &error);
     if (rank < 0) {
         weft_status st = weft_error_code(error);
-        wfi_error_give(options->error, error);
+        wfi_rpc_give_error(agent, options, error);
         return st;
     }
     weft_status st = wfi_rref_create_pending(agent, rank, &rref);

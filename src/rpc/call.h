@@ -86,6 +86,8 @@ weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK, with the detail,
  * in an inline handler. `options` may be NULL. Not locked. */
+/* To whoever asked for it (options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
+void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
 weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
 /* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which nobody else
  * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL. */

@@ -51,12 +51,12 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
     return all ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-static weft_status refuse(const weft_rpc_options *options, size_t targets_at_null)
+static weft_status refuse(const weft_agent *agent, const weft_rpc_options *options, size_t targets_at_null)
 {
     weft_error *error = targets_at_null
                             ? weft_error_create(WEFT_ERR_INVALID, "%zu targets at NULL", targets_at_null)
                             : weft_error_create(WEFT_ERR_INVALID, "a multicast takes neither landing places nor parts");
-    wfi_error_give(options->error, error);
+    wfi_rpc_give_error(agent, options, error);
     return WEFT_ERR_INVALID;
 }
 
@@ -75,7 +75,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     if (!agent)
         return WEFT_ERR_INVALID;
     if (options->land.count || options->on_part || (count && !to))
-        return refuse(options, count && !to ? count : 0);
+        return refuse(agent, options, count && !to ? count : 0);
     weft_status st = wfi_plan_check(agent, &plan);
     if (!st)
         st = wfi_plan_pack(agent, &plan); /* what is wrong with the arguments is wrong for all */
@@ -83,7 +83,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
         st = start_all(agent, to, count, &plan, &all);
     wfi_shared_pack_unref(packed);
     if (st)
-        wfi_error_give(options->error, wfi_plan_explain(agent, &plan, st, -1));
+        wfi_rpc_give_error(agent, options, wfi_plan_explain(agent, &plan, st, -1));
     else if (out)
         *out = all;
     else

@@ -76,6 +76,53 @@ static void lines_say_rank_and_call(void **state)
     run_on(WORLD_TCP);
 }
 
+/* ---- Errors that nobody takes ------------------------------------------------------------------------------------- */
+
+static char last_error[512];
+
+static void keep_error(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level == WEFT_LOG_ERROR)
+        snprintf(last_error, sizeof last_error, "%s", line);
+}
+
+/* Whether the log has this; it is empty afterwards. */
+static bool was_logged(const char *text)
+{
+    bool was = strstr(last_error, text) != NULL;
+    last_error[0] = 0;
+    return was;
+}
+
+static void sentences_that_nobody_takes_are_logged(void **state)
+{
+    weft_agent *agent;
+    weft_job *job;
+    weft_error *error = NULL;
+    (void)state;
+    weft_log_set_sink(keep_error, NULL);
+    weft_agent_options options = {.has_rank = true, .rank = 3, .world_size = 2, .master_port = world_free_port()};
+    assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
+    assert_true(was_logged("rank 3 of world size 2"));
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = -1}, &job), WEFT_ERR_INVALID);
+    assert_true(was_logged("count of workers"));
+    options.error = &error;
+    assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
+    assert_false(was_logged("rank 3")); /* it went to its taker */
+    weft_error_unref(error);
+
+    options = (weft_agent_options){.has_rank = true, .world_size = 1, .master_port = options.master_port};
+    assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
+    weft_rpc_options call = {.timeout_ms = -7};
+    assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), "fail", WEFT_NO_VALUES, &call, NULL), WEFT_ERR_INVALID);
+    assert_true(was_logged("-7"));
+    assert_int_equal(weft_rpc_sync(agent, weft_to_rank(9), "fail", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
+    assert_false(was_logged("9")); /* that may happen to any program */
+    weft_agent_stop(agent);
+    weft_log_set_sink(NULL, NULL);
+}
+
 /* ---- Calls to oneself --------------------------------------------------------------------------------------------- */
 
 static struct ends { /* ids, in the order of the lines; under the lock */
@@ -185,8 +232,8 @@ static void a_refusal_says_which_field(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_say_rank_and_call),
-                                       cmocka_unit_test(lines_about_calls_to_oneself_say_which),
-                                       cmocka_unit_test(a_refusal_says_which_field)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sentences_that_nobody_takes_are_logged), cmocka_unit_test(lines_say_rank_and_call),
+        cmocka_unit_test(lines_about_calls_to_oneself_say_which), cmocka_unit_test(a_refusal_says_which_field)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
