@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * storm_groups.c - barriers and all-gathers of all who are in the job. The driver says in the book who that is: an epoch. For each
+ * epoch the members make a group and meet in it again and again, until the next epoch.
+ */
+#include "storm/storm.h"
+
+#include <stdio.h>
+
+#define MEET_MS 3000
+#define GATHER_WORDS 3000
+
+typedef struct epoch {
+    unsigned number;
+    uint32_t lives[SEATS];
+    int ranks[SEATS];
+    size_t count;
+    bool ours;
+} epoch;
+
+/* Whole, or not at all. */
+static bool read_epoch(epoch *out)
+{
+    *out = (epoch){.number = atomic_load(&book->group_epoch)};
+    for (int rank = 0; rank < SEATS; rank++) {
+        uint32_t life = out->lives[rank] = atomic_load(&book->group_lives[rank]);
+        if (life)
+            out->ranks[out->count++] = rank;
+        out->ours |= rank == self.rank && life == self.life;
+    }
+    return out->number % 2 == 0 && out->number == atomic_load(&book->group_epoch);
+}
+
+static bool is_current(const epoch *e)
+{
+    return goes_on() && atomic_load(&book->group_epoch) == e->number;
+}
+
+static int64_t gather_id(const epoch *e, unsigned number, int rank)
+{
+    return ((int64_t)e->number << 24 | number) * SEATS + rank;
+}
+
+/* It succeeded: then everybody had come. */
+static void check_all_came(const epoch *e, unsigned number, storm_kind kind)
+{
+    for (size_t i = 0; i < e->count; i++) {
+        const storm_seat *seat = &book->seats[e->ranks[i]];
+        unsigned came_epoch = atomic_load(&seat->came_epoch), came = atomic_load(&seat->came_number);
+        if (came_epoch < e->number || (came_epoch == e->number && came < number))
+            violation(-1, "%s %u of epoch %u succeeded, and rank %d had only come to %u of epoch %u",
+                      storm_kind_names[kind], number, e->number, e->ranks[i], came, came_epoch);
+    }
+}
+
+static void check_gathered(const epoch *e, unsigned number, const weft_values *values)
+{
+    for (size_t i = 0; i < e->count; i++) {
+        weft_args list;
+        int64_t id = gather_id(e, number, e->ranks[i]);
+        if (weft_values_get_list(values, i, &list) || list.count != 2 || list.items[0].as.i64 != id) {
+            violation(-1, "all-gather %u of epoch %u: what rank %d gave is not here", number, e->number, e->ranks[i]);
+            continue;
+        }
+        const uint32_t *words = weft_tensor_data(list.items[1].as.tensor);
+        if (words_wrong_at(words, GATHER_WORDS, id, ARGUMENT) < GATHER_WORDS)
+            violation(-1, "all-gather %u of epoch %u: what rank %d gave is wrong", number, e->number, e->ranks[i]);
+    }
+}
+
+static weft_status meet(weft_group *group, const epoch *e, unsigned number)
+{
+    weft_values *values = NULL;
+    storm_kind kind = number % 3 == 2 ? ALL_GATHER : BARRIER;
+    weft_status st;
+    if (kind == ALL_GATHER) {
+        int64_t id = gather_id(e, number, self.rank);
+        weft_tensor *mine = make_tensor(GATHER_WORDS, id, ARGUMENT);
+        st = weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(id), weft_of_tensor(mine)), MEET_MS, &values);
+        weft_tensor_unref(mine);
+    } else {
+        st = weft_group_barrier(group, MEET_MS);
+    }
+    if (!status_fits(kind, st, true))
+        violation(-1, "%s %u of epoch %u ended with %s", storm_kind_names[kind], number, e->number,
+                  weft_status_name(st));
+    if (st == WEFT_OK)
+        check_all_came(e, number, kind);
+    if (values)
+        check_gathered(e, number, values);
+    weft_values_unref(values);
+    book_count(kind, st);
+    return st;
+}
+
+static void meet_in(const epoch *e)
+{
+    char name[32];
+    weft_group *group;
+    snprintf(name, sizeof name, "epoch%u", e->number);
+    weft_status st = weft_group_create(self.agent, name, e->ranks, e->count, &group);
+    for (; st == WEFT_ERR_NOT_FOUND && is_current(e); sleep_ms(10)) /* it has not heard of all yet */
+        st = weft_group_create(self.agent, name, e->ranks, e->count, &group);
+    if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
+        return;
+    if (st) {
+        violation(-1, "a group of %zu could not be made: %s", e->count, weft_status_name(st));
+        return;
+    }
+    atomic_store(&self.seat->came_number, 0);
+    atomic_store(&self.seat->came_epoch, e->number);
+    for (unsigned number = 1; is_current(e); number++) {
+        atomic_store(&self.seat->came_number, number);
+        st = meet(group, e, number);
+        sleep_ms(st ? 50 : chance_below(20));
+    }
+    weft_group_destroy(group);
+}
+
+void meet_until_over(void)
+{
+    for (unsigned last = 1; goes_on(); sleep_ms(5)) {
+        epoch e;
+        if (!read_epoch(&e) || !e.ours || e.number == last || e.count < 2)
+            continue;
+        last = e.number;
+        meet_in(&e);
+    }
+}
