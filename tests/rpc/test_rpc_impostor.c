@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_impostor.c - a member that says of other members' calls and references what only these may say, well formed and with
+ * the right ids: nothing of it counts.
+ *
+ * The caller's call is with the callee, which holds it. The impostor has nothing to do with it.
+ */
+#include "rpc/agent.h"
+#include "rpc/must.h"
+#include "rpc/pack.h"
+#include "rpc/rref.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { CALLER, IMPOSTOR, CALLEE, SIZE };
+enum { IDS = 12 }; /* from the first on: what the caller does here takes fewer */
+
+static struct scene {
+    world w;
+    weft_agent *caller;
+    weft_call *held;
+    uint64_t first_id;
+    wfi_rref_name name;
+    uint64_t fork;
+    int parts, said, over;
+} scene;
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    scene.held = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_seven(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(7)));
+    return WEFT_OK;
+}
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    (void)call, (void)user;
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "hold", .gives = {WEFT_I64}, .run = run_hold},
+    {.name = "seven", .gives = {WEFT_I64}, .run = run_seven},
+    {.name = "take", .takes = {WEFT_RREF}, .run = run_nothing},
+    {.name = "nothing", .run = run_nothing, .flags = WEFT_INLINE},
+};
+
+/* ---- What the impostor says ---------------------------------------------------------------------------------------- */
+
+typedef struct saying {
+    wfi_message message;
+    uint8_t bytes[64];
+} saying;
+
+static void saying_done(wfi_message *message, weft_status status)
+{
+    MUST_OK(status);
+    free(wfi_container_of(message, saying, message));
+}
+
+/* One number, and no tensors land. */
+static void write_body(wfi_writer *w)
+{
+    wfi_pack pack;
+    MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(666)), &(wfi_pack_options){0}));
+    wfi_pack_landing_count(&pack, 0);
+    wfi_write_u8(w, 0);
+    wfi_write_blob(w, pack.meta.data, pack.meta.size);
+    wfi_pack_fini(&pack);
+}
+
+static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
+{
+    saying *one = calloc(1, sizeof *one);
+    wfi_writer w;
+    MUST(one);
+    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
+    if (type == WFI_RPC_DROP || type == WFI_RPC_FORKED) {
+        wfi_write_rref_name(&w, &scene.name);
+        wfi_write_u64(&w, scene.fork);
+    } else {
+        wfi_write_u64(&w, id);
+    }
+    if (type == WFI_RPC_PART || type == WFI_RPC_TOOK)
+        wfi_write_u32(&w, 0);
+    if (type == WFI_RPC_FORKED)
+        wfi_write_u32(&w, (uint32_t)WEFT_ERR_NOT_FOUND);
+    if (type == WFI_RPC_REPLY || type == WFI_RPC_PART || type == WFI_RPC_CANCEL || type == WFI_RPC_DROP)
+        wfi_write_u8(&w, 0);
+    if (type == WFI_RPC_REPLY)
+        wfi_write_u32(&w, 0);
+    if (type == WFI_RPC_REPLY || type == WFI_RPC_PART)
+        write_body(&w);
+    MUST(!w.failed);
+    one->message = (wfi_message){.type = type, .head = one->bytes, .head_size = w.size, .done = saying_done};
+    wfi_net_lock(agent->net);
+    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, to), &one->message));
+    wfi_net_unlock(agent->net);
+}
+
+static void say_all(weft_agent *agent)
+{
+    static const uint8_t to_caller[] = {WFI_RPC_PART, WFI_RPC_REPLY, WFI_RPC_FORKED},
+                         to_callee[] = {WFI_RPC_CANCEL, WFI_RPC_DONE, WFI_RPC_TOOK, WFI_RPC_DROP};
+    for (uint64_t id = scene.first_id; id < scene.first_id + IDS; id++) {
+        for (size_t i = 0; i < sizeof to_caller; i++)
+            say(agent, CALLER, to_caller[i], id);
+        for (size_t i = 0; i < sizeof to_callee; i++)
+            say(agent, CALLEE, to_callee[i], id);
+    }
+    for (int rank = 0; rank < SIZE; rank++) /* answered behind all that */
+        if (rank != IMPOSTOR)
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "nothing", WEFT_NO_VALUES, NULL, NULL));
+}
+
+/* ---- What comes of it ---------------------------------------------------------------------------------------------- */
+
+static void note_part(const weft_values *part, void *arg)
+{
+    (void)part, (void)arg;
+    scene.parts++;
+}
+
+static int64_t number_of(const weft_values *values)
+{
+    int64_t number = 0;
+    MUST_OK(weft_values_get_i64(values, 0, &number));
+    return number;
+}
+
+static void call_and_hear_the_callee(weft_agent *agent)
+{
+    weft_future *future;
+    weft_rref *rref;
+    weft_values *values;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "seven", WEFT_NO_VALUES, NULL, &rref));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    weft_values_unref(values);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "hold", WEFT_NO_VALUES,
+                           &(weft_rpc_options){.on_part = note_part}, &future));
+    while (!scene.held)
+        world_sleep_ms(&scene.w, 1);
+    scene.name = *wfi_rref_name_of(rref);
+    scene.fork = wfi_rref_fork_of(rref);
+    scene.first_id = (agent->next_call_id >> 40 << 40) + 1;
+    MUST(agent->next_call_id < scene.first_id + IDS);
+    while (!scene.said)
+        world_sleep_ms(&scene.w, 1);
+    MUST(!weft_future_done(future) && scene.parts == 0 && !weft_call_cancelled(scene.held));
+    weft_call_give(scene.held, WEFT_VALUES(weft_of_i64(1)));
+    weft_call_finish(scene.held, WEFT_OK);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST(number_of(weft_future_values(future)) == 1);
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values)); /* it was not dropped */
+    MUST(number_of(values) == 7);
+    weft_values_unref(values);
+    weft_future_unref(future);
+    weft_rref_unref(rref);
+}
+
+static void program(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == CALLER) {
+        call_and_hear_the_callee(agent);
+    } else if (weft_agent_rank(agent) == IMPOSTOR) {
+        while (!scene.first_id)
+            world_sleep_ms(&scene.w, 1);
+        say_all(agent);
+        scene.said = 1;
+    }
+}
+
+static void play(void (*run)(weft_agent *agent, void *arg))
+{
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++) {
+        scene = (struct scene){
+            .w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .program = run}};
+        world_run(&scene.w);
+    }
+}
+
+static void nothing_counts_but_what_the_other_side_says(void **state)
+{
+    (void)state;
+    play(program);
+}
+
+/* The caller asks the owner of a reference whether it knows of it, which cannot hear it; the impostor answers that it does not. */
+static void deny(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_values *values;
+    weft_future *future;
+    (void)arg;
+    if (weft_agent_rank(agent) == CALLER)
+        scene.caller = agent;
+    while (weft_agent_rank(agent) == CALLER && !scene.over)
+        world_sleep_ms(&scene.w, 1);
+    if (weft_agent_rank(agent) != IMPOSTOR)
+        return;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "seven", WEFT_NO_VALUES, NULL, &rref));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    weft_values_unref(values);
+    weft_sim_cut(scene.w.sim, CALLER, CALLEE);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLER), "take", WEFT_VALUES(weft_of_rref(rref)), NULL, &future));
+    world_sleep_ms(&scene.w, 10);
+    scene.name = *wfi_rref_name_of(rref);
+    scene.fork = scene.caller->next_fork;
+    MUST(scene.caller->forks.count == 1);
+    say(agent, CALLER, WFI_RPC_FORKED, 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(CALLER), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    weft_sim_heal(scene.w.sim, CALLER, CALLEE);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    weft_rref_unref(rref);
+    scene.over = 1;
+}
+
+static void only_its_owner_can_deny_a_reference(void **state)
+{
+    (void)state;
+    play(deny);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_counts_but_what_the_other_side_says),
+        cmocka_unit_test(only_its_owner_can_deny_a_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
