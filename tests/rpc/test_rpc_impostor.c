@@ -87,7 +87,7 @@ static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
     wfi_writer w;
     MUST(one);
     wfi_writer_init(&w, one->bytes, sizeof one->bytes);
-    if (type == WFI_RPC_DROP || type == WFI_RPC_FORKED) {
+    if (type >= WFI_RPC_FORK && type <= WFI_RPC_DROP) {
         wfi_write_rref_name(&w, &scene.name);
         wfi_write_u64(&w, scene.fork);
     } else {
@@ -235,11 +235,64 @@ static void only_its_owner_can_deny_a_reference(void **state)
     play(deny);
 }
 
+/* ---- One that asks very often -------------------------------------------------------------------------------------- */
+
+enum { QUESTIONS = 70000, AT_ONCE = 1000 }; /* more than one who takes no answers is given */
+
+/* It asks for a reference that never was, takes every answer, and gets the answer that matters after all these. */
+static void ask_often(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    if (weft_agent_rank(agent) == IMPOSTOR) {
+        scene.name = (wfi_rref_name){.owner = CALLEE, .creator = CALLER, .number = 1000};
+        for (int i = 0; i < QUESTIONS; i++) {
+            say(agent, CALLEE, WFI_RPC_FORK, 0);
+            if (i % AT_ONCE == 0)
+                MUST_OK(weft_rpc_sync(agent, weft_to_rank(CALLEE), "nothing", WEFT_NO_VALUES, NULL, NULL));
+        }
+        scene.said = 1;
+    } else if (weft_agent_rank(agent) == CALLER) {
+        while (!scene.said)
+            world_sleep_ms(&scene.w, 1);
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "seven", WEFT_NO_VALUES, NULL, &rref));
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(IMPOSTOR), "take", WEFT_VALUES(weft_of_rref(rref)),
+                              &(weft_rpc_options){.timeout_ms = 10000}, NULL));
+        weft_rref_unref(rref);
+    }
+}
+
+/* The same with calls: of each the result is there. */
+static void call_often(weft_agent *agent, void *arg)
+{
+    static weft_future *futures[AT_ONCE];
+    (void)arg;
+    for (int made = 0; weft_agent_rank(agent) == CALLER && made < QUESTIONS; made += AT_ONCE) {
+        for (int i = 0; i < AT_ONCE; i++)
+            MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "nothing", WEFT_NO_VALUES,
+                                   &(weft_rpc_options){.timeout_ms = 10000, .wait_for_room = true}, &futures[i]));
+        MUST_OK(weft_future_wait_all(futures, AT_ONCE, WEFT_FOREVER));
+        for (int i = 0; i < AT_ONCE; i++)
+            weft_future_unref(futures[i]);
+    }
+}
+
+static void answers_count_until_they_are_taken(void **state)
+{
+    (void)state;
+    for (int calls = 0; calls < 2; calls++) {
+        scene = (struct scene){.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = 1, WORLD_FUNCTIONS(functions)}};
+        scene.w.program = calls ? call_often : ask_often;
+        world_run(&scene.w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_counts_but_what_the_other_side_says),
         cmocka_unit_test(only_its_owner_can_deny_a_reference),
+        cmocka_unit_test(answers_count_until_they_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
