@@ -126,6 +126,33 @@ static void read_before_made(weft_agent *agent, void *arg)
         weft_rref_unref(make(agent, rank, "slow", WEFT_NO_VALUES)); /* and nobody asks */
 }
 
+/* What says that a handle was dropped goes ahead of the calls that wait; the questions are behind them. */
+static void dropped_while_asked(weft_agent *agent, void *arg)
+{
+    enum { MANY = 300 };
+    weft_future *before[MANY], *asked, *made;
+    int64_t n;
+    (void)arg;
+    weft_rref *rref = make(agent, other(agent), "double", WEFT_VALUES(weft_of_i64(21)));
+    MUST_OK(read_i64(rref, 0, &n));
+    for (int i = 0; i < MANY; i++)
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(other(agent)), "double", WEFT_VALUES(weft_of_i64(i)), NULL, &before[i]));
+    MUST_OK(weft_rref_to_here_async(rref, 0, &asked));
+    made = weft_rref_created(rref);
+    weft_rref_unref(rref);
+    MUST_OK(weft_future_wait(asked, WEFT_FOREVER));
+    MUST_OK(weft_values_get_i64(weft_future_values(asked), 0, &n));
+    MUST(n == 42);
+    MUST_OK(weft_future_wait(made, WEFT_FOREVER));
+    weft_future_unref(asked);
+    weft_future_unref(made);
+    for (int i = 0; i < MANY; i++) {
+        MUST_OK(weft_future_wait(before[i], WEFT_FOREVER));
+        weft_future_unref(before[i]);
+    }
+}
+
 static void failures(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -339,6 +366,7 @@ ON_BOTH(values_at_home, 1, 1)
 ON_BOTH(objects_drop_once, 1, 2)
 ON_BOTH(remote_values, 3, 20)
 ON_BOTH(read_before_made, 3, 20)
+ON_BOTH(dropped_while_asked, 3, 5)
 ON_BOTH(failures, 2, 10)
 ON_BOTH(failures_pass_on, 3, 40)
 ON_BOTH(time_limits, 2, 5)
@@ -498,14 +526,23 @@ static void test_use_after_close(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_at_home),  cmocka_unit_test(test_objects_drop_once),
-        cmocka_unit_test(test_remote_values),   cmocka_unit_test(test_read_before_made),
-        cmocka_unit_test(test_failures),        cmocka_unit_test(test_failures_pass_on),
-        cmocka_unit_test(test_time_limits),     cmocka_unit_test(test_pass_as_argument),
-        cmocka_unit_test(test_pass_as_result),  cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_last_handle),     cmocka_unit_test(test_user_to_user),
-        cmocka_unit_test(test_thousand),        cmocka_unit_test(test_users_death),
-        cmocka_unit_test(test_owners_death),    cmocka_unit_test(test_makers_death),
+        cmocka_unit_test(test_values_at_home),
+        cmocka_unit_test(test_objects_drop_once),
+        cmocka_unit_test(test_remote_values),
+        cmocka_unit_test(test_read_before_made),
+        cmocka_unit_test(test_dropped_while_asked),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_failures_pass_on),
+        cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_pass_as_argument),
+        cmocka_unit_test(test_pass_as_result),
+        cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_last_handle),
+        cmocka_unit_test(test_user_to_user),
+        cmocka_unit_test(test_thousand),
+        cmocka_unit_test(test_users_death),
+        cmocka_unit_test(test_owners_death),
+        cmocka_unit_test(test_makers_death),
         cmocka_unit_test(test_use_after_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
