@@ -41,7 +41,8 @@ if(NOT WEFT_GPU_ONLY)
   target_link_libraries(weft PRIVATE weft_deps)
   # The version script also hides what static libraries inside (cudart) would export; the library calls its own functions directly.
   set(map ${PROJECT_SOURCE_DIR}/cmake/weft.map)
-  target_link_options(weft PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions)
+  # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them, on the stack.
+  target_link_options(weft PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now)
   set_target_properties(weft PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
     LINK_DEPENDS ${map})
   if(NOT WEFT_SANITIZE)

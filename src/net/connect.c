@@ -161,7 +161,7 @@ static void line_connect(wfi_line *line)
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_hello hello;
     line_hello(line, conn, &hello);
-    size_t size = wfi_hello_write(net, &hello, &peer->member, data);
+    size_t size = wfi_hello_write(net->keys, wfi_peer_pair_key(peer), &hello, &peer->member, data);
     line->conn = conn;
     weft_status status = net->ops->connect(net->fabric, peer->member.address, peer->member.address_size, data, size,
                                            (void *)(uintptr_t)conn->id, &conn->lane);
@@ -324,7 +324,7 @@ static weft_status take_request(wfi_line *line, wfi_connect_request *request, co
     conn->peer_nonce = asked->nonce;
     wfi_conn_make_keys(conn);
     line_hello(line, conn, &hello);
-    size_t size = wfi_hello_write(net, &hello, &line->peer->member, data);
+    size_t size = wfi_hello_write(net->keys, wfi_peer_pair_key(line->peer), &hello, &line->peer->member, data);
     line->conn = conn;
     weft_status status = net->ops->accept(net->fabric, request, data, size, (void *)(uintptr_t)conn->id, &conn->lane);
     if (!status)
@@ -355,8 +355,8 @@ static void take_position(wfi_peer *peer, const wfi_hello *hello)
 }
 
 /*
- * Who asks; NULL if the answer is no. One that is newer than what the store has told us asks again, and by then we have
- * been told; one that is older is dead, and whoever speaks in its name gets nowhere.
+ * Who says that it asks; NULL if the answer is no. One that is newer than what the store has told us asks again, and by then we have
+ * been told, its public key too; one that is older is dead, and whoever speaks in its name gets nowhere.
  */
 static wfi_peer *asker(wfi_net *net, const wfi_hello *hello)
 {
@@ -375,15 +375,25 @@ static bool is_new(const wfi_line *line, uint32_t generation)
     return generation > line->asked && (generation < line->generation || generation - line->generation < JUMP_MAX);
 }
 
+/* Who asks, and has proved it; NULL: the answer is no. */
+static wfi_peer *proven_asker(wfi_net *net, const wfi_event *event, wfi_hello *hello)
+{
+    if (!wfi_hello_read(net, event->data, event->data_size, 0, hello) || hello->answer) {
+        wfi_net_refused(net, "a connection without proof of the job's key was refused");
+        return NULL;
+    }
+    wfi_peer *peer = asker(net, hello);
+    const uint8_t *pair_key = peer ? wfi_peer_pair_key(peer) : NULL;
+    if (!pair_key || wfi_hello_is_proven(pair_key, &net->self, event->data, 0))
+        return pair_key ? peer : NULL;
+    wfi_net_refused(net, "a connection in the name of worker %d, without proof of its key, was refused", hello->rank);
+    return NULL;
+}
+
 static void on_request(wfi_net *net, const wfi_event *event)
 {
     wfi_hello hello;
-    if (!wfi_hello_read(net, event->data, event->data_size, 0, &hello) || hello.answer) {
-        wfi_net_refused(net, "a connection without proof of the job's key was refused");
-        net->ops->reject(net->fabric, event->request);
-        return;
-    }
-    wfi_peer *peer = asker(net, &hello);
+    wfi_peer *peer = proven_asker(net, event, &hello);
     if (!peer) {
         net->ops->reject(net->fabric, event->request);
         return;
@@ -418,11 +428,12 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
     if (conn->ours) {
         wfi_hello hello;
         bool right = wfi_hello_read(net, event->data, event->data_size, conn->nonce, &hello) && hello.answer &&
+                     wfi_hello_is_proven(wfi_peer_pair_key(peer), &net->self, event->data, conn->nonce) &&
                      hello.rank == peer->rank && hello.incarnation == peer->member.incarnation &&
                      hello.kind == line->kind && hello.generation == conn->generation;
         if (!right || !position_makes_sense(peer, &hello)) {
-            wfi_net_refused(net, "the answer to a connection had no proof of the job's key");
-            attempt_failed(conn, "the one who answered could not prove the job's key");
+            wfi_net_refused(net, "the answer to a connection had no proof of worker %d's key", peer->rank);
+            attempt_failed(conn, "the one who answered could not prove its key");
             return;
         }
         take_position(peer, &hello);

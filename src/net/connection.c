@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connection.c - a connection and what is under way on it: made, given receives, closed, freed with its last operation. */
 #include "base/alloc.h"
+#include "base/guarded.h"
 #include "net/net_internal.h"
 #include "sim/sim.h"
 
@@ -22,6 +23,7 @@ static void conn_free(wfi_conn *conn)
     free(conn->receive_data);
     free(conn->receives);
     wfi_peer_unref(conn->peer);
+    wfi_guarded_free(conn->keys);
     free(conn);
 }
 
@@ -72,7 +74,8 @@ wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
     wfi_list_init(&conn->flights);
     wfi_list_init(&conn->early);
     conn->nonce = new_nonce(net);
-    if (line->kind == WFI_CONTROL && make_receives(conn))
+    conn->keys = wfi_guarded_calloc(sizeof(*conn->keys));
+    if (!conn->keys || !wfi_peer_pair_key(line->peer) || (line->kind == WFI_CONTROL && make_receives(conn)))
         goto free_conn;
     conn->id = ++net->next_id;
     if (wfi_map_put(&net->conns, conn->id, conn))

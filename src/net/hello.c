@@ -1,39 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hello.c - the private data of a connection: who, which lane, how far it has received, and a proof of the job's key; and
+ * hello.c - the private data of a connection: who, which lane, how far it has received, and a proof of the pair's key; and
  * the keys of the connection's frames.
  *
  *   0 u16 magic   2 u8 version   3 u8 lane (1: bulk) + 2 if it is an answer   4 u32 rank   8 u32 incarnation
- *  12 u32 generation   16 u64 position   24 u64 nonce   32 proof, 16 bytes
+ *  12 u32 generation   16 u64 position   24 u64 nonce   32 proof, 12 bytes   44 sign of a member, 4 bytes
  *
  * position: on control lanes the last sequence received; on bulk lanes how many of them the sender closed on purpose.
  *
- * The proof is a hash under the job's key over these fields, over rank and incarnation of the one that is spoken to, and in
- * an answer over the nonce of the request: so it is worth nothing to a third worker, in another job or life, in the other
- * direction, or as an answer to another request. A recorded request is worth nothing either: its generation is no longer
- * new (connect.c).
+ * The proof is a hash under the key that only these two have (pair.c), over these fields, over rank and incarnation of the one
+ * that is spoken to, and in an answer over the nonce of the request: so nobody else can make it, and it is worth nothing in
+ * another job or life, in the other direction, or as an answer to another request. A recorded request is worth nothing either:
+ * its generation is no longer new (connect.c).
  *
- * The keys are hashes under the job's key over both workers and both nonces, one for each direction: a frame of one
+ * The sign is a hash under the job's key over the same. It says no more than that a member made this: of a worker that the store has
+ * not announced here yet there is no key to check the proof with, and those who come too early are told from strangers by it.
+ *
+ * The keys are hashes under the pair's key over both workers and both nonces, one for each direction: a frame of one
  * connection is noise on every other.
  */
 #include "net/net_internal.h"
 
 #include "base/codec.h"
 
-#define MAGIC 0x5748
-#define VERSION 2
-#define FIELDS 32
-#define PROOF 16
+#include <string.h>
 
-static_assert(FIELDS + PROOF <= WFI_CONNECT_DATA_MAX, "fits what verbs offers");
-static_assert(PROOF >= crypto_generichash_BYTES_MIN, "a hash that libsodium makes");
-static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that libsodium takes");
+#define MAGIC 0x5748
+#define VERSION 3
+#define FIELDS 32
+#define PROOF 12
+#define SIGN 4
+#define HASH 16 /* of which a proof and a sign are the beginning */
+
+static_assert(FIELDS + PROOF + SIGN <= WFI_CONNECT_DATA_MAX, "fits what verbs offers");
+static_assert(PROOF <= HASH && SIGN <= HASH && HASH >= crypto_generichash_BYTES_MIN, "a hash that libsodium makes");
+static_assert(WFI_PAIR_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that libsodium takes");
 static_assert(crypto_shorthash_KEYBYTES >= crypto_generichash_BYTES_MIN, "a key that libsodium makes");
 
-static void keyed_hash(const wfi_net *net, const wfi_writer *text, uint8_t *out, size_t out_size)
+/* In steps, so that the state, which has the key in it, can be wiped. */
+static void keyed_hash(const uint8_t *key, size_t key_size, const wfi_writer *text, uint8_t *out, size_t out_size)
 {
+    crypto_generichash_state state;
     assert(!text->failed);
-    crypto_generichash(out, out_size, text->data, text->size, net->job_key, WFI_JOB_KEY_BYTES);
+    crypto_generichash_init(&state, key, key_size, out_size);
+    crypto_generichash_update(&state, text->data, text->size);
+    crypto_generichash_final(&state, out, out_size);
+    sodium_memzero(&state, sizeof(state));
 }
 
 static void write_who(wfi_writer *writer, const wfi_member *who)
@@ -54,19 +66,20 @@ static void direction_key(const wfi_conn *conn, const wfi_member *from, const wf
     wfi_write_u32(&writer, conn->generation);
     wfi_write_u64(&writer, conn->ours ? conn->nonce : conn->peer_nonce);
     wfi_write_u64(&writer, conn->ours ? conn->peer_nonce : conn->nonce);
-    keyed_hash(conn->net, &writer, out, crypto_shorthash_KEYBYTES);
+    keyed_hash(wfi_peer_pair_key(conn->peer), WFI_PAIR_KEY_BYTES, &writer, out, crypto_shorthash_KEYBYTES);
 }
 
 void wfi_conn_make_keys(wfi_conn *conn)
 {
     const wfi_member *us = &conn->net->self, *them = &conn->line->peer->member;
-    direction_key(conn, us, them, conn->key_out);
-    direction_key(conn, them, us, conn->key_in);
+    direction_key(conn, us, them, conn->keys->out);
+    direction_key(conn, them, us, conn->keys->in);
     conn->keyed = true;
 }
 
-static void prove(const wfi_net *net, const uint8_t fields[FIELDS], const wfi_member *to, uint64_t asked,
-                  uint8_t out[PROOF])
+/* What both proof and sign are hashes of. */
+static void hash_hello(const uint8_t *key, size_t key_size, const uint8_t fields[FIELDS], const wfi_member *to,
+                       uint64_t asked, uint8_t out[HASH])
 {
     uint8_t text[FIELDS + 16];
     wfi_writer writer;
@@ -74,10 +87,10 @@ static void prove(const wfi_net *net, const uint8_t fields[FIELDS], const wfi_me
     wfi_write_bytes(&writer, fields, FIELDS);
     write_who(&writer, to);
     wfi_write_u64(&writer, asked);
-    keyed_hash(net, &writer, out, PROOF);
+    keyed_hash(key, key_size, &writer, out, HASH);
 }
 
-size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, const wfi_member *to,
+size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
                        uint8_t out[WFI_CONNECT_DATA_MAX])
 {
     wfi_writer writer;
@@ -91,13 +104,17 @@ size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, const wfi_mem
     wfi_write_u64(&writer, hello->position);
     wfi_write_u64(&writer, hello->nonce);
     assert(!writer.failed && writer.size == FIELDS);
-    prove(net, out, to, hello->asked, out + FIELDS);
-    return FIELDS + PROOF;
+    uint8_t hash[HASH];
+    hash_hello(pair_key, WFI_PAIR_KEY_BYTES, out, to, hello->asked, hash);
+    memcpy(out + FIELDS, hash, PROOF);
+    hash_hello(keys->job, sizeof(keys->job), out, to, hello->asked, hash);
+    memcpy(out + FIELDS + PROOF, hash, SIGN);
+    return FIELDS + PROOF + SIGN;
 }
 
 bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out)
 {
-    if (size < FIELDS + PROOF)
+    if (size < FIELDS + PROOF + SIGN)
         return false;
     wfi_reader reader;
     wfi_reader_init(&reader, data, FIELDS);
@@ -117,7 +134,14 @@ bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64
     out->rank = (int)rank;
     if (out->rank == net->rank)
         return false;
-    uint8_t proof[PROOF];
-    prove(net, data, &net->self, asked, proof);
-    return sodium_memcmp(proof, data + FIELDS, PROOF) == 0;
+    uint8_t hash[HASH];
+    hash_hello(net->keys->job, sizeof(net->keys->job), data, &net->self, asked, hash);
+    return sodium_memcmp(hash, data + FIELDS + PROOF, SIGN) == 0;
+}
+
+bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked)
+{
+    uint8_t hash[HASH];
+    hash_hello(pair_key, WFI_PAIR_KEY_BYTES, data, to, asked, hash);
+    return sodium_memcmp(hash, data + FIELDS, PROOF) == 0;
 }

@@ -4,6 +4,7 @@
 #include "net/net_internal.h"
 
 #include "base/error.h"
+#include "base/guarded.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -123,8 +124,14 @@ static wfi_net *net_create(const wfi_net_options *options)
 {
     const weft_agent_options *agent = options->agent;
     wfi_net *net = wfi_calloc(1, sizeof(*net));
-    if (!net)
+    wfi_net_keys *keys = wfi_guarded_calloc(sizeof(*keys));
+    if (!net || !keys) {
+        free(net);
+        wfi_guarded_free(keys);
         return NULL;
+    }
+    net->keys = keys;
+    wfi_net_keys_make(keys, options->sim);
     wfi_mutex_init(&net->lock);
     wfi_map_init(&net->conns);
     net->sim = options->sim;
@@ -259,6 +266,7 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
                                   .name = agent->name,
                                   .address = address,
                                   .address_size = net->ops->address(net->fabric, address),
+                                  .public_key = net->keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
                                   .store_fd = options->store_fd,
@@ -273,7 +281,7 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
         return status;
     net->rank = wfi_rendezvous_rank(net->rendezvous);
     net->death_timeout_ms = wfi_rendezvous_death_timeout_ms(net->rendezvous);
-    memcpy(net->job_key, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->job_key));
+    memcpy(net->keys->job, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->keys->job));
     status = take_table(net, wfi_rendezvous_members(net->rendezvous));
     wfi_rendezvous_drop_members(net->rendezvous);
     return status ? refuse(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
@@ -377,7 +385,7 @@ void wfi_net_close(wfi_net *net)
     wfi_token_fini(net);
     wfi_map_fini(&net->conns);
     free(net->heap);
-    sodium_memzero(net->job_key, sizeof(net->job_key));
+    wfi_guarded_free(net->keys);
     wfi_mutex_fini(&net->lock);
     free(net);
 }

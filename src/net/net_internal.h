@@ -116,6 +116,10 @@ typedef struct wfi_line {
     wfi_timer timer;     /* connecting: its limit; down: the next attempt; bulk and up: the idle check */
 } wfi_line;
 
+typedef struct wfi_conn_keys { /* of the frames that we send, and of those that come */
+    uint8_t out[crypto_shorthash_KEYBYTES], in[crypto_shorthash_KEYBYTES];
+} wfi_conn_keys;
+
 struct wfi_conn {
     uint64_t id; /* what the fabric knows it by: events may come late, pointers would dangle */
     wfi_net *net;
@@ -128,7 +132,7 @@ struct wfi_conn {
     bool up, useful, closed;
     bool keyed; /* both nonces are known, and so the keys of its frames */
     uint64_t nonce, peer_nonce;
-    uint8_t key_out[crypto_shorthash_KEYBYTES], key_in[crypto_shorthash_KEYBYTES];
+    wfi_conn_keys *keys;                   /* guarded */
     uint32_t frames_sent, frames_returned; /* returned: consumed by the peer, as it told us */
     uint32_t frames_consumed, frames_told; /* by us, and what of it the peer knows */
     size_t outstanding;                    /* operations that the fabric has still to report */
@@ -159,6 +163,7 @@ struct wfi_peer {
     unsigned holds;    /* the table's, while it sits there; connections'; the upper layer's */
     wfi_member member; /* (constant) who it is; what wfi_net_member gives */
     int rank;
+    uint8_t *pair_key;           /* guarded; NULL: not needed yet. See pair.c */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) incarnations of the rank that left before it came, latest first */
     weft_status status;
     int leaning;        /* how much above depends on it */
@@ -269,6 +274,11 @@ typedef struct wfi_token { /* all atomic; see token.c */
 
 /* ---- The net --------------------------------------------------------------------------------------------------- */
 
+typedef struct wfi_net_keys {
+    uint8_t job[WFI_JOB_KEY_BYTES];
+    uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
+} wfi_net_keys;
+
 struct wfi_net {
     wfi_mutex lock;
     const wfi_clock *clock;          /* (constant) */
@@ -277,19 +287,19 @@ struct wfi_net {
     const wfi_fabric_limits *limits; /* (constant) */
     wfi_rendezvous *rendezvous; /* (constant) once `open`; not used once `closing`: it goes before the threads do */
     wfi_member self;            /* (constant) once `open` */
-    uint8_t job_key[WFI_JOB_KEY_BYTES];
-    wfi_executor *executor;   /* (constant) */
-    const wfi_cores *cores;   /* (constant) */
-    wfi_upcalls upcalls;      /* (constant) */
-    void *arg;                /* (constant) */
-    wfi_reg_cache *cache;     /* (constant) NULL on fabrics whose keys live for one transfer */
-    weft_sim *sim;            /* (constant) or NULL */
-    wfi_fibers *fibers;       /* (constant) in the simulation */
-    int rank, world_size;     /* (constant) once `open` */
-    int group;                /* (constant) our number in the simulation */
-    bool no_threads;          /* (constant) */
-    int64_t death_timeout_ms; /* (constant) once `open`: the store's */
-    size_t queue_limit_bytes; /* (constant) */
+    wfi_net_keys *keys;         /* guarded; (constant) once `open` */
+    wfi_executor *executor;     /* (constant) */
+    const wfi_cores *cores;     /* (constant) */
+    wfi_upcalls upcalls;        /* (constant) */
+    void *arg;                  /* (constant) */
+    wfi_reg_cache *cache;       /* (constant) NULL on fabrics whose keys live for one transfer */
+    weft_sim *sim;              /* (constant) or NULL */
+    wfi_fibers *fibers;         /* (constant) in the simulation */
+    int rank, world_size;       /* (constant) once `open` */
+    int group;                  /* (constant) our number in the simulation */
+    bool no_threads;            /* (constant) */
+    int64_t death_timeout_ms;   /* (constant) once `open`: the store's */
+    size_t queue_limit_bytes;   /* (constant) */
 
     bool forked;         /* (constant) this is a child of fork(): all of it is the parent's */
     bool open;           /* the table is here; upcalls may go up */
@@ -405,6 +415,15 @@ void wfi_line_wanted(wfi_line *line); /* the peer asks us to open it */
 void wfi_line_timer(wfi_timer *timer);
 void wfi_net_event(wfi_net *net, const wfi_event *event);
 
+/* pair.c */
+#define WFI_PAIR_KEY_BYTES 32
+void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* all but the job's key */
+/* The key of `us`, whose private key is in `keys`, and `them`. False: their public key is none. */
+bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_member *them,
+                     uint8_t out[WFI_PAIR_KEY_BYTES]);
+const uint8_t *wfi_peer_pair_key(
+    wfi_peer *peer); /* ours and that peer's; made at first use. NULL: no memory. [locked] */
+
 /* hello.c: the private data of a connection */
 typedef struct wfi_hello {
     wfi_lane_kind kind;
@@ -415,10 +434,12 @@ typedef struct wfi_hello {
     uint64_t asked; /* an answer: the nonce of the request; else 0 */
 } wfi_hello;
 void wfi_conn_make_keys(wfi_conn *conn);
-size_t wfi_hello_write(const wfi_net *net, const wfi_hello *hello, const wfi_member *to,
+size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
                        uint8_t out[WFI_CONNECT_DATA_MAX]);
-/* Proven, and of a worker of this job; which incarnation it is, the caller has to see. */
+/* What some member says; who it is, that does not prove. False: no member made it. */
 bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
+/* One that could be read: whoever has this key has made it, for `to`. */
+bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
 
 /* frame.c */
 #define WFI_FRAME_HEAD 40

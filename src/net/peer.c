@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peer.c - the table of peers, who holds one that is out of it, what of a peer is acknowledged, and its end. */
 #include "base/alloc.h"
+#include "base/guarded.h"
 #include "net/net_internal.h"
 
 #include <assert.h>
@@ -46,11 +47,17 @@ weft_status wfi_peers_create(wfi_net *net)
     return net->peers ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
+static void peer_free(wfi_peer *peer)
+{
+    wfi_guarded_free(peer->pair_key);
+    free(peer);
+}
+
 void wfi_peers_destroy(wfi_net *net)
 {
     wfi_list *node;
     while ((node = wfi_list_pop_front(&net->known)))
-        free(wfi_container_of(node, wfi_peer, link));
+        peer_free(wfi_container_of(node, wfi_peer, link));
     free(net->peers);
     net->peers = NULL;
 }
@@ -75,7 +82,7 @@ void wfi_peer_unref(wfi_peer *peer)
            wfi_list_empty(&peer->exposed));
     wfi_list_remove(&peer->link);
     wfi_timers_release(net, PEER_TIMERS);
-    free(peer);
+    peer_free(peer);
 }
 
 /* All that is remembered of those who held the rank before. */

@@ -74,7 +74,7 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
 {
     wfi_peer *peer = conn->line->peer;
     wfi_frame frame;
-    if (!wfi_frame_read(data, size, conn->key_in, &frame) || !well_formed(&frame, data, size)) {
+    if (!wfi_frame_read(data, size, conn->keys->in, &frame) || !well_formed(&frame, data, size)) {
         wfi_peer_nonsense(conn, "a malformed frame");
         return;
     }

@@ -2,6 +2,7 @@
 /* rendezvous.c - a worker's link to the store: its life, its upcalls, its interface. Its wires: rendezvous_link.c. */
 #include "net/rendezvous_link.h"
 
+#include "base/guarded.h"
 #include "base/log.h"
 #include "net/secret.h"
 
@@ -44,12 +45,24 @@ weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **e
     return WEFT_OK;
 }
 
-static bool copy_secret(wfi_rendezvous *link, const wfi_rendezvous_options *options)
+static void free_secrets(wfi_rendezvous *link)
 {
-    link->secret = options->secret_size ? malloc(options->secret_size) : NULL;
-    if (!link->secret)
-        return options->secret_size == 0;
-    memcpy(link->secret, options->secret, options->secret_size);
+    wfi_guarded_free(link->secret);
+    wfi_guarded_free(link->wires);
+    wfi_guarded_free(link->job_key);
+}
+
+static bool make_secrets(wfi_rendezvous *link, const wfi_rendezvous_options *options)
+{
+    link->secret = wfi_guarded_calloc(options->secret_size);
+    link->wires = wfi_guarded_calloc(2 * sizeof *link->wires);
+    link->job_key = wfi_guarded_calloc(WFI_JOB_KEY_BYTES);
+    if (!link->secret || !link->wires || !link->job_key) {
+        free_secrets(link);
+        return false;
+    }
+    if (options->secret_size)
+        memcpy(link->secret, options->secret, options->secret_size);
     link->secret_size = options->secret_size;
     return true;
 }
@@ -65,15 +78,17 @@ static void plan_join(wfi_rendezvous *link, const wfi_rendezvous_options *option
     snprintf(join->text, sizeof join->text, "%s", options->name ? options->name : "");
     if (options->address_size)
         memcpy(join->address, options->address, options->address_size);
+    if (options->public_key)
+        memcpy(join->public_key, options->public_key, sizeof join->public_key);
     link->patience_ns = wfi_deadline(link->clock, options->join_timeout_ms);
 }
 
 weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *options, const wfi_link_shell *shell)
 {
-    if (sodium_init() < 0 || !copy_secret(link, options))
+    if (sodium_init() < 0 || !make_secrets(link, options))
         return WEFT_ERR_MEMORY;
     if (wfi_mail_reserve_init(&link->reserve, RESERVE, RESERVED_BYTES)) {
-        free(link->secret);
+        free_secrets(link);
         return WEFT_ERR_MEMORY;
     }
     link->shell = shell;
@@ -91,13 +106,8 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
 
 void wfi_link_fini(wfi_rendezvous *link)
 {
-    if (link->secret)
-        sodium_memzero(link->secret, link->secret_size);
-    free(link->secret);
-    wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
-    wfi_seal_wipe(&link->wires[WFI_NEXT].seal);
+    free_secrets(link);
     sodium_memzero(link->world.token, sizeof link->world.token);
-    sodium_memzero(link->world.job_key, sizeof link->world.job_key);
     free(link->world.members);
     free(link->incarnations);
     free(link->needs);
@@ -282,7 +292,7 @@ void wfi_rendezvous_drop_members(wfi_rendezvous *link)
 
 const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link)
 {
-    return link->world.job_key;
+    return link->job_key;
 }
 
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why)

@@ -22,6 +22,7 @@
 
 #define WFI_NAME_MAX 128 /* bytes of a worker's name, the NUL included */
 #define WFI_JOB_KEY_BYTES 16
+#define WFI_PUBLIC_KEY_BYTES 32
 
 typedef struct wfi_member {
     int rank;
@@ -29,6 +30,7 @@ typedef struct wfi_member {
     char name[WFI_NAME_MAX];
     uint8_t address[64];
     size_t address_size;
+    uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/pair.c */
 } wfi_member;
 
 /* A worker's answer to a probe of the closing protocol. */
@@ -59,6 +61,7 @@ typedef struct wfi_rendezvous_options {
     const char *name;       /* rank -1: may be NULL, then it is worker<rank> */
     const uint8_t *address; /* the fabric's */
     size_t address_size;
+    const uint8_t *public_key; /* WFI_PUBLIC_KEY_BYTES; NULL: all zero, which is none */
     const char *master_addr;
     int master_port;
     int store_fd;    /* rank 0: a listening socket to serve the store on, or -1 to bind master_addr:master_port */

@@ -211,12 +211,14 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
 {
     wfi_store_world world;
     weft_status status = wfi_store_decode_world(frame, size, &world);
+    if (!status) {
+        memcpy(link->job_key, world.job_key, sizeof world.job_key);
+        sodium_memzero(world.job_key, sizeof world.job_key);
+        link->world = world;
+    }
     if (status) {
         drop_next(link, status, "the store's table could not be read");
-        return;
-    }
-    link->world = world;
-    if (world.world_size != link->world_size || (link->rank >= 0 && link->rank != world.rank)) {
+    } else if (world.world_size != link->world_size || (link->rank >= 0 && link->rank != world.rank)) {
         drop_next(link, WEFT_ERR_PROTOCOL, "the store's table is not the one we asked for");
     } else if (!prepare_needs(link)) {
         drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");
@@ -330,10 +332,9 @@ static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *
         wfi_link_wire_lost(link, which, false, "a frame of the store was changed on its way");
     else
         take_opened(link, which, plain, plain_size);
-    if (plain != small) {
-        sodium_memzero(plain, size); /* the job's key is in it */
+    sodium_memzero(plain, size); /* the job's key is in the table */
+    if (plain != small)
         free(plain);
-    }
 }
 
 void wfi_link_received(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)

@@ -69,11 +69,12 @@ struct wfi_rendezvous {
     const wfi_link_shell *shell;
     const wfi_clock *clock;
     wfi_rendezvous_events events;
-    uint8_t *secret;
+    uint8_t *secret; /* guarded */
     size_t secret_size;
+    uint8_t *job_key; /* guarded; not in `world` */
     wfi_mutex lock;
     wfi_link_state state;
-    wfi_wire wires[2];
+    wfi_wire *wires; /* two; guarded, for their keys */
     wfi_store_world world;
     int rank, world_size;
     uint32_t incarnation; /* ours */

@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/guarded.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -18,12 +19,11 @@
 
 /* What was read from a source that can be read once. Under its lock. */
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static wfi_secret kept;
-static bool kept_is_locked;
+static wfi_secret *kept; /* guarded; NULL: nothing */
 
 __attribute__((destructor)) static void forget_kept(void)
 {
-    sodium_memzero(&kept, sizeof kept);
+    wfi_secret_wipe(kept);
 }
 
 static weft_status fail(weft_error **error, weft_status code, const char *source, const char *what)
@@ -102,11 +102,13 @@ static int inherited_fd(void)
     return is_open ? (int)number : -2;
 }
 
-static void keep(const wfi_secret *secret)
+static weft_status keep(const wfi_secret *secret, const char *source, weft_error **error)
 {
-    if (!kept_is_locked)
-        kept_is_locked = sodium_mlock(&kept, sizeof kept) == 0; /* best effort: the limit may forbid it */
-    kept = *secret;
+    if (!kept && !(kept = wfi_guarded_calloc(sizeof *kept)))
+        return fail(error, WEFT_ERR_MEMORY, source, "cannot be kept: out of memory");
+    (void)sodium_mlock(kept, sizeof *kept); /* best effort: the limit may forbid it */
+    *kept = *secret;
+    return WEFT_OK;
 }
 
 static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
@@ -116,9 +118,7 @@ static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
         return fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD", "names no open descriptor");
     weft_status status = read_descriptor(fd, "WEFT_SECRET_FD", out, error);
     close(fd);
-    if (!status)
-        keep(out);
-    return status;
+    return status ? status : keep(out, "WEFT_SECRET_FD", error);
 }
 
 /* `value` lies in the environment block, where a dump of it would look. */
@@ -128,9 +128,7 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
     weft_status status = take_bytes(value, size, "WEFT_SECRET", out, error);
     sodium_memzero(value, size);
     (void)unsetenv("WEFT_SECRET");
-    if (!status)
-        keep(out);
-    return status;
+    return status ? status : keep(out, "WEFT_SECRET", error);
 }
 
 static weft_status find_around(wfi_secret *out, weft_error **error)
@@ -144,7 +142,8 @@ static weft_status find_around(wfi_secret *out, weft_error **error)
         return read_path(path, out, error);
     if (value && *value)
         return take_variable(value, out, error);
-    *out = kept;
+    if (kept)
+        *out = *kept;
     return WEFT_OK;
 }
 

@@ -5,7 +5,7 @@
  * Looked for in this order: what the program gave; a descriptor inherited from weft_spawn (WEFT_SECRET_FD: read, closed, the
  * variable removed); WEFT_SECRET_FILE (read anew each time, one line's end at its end dropped); WEFT_SECRET (its bytes in the
  * environment are wiped, the variable removed). Descriptor and variable can be read once only, so what they held is kept for
- * this process's next agent, in locked memory that is wiped at exit.
+ * this process's next agent, in locked memory that no core dump has and that is wiped at exit.
  */
 #ifndef WFI_SECRET_H
 #define WFI_SECRET_H

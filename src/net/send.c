@@ -121,7 +121,7 @@ static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
                       .consumed = conn->frames_consumed,
                       .size = (uint32_t)tx->used};
     wfi_part whole = {.data = tx->data, .size = tx->used, .region = tx->region};
-    wfi_frame_write(&head, conn->key_out, tx->data);
+    wfi_frame_write(&head, conn->keys->out, tx->data);
     tx->flight.conn = conn;
     weft_status status = WEFT_ERR_MEMORY;
     if (tx->used <= net->limits->brief_max)

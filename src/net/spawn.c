@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "net/rendezvous_os.h"
 #include "net/store_wire.h"
@@ -162,7 +163,7 @@ static void drop_recipe(recipe *made)
 static weft_status build_recipe(const weft_spawn_options *options, const weft_job *job, recipe *made)
 {
     *made = (recipe){.program = options->program ? options->program : "/proc/self/exe", .parent = getpid()};
-    made->secret_fd = wfi_secret_memory_file(&job->secret);
+    made->secret_fd = wfi_secret_memory_file(job->secret);
     snprintf(made->secret, sizeof made->secret, "WEFT_SECRET_FD=%d", made->secret_fd);
     snprintf(made->world_size, sizeof made->world_size, "WORLD_SIZE=%d", job->count + 1);
     snprintf(made->local_size, sizeof made->local_size, "LOCAL_WORLD_SIZE=%d", job->count + 1);
@@ -280,7 +281,10 @@ static weft_status bind_store(weft_job *job, weft_error **error)
 static weft_status make_secret(weft_job *job, weft_error **error)
 {
     wfi_secret_guard_inherited();
-    weft_status status = wfi_secret_random(&job->secret);
+    job->secret = wfi_guarded_calloc(sizeof *job->secret);
+    if (!job->secret)
+        return fail(error, WEFT_ERR_MEMORY, "cannot make the job's secret", ENOMEM);
+    weft_status status = wfi_secret_random(job->secret);
     return status ? fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
 }
 
@@ -313,7 +317,7 @@ end_children: /* those that were started, before one could not be */
     (void)!weft_job_wait(job, 0, NULL); /* that they were killed is no news */
     return status;
 free_job:
-    wfi_secret_wipe(&job->secret);
+    wfi_guarded_free(job->secret);
     free(job);
     return status;
 }
@@ -346,7 +350,7 @@ int wfi_job_port(const weft_job *job)
 
 const wfi_secret *wfi_job_secret(const weft_job *job)
 {
-    return &job->secret;
+    return job->secret;
 }
 
 int wfi_job_take_fd(weft_job *job)

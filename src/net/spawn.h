@@ -22,7 +22,7 @@ typedef struct wfi_child {
 struct weft_job {
     int count, port;
     _Atomic int store_fd; /* -1 once taken */
-    wfi_secret secret;    /* random; the children have it, too */
+    wfi_secret *secret;   /* random, guarded; the children have it, too */
     wfi_child children[]; /* of rank index + 1 */
 };
 

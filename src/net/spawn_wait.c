@@ -9,6 +9,7 @@
 #include "net/spawn.h"
 
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "net/rendezvous_os.h"
 
 #include <errno.h>
@@ -114,7 +115,7 @@ weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit)
     int worst = worst_of(job, &unknown), store_fd = wfi_job_take_fd(job);
     if (store_fd >= 0)
         close(store_fd);
-    wfi_secret_wipe(&job->secret);
+    wfi_guarded_free(job->secret);
     free(job);
     if (worst_exit)
         *worst_exit = worst;

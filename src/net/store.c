@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "net/store_state.h"
 
+#include "base/guarded.h"
 #include "base/log.h"
 
 #include <sodium.h>
@@ -15,23 +16,25 @@
 #define RESERVE 64         /* letters, and one for each worker */
 #define RESERVED_BYTES 320 /* the longest news of a death or a joining */
 
-static bool copy_secret(wfi_store *store, const wfi_store_options *options)
+static uint8_t *copy_guarded(const uint8_t *bytes, size_t size)
 {
-    uint8_t *copy = options->secret_size ? malloc(options->secret_size) : NULL;
-    if (!copy)
-        return options->secret_size == 0;
-    memcpy(copy, options->secret, options->secret_size);
-    store->options.secret = copy;
-    return true;
+    uint8_t *copy = wfi_guarded_calloc(size);
+    if (copy && size)
+        memcpy(copy, bytes, size);
+    return copy;
+}
+
+static bool copy_secrets(wfi_store *store, const wfi_store_options *options)
+{
+    store->options.secret = copy_guarded(options->secret, options->secret_size);
+    store->options.job_key = copy_guarded(options->job_key, WFI_JOB_KEY_BYTES);
+    return store->options.secret && store->options.job_key;
 }
 
 static void wipe_secrets(wfi_store *store)
 {
-    uint8_t *secret = (uint8_t *)(uintptr_t)store->options.secret; /* ours: copied */
-    if (secret)
-        sodium_memzero(secret, store->options.secret_size);
-    free(secret);
-    sodium_memzero(store->options.job_key, sizeof store->options.job_key);
+    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.secret); /* ours: copied */
+    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.job_key);
 }
 
 weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
@@ -42,10 +45,10 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     if (!store)
         return WEFT_ERR_MEMORY;
     store->options = *options;
-    store->options.secret = NULL;
+    store->options.secret = store->options.job_key = NULL;
     store->seats = wfi_calloc((size_t)options->world_size, sizeof *store->seats);
     store->members = wfi_calloc((size_t)options->world_size, sizeof *store->members);
-    if (!store->seats || !store->members || !copy_secret(store, options) ||
+    if (!store->seats || !store->members || !copy_secrets(store, options) ||
         wfi_mail_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES))
         goto free_store;
     wfi_map_init(&store->links);
@@ -68,10 +71,8 @@ void wfi_store_destroy(wfi_store *store)
         return;
     size_t cursor = 0;
     wfi_store_link *link;
-    while ((link = wfi_map_next(&store->links, &cursor, NULL))) {
-        wfi_seal_wipe(&link->seal);
-        free(link);
-    }
+    while ((link = wfi_map_next(&store->links, &cursor, NULL)))
+        wfi_guarded_free(link);
     wfi_map_fini(&store->links);
     for (int rank = 0; rank < store->options.world_size; rank++) {
         wfi_mail_fini(&store->seats[rank].mail);
@@ -114,14 +115,14 @@ uint64_t wfi_store_due(const wfi_store *store)
 
 weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
 {
-    wfi_store_link *link = wfi_calloc(1, sizeof *link);
+    wfi_store_link *link = wfi_guarded_calloc(sizeof *link);
     if (!link)
         return WEFT_ERR_MEMORY;
     link->id = connection;
     link->rank = -1;
     weft_status status = wfi_map_put(&store->links, connection, link);
     if (status)
-        free(link);
+        wfi_guarded_free(link);
     return status;
 }
 
@@ -144,8 +145,7 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     bool unconfirmed = link->unconfirmed;
     if (rank < 0)
         count_unproven(store, link, how);
-    wfi_seal_wipe(&link->seal);
-    free(link);
+    wfi_guarded_free(link);
     if (rank < 0)
         return;
     if (store->seats[rank].state == WFI_SEAT_WAITING)

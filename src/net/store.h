@@ -52,7 +52,7 @@ typedef struct wfi_store_options {
     int64_t death_timeout_ms; /* < 0: nobody dies of silence */
     const uint8_t *secret;    /* copied; NULL: none */
     size_t secret_size;
-    uint8_t job_key[WFI_JOB_KEY_BYTES];
+    const uint8_t *job_key; /* WFI_JOB_KEY_BYTES; copied, as the secret is */
     uint64_t now_ns;
     wfi_store_outputs outputs;
 } wfi_store_options;

@@ -127,21 +127,22 @@ static void become_member(wfi_store *store, int rank, uint64_t now_ns)
     store->alive++;
 }
 
-/* The table as it is now; the rank it is for is filled in later. */
+/* The table as it is now; the rank it is for, and what only members may know, is filled in later. */
 static void encode_table(const wfi_store *store, wfi_writer *writer)
 {
     wfi_store_world world = {.death_timeout_ms = store->options.death_timeout_ms,
                              .world_size = store->options.world_size,
                              .members = store->members};
-    memcpy(world.job_key, store->options.job_key, sizeof world.job_key);
     wfi_writer_init_growing(writer);
     wfi_store_encode_world(writer, &world);
 }
 
 static void send_table(wfi_store *store, int rank, wfi_writer *writer)
 {
-    wfi_store_world_address(writer->data, rank, store->seats[rank].token);
+    static const uint8_t nothing[WFI_STORE_TOKEN_BYTES];
+    wfi_store_world_address(writer->data, rank, store->seats[rank].token, store->options.job_key);
     wfi_store_send_frame(store, store->seats[rank].link, writer->data, writer->size);
+    wfi_store_world_address(writer->data, rank, nothing, nothing);
 }
 
 /* The job begins: one answer for each who waits, the same table for all. */
@@ -301,6 +302,7 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     *member = (wfi_member){.rank = join->rank, .address_size = join->address_size};
     snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, join->text);
     memcpy(member->address, join->address, join->address_size);
+    memcpy(member->public_key, join->public_key, sizeof member->public_key);
     link->rank = join->rank;
     store->waiting++;
     if (store->phase == WFI_STORE_GATHERING)

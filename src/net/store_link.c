@@ -2,6 +2,7 @@
 /* store_link.c - the store's connections: greeting and proof, sealed frames, mail that is kept, and resuming. */
 #include "net/store_state.h"
 
+#include "base/guarded.h"
 #include "base/log.h"
 
 #include <sodium.h>
@@ -82,8 +83,7 @@ void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms)
 {
     store->options.outputs.close(store->options.outputs.arg, link->id, keep_ms);
     wfi_map_take(&store->links, link->id);
-    wfi_seal_wipe(&link->seal);
-    free(link);
+    wfi_guarded_free(link);
 }
 
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)

@@ -204,9 +204,13 @@ static weft_status create_store(wfi_store_server *server, const wfi_store_server
                                .outputs = wfi_store_peer_outputs(server)};
     if (sodium_init() < 0)
         return WEFT_ERR_SYSTEM;
-    if (getrandom(store.job_key, sizeof store.job_key, 0) != (ssize_t)sizeof store.job_key)
+    uint8_t job_key[WFI_JOB_KEY_BYTES];
+    if (getrandom(job_key, sizeof job_key, 0) != (ssize_t)sizeof job_key)
         return WEFT_ERR_SYSTEM;
-    return wfi_store_create(&store, &server->store);
+    store.job_key = job_key;
+    weft_status status = wfi_store_create(&store, &server->store);
+    sodium_memzero(job_key, sizeof job_key);
+    return status;
 }
 
 static weft_status start_thread(wfi_store_server *server)

@@ -13,6 +13,7 @@
 #include "base/parker.h"
 #include "sim/sim.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,8 +217,12 @@ static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_optio
         .death_timeout_ms = how->death_timeout_ms,
         .now_ns = now_of(store),
         .outputs = {.send = output_send, .close = output_close, .random = output_random, .arg = store}};
-    wfi_sim_random_bytes(store->sim, options.job_key, sizeof options.job_key);
-    return wfi_store_create(&options, &store->store);
+    uint8_t job_key[WFI_JOB_KEY_BYTES];
+    wfi_sim_random_bytes(store->sim, job_key, sizeof job_key);
+    options.job_key = job_key;
+    weft_status status = wfi_store_create(&options, &store->store);
+    sodium_memzero(job_key, sizeof job_key);
+    return status;
 }
 
 weft_status wfi_store_sim_start(const wfi_rendezvous_options *how, wfi_store_sim **out)

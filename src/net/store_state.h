@@ -13,7 +13,7 @@ typedef enum wfi_store_stage {
     WFI_STORE_PROVEN,   /* its frames are sealed, and so are ours */
 } wfi_store_stage;
 
-typedef struct wfi_store_link { /* a connection */
+typedef struct wfi_store_link { /* a connection; guarded, for its keys */
     uint64_t id;
     int rank; /* whose it is; -1: a stranger's */
     wfi_store_stage stage;

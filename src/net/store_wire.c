@@ -45,6 +45,7 @@ static void write_join(wfi_writer *writer, const wfi_store_message *message)
     wfi_write_i64(writer, message->timeout_ms);
     write_text(writer, message->text);
     wfi_write_blob(writer, message->address, message->address_size);
+    wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
     wfi_write_bytes(writer, message->token, sizeof message->token);
 }
 
@@ -106,6 +107,7 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
         write_member(writer, message);
         write_text(writer, message->text);
         wfi_write_blob(writer, message->address, message->address_size);
+        wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
         break;
     case WFI_STORE_REFUSE:
         wfi_write_i64(writer, message->status);
@@ -157,6 +159,8 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
         wfi_write_u32(writer, member->incarnation);
         wfi_write_string(writer, member->name);
         wfi_write_blob(writer, member->address, member->address_size);
+        if (member->incarnation)
+            wfi_write_bytes(writer, member->public_key, sizeof member->public_key);
     }
     write_length(writer);
 }
@@ -180,9 +184,11 @@ bool wfi_store_type_is_kept(wfi_store_type type)
     }
 }
 
-void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES])
+void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES],
+                             const uint8_t job_key[WFI_JOB_KEY_BYTES])
 {
     memcpy(frame + WFI_STORE_HEAD + 4, token, WFI_STORE_TOKEN_BYTES);
+    memcpy(frame + WFI_STORE_HEAD + 4 + WFI_STORE_TOKEN_BYTES, job_key, WFI_JOB_KEY_BYTES);
     for (size_t i = 0; i < 4; i++)
         frame[WFI_STORE_HEAD + i] = (uint8_t)((uint32_t)rank >> (8 * i));
 }
@@ -194,6 +200,7 @@ void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *m
     snprintf(message->text, sizeof message->text, "%s", member->name);
     memcpy(message->address, member->address, member->address_size);
     message->address_size = member->address_size;
+    memcpy(message->public_key, member->public_key, sizeof message->public_key);
 }
 
 void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message)
@@ -202,6 +209,7 @@ void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *me
     snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, message->text);
     memcpy(member->address, message->address, message->address_size);
     member->address_size = message->address_size;
+    memcpy(member->public_key, message->public_key, sizeof member->public_key);
 }
 
 weft_status wfi_store_frame_size(const uint8_t *data, size_t have, size_t limit, size_t *size)
@@ -276,6 +284,7 @@ static void read_join(wfi_reader *reader, wfi_store_message *out)
     out->timeout_ms = wfi_read_i64(reader);
     read_text(reader, out->text);
     read_address(reader, out->address, &out->address_size);
+    read_array(reader, out->public_key, sizeof out->public_key);
     read_array(reader, out->token, sizeof out->token);
 }
 
@@ -350,6 +359,7 @@ static bool read_body(wfi_reader *reader, wfi_store_message *out)
         read_member(reader, out);
         read_text(reader, out->text);
         read_address(reader, out->address, &out->address_size);
+        read_array(reader, out->public_key, sizeof out->public_key);
         return wfi_store_name_is_well_formed(out->text);
     case WFI_STORE_REFUSE:
         read_refusal(reader, out);
@@ -398,6 +408,8 @@ static void read_entry(wfi_reader *reader, int rank, wfi_member *out)
     out->incarnation = wfi_read_u32(reader);
     wfi_read_string(reader, out->name, sizeof out->name);
     read_address(reader, out->address, &out->address_size);
+    if (out->incarnation)
+        read_array(reader, out->public_key, sizeof out->public_key);
 }
 
 weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_world *out)
@@ -409,29 +421,27 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
         return status;
     if (type != WFI_STORE_WORLD)
         return WEFT_ERR_PROTOCOL;
-    wfi_store_world world = {.rank = (int)wfi_read_u32(&reader)};
-    read_array(&reader, world.token, sizeof world.token);
-    const uint8_t *key = wfi_read_bytes(&reader, WFI_JOB_KEY_BYTES);
-    world.death_timeout_ms = wfi_read_i64(&reader);
+    *out = (wfi_store_world){.rank = (int)wfi_read_u32(&reader)};
+    read_array(&reader, out->token, sizeof out->token);
+    read_array(&reader, out->job_key, sizeof out->job_key);
+    out->death_timeout_ms = wfi_read_i64(&reader);
     uint32_t count = wfi_read_u32(&reader);
     /* Every entry takes 12 bytes at least: a short frame cannot make us allocate a large table. */
-    bool rank_fits = world.rank >= 0 && (uint32_t)world.rank < count;
-    if (!key || reader.failed || count == 0 || !rank_fits || count > wfi_reader_left(&reader) / 12 ||
+    bool rank_fits = out->rank >= 0 && (uint32_t)out->rank < count;
+    if (reader.failed || count == 0 || !rank_fits || count > wfi_reader_left(&reader) / 12 ||
         count > WFI_STORE_WORKERS_MAX)
         return WEFT_ERR_PROTOCOL;
-    memcpy(world.job_key, key, WFI_JOB_KEY_BYTES);
-    world.world_size = (int)count;
-    world.members = wfi_calloc(count, sizeof *world.members);
-    if (!world.members)
+    out->world_size = (int)count;
+    out->members = wfi_calloc(count, sizeof *out->members);
+    if (!out->members)
         return WEFT_ERR_MEMORY;
-    for (int rank = 0; rank < world.world_size; rank++)
-        read_entry(&reader, rank, &world.members[rank]);
-    if (reader.failed || wfi_reader_left(&reader) != 0) {
-        free(world.members);
-        return WEFT_ERR_PROTOCOL;
-    }
-    *out = world;
-    return WEFT_OK;
+    for (int rank = 0; rank < out->world_size; rank++)
+        read_entry(&reader, rank, &out->members[rank]);
+    if (!reader.failed && wfi_reader_left(&reader) == 0)
+        return WEFT_OK;
+    free(out->members);
+    out->members = NULL;
+    return WEFT_ERR_PROTOCOL;
 }
 
 bool wfi_store_name_is_well_formed(const char *name)

@@ -13,7 +13,7 @@
 #include "net/rendezvous.h"
 #include "net/store_proof.h"
 
-#define WFI_STORE_VERSION 2
+#define WFI_STORE_VERSION 3
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
@@ -21,7 +21,7 @@
 #define WFI_STORE_TOKEN_BYTES 16
 #define WFI_STORE_ACK_EVERY 8 /* kept messages are acknowledged so often, if no heartbeat does it */
 #define WFI_STORE_WORKERS_MAX 65536
-#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX)
+#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX + WFI_PUBLIC_KEY_BYTES)
 #define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 96 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
 
 /*
@@ -29,22 +29,23 @@
  * challenge) travels as it is, and so does a refusal before the proof; all else is sealed.
  */
 typedef enum wfi_store_type {
-    WFI_STORE_JOIN = 1,      /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, token
+    WFI_STORE_JOIN =
+        1, /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, public key, token
                                   (of this joining: one that asks again, since the answer was lost, gets it again) */
-    WFI_STORE_WORLD = 2,     /* store: the table; see wfi_store_encode_world */
-    WFI_STORE_REFUSE = 3,    /* store: status, text */
-    WFI_STORE_HEARTBEAT = 4, /* worker: I live; store: so do I (the answer). received */
-    WFI_STORE_SPEAK = 5,     /* store: send a heartbeat now */
-    WFI_STORE_SUSPECT = 6,   /* worker (k): rank, incarnation, text */
-    WFI_STORE_DIED = 7,      /* store (k): rank, incarnation, text */
-    WFI_STORE_LEFT = 8,      /* store (k): rank, incarnation */
-    WFI_STORE_EVICTED = 9,   /* store: text */
-    WFI_STORE_CLOSING = 10,  /* worker (k) */
-    WFI_STORE_PROBE = 11,    /* store (k): round */
-    WFI_STORE_REPORT = 12,   /* worker (k): round, report */
+    WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
+    WFI_STORE_REFUSE = 3,      /* store: status, text */
+    WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer). received */
+    WFI_STORE_SPEAK = 5,       /* store: send a heartbeat now */
+    WFI_STORE_SUSPECT = 6,     /* worker (k): rank, incarnation, text */
+    WFI_STORE_DIED = 7,        /* store (k): rank, incarnation, text */
+    WFI_STORE_LEFT = 8,        /* store (k): rank, incarnation */
+    WFI_STORE_EVICTED = 9,     /* store: text */
+    WFI_STORE_CLOSING = 10,    /* worker (k) */
+    WFI_STORE_PROBE = 11,      /* store (k): round */
+    WFI_STORE_REPORT = 12,     /* worker (k): round, report */
     WFI_STORE_TERMINATED = 13, /* store (k) */
     WFI_STORE_GOODBYE = 14,    /* worker */
-    WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), address */
+    WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), address, public key */
     WFI_STORE_HELLO = 16,      /* worker: on (it has a secret), nonce */
     WFI_STORE_CHALLENGE = 17,  /* store: counter, nonce, timeout_ms (its bound), proof */
     WFI_STORE_RESUME = 18,     /* worker, on a new connection: rank, incarnation, token, received */
@@ -69,6 +70,7 @@ typedef struct wfi_store_message {
     char text[WFI_STORE_TEXT_MAX]; /* from the wire: printable ASCII only, others became '?' */
     uint8_t address[WFI_STORE_ADDRESS_MAX];
     size_t address_size;
+    uint8_t public_key[WFI_PUBLIC_KEY_BYTES];
     uint8_t nonce[WFI_NONCE_BYTES], proof[WFI_PROOF_BYTES], token[WFI_STORE_TOKEN_BYTES];
 } wfi_store_message;
 
@@ -87,8 +89,9 @@ typedef struct wfi_store_world {
 /* Any message but `world`; writes one frame to out[WFI_STORE_SMALL_MAX] and returns its size. */
 size_t wfi_store_encode(const wfi_store_message *message, uint8_t *out);
 void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world);
-/* In an encoded table: whom it is for. */
-void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES]);
+/* In an encoded table: whom it is for, and what only members may know. */
+void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES],
+                             const uint8_t job_key[WFI_JOB_KEY_BYTES]);
 /* A member's entry, to and from a message (`joined`). */
 void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *member);
 void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message);
@@ -102,7 +105,7 @@ uint8_t wfi_store_frame_type(const uint8_t *frame); /* of a whole frame */
 
 /* WEFT_ERR_PROTOCOL: malformed; WEFT_ERR_UNSUPPORTED: another version (a `refuse` is read whatever its version). */
 weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_message *out);
-/* out->members is allocated; free it. Also WEFT_ERR_MEMORY. */
+/* out->members is allocated; free it. Also WEFT_ERR_MEMORY. After a failure nothing is to be freed. */
 weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_world *out);
 
 /* 1..127 bytes of [A-Za-z0-9-_:]. */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "mem/slab.h"
 #include "net/spawn.h"
@@ -302,7 +303,7 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
         *error = weft_error_create(WEFT_ERR_INVALID, "secret: a job of weft_spawn has a secret of its own");
         return WEFT_ERR_INVALID;
     }
-    out->secret = wfi_calloc(1, sizeof *out->secret);
+    out->secret = wfi_guarded_calloc(sizeof *out->secret);
     if (!out->secret)
         return WEFT_ERR_MEMORY;
     if (values->job)
@@ -367,9 +368,7 @@ void wfi_options_share(wfi_options *options, int agents)
 
 void wfi_options_wipe(wfi_options *options)
 {
-    if (options->secret)
-        wfi_secret_wipe(options->secret);
-    free(options->secret);
+    wfi_guarded_free(options->secret);
     options->secret = NULL;
     options->values.secret = NULL;
     options->values.secret_size = 0;

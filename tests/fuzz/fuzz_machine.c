@@ -118,10 +118,12 @@ bool fuzz_machine(const uint8_t *bytes, size_t size)
 {
     if (size == 0)
         return false;
+    static const uint8_t job_key[WFI_JOB_KEY_BYTES];
     wfi_store_options options = {.world_size = 1 + (bytes[0] & 3),
                                  .elastic = bytes[0] & 4,
                                  .death_timeout_ms = bytes[0] & 8 ? -1 : 2000,
                                  .now_ns = 1,
+                                 .job_key = job_key,
                                  .outputs = {.send = on_send, .close = on_close, .random = on_random}};
     machine = (struct machine){.now_ns = 1};
     if (wfi_store_create(&options, &machine.store))

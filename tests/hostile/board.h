@@ -6,7 +6,7 @@
 #ifndef TESTS_HOSTILE_BOARD_H
 #define TESTS_HOSTILE_BOARD_H
 
-#include "net/rendezvous.h"
+#include "net/net_internal.h"
 #include "net/secret.h"
 #include "fabric.h"
 
@@ -34,6 +34,7 @@ typedef struct victim {
     atomic_ullong calls, wrong, refused, held_bytes;
     char trouble[200];
     wfi_member member;
+    wfi_net_keys keys;
     int metrics_port;
     window windows[WINDOWS][SAMPLE_KINDS];
 } victim;

@@ -303,32 +303,34 @@ static void fabric_no_proof(arena *a, unsigned n)
     ask_for_lane(a, (int)(n % VICTIMS), data, n % 4 ? sizeof data : n % 48);
 }
 
-/* Under a key of its own, but in all else as a worker would. */
+/* Keys of its own, but in all else as a worker would; every other one with the job's key, as any member has it. */
 static void fabric_wrong_key(arena *a, unsigned n)
 {
-    static wfi_net net;
-    uint8_t data[WFI_CONNECT_DATA_MAX];
+    wfi_net_keys keys;
+    uint8_t data[WFI_CONNECT_DATA_MAX], pair_key[WFI_PAIR_KEY_BYTES];
     int to = (int)(n % VICTIMS), as = (to + 1) % VICTIMS;
-    const wfi_member *self = &a->at->victims[as].member;
+    const wfi_member *self = &a->at->victims[as].member, *other = &a->at->victims[to].member;
     wfi_hello hello = {.kind = n % 2, .rank = as, .incarnation = self->incarnation, .generation = 1000000, .nonce = n};
-    randombytes_buf(net.job_key, sizeof net.job_key);
-    ask_for_lane(a, to, data, wfi_hello_write(&net, &hello, &a->at->victims[to].member, data));
+    randombytes_buf(&keys, sizeof keys);
+    if (n / 2 % 2)
+        memcpy(keys.job, a->at->job_key, sizeof keys.job);
+    assert_true(wfi_pair_derive(&keys, self, other, pair_key));
+    ask_for_lane(a, to, data, wfi_hello_write(&keys, pair_key, &hello, other, data));
 }
 
-/* With the job's key, of somebody who is over; to one that it was not made for; as an answer that nobody asked for. */
+/* With a victim's own keys, of its life that is over; to one that it was not made for; as an answer that nobody asked for. */
 static void fabric_wrong_who(arena *a, unsigned n)
 {
-    static wfi_net net;
-    uint8_t data[WFI_CONNECT_DATA_MAX];
+    uint8_t data[WFI_CONNECT_DATA_MAX], pair_key[WFI_PAIR_KEY_BYTES];
     int to = (int)(n % VICTIMS), as = (to + 1) % VICTIMS, third = (to + 2) % VICTIMS;
-    const wfi_member *self = &a->at->victims[as].member;
+    const wfi_member *self = &a->at->victims[as].member, *other = &a->at->victims[n % 3 == 2 ? third : to].member;
     wfi_hello hello = {.rank = as,
                        .incarnation = n % 3 == 0 ? 0 : self->incarnation,
                        .generation = 2000000000,
                        .answer = n % 3 == 1,
                        .nonce = n};
-    memcpy(net.job_key, a->at->job_key, sizeof net.job_key);
-    ask_for_lane(a, to, data, wfi_hello_write(&net, &hello, &a->at->victims[n % 3 == 2 ? third : to].member, data));
+    assert_true(wfi_pair_derive(&a->at->victims[as].keys, self, other, pair_key));
+    ask_for_lane(a, to, data, wfi_hello_write(&a->at->victims[as].keys, pair_key, &hello, other, data));
 }
 
 static void fabric_replayed(arena *a, unsigned n)

@@ -188,7 +188,7 @@ static void record_request(worker *w)
     if (w->rank != 0 || atomic_load(&w->at->recorded_size))
         return;
     wfi_net_lock(net);
-    const wfi_peer *peer = wfi_net_peer(net, 1);
+    wfi_peer *peer = wfi_net_peer(net, 1);
     const wfi_conn *conn = peer->lines[WFI_CONTROL].conn;
     if (conn && conn->up && conn->ours) {
         wfi_hello hello = {.kind = WFI_CONTROL,
@@ -196,7 +196,8 @@ static void record_request(worker *w)
                            .incarnation = net->self.incarnation,
                            .generation = conn->generation,
                            .nonce = conn->nonce};
-        atomic_store(&w->at->recorded_size, (int)wfi_hello_write(net, &hello, &peer->member, w->at->recorded));
+        atomic_store(&w->at->recorded_size,
+                     (int)wfi_hello_write(net->keys, wfi_peer_pair_key(peer), &hello, &peer->member, w->at->recorded));
     }
     wfi_net_unlock(net);
 }
@@ -204,8 +205,9 @@ static void record_request(worker *w)
 static void introduce(worker *w)
 {
     w->me->member = *wfi_net_member(w->agent->net, w->rank);
+    w->me->keys = *w->agent->net->keys;
     if (w->rank == 0)
-        memcpy(w->at->job_key, w->agent->net->job_key, sizeof w->at->job_key);
+        memcpy(w->at->job_key, w->agent->net->keys->job, sizeof w->at->job_key);
     const char *port = getenv("HOSTILE_METRICS");
     w->me->metrics_port = port ? weft_metrics_port(w->agent) : 0;
     atomic_store(&w->me->ready, (int)getpid());

@@ -49,7 +49,7 @@ static void no_key(forgery *forged, const wfi_conn *conn)
 
 static void other_direction(forgery *forged, const wfi_conn *conn)
 {
-    memcpy(forged->key, conn->key_in, sizeof(forged->key));
+    memcpy(forged->key, conn->keys->in, sizeof(forged->key));
 }
 
 static void skip_number(forgery *forged, const wfi_conn *conn)
@@ -193,7 +193,7 @@ static void forge(wfi_conn *conn, const forging *kind)
                                .ack = peer->received,
                                .consumed = conn->frames_consumed,
                                .size = (uint32_t)size}};
-    memcpy(forged.key, conn->key_out, sizeof(forged.key));
+    memcpy(forged.key, conn->keys->out, sizeof(forged.key));
     wfi_frame_message(forged.data + WFI_FRAME_HEAD, 7, 100);
     if (kind->head)
         kind->head(&forged, conn);
@@ -327,7 +327,8 @@ static size_t old_request(net_host *host, const wfi_conn *conn, uint8_t *out)
                        .incarnation = host->net->self.incarnation,
                        .generation = conn->generation,
                        .nonce = conn->nonce};
-    return wfi_hello_write(host->net, &hello, &host_peer(host, 0)->member, out);
+    return wfi_hello_write(host->net->keys, wfi_peer_pair_key(host_peer(host, 0)), &hello, &host_peer(host, 0)->member,
+                           out);
 }
 
 static void ask_again(net_host *host, const uint8_t *data, size_t size)

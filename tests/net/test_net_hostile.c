@@ -24,7 +24,7 @@ static void put_head(weft_sim *sim, const wfi_conn *conn, uint8_t *out, size_t s
                       .ack = peer->received,
                       .consumed = conn->frames_consumed,
                       .size = (uint32_t)size};
-    wfi_frame_write(&head, conn->key_out, out);
+    wfi_frame_write(&head, conn->keys->out, out);
 }
 
 /* `count` messages of random sizes that fill it; the last may run over the end. */

@@ -316,6 +316,8 @@ static void body_closed(net_host *host)
         assert_int_equal(host->done_ok + host->done_failed, 40);
         assert_int_equal(host->why, WEFT_ERR_CLOSED);
         assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_ERR_CLOSED);
+    } else {
+        host_until(host, &host->gone, 1);
     }
 }
 

@@ -78,7 +78,9 @@ bench *bench_create_with(const wfi_store_options *given)
     at->elastic = options.elastic;
     at->now_ns = options.now_ns = 1000 * MS;
     options.outputs = (wfi_store_outputs){.send = on_send, .close = on_close, .random = on_random, .arg = at};
-    memset(options.job_key, 0x5a, sizeof options.job_key);
+    static uint8_t job_key[WFI_JOB_KEY_BYTES];
+    memset(job_key, 0x5a, sizeof job_key);
+    options.job_key = job_key;
     assert_int_equal(wfi_store_create(&options, &at->store), WEFT_OK);
     return at;
 }

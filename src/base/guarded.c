@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * guarded.c - blocks of powers of two, cut from mappings that are marked MADV_DONTDUMP.
+ *
+ * A block that was given back waits in the list of its size for the next of that size. Mappings stay: a worker has as many keys
+ * as it has connections, and those come again.
+ */
+#include "base/guarded.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#define SMALLEST 64 /* bytes of a block, its head included */
+#define KINDS 32
+#define MAPPING ((size_t)64 << 10) /* larger blocks have a mapping of their own */
+
+typedef struct block {
+    size_t kind; /* it has SMALLEST << kind bytes */
+    struct block *next;
+} block;
+
+static_assert(sizeof(block) == 16, "what follows is aligned to 16");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static block *spare[KINDS];
+static uint8_t *fresh; /* of the newest mapping, what was never given out */
+static size_t fresh_size;
+
+static uint8_t *map(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (madvise(memory, size, MADV_DONTDUMP) == 0)
+        return memory;
+    munmap(memory, size);
+    return NULL;
+}
+
+/* [lock] */
+static block *cut(size_t size)
+{
+    if (size > MAPPING)
+        return (block *)map(size);
+    if (size > fresh_size) { /* what is left of the mapping before is too small for this, and is lost */
+        uint8_t *mapping = map(MAPPING);
+        if (!mapping)
+            return NULL;
+        fresh = mapping;
+        fresh_size = MAPPING;
+    }
+    block *made = (block *)fresh;
+    fresh += size;
+    fresh_size -= size;
+    return made;
+}
+
+void *wfi_guarded_calloc(size_t size)
+{
+    size_t kind = 0;
+    while (kind < KINDS && ((size_t)SMALLEST << kind) - sizeof(block) < size)
+        kind++;
+    if (kind == KINDS)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    block *taken = spare[kind];
+    if (taken)
+        spare[kind] = taken->next;
+    else
+        taken = cut((size_t)SMALLEST << kind);
+    pthread_mutex_unlock(&lock);
+    if (!taken)
+        return NULL;
+    *taken = (block){.kind = kind};
+    return taken + 1;
+}
+
+void wfi_guarded_free(void *memory)
+{
+    if (!memory)
+        return;
+    block *given = (block *)memory - 1;
+    sodium_memzero(memory, ((size_t)SMALLEST << given->kind) - sizeof(block));
+    pthread_mutex_lock(&lock);
+    given->next = spare[given->kind];
+    spare[given->kind] = given;
+    pthread_mutex_unlock(&lock);
+}

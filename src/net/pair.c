@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pair.c - the key that two workers have and no third can make.
+ *
+ * Each worker makes an X25519 key pair when it opens: a new one in each life. The public key goes to the store with its JOIN, and
+ * comes to all members with the table, and with the news of those who join later. From its private key and the other's public key
+ * each of two workers gets the same shared secret. The pair's key is a hash of that, under the job's key, over who both are: rank,
+ * incarnation and public key. It takes a member, and the private key of one of the two.
+ *
+ * A public key with which all who use it get the same shared secret (a point of low order) is no key. What the pair has then is
+ * random: no proof between the two holds.
+ */
+#include "base/guarded.h"
+#include "net/net_internal.h"
+
+#include "base/codec.h"
+
+static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_BYTES, "what X25519 takes");
+static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_SCALARBYTES, "and what its private keys have");
+static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that libsodium takes");
+
+#define WORD UINT64_C(0x72696170) /* no other text under the job's key begins so */
+
+void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim)
+{
+    wfi_net_random(sim, keys->private_key, sizeof(keys->private_key));
+    (void)crypto_scalarmult_base(keys->public_key, keys->private_key);
+}
+
+static void write_member(wfi_writer *writer, const wfi_member *member)
+{
+    wfi_write_u32(writer, (uint32_t)member->rank);
+    wfi_write_u32(writer, member->incarnation);
+    wfi_write_bytes(writer, member->public_key, sizeof(member->public_key));
+}
+
+bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_member *them,
+                     uint8_t out[WFI_PAIR_KEY_BYTES])
+{
+    uint8_t shared[crypto_scalarmult_BYTES], text[8 + 2 * (8 + WFI_PUBLIC_KEY_BYTES)];
+    crypto_generichash_state state;
+    wfi_writer writer;
+    if (crypto_scalarmult(shared, keys->private_key, them->public_key) != 0)
+        return false;
+    wfi_writer_init(&writer, text, sizeof(text));
+    wfi_write_u64(&writer, WORD);
+    write_member(&writer, us->rank < them->rank ? us : them);
+    write_member(&writer, us->rank < them->rank ? them : us);
+    assert(!writer.failed && writer.size == sizeof(text));
+    crypto_generichash_init(&state, keys->job, sizeof(keys->job), WFI_PAIR_KEY_BYTES);
+    crypto_generichash_update(&state, text, sizeof(text));
+    crypto_generichash_update(&state, shared, sizeof(shared));
+    crypto_generichash_final(&state, out, WFI_PAIR_KEY_BYTES);
+    sodium_memzero(&state, sizeof(state));
+    sodium_memzero(shared, sizeof(shared));
+    return true;
+}
+
+const uint8_t *wfi_peer_pair_key(wfi_peer *peer)
+{
+    wfi_net *net = peer->net;
+    wfi_assert_held(&net->lock);
+    if (peer->pair_key)
+        return peer->pair_key;
+    peer->pair_key = wfi_guarded_calloc(WFI_PAIR_KEY_BYTES);
+    if (peer->pair_key && !wfi_pair_derive(net->keys, &net->self, &peer->member, peer->pair_key)) {
+        wfi_log_net(net, WEFT_LOG_WARN,
+                    "worker %d joined with a public key that is none: nothing it says will be believed", peer->rank);
+        wfi_net_random(net->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
+    }
+    return peer->pair_key;
+}
