@@ -120,15 +120,21 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
         return WEFT_ERR_MEMORY;
     link->id = connection;
     link->rank = -1;
+    link->knocks = true;
     weft_status status = wfi_map_put(&store->links, connection, link);
     if (status)
         wfi_guarded_free(link);
     return status;
 }
 
-/* A worker with another secret finds our proof wrong and says no more. Who only came and went is not worth a word. */
-static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_store_loss how)
+/*
+ * A worker with another secret finds our proof wrong and says no more. Who only came and went is not worth a word. A member that
+ * was stopped or cut off opens connections, and gives them up for fresh ones.
+ */
+static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_store_loss how, uint64_t now_ns)
 {
+    if (wfi_store_misses_somebody(store, now_ns))
+        return;
     if (link->stage == WFI_STORE_GREETED && link->seal.on)
         wfi_store_count_refusal(store, "it did not answer the store's proof: it may have another secret");
     else if (link->stage == WFI_STORE_STRANGER && how == WFI_STORE_CUT)
@@ -144,7 +150,7 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     int rank = link->rank;
     bool unconfirmed = link->unconfirmed;
     if (rank < 0)
-        count_unproven(store, link, how);
+        count_unproven(store, link, how, now_ns);
     wfi_guarded_free(link);
     if (rank < 0)
         return;

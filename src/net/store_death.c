@@ -115,6 +115,33 @@ static uint64_t dead_at_ns(const wfi_store *store, const wfi_seat *seat)
     return seat->suspected_ns < when_ns ? seat->suspected_ns : when_ns;
 }
 
+/*
+ * The same, but whoever is at the door is heard first: it may be the member, back from a cut, with the proof still to come,
+ * while its old connection waits for the kernel to send again. No longer than a quarter of the bound: anybody can knock.
+ */
+static uint64_t judged_at_ns(const wfi_store *store, const wfi_seat *seat)
+{
+    uint64_t when_ns = dead_at_ns(store, seat), bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    uint64_t heard_by_ns = store->knocked_ns ? store->knocked_ns + bound_ns / 8 : 0;
+    if (when_ns >= heard_by_ns)
+        return when_ns;
+    return heard_by_ns < when_ns + bound_ns / 4 ? heard_by_ns : when_ns + bound_ns / 4;
+}
+
+bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns)
+{
+    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    if (store->resumed_ns && now_ns - store->resumed_ns < bound_ns)
+        return true;
+    for (int rank = 1; rank < store->options.world_size; rank++) {
+        const wfi_seat *seat = &store->seats[rank];
+        bool is_silent = !seat->link || (seat->beats && now_ns - seat->heard_ns > bound_ns / 4);
+        if (seat->state == WFI_SEAT_ALIVE && is_silent)
+            return true;
+    }
+    return false;
+}
+
 static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
 {
     const wfi_seat *seat = &store->seats[rank];
@@ -164,21 +191,36 @@ void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
     }
 }
 
+static void look_at_door(wfi_store *store, uint64_t now_ns)
+{
+    size_t cursor = 0;
+    uint64_t id;
+    store->knocked_ns = 0;
+    for (wfi_store_link *link; (link = wfi_map_next(&store->links, &cursor, &id));) {
+        if (link->knocks)
+            link->knocked_ns = now_ns;
+        link->knocks = false;
+        if (link->rank < 0 && link->knocked_ns > store->knocked_ns)
+            store->knocked_ns = link->knocked_ns;
+    }
+}
+
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns)
 {
     uint64_t next_ns = WFI_NEVER;
     wfi_store_end_tick(store, now_ns);
     wfi_store_due_by(store, store->wave_at_ns);
     wfi_store_excuse_own_absence(store, now_ns);
+    look_at_door(store, now_ns);
     for (int rank = 0; rank < store->options.world_size; rank++) {
         const wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && (seat->hopeless || dead_at_ns(store, seat) <= now_ns))
+        if (seat->state == WFI_SEAT_ALIVE && (seat->hopeless || judged_at_ns(store, seat) <= now_ns))
             declare_silent(store, rank, now_ns);
     }
     for (int rank = 0; rank < store->options.world_size; rank++) {
         const wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && dead_at_ns(store, seat) < next_ns)
-            next_ns = dead_at_ns(store, seat);
+        if (seat->state == WFI_SEAT_ALIVE && judged_at_ns(store, seat) < next_ns)
+            next_ns = judged_at_ns(store, seat);
     }
     store->ticking = next_ns != WFI_NEVER;
     if (!store->ticking)

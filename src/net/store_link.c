@@ -121,6 +121,7 @@ static void challenge(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_proof_make(options->secret, options->secret_size, greeting, message.proof);
     wfi_store_send(store, link, &message);
     link->stage = WFI_STORE_GREETED;
+    link->knocks = true;
     wfi_seal_begin(&link->seal, WFI_SIDE_STORE, options->secret, options->secret_size, greeting);
 }
 
@@ -184,7 +185,7 @@ static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint
     link->rank = rank;
     link->unconfirmed = true;
     seat->lost_ns = seat->suspected_ns = WFI_NEVER;
-    seat->heard_ns = now_ns;
+    seat->heard_ns = store->resumed_ns = now_ns;
     seat->acked = seat->received;
     wfi_store_message resumed = {
         .type = WFI_STORE_RESUMED, .received = seat->received, .round = seat->mail.acknowledged};

@@ -17,7 +17,9 @@ typedef struct wfi_store_link { /* a connection; guarded, for its keys */
     uint64_t id;
     int rank; /* whose it is; -1: a stranger's */
     wfi_store_stage stage;
-    bool unconfirmed; /* resumed, and nothing heard since: its end may be the end of a mere attempt */
+    bool knocks;         /* a stranger's: opened or challenged since the last tick */
+    uint64_t knocked_ns; /* when a tick last saw that */
+    bool unconfirmed;    /* resumed, and nothing heard since: its end may be the end of a mere attempt */
     wfi_greeting greeting;
     wfi_seal seal;
 } wfi_store_link;
@@ -68,9 +70,11 @@ struct wfi_store {
     wfi_mail_reserve reserve; /* so that one death, at least, can be told to all though memory is out */
     uint64_t now_ns;          /* of the input under way */
     uint64_t due_ns, ticked_ns;
-    uint64_t late_ns;  /* so much later than it was due came the tick under way */
-    bool ticking;      /* the last tick wanted another within a quarter of the bound */
-    uint64_t drain_ns; /* WFI_NEVER: not draining */
+    uint64_t late_ns;    /* so much later than it was due came the tick under way */
+    bool ticking;        /* the last tick wanted another within a quarter of the bound */
+    uint64_t knocked_ns; /* when one who is at the door last opened a connection or was challenged; 0: nobody is */
+    uint64_t resumed_ns; /* when a member last did */
+    uint64_t drain_ns;   /* WFI_NEVER: not draining */
     bool draining;
     bool turned_away;                 /* somebody could not be let in for want of descriptors or memory here */
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
@@ -123,6 +127,8 @@ void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns);
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns); /* no-op if it is */
+/* Somebody who is a member was not heard, or has just resumed: who comes to the door and goes may be that one. */
+bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns);
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 

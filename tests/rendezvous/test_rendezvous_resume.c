@@ -120,6 +120,84 @@ static void a_reset_or_cut_connection_that_resumes_in_time_is_no_death(void **st
     }
 }
 
+static void say_resume(bench *at, uint64_t line, uint64_t former)
+{
+    const wfi_store_world *world = &at->lines[former].world;
+    wfi_store_message resume = {.type = WFI_STORE_RESUME, .rank = world->rank};
+    resume.incarnation = world->members[world->rank].incarnation;
+    memcpy(resume.token, world->token, sizeof resume.token);
+    bench_say(at, line, &resume);
+}
+
+/* The cut has healed as its time ends, and its proof is under way. */
+static void one_that_knocks_as_its_time_ends_is_heard_first(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    bench_need(at, 1, 1, true);
+    bench_pass(at, 1995);
+    assert_int_equal(wfi_store_opened(at->store, 8), WEFT_OK); /* not even greeted: its hello is still in the socket */
+    bench_pass(at, 100);
+    bench_greet(at, 9);
+    bench_pass(at, 200);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    say_resume(at, 9, 2);
+    bench_say_type(at, 9, WFI_STORE_HEARTBEAT);
+    bench_pass(at, 1900);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    bench_pass(at, 110); /* and silent once more, with nobody at the door */
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    bench_destroy(at);
+}
+
+static void knocking_puts_a_death_off_for_a_quarter_of_the_bound(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    bench_need(at, 1, 1, true);
+    for (uint64_t line = 10; line < 34; line++) { /* 2,400 ms */
+        bench_pass(at, 100);
+        bench_greet(at, line);
+    }
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);
+    bench_pass(at, 110);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    bench_destroy(at);
+}
+
+/* Attempts to resume that it gives up itself, while it is missed; with nobody missed the same is somebody without the secret. */
+static void attempts_of_a_member_that_is_missed_are_not_refusals(void **state)
+{
+    (void)state;
+    bench *at = bench_create_with(&(wfi_store_options){
+        .world_size = 2, .death_timeout_ms = 2000, .secret = (const uint8_t *)"a secret of a job", .secret_size = 17});
+    at->secret = "a secret of a job";
+    bench_join_all(at, 2);
+    bench_need(at, 1, 1, true);
+    bench_pass(at, 600);
+    for (uint64_t line = 10; line < 13; line++) {
+        bench_greet(at, line);
+        kill_line(at, line, WFI_STORE_ENDED);
+    }
+    assert_int_equal(wfi_store_opened(at->store, 13), WEFT_OK);
+    kill_line(at, 13, WFI_STORE_CUT);
+    bench_greet(at, 14);
+    say_resume(at, 14, 2);
+    bench_greet(at, 15); /* sent before, arrived behind */
+    kill_line(at, 15, WFI_STORE_ENDED);
+    assert_int_equal(bench_refused(at), 0);
+    for (int i = 0; i < 10; i++) {
+        bench_say_type(at, 14, WFI_STORE_HEARTBEAT);
+        bench_pass(at, 250);
+    }
+    bench_greet(at, 16);
+    kill_line(at, 16, WFI_STORE_ENDED);
+    assert_int_equal(bench_refused(at), 1);
+    bench_destroy(at);
+}
+
 /* The answer to its resume was lost, and it tries once more: that the first attempt's connection ends is not its death. */
 static void an_attempt_that_is_given_up_is_no_death(void **state)
 {
@@ -362,6 +440,9 @@ int main(void)
         cmocka_unit_test(one_that_was_declared_dead_is_told_when_it_resumes),
         cmocka_unit_test(how_a_connection_ends_says_how_long_it_is_waited_for),
         cmocka_unit_test(a_reset_or_cut_connection_that_resumes_in_time_is_no_death),
+        cmocka_unit_test(one_that_knocks_as_its_time_ends_is_heard_first),
+        cmocka_unit_test(knocking_puts_a_death_off_for_a_quarter_of_the_bound),
+        cmocka_unit_test(attempts_of_a_member_that_is_missed_are_not_refusals),
         cmocka_unit_test(an_attempt_that_is_given_up_is_no_death),
         cmocka_unit_test(a_new_process_need_not_wait_for_a_lost_one),
         cmocka_unit_test(a_joining_that_asks_again_gets_its_answer_again),
