@@ -404,6 +404,7 @@ static void on_request(wfi_net *net, const wfi_event *event)
         net->ops->reject(net->fabric, event->request);
         return;
     }
+    wfi_silent_excuse(net, hello.generation - line->asked - 1);
     line->asked = hello.generation;
     if (peer->status || net->closing || !position_makes_sense(peer, &hello) || !request_wins(line, hello.generation)) {
         net->ops->reject(net->fabric, event->request);
@@ -454,9 +455,7 @@ void wfi_net_event(wfi_net *net, const wfi_event *event)
         return;
     }
     if (event->kind == WFI_EVENT_STRANGERS) {
-        net->stats.strangers_refused += event->count - 1;
-        wfi_net_refused(net, "%zu callers of the fabric's port who never asked for anything were hung up on",
-                        event->count);
+        wfi_silent_came(net, event->count);
         return;
     }
     wfi_conn *conn = wfi_map_get(&net->conns, (uint64_t)(uintptr_t)event->lane_user);

@@ -156,6 +156,7 @@ static wfi_net *net_create(const wfi_net_options *options)
     wfi_list_init(&net->known);
     wfi_list_init(&net->leaners);
     net->lean_timer = (wfi_timer){.fire = wfi_lean_due, .reserved = true};
+    net->silent_timer = (wfi_timer){.fire = wfi_silent_due, .reserved = true};
     net->turn_timer = (wfi_timer){.fire = wfi_turns_due, .reserved = true};
     wfi_list_init(&net->turns);
     wfi_list_init(&net->turns_again);
@@ -243,7 +244,7 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     weft_status status = WEFT_OK;
     net->self = table[net->rank];
     wfi_net_lock(net);
-    status = wfi_timers_reserve(net, 3);
+    status = wfi_timers_reserve(net, 4);
     for (int rank = 0; rank < net->world_size && !status; rank++) {
         if (rank != net->rank && table[rank].incarnation)
             status = wfi_peer_create(net, &table[rank], &peer);
@@ -335,6 +336,7 @@ static void fail_everything(wfi_net *net)
     wfi_net_timer_clear(net, &net->lean_timer);
     wfi_net_timer_clear(net, &net->starved_timer);
     wfi_net_timer_clear(net, &net->turn_timer);
+    wfi_net_timer_clear(net, &net->silent_timer);
     wfi_net_unlock(net);
 }
 

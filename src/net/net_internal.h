@@ -320,6 +320,8 @@ struct wfi_net {
     wfi_map conns;    /* by id */
     uint64_t next_id;
     size_t zombies;                       /* closed connections with operations still to be reported */
+    uint64_t silent;                      /* callers that were hung up on, and are not counted as refused yet */
+    wfi_timer silent_timer;               /* when they are */
     uint64_t refused_ns;                  /* when the second began in which refusals were last said aloud */
     unsigned refused_aloud;               /* in it so far */
     bool untaken;                         /* the message that was just handed up */
@@ -394,6 +396,15 @@ void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t s
 
 /* refuse.c; [locked] Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
 void wfi_net_refused(wfi_net *net, const char *format, ...) WEFT_PRINTF(2, 3);
+/*
+ * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting and asking is
+ * one as well: it asks again, and its number tells how often it did before. So they are counted after WFI_SILENT_NS,
+ * less those that came back (wfi_silent_excuse).
+ */
+#define WFI_SILENT_NS UINT64_C(2000000000)
+void wfi_silent_came(wfi_net *net, size_t count);
+void wfi_silent_excuse(wfi_net *net, uint64_t attempts);
+void wfi_silent_due(wfi_timer *timer);
 
 /* connection.c; all [locked] */
 wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation);

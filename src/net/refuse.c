@@ -26,3 +26,28 @@ void wfi_net_refused(wfi_net *net, const char *format, ...)
     wfi_log_net(net, net->refused_aloud <= ALOUD ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "%s%s", text,
                 net->refused_aloud == ALOUD ? " (and what else is refused in this second)" : "");
 }
+
+void wfi_silent_came(wfi_net *net, size_t count)
+{
+    net->silent += count;
+    if (!net->silent_timer.heap_index && !net->closing)
+        (void)wfi_net_timer_set(net, &net->silent_timer, wfi_now(net->clock) + WFI_SILENT_NS); /* reserved */
+}
+
+void wfi_silent_excuse(wfi_net *net, uint64_t attempts)
+{
+    net->silent -= attempts < net->silent ? attempts : net->silent;
+}
+
+void wfi_silent_due(wfi_timer *timer)
+{
+    wfi_net *net = wfi_container_of(timer, wfi_net, silent_timer);
+    uint64_t count = net->silent;
+    net->silent = 0;
+    if (!count)
+        return;
+    net->stats.strangers_refused += count - 1;
+    wfi_net_refused(net,
+                    "%llu unauthenticated callers of the fabric's port never asked for anything and were hung up on",
+                    (unsigned long long)count);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_silent.c - callers of the fabric's port who say nothing and are hung up on: members among them, who were stopped before
+ * they could ask, and ask again, are not counted as refused; all others are.
+ */
+#include "net/net_host.h"
+
+#define CALLERS 5
+#define ATTEMPTS 3 /* of these, the peer's */
+
+static uint64_t refused(net_host *host)
+{
+    weft_stats stats = {0};
+    wfi_net_lock(host->net);
+    wfi_net_stats(host->net, &stats);
+    wfi_net_unlock(host->net);
+    return stats.strangers_refused;
+}
+
+static void hang_up_on(net_host *host, size_t count)
+{
+    wfi_net_lock(host->net);
+    wfi_net_event(host->net, &(wfi_event){.kind = WFI_EVENT_STRANGERS, .count = count});
+    wfi_net_unlock(host->net);
+}
+
+/* The peer's numbers go on as if so many of its attempts had come to nothing; the next one comes through. */
+static void ask_again(net_host *host)
+{
+    wfi_net_lock(host->net);
+    host_peer(host, 1)->lines[WFI_CONTROL].generation += ATTEMPTS;
+    wfi_net_unlock(host->net);
+    assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
+}
+
+static void body(net_host *host)
+{
+    net_world *world = host->world;
+    if (host->rank == 1)
+        hang_up_on(host, CALLERS);
+    host_meet(host, &world->turns[0]);
+    if (host->rank == 0)
+        ask_again(host);
+    else
+        host_until(host, &host->arrived, 1);
+    host_meet(host, &world->turns[1]);
+    if (host->rank == 1) {
+        host_pause(host, 2 * WFI_SILENT_NS);
+        assert_int_equal(refused(host), CALLERS - ATTEMPTS);
+        hang_up_on(host, CALLERS); /* and with nobody who comes back */
+        host_pause(host, 2 * WFI_SILENT_NS);
+        assert_int_equal(refused(host), 2 * CALLERS - ATTEMPTS);
+    }
+    host_meet(host, &world->finished);
+}
+
+static void members_who_come_back_are_not_refusals(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        net_world world = {.on_message = host_check_order};
+        world_sim(&world, seed, 2, body, NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(members_who_come_back_are_not_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
