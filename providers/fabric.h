@@ -86,6 +86,7 @@ typedef struct wfi_fabric_options {
     const char *iface;       /* interface name or address; NULL: the one that routes to `towards` */
     const char *towards;     /* an address of the job (master_addr) */
     int port_low, port_high; /* 0, 0: any */
+    int port_spared;         /* of the range, taken only if no other is free: the store's. 0: none */
     weft_sim *sim;
     void (*ready)(void *arg); /* something became pollable while nobody polled (simulation; else unused) */
     void *ready_arg;

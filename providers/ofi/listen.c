@@ -45,9 +45,12 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
     }
     if (!fabric->info->src_addr || fabric->info->src_addrlen != fabric->local.size)
         return wfofi_fail(error, -FI_EINVAL, "provider '%s' does not use socket addresses", fabric->provider->name);
-    int ret = -FI_EADDRINUSE;
+    int ret = -FI_EADDRINUSE, spared = options->port_spared;
     for (int port = low; port <= high && is_taken(ret); port++)
-        ret = listen_on(fabric, port);
+        if (port == 0 || port != spared)
+            ret = listen_on(fabric, port);
+    if (is_taken(ret) && spared > 0 && spared >= low && spared <= high)
+        ret = listen_on(fabric, spared);
     char text[WFOFI_ADDRESS_TEXT];
     wfofi_address_text(&fabric->local, text);
     if (ret != 0 && low != high && is_taken(ret))

@@ -5,7 +5,10 @@
 
 #include "base/error.h"
 #include "base/guarded.h"
+#include "base/log.h"
+#include "net/rendezvous_os.h"
 #include "sim/sim.h"
+#include "topo/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +222,7 @@ static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, wef
                                                         : -1,
                               .iface = agent->iface,
                               .towards = agent->master_addr,
+                              .port_spared = agent->master_port,
                               .sim = options->sim,
                               .ready = wfi_fiber_ready,
                               .ready_arg = net};
@@ -253,7 +257,38 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     return status;
 }
 
-static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error **error)
+/* As with a machine's own name where /etc/hosts has it at 127.0.1.1: workers elsewhere would look for the store on themselves. */
+static void warn_of_loopback(const weft_agent_options *agent, int store_fd)
+{
+    wfi_endpoint where;
+    bool is_unbound;
+    bool elsewhere = agent->world_size > 1 && wfi_share_launched(&is_unbound) != agent->world_size;
+    if (!elsewhere || wfi_host_says_loopback(agent->master_addr) || wfi_listens_at(store_fd, &where) ||
+        !wfi_endpoint_is_loopback(&where))
+        return;
+    wfi_log_in(
+        &(wfi_log_context){.rank = 0}, WEFT_LOG_WARN,
+        "MASTER_ADDR \"%s\" is a loopback address on this machine, where rank 0 serves the store: workers of other "
+        "machines cannot reach it; name an address of this machine's network, or mend /etc/hosts",
+        agent->master_addr);
+}
+
+/* Rank 0 binds the store's port before the fabric takes one, whose range may have it. */
+static weft_status bind_store(const wfi_net_options *options, int *store_fd, weft_error **error)
+{
+    const weft_agent_options *agent = options->agent;
+    bool binds = agent->rank == 0 && options->store_fd < 0 && !options->sim && agent->master_addr;
+    *store_fd = options->store_fd;
+    if (!binds)
+        return WEFT_OK;
+    weft_status status = wfi_listen_at(agent->master_addr, agent->master_port, store_fd, error);
+    if (!status)
+        warn_of_loopback(agent, *store_fd);
+    return status;
+}
+
+/* The store's descriptor is the link's from here on. */
+static weft_status join(wfi_net *net, const wfi_net_options *options, int store_fd, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
     uint8_t address[WFI_ADDRESS_MAX];
@@ -270,7 +305,7 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
                                   .public_key = net->keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
-                                  .store_fd = options->store_fd,
+                                  .store_fd = store_fd,
                                   .sim = options->sim,
                                   .no_threads = agent->no_threads,
                                   .join_timeout_ms = agent->rendezvous_timeout_ms,
@@ -290,14 +325,22 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, weft_error
 
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error)
 {
+    int store_fd;
+    weft_status status = bind_store(options, &store_fd, error);
+    if (status)
+        return status;
     wfi_net *net = sodium_init() < 0 ? NULL : net_create(options);
-    if (!net)
-        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
-    weft_status status = make_descriptors(net, error);
+    if (!net) {
+        status = refuse(error, WEFT_ERR_MEMORY, "out of memory");
+        goto close_store;
+    }
+    status = make_descriptors(net, error);
     if (!status)
         status = open_fabric(net, options, error);
-    if (!status)
-        status = join(net, options, error);
+    if (status)
+        goto close_store;
+    status = join(net, options, store_fd, error);
+    store_fd = -1;
     if (status)
         goto close_net;
     *out = net;
@@ -314,6 +357,10 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
         return WEFT_OK;
     (void)refuse(error, status, "a thread could not be started");
     *out = NULL;
+    goto close_net;
+close_store:
+    if (store_fd >= 0)
+        close(store_fd);
 close_net:
     wfi_net_close(net);
     return status;

@@ -114,6 +114,24 @@ weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out)
     return getsockname(listen_fd, (struct sockaddr *)&out->address, &out->size) == 0 ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
+bool wfi_endpoint_is_loopback(const wfi_endpoint *where)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&where->address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&where->address;
+    if (where->address.ss_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return where->address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+bool wfi_host_says_loopback(const char *host)
+{
+    static const char *const names[] = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(host, names[i]) == 0)
+            return true;
+    return strncmp(host, "127.", 4) == 0;
+}
+
 /* Waits for the outcome of a connect under way. */
 static int finish_connecting(int fd, uint64_t deadline_ns)
 {

@@ -23,6 +23,10 @@ weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **erro
 /* Where a listening socket can be reached from this machine. WEFT_ERR_INVALID if it is none. */
 weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out);
 
+bool wfi_endpoint_is_loopback(const wfi_endpoint *where);
+/* Whether the host is a name or an address that says it: "localhost", "127.0.0.1", "::1". */
+bool wfi_host_says_loopback(const char *host);
+
 /*
  * One attempt to connect, over all addresses of the name; a non-blocking socket without delays. Gives up at the deadline.
  * Returns 0 or an errno value; a name that does not resolve (yet) is EHOSTUNREACH.

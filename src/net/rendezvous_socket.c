@@ -338,15 +338,6 @@ static bool await_answer(socket_link *link, uint64_t deadline_ns)
     return link->base.answered;
 }
 
-static bool is_loopback(const wfi_endpoint *where)
-{
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&where->address;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&where->address;
-    if (where->address.ss_family == AF_INET)
-        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-    return where->address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
 static bool attempt_once(socket_link *link, attempt *at)
 {
     const wfi_rendezvous_options *options = at->options;
@@ -364,7 +355,7 @@ static bool attempt_once(socket_link *link, attempt *at)
     next->input_limit = WFI_STORE_WORLD_MAX;
     link->store.size = sizeof link->store.address;
     (void)getpeername(fd, (struct sockaddr *)&link->store.address, &link->store.size);
-    link->base.store_is_here = is_loopback(&link->store);
+    link->base.store_is_here = wfi_endpoint_is_loopback(&link->store);
     wfi_link_dialled(&link->base);
     if (await_answer(link, answer_ns))
         return true;

@@ -53,7 +53,7 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
         goto free_store;
     wfi_map_init(&store->links);
     store->ticked_ns = options->now_ns;
-    store->due_ns = store->drain_ns = store->wave_at_ns = WFI_NEVER;
+    store->due_ns = store->drain_ns = store->wave_at_ns = store->name_awaited_ns = WFI_NEVER;
     *out = store;
     return WEFT_OK;
 

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define NS_PER_MS 1000000ull
-#define NAMED_MISSING_MAX 8 /* ranks named in a time-out's text */
+#define AWAITED_FIRST_MS 5000ull  /* from the first who came to the first line about those who did not */
+#define AWAITED_LAST_MS 120000ull /* and at most so long to the next */
+#define NAMED_MISSING_MAX 8       /* ranks named in a time-out's text */
 
 static bool is_free(const wfi_seat *seat)
 {
@@ -92,6 +94,29 @@ static void expire_silence(wfi_store *store, int rank)
     wfi_store_hang_up(store, link, 0);
 }
 
+/* So that whoever started the job sees before its patience ends that somebody does not come, and who. */
+static void name_awaited(wfi_store *store, uint64_t now_ns)
+{
+    char missing[160];
+    if (store->options.elastic || store->waiting == 0 || store->phase != WFI_STORE_GATHERING) {
+        store->name_awaited_ns = WFI_NEVER;
+        return;
+    }
+    if (store->name_awaited_ns == WFI_NEVER) {
+        store->name_awaited_pause_ns = AWAITED_FIRST_MS * NS_PER_MS;
+    } else if (store->name_awaited_ns <= now_ns) {
+        name_missing(store, missing, sizeof missing);
+        wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_WARN, "store: waiting for %s: %d of %d workers are here",
+                   missing, store->waiting, store->options.world_size);
+        store->name_awaited_pause_ns *= 2;
+        if (store->name_awaited_pause_ns > AWAITED_LAST_MS * NS_PER_MS)
+            store->name_awaited_pause_ns = AWAITED_LAST_MS * NS_PER_MS;
+    }
+    if (store->name_awaited_ns == WFI_NEVER || store->name_awaited_ns <= now_ns)
+        store->name_awaited_ns = now_ns + store->name_awaited_pause_ns;
+    wfi_store_due_by(store, store->name_awaited_ns);
+}
+
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
 {
     bool beats = store->options.death_timeout_ms >= 0 && store->waiting > 0;
@@ -108,6 +133,7 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
         else
             wfi_store_due_by(store, seat->patience_ns);
     }
+    name_awaited(store, now_ns);
     store->ticking = beats;
     if (beats)
         wfi_store_due_by(store, now_ns + bound_ns / 4 + 1);

@@ -78,6 +78,8 @@ struct wfi_store {
     bool draining;
     bool turned_away;                 /* somebody could not be let in for want of descriptors or memory here */
     char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
+    uint64_t name_awaited_ns;         /* gathering: when those who have not come are named; WFI_NEVER: nobody waits */
+    uint64_t name_awaited_pause_ns;
     uint64_t challenges;
     _Atomic uint64_t refused, messages; /* others may read them */
     int closers;                        /* members that close */

@@ -2,6 +2,8 @@
 /* test_rendezvous_store.c - the store's state machine: joining, refusals, deaths, suspicion, eviction, farewells. */
 #include "store_bench.h"
 
+#include <weft/log.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +155,51 @@ static void missing_ranks_are_named_to_all_who_wait(void **state)
     bench_join(at, 10, 2, 6, "late", 1000);
     assert_string_equal(bench_last(at, 10, WFI_STORE_REFUSE)->text, "ranks 2 and 5 did not come within 60 s");
     bench_destroy(at);
+}
+
+static struct awaited { /* the lines about those who do not come */
+    size_t count;
+    char last[256];
+} awaited;
+
+static void keep_awaited(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level != WEFT_LOG_WARN || !strstr(line, "waiting for"))
+        return;
+    awaited.count++;
+    snprintf(awaited.last, sizeof awaited.last, "%s", line);
+}
+
+static void those_awaited_are_named_while_there_is_patience(void **state)
+{
+    (void)state;
+    awaited.count = 0;
+    weft_log_set_sink(keep_awaited, NULL);
+    bench *at = bench_create(6, -1);
+    bench_pass(at, 60000); /* nobody waits: no word */
+    for (int rank = 0; rank < 6; rank++)
+        if (rank != 2 && rank != 5)
+            bench_join(at, (uint64_t)rank + 1, rank, 6, (const char *const[]){"a", "b", "c", "d", "e", "f"}[rank], -1);
+    bench_pass(at, 4999);
+    assert_int_equal(awaited.count, 0);
+    bench_pass(at, 2);
+    assert_int_equal(awaited.count, 1);
+    assert_non_null(strstr(awaited.last, "waiting for ranks 2 and 5: 4 of 6 workers are here"));
+    bench_join(at, 7, 2, 6, "c", -1);
+    bench_pass(at, 9997);
+    assert_int_equal(awaited.count, 1);
+    bench_pass(at, 3);
+    assert_int_equal(awaited.count, 2);
+    assert_non_null(strstr(awaited.last, "waiting for rank 5: 5 of 6"));
+    bench_pass(at, 3600u * 1000);
+    assert_true(awaited.count >= 25 && awaited.count <= 40); /* every two minutes */
+    size_t before = awaited.count;
+    bench_join(at, 8, 5, 6, "f", -1);
+    bench_pass(at, 3600u * 1000);
+    assert_int_equal(awaited.count, before);
+    bench_destroy(at);
+    weft_log_set_sink(NULL, NULL);
 }
 
 static void one_missing_rank_is_named(void **state)
@@ -473,6 +520,7 @@ int main(void)
         cmocka_unit_test(world_sizes_that_differ_are_refused),
         cmocka_unit_test(another_version_is_refused_in_words),
         cmocka_unit_test(missing_ranks_are_named_to_all_who_wait),
+        cmocka_unit_test(those_awaited_are_named_while_there_is_patience),
         cmocka_unit_test(one_missing_rank_is_named),
         cmocka_unit_test(many_missing_ranks_are_counted),
         cmocka_unit_test(one_that_goes_while_waiting_frees_its_rank_and_name),
