@@ -19,6 +19,7 @@ add_library(weft_static STATIC $<TARGET_OBJECTS:weft_objects>)
 target_include_directories(weft_static PUBLIC ${weft_include})
 target_link_libraries(weft_static PUBLIC weft_deps)
 set_target_properties(weft_static PROPERTIES OUTPUT_NAME weft LINKER_LANGUAGE C)
+add_library(weft::weft_static ALIAS weft_static) # the package's names, for projects that add this folder
 
 # Of a GPU-only tree there is no shared library: it would lack most of its own symbols.
 #
@@ -37,6 +38,7 @@ if(NOT WEFT_GPU_ONLY)
   else()
     add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
   endif()
+  add_library(weft::weft ALIAS weft)
   target_include_directories(weft PUBLIC ${weft_include})
   target_link_libraries(weft PRIVATE weft_deps)
   # The version script also hides what static libraries inside (cudart) would export; the library calls its own functions directly.
