@@ -65,7 +65,10 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
         return WEFT_OK;
     char text[WFOFI_ADDRESS_TEXT];
     wfofi_address_text(&to, text);
-    wfofi_log(fabric, WEFT_LOG_WARN, "connecting to %s: %s", text, fi_strerror(-ret));
+    if (ret == -EMFILE || ret == -ENFILE)
+        wfofi_say_exhausted(fabric);
+    else
+        wfofi_log(fabric, WEFT_LOG_WARN, "connecting to %s: %s", text, fi_strerror(-ret));
     *out = NULL;
     wfofi_lane_abandon(lane);
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
@@ -106,7 +109,10 @@ weft_status wfofi_accept(wfi_fabric *base, wfi_connect_request *request, const v
     return WEFT_OK;
 
 abandon:
-    wfofi_log(fabric, WEFT_LOG_WARN, "accepting a connection: %s", fi_strerror(-ret));
+    if (ret == -EMFILE || ret == -ENFILE)
+        wfofi_say_exhausted(fabric);
+    else
+        wfofi_log(fabric, WEFT_LOG_WARN, "accepting a connection: %s", fi_strerror(-ret));
     *out = NULL;
     wfofi_lane_abandon(lane);
     status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;

@@ -20,18 +20,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SAY_NS UINT64_C(1000000000)
+#define SAY_NS UINT64_C(60000000000) /* between two lines that there are no descriptors: attempts are many a second */
 
-static void say_exhausted(wfofi_fabric *fabric)
+void wfofi_say_exhausted(wfofi_fabric *fabric)
 {
-    uint64_t now = wfi_now(&wfi_clock_real);
+    uint64_t now = wfi_now(&wfi_clock_real), said = atomic_load(&fabric->exhausted_said_ns);
     struct rlimit limit = {0};
-    if (fabric->exhausted && now - fabric->exhausted_said_ns < SAY_NS)
+    bool is_news = said == 0 || now - said >= SAY_NS;
+    if (!is_news || !atomic_compare_exchange_strong(&fabric->exhausted_said_ns, &said, now))
         return;
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    fabric->exhausted_said_ns = now;
     wfofi_log(fabric, WEFT_LOG_ERROR,
-              "out of file descriptors (the limit is %llu): peers cannot connect to this worker",
+              "out of file descriptors (the limit is %llu): this worker can neither open nor accept a connection",
               (unsigned long long)limit.rlim_cur);
 }
 
@@ -44,7 +44,7 @@ int wfofi_door_before(wfofi_fabric *fabric)
     struct pollfd door = {.fd = fabric->listen_fd, .events = POLLIN};
     bool exhausted = next < 0 && (errno == EMFILE || errno == ENFILE) && poll(&door, 1, 0) == 1;
     if (exhausted)
-        say_exhausted(fabric);
+        wfofi_say_exhausted(fabric);
     fabric->exhausted = exhausted;
     if (next >= 0)
         close(next);

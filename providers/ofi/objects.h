@@ -72,8 +72,8 @@ typedef struct wfofi_fabric {
     struct wfofi_fabric *kept_before; /* closed with parked lanes: fabric.c */
 
     /* The event thread's own: door.c, strangers.c. */
-    bool exhausted; /* nobody can be accepted for want of descriptors */
-    uint64_t exhausted_said_ns;
+    bool exhausted;                     /* nobody can be accepted for want of descriptors */
+    _Atomic uint64_t exhausted_said_ns; /* when it was last said; 0: never */
     bool strangers_suspected;
     uint64_t strangers_due_ns;
     uint64_t strangers[WFOFI_STRANGERS_MAX];
@@ -165,6 +165,7 @@ void wfofi_each_ended(const wfofi_fabric *fabric, wfofi_caller_fn *visit, void *
 bool wfofi_is_ended(int fd);
 
 /* door.c: around each call in which libfabric may accept somebody */
+void wfofi_say_exhausted(wfofi_fabric *fabric); /* in the log, once in a while */
 int wfofi_door_before(wfofi_fabric *fabric);
 void wfofi_door_after(wfofi_fabric *fabric, int next);
 

@@ -3,6 +3,7 @@
 #include "rpc/options.h"
 
 #include "base/alloc.h"
+#include "base/descriptors.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
@@ -347,6 +348,8 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         st = resolve_texts(out, error);
     if (!st)
         st = resolve_secret(out, error);
+    if (!st && !out->values.sim)
+        st = wfi_descriptors_raise(error);
     wfi_secret_hide(); /* also if it was not asked for, or something else is wrong: then for the next try */
     return st;
 }

@@ -7,16 +7,38 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
-static const char *const variables[] = {"RANK",         "WORLD_SIZE",           "MASTER_ADDR",         "MASTER_PORT",
-                                        "WEFT_NAME",    "WEFT_FABRIC",          "WEFT_IFACE",          "WEFT_PORTS",
-                                        "WEFT_WORKERS", "WEFT_DEATH_MS",        "WEFT_NO_BINDING",     "WEFT_ELASTIC",
-                                        "WEFT_TRACE",   "WEFT_SECRET",          "WEFT_SECRET_FILE",    "WEFT_SECRET_FD",
-                                        "WEFT_LOG",     "WEFT_CPU_THREADS",     "WEFT_SLAB_KEEP_MB",   "SLURM_PROCID",
-                                        "SLURM_NTASKS", "WEFT_MEMORY_BUDGET",   "WEFT_METRICS_PORT",   "PMI_RANK",
-                                        "PMI_SIZE",     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+static const char *const variables[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "WEFT_NAME",
+                                        "WEFT_FABRIC",
+                                        "WEFT_IFACE",
+                                        "WEFT_PORTS",
+                                        "WEFT_WORKERS",
+                                        "WEFT_DEATH_MS",
+                                        "WEFT_NO_BINDING",
+                                        "WEFT_ELASTIC",
+                                        "WEFT_TRACE",
+                                        "WEFT_SECRET",
+                                        "WEFT_SECRET_FILE",
+                                        "WEFT_SECRET_FD",
+                                        "WEFT_LOG",
+                                        "WEFT_CPU_THREADS",
+                                        "WEFT_KEEP_DESCRIPTOR_LIMIT",
+                                        "WEFT_SLAB_KEEP_MB",
+                                        "SLURM_PROCID",
+                                        "SLURM_NTASKS",
+                                        "WEFT_MEMORY_BUDGET",
+                                        "WEFT_METRICS_PORT",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE"};
 
 static int clear_environment(void **state)
 {
@@ -71,6 +93,33 @@ static void test_defaults(void **state)
     wfi_options_share(&out, 2);
     assert_int_equal(v->memory_budget_bytes, wfi_share_memory() / 4);
     wfi_options_wipe(&out);
+}
+
+static rlim_t descriptors(void)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    return limit.rlim_cur;
+}
+
+static void test_descriptors(void **state)
+{
+    wfi_options out;
+    struct rlimit before, few;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    setenv("WEFT_KEEP_DESCRIPTOR_LIMIT", "yes", 1);
+    must_resolve(NULL, &out);
+    wfi_options_wipe(&out);
+    assert_int_equal(descriptors(), 64);
+    unsetenv("WEFT_KEEP_DESCRIPTOR_LIMIT");
+    must_resolve(NULL, &out);
+    wfi_options_wipe(&out);
+    assert_int_equal(descriptors(), before.rlim_max < 1 << 20 ? before.rlim_max : 1 << 20);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 static void test_environment(void **state)
@@ -153,6 +202,7 @@ static void test_bad_variables(void **state)
                {"WEFT_LOG", "chatty"},
                {"WEFT_LOG", "WARN"},
                {"WEFT_CPU_THREADS", "0"},
+               {"WEFT_KEEP_DESCRIPTOR_LIMIT", "maybe"},
                {"WEFT_CPU_THREADS", "all"},
                {"WEFT_SLAB_KEEP_MB", "-1"},
                {"WEFT_SLAB_KEEP_MB", "1G"},
@@ -338,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_defaults, clear_environment),
+        cmocka_unit_test_setup(test_descriptors, clear_environment),
         cmocka_unit_test_setup(test_environment, clear_environment),
         cmocka_unit_test_setup(test_bad_variables, clear_environment),
         cmocka_unit_test_setup(test_bad_fields, clear_environment),
