@@ -37,7 +37,7 @@ const char *ending_other(void)
 }
 
 /* In one piece, as workers share a terminal. */
-static void say(const char *format, va_list args)
+static WEFT_PRINTF(1, 0) void say(const char *format, va_list args)
 {
     char what[768], line[832];
     vsnprintf(what, sizeof what, format, args);
@@ -45,7 +45,7 @@ static void say(const char *format, va_list args)
     (void)!write(STDERR_FILENO, line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 }
 
-static void say_once(const char *format, va_list args)
+static WEFT_PRINTF(1, 0) void say_once(const char *format, va_list args)
 {
     if (!atomic_flag_test_and_set(&said))
         say(format, args);
