@@ -31,14 +31,13 @@
 #define IN_USE_MOST (64UL << 20) /* bytes of malloc that a worker may hold when nothing is under way */
 
 static const char usage[] =
-    "usage: storm [--seconds N] [--seed S] [--kills N] [--stops N] [--bound MS] [--jobs N] [--self 0]\n"
+    "usage: storm [--seconds N] [--seed S] [--kills N] [--stops N] [--bound MS] [--jobs N]\n"
     "             [--hosts TAG]\n"
     "  --seconds N  how long the storm lasts in all its jobs together (900); their ends come on top\n"
     "  --seed S     of all that is drawn (1); what happens depends on the machine besides\n"
     "  --kills N    workers that are killed (200 in 900 s)\n"
     "  --stops N    stops of 0.2 to 3 bounds, and rows of short ones (300 in 900 s)\n"
     "  --bound MS   silence after which a worker is declared dead (1000)\n"
-    "  --self 0     nobody calls itself, but by multicast\n"
     "  --jobs N     (one a minute, at least 2)\n"
     "  --hosts TAG  workers are in the network namespaces TAG1, TAG2 ..., rank 0 first, at 10.89.0.1 ...; their\n"
     "               links are ports p1, p2 ... of a bridge in TAG0 (tools/long.d/storm makes them): links are cut, "
@@ -491,7 +490,6 @@ static bool read_options(driver *d, int argc, char **argv)
 {
     unsigned bound = 1000, seed = 1;
     int kills = -1, stops = -1;
-    book->self = true;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!value)
@@ -500,8 +498,6 @@ static bool read_options(driver *d, int argc, char **argv)
             d->seconds = (unsigned)atoi(value);
         else if (strcmp(argv[i], "--seed") == 0)
             seed = (unsigned)atoi(value);
-        else if (strcmp(argv[i], "--self") == 0)
-            book->self = atoi(value) != 0;
         else if (strcmp(argv[i], "--kills") == 0)
             kills = atoi(value);
         else if (strcmp(argv[i], "--stops") == 0)

@@ -109,7 +109,6 @@ typedef struct storm_life {
 typedef struct storm_book {
     int port, bound_ms, job;
     uint64_t seed;
-    bool self; /* workers call themselves, too */
     char master[64];
     atomic_int phase;
     atomic_int dump;   /* incremented: every worker prints what it holds */
