@@ -62,7 +62,7 @@ static void fail(wfi_intake *intake, weft_status status, const char *problem)
 
 static void fail_pull(wfi_intake *intake, weft_status status, const char *what)
 {
-    char trouble[sizeof intake->problem] = "";
+    char trouble[sizeof intake->problem - 40] = ""; /* the sentence about it has room besides */
     if (!intake->cancelled && status == WEFT_ERR_UNREACHABLE)
         wfi_peer_bulk_trouble(intake->peer, trouble, sizeof trouble);
     if (!intake->problem[0])
