@@ -27,7 +27,7 @@ bool status_fits(storm_kind kind, weft_status status, bool cancelled)
     case WEFT_ERR_CANCELLED:
         return cancelled || refers;
     case WEFT_ERR_REMOTE:
-        return kind == FAIL || kind == HOP || kind == LINGER || refers;
+        return kind == FAIL || kind == HOP || kind == LINGER || kind == STREAM || refers;
     case WEFT_ERR_TIMEOUT:
     case WEFT_ERR_NOT_FOUND:
     case WEFT_ERR_BUSY:

@@ -414,7 +414,10 @@ static weft_status run_stream(weft_call *call, void *user)
             break;
     }
     weft_future_unref(gone);
-    return answer(call, id, sent);
+    if (sent == wanted)
+        return answer(call, id, sent);
+    book_finishes(id);
+    return WEFT_ERR_CANCELLED;
 }
 
 /* Passes the call on: `left` more workers, and then a plain one. */
