@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_token.c - who is told when the progress token is given up: whoever still waits for something must not stay without
+ * anybody who looks. A net without threads of its own, so that nobody else takes the token or gets up.
+ */
+#include "net/net_host.h"
+#include "rpc/must.h"
+
+static bool watcher_was_called(wfi_net *net)
+{
+    return atomic_exchange(&net->token.called[WFI_BED_POLLER], false);
+}
+
+/* Calls that follow each other wake nobody; with another thread that waits, somebody has to look from now on. */
+static void releases(wfi_net *net)
+{
+    (void)watcher_was_called(net);
+    MUST(wfi_token_take(net, WFI_WAITER));
+    MUST(!wfi_token_release(net, WFI_WAITER));
+    MUST(!watcher_was_called(net));
+    atomic_store(&net->token.parked, 1);
+    MUST(wfi_token_take(net, WFI_WAITER));
+    MUST(!wfi_token_release(net, WFI_WAITER));
+    MUST(watcher_was_called(net));
+    atomic_store(&net->token.parked, 0);
+}
+
+/* A sleeper that was robbed looks again once it has the token back: nobody else needs to. */
+static void gives_back(wfi_net *net)
+{
+    atomic_store(&net->token.state, WFI_TOKEN_POLLER_ASLEEP);
+    atomic_store(&net->token.in_bed[WFI_BED_POLLER], true);
+    atomic_store(&net->token.robbed[WFI_BED_POLLER], true);
+    atomic_store(&net->token.parked, 1);
+    MUST(wfi_token_take(net, WFI_WAITER));
+    MUST(wfi_token_release(net, WFI_WAITER));
+    MUST(net->token.state == WFI_TOKEN_POLLER_ASLEEP);
+    MUST(!watcher_was_called(net));
+    atomic_store(&net->token.parked, 0);
+    atomic_store(&net->token.robbed[WFI_BED_POLLER], false);
+    atomic_store(&net->token.in_bed[WFI_BED_POLLER], false);
+    atomic_store(&net->token.state, WFI_TOKEN_FREE);
+}
+
+/* One who looks in vain leaves that to the watcher before it sleeps; and so does one who does not even get the token. */
+static void waits_in_vain(wfi_net *net, int state)
+{
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    atomic_store(&net->token.state, state);
+    net->no_threads = false; /* it need not run handlers itself */
+    MUST(wfi_drive(&net->driver, &parker, wfi_deadline(net->clock, 20)));
+    net->no_threads = true;
+    MUST(watcher_was_called(net));
+    MUST(net->token.state == state);
+    MUST(net->token.parked == 0);
+    atomic_store(&net->token.state, WFI_TOKEN_FREE);
+}
+
+static void body(net_host *host)
+{
+    releases(host->net);
+    gives_back(host->net);
+    waits_in_vain(host->net, WFI_TOKEN_FREE);
+    waits_in_vain(host->net, WFI_TOKEN_AWAKE);
+}
+
+static void nobody_who_waits_is_left_unwatched(void **state)
+{
+    net_world world = {.no_threads = true, .death_timeout_ms = 20000};
+    (void)state;
+    world_tcp(&world, 1, body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_who_waits_is_left_unwatched),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
