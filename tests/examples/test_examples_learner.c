@@ -13,13 +13,8 @@
 
 enum { OBSERVERS = 3, STEPS = 5, ENVS = 2 };
 
-static const cart_settings set = {.job.world_size = OBSERVERS + 1,
-                                  .steps = STEPS,
-                                  .envs = ENVS,
-                                  .hidden = 8,
-                                  .seed = 5,
-                                  .lr = 0.01,
-                                  .gamma = 1};
+static const cart_settings set = {
+    .job.world_size = OBSERVERS + 1, .steps = STEPS, .envs = ENVS, .hidden = 8, .seed = 5, .lr = 0.01, .gamma = 1};
 
 /* Of all observers at once, each with states of its own. */
 static void decide(cart_learner *learner, int step)
@@ -64,8 +59,8 @@ static void learn(const int signs[OBSERVERS], char text[1 << 14])
 
 static void each_observer_counts_with_returns_of_its_own(void **state)
 {
-    static const int all[][OBSERVERS] = {{1, 1, 1},  {1, 1, -1},  {1, -1, 1},  {-1, 1, 1}, {0, 1, 1},
-                                         {0, 1, -1}, {0, -1, -1}, {1, 0, 1}, {1, 0, -1}, {1, 0, 0}};
+    static const int all[][OBSERVERS] = {{1, 1, 1},  {1, 1, -1},  {1, -1, 1}, {-1, 1, 1}, {0, 1, 1},
+                                         {0, 1, -1}, {0, -1, -1}, {1, 0, 1},  {1, 0, -1}, {1, 0, 0}};
     enum { WAYS = sizeof all / sizeof *all };
     static char learned[WAYS][1 << 14], again[1 << 14];
     (void)state;
