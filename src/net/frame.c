@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 3
+#define VERSION 4
 #define HASH crypto_shorthash_BYTES
 #define FIELDS (WFI_FRAME_HEAD - HASH)
 

@@ -50,7 +50,12 @@ typedef struct wfi_rpc_peer {
     int untold_count;
     size_t kept_count; /* replies and results on their way to it, or kept for it: src/rpc/budget.c */
     uint64_t kept_bytes;
-    size_t answers; /* letters that answer what it said, and that it has not acknowledged: src/rpc/post.c */
+    struct {
+        uint64_t first, last; /* ids of calls that were refused, and are to be told so; 0: none */
+        bool telling;         /* a letter with others is under way */
+        uint64_t heard;       /* of our own: the highest id that it has refused */
+    } refused;                /* src/rpc/refusals.c */
+    size_t answers;           /* letters that answer what it said, and that it has not acknowledged: src/rpc/post.c */
     wfi_fork_book book;
 } wfi_rpc_peer;
 

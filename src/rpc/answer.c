@@ -13,6 +13,7 @@
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void message_done(wfi_message *message, weft_status status)
 {
@@ -32,23 +33,18 @@ static void give_up(weft_call *call)
     wfi_serve_leave_table(call);
 }
 
-void wfi_answer_bare(weft_agent *agent, wfi_peer *to, uint64_t id, uint32_t parts, const weft_error *error,
-                     unsigned *share)
+/* There is no memory to write the error down: its codes go, in a letter that was promised. */
+static void send_bare_reply(weft_call *call)
 {
     uint8_t room[64];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_u64(&writer, id);
+    wfi_write_u64(&writer, call->id);
     wfi_write_u8(&writer, WFI_REPLY_ERROR);
-    wfi_write_u32(&writer, parts);
-    wfi_error_write_bare(&writer, weft_error_code(error), weft_error_remote_code(error), wfi_agent_rank(agent));
-    wfi_post_answer(agent, to, WFI_RPC_REPLY, &writer, share);
-}
-
-/* There is no memory to write the error down: its codes go. */
-static void send_bare_reply(weft_call *call)
-{
-    wfi_answer_bare(call->agent, call->peer, call->id, wfi_parts_out_count(call), call->error, &call->letters);
+    wfi_write_u32(&writer, wfi_parts_out_count(call));
+    wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
+                         wfi_agent_rank(call->agent));
+    wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->letters);
     wfi_observe_replied(call);
     call->replied = true;
     wfi_serve_lean(call, wfi_parts_out_busy(call));
@@ -188,24 +184,26 @@ typedef struct leftovers {
     weft_values *results;
 } leftovers;
 
-/* False: the caller takes no answers any more, not even short ones. [agent lock] */
-static bool keep_within_bounds(weft_call *call, leftovers *left)
+static size_t answer_bytes(const weft_call *call)
+{
+    size_t bytes = call->error ? strlen(weft_error_message(call->error)) : wfi_pack_bytes(&call->pack);
+    return bytes + 64;
+}
+
+/* [agent lock] */
+static void keep_within_bounds(weft_call *call, leftovers *left)
 {
     const wfi_rpc_peer *peer = &call->agent->peers[call->from];
-    wfi_keep keep = wfi_budget_keep(call, call->error ? WFI_INLINE_LIMIT : wfi_pack_bytes(&call->pack) + 64);
-    if (keep == WFI_KEEP_NOTHING)
-        return false;
-    if (keep == WFI_KEEP_ERROR && !call->error) {
-        call->error =
-            wfi_call_error(call, WEFT_ERR_UNKNOWN,
-                           "it ran, but its answer could not be kept: %zu answers of %llu bytes wait for this caller",
-                           peer->kept_count, (unsigned long long)peer->kept_bytes);
-        left->pack = call->pack;
-        left->results = call->results;
-        call->pack = (wfi_pack){0};
-        call->results = NULL;
-    }
-    return true;
+    if (wfi_budget_keep(call, answer_bytes(call)) || call->error)
+        return;
+    call->error =
+        wfi_call_error(call, WEFT_ERR_UNKNOWN,
+                       "it ran, but its answer could not be kept: %zu answers of %llu bytes wait for this caller",
+                       peer->kept_count, (unsigned long long)peer->kept_bytes);
+    left->pack = call->pack;
+    left->results = call->results;
+    call->pack = (wfi_pack){0};
+    call->results = NULL;
 }
 
 static weft_error *cannot_be_sent(weft_call *call, weft_status st)
@@ -232,10 +230,11 @@ static void answer_locked(weft_call *call, leftovers *left)
         wfi_budget_release_arguments(call);
     if (call->owned)
         settle_owned(call);
-    if (call->cancelled || call->agent->stopped || !keep_within_bounds(call, left)) {
+    if (call->cancelled || call->agent->stopped) {
         give_up(call);
         return;
     }
+    keep_within_bounds(call, left);
     if (!call->error)
         st = write_reply(call);
     if (st)

@@ -4,6 +4,9 @@
 
 #include "rpc/batch.h"
 
+#define SHORT_ERROR 512             /* what is kept for one that says that the answer was too much */
+#define REFUSALS ((size_t)64 << 10) /* bytes, for those with a text of their own where the budget is small */
+
 static uint64_t budget_of(const weft_agent *agent)
 {
     size_t bytes = agent->options.values.memory_budget_bytes;
@@ -64,23 +67,21 @@ bool wfi_budget_is_sated(const weft_agent *agent, int rank)
     return peer->kept_count && peer->kept_bytes >= budget_of(agent);
 }
 
-wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes)
+bool wfi_budget_keep(weft_call *call, uint64_t bytes)
 {
     weft_agent *agent = call->agent;
     wfi_rpc_peer *peer = &agent->peers[call->from];
-    wfi_keep answer = WFI_KEEP;
-    if (peer->kept_count >= (size_t)2 * WFI_KEPT_REPLIES_MAX)
-        return WFI_KEEP_NOTHING;
     bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !call->is_owed;
-    if (peer->kept_count >= WFI_KEPT_REPLIES_MAX || too_much) {
-        answer = WFI_KEEP_ERROR;
-        bytes = WFI_MESSAGE_MAX;
-    }
-    call->kept = bytes;
+    call->kept = too_much && bytes > SHORT_ERROR ? SHORT_ERROR : bytes;
     peer->kept_count++;
-    peer->kept_bytes += bytes;
-    agent->held_bytes += bytes;
-    return answer;
+    peer->kept_bytes += call->kept;
+    agent->held_bytes += call->kept;
+    return !too_much;
+}
+
+bool wfi_budget_is_exhausted(const weft_agent *agent)
+{
+    return agent->held_bytes > budget_of(agent) / 4 * 5 + REFUSALS;
 }
 
 void wfi_budget_keep_part(weft_agent *agent, int64_t bytes)

@@ -11,7 +11,9 @@
  * Beside these batches count rows that no call pays for, within what is left, and what they copy calls to as they begin, which is not
  * refused either: at most the arguments of the batches that run, once more (batch_seats.c, batch_run.c).
  *
- * A call whose arguments fit a frame may go over the budget by an eighth: so it can still be told to release what fills it.
+ * A call whose arguments fit a frame may go over the budget by an eighth: so it can still be told to release what fills it. What is
+ * refused counts until its caller has acknowledged the refusal; an eighth higher, calls are refused with nothing kept of them
+ * (refusals.c). So whoever acknowledges nothing is bounded by the budget as well, and every answer of a call that was let in is kept.
  *
  * All [agent lock].
  */
@@ -19,8 +21,6 @@
 #define WFI_BUDGET_H
 
 #include "rpc/serve.h"
-
-#define WFI_KEPT_REPLIES_MAX 65536 /* of one peer: answers that it has not acknowledged */
 
 /* Counts `bytes` more for the call, whatever is left. */
 void wfi_budget_charge(weft_call *call, uint64_t bytes);
@@ -34,10 +34,11 @@ void wfi_budget_release_arguments(weft_call *call);
 size_t wfi_budget_take_arguments(weft_call *call);
 void wfi_budget_give_back(weft_agent *agent, size_t bytes);
 
-typedef enum wfi_keep { WFI_KEEP, WFI_KEEP_ERROR, WFI_KEEP_NOTHING } wfi_keep;
-/* Counts an answer of `bytes` among what is kept for its caller. Over the bound of one caller it says what may be sent instead:
- * a short error, or nothing at all (to one that takes no answers any more). */
-wfi_keep wfi_budget_keep(weft_call *call, uint64_t bytes);
+/* Counts an answer of `bytes` among what is kept for its caller. False: over the bound of one caller. Then a short error is counted,
+ * and may be sent instead. */
+bool wfi_budget_keep(weft_call *call, uint64_t bytes);
+/* Whether calls that bring nothing are too many to be kept until their refusals have arrived: src/rpc/refusals.c. */
+bool wfi_budget_is_exhausted(const weft_agent *agent);
 /* Whether that caller has left so much here that nothing more should be made for it. */
 bool wfi_budget_is_sated(const weft_agent *agent, int rank);
 /* Parts of it: counted, and bounded by their number. `bytes` may be negative. */

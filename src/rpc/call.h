@@ -156,7 +156,10 @@ weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_wr
 /* The same, behind the calls that wait for that peer. */
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
-/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none. */
+/* Likewise to wfi_post; `arrived` is called when the peer has it, unless it is gone. */
+weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
+                              void (*arrived)(weft_agent *agent, int rank));
+/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none but promised ones. */
 void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
 /* Adds `count` to *share: so many letters can be posted later, whatever memory there is then. WEFT_ERR_MEMORY. */

@@ -30,6 +30,9 @@ static void on_known_message(weft_agent *agent, wfi_peer *from, uint8_t type, wf
     case WFI_RPC_TOOK:
         wfi_serve_on_took(agent, from, reader);
         break;
+    case WFI_RPC_REFUSED:
+        wfi_calls_on_refused(agent, from, reader);
+        break;
     case WFI_RPC_FORK:
     case WFI_RPC_FORKED:
     case WFI_RPC_DROP:
@@ -60,6 +63,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
     int rank = wfi_peer_rank(peer);
     wfi_calls_fail_all(agent, peer, why, text);
     wfi_serve_peer_gone(agent, rank, why, text);
+    wfi_refusals_forget(agent, rank);
     wfi_rrefs_peer_gone(agent, peer, why, text);
     wfi_groups_peer_gone(agent, peer, why);
     wfi_batchers_pump(agent);

@@ -4,7 +4,8 @@
  *
  * BOUNDS. Letters that we send of ourselves are as many as we have calls and references. Those that answer what a peer said are
  * as many as it likes, and one that takes none of them would make us keep them all: so these are counted, and beyond ANSWERS_MAX
- * what the peer said goes unanswered. One that takes what is sent to it never has so many.
+ * what the peer said goes unanswered, but for what was promised. One that takes what is sent to it never has so many. Calls are
+ * always answered: see refusals.c.
  *
  * MEMORY. A lost one of these would leave something with a peer for ever, so they must not fail for want of memory. Whoever
  * will have to send some has them promised first, while it can still fail (a call, a reference, a part that comes in), and
@@ -14,19 +15,19 @@
 #include "base/alloc.h"
 #include "rpc/call.h"
 
-#include "rpc/budget.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#define ANSWERS_MAX WFI_KEPT_REPLIES_MAX /* to one peer */
+#define ANSWERS_MAX 65536 /* to one peer */
 #define FLOOR 32
 #define KEEP_MOST ((size_t)8 * FLOOR) /* beyond what is promised */
 
 typedef struct wfi_letter {
     wfi_message message; /* its link is also that of the spare ones */
     weft_agent *agent;
-    size_t *counted; /* among the answers to somebody; NULL: it is none */
+    size_t *counted;                              /* among the answers to somebody; NULL: it is none */
+    void (*arrived)(weft_agent *agent, int rank); /* NULL: nobody asks */
+    int rank;
     uint8_t room[64];
 } wfi_letter;
 
@@ -104,16 +105,26 @@ static wfi_letter *take(weft_agent *agent, unsigned *share)
 
 static void letter_done(wfi_message *message, weft_status status)
 {
-    (void)status; /* a peer that is gone needs no letters */
     wfi_letter *letter = wfi_container_of(message, wfi_letter, message);
-    letter->agent->letters--;
+    weft_agent *agent = letter->agent;
+    void (*arrived)(weft_agent *, int) = status ? NULL : letter->arrived; /* a peer that is gone needs no letters */
+    int rank = letter->rank;
+    agent->letters--;
     if (letter->counted)
         --*letter->counted;
-    keep(letter->agent, letter);
+    keep(agent, letter);
+    if (arrived)
+        arrived(agent, rank);
 }
 
+typedef struct how_to_post {
+    bool urgent;
+    size_t *counted;
+    void (*arrived)(weft_agent *agent, int rank);
+} how_to_post;
+
 static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share,
-                        bool urgent, size_t *counted)
+                        how_to_post how)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
     assert(bytes->size <= sizeof((wfi_letter *)0)->room);
@@ -125,14 +136,16 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     }
     memcpy(letter->room, bytes->data, bytes->size);
     letter->agent = agent;
-    letter->counted = counted;
+    letter->counted = how.counted;
+    letter->arrived = how.arrived;
+    letter->rank = wfi_peer_rank(to);
     letter->message = (wfi_message){.type = type,
-                                    .urgent = urgent,
+                                    .urgent = how.urgent,
                                     .owed = true, /* it was promised */
                                     .lasts = true,
                                     .head = letter->room,
                                     .head_size = bytes->size,
-                                    .keeps = urgent ? 0 : sizeof *letter,
+                                    .keeps = how.urgent ? 0 : sizeof *letter,
                                     .done = letter_done};
     weft_status st = wfi_net_send(agent->net, to, &letter->message);
     if (st) {
@@ -144,7 +157,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
         return st;
     }
     agent->letters++;
-    if (counted && ++*counted == ANSWERS_MAX)
+    if (how.counted && ++*how.counted == ANSWERS_MAX)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d asks and takes no answers: it gets no more of them",
                       wfi_peer_rank(to));
     return WEFT_OK;
@@ -152,12 +165,12 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
 
 weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
 {
-    return post(agent, to, type, bytes, share, true, NULL);
+    return post(agent, to, type, bytes, share, (how_to_post){.urgent = true});
 }
 
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
 {
-    return post(agent, to, type, bytes, share, false, NULL);
+    return post(agent, to, type, bytes, share, (how_to_post){.urgent = false});
 }
 
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
@@ -167,8 +180,15 @@ bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
 
 void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
 {
-    if (wfi_may_answer(agent, to))
-        (void)post(agent, to, type, bytes, share, true, &agent->peers[wfi_peer_rank(to)].answers);
+    size_t *answers = &agent->peers[wfi_peer_rank(to)].answers;
+    if (share || wfi_may_answer(agent, to))
+        (void)post(agent, to, type, bytes, share, (how_to_post){.urgent = true, .counted = answers});
+}
+
+weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
+                              void (*arrived)(weft_agent *agent, int rank))
+{
+    return post(agent, to, type, bytes, NULL, (how_to_post){.urgent = true, .arrived = arrived});
 }
 
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share)

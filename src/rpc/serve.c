@@ -342,15 +342,6 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     return WEFT_OK;
 }
 
-/* It did not run, and there is no memory to say more. */
-static void refuse_bare(weft_agent *agent, wfi_peer *from, uint64_t id)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_MEMORY, .worker = wfi_agent_rank(agent)};
-    weft_error *error = wfi_error_create(&detail, "no memory to take the call");
-    wfi_answer_bare(agent, from, id, 0, error, NULL);
-    weft_error_unref(error);
-}
-
 /* The part of the header that says under which name the result stays here. */
 static weft_status read_remote(weft_call *call, wfi_reader *reader)
 {
@@ -403,9 +394,11 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
     wfi_span span = read_span(agent, flags, reader);
     weft_call *call = NULL;
-    weft_status made = reader->failed ? WEFT_ERR_PROTOCOL : make_call(agent, from, id, &call);
+    weft_status made = WEFT_ERR_PROTOCOL;
+    if (!reader->failed)
+        made = wfi_refuses_calls_of(agent, from) ? WEFT_ERR_MEMORY : make_call(agent, from, id, &call);
     if (made == WEFT_ERR_MEMORY)
-        refuse_bare(agent, from, id);
+        wfi_refuse_call(agent, from, id);
     if (made)
         return; /* else it is nonsense */
     if (name_size <= WFI_FUNCTION_NAME_MAX)

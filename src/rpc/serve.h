@@ -143,9 +143,13 @@ void wfi_serve_lean(weft_call *call, bool lean); /* [agent lock] */
 void wfi_serve_uncount(weft_call *call);         /* it does not keep the agent from closing any more. [agent lock] */
 /* What the handler left undone is released: arguments, the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
-/* An answer that needs no memory: out of what was promised, or for a message just taken in. [agent lock] */
-void wfi_answer_bare(weft_agent *agent, wfi_peer *to, uint64_t id, uint32_t parts, const weft_error *error,
-                     unsigned *share);
+
+/* src/rpc/refusals.c. All [agent lock]. */
+bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* without keeping anything of them */
+void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id);
+void wfi_refusals_forget(weft_agent *agent, int rank);                            /* that worker is gone */
+void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* calls of ours */
+
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
 

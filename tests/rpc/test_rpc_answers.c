@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_answers.c - every call is answered: many that are finished at once, with their results; those that come while too much
+ * is held, refused in ranges; and a caller that acknowledges nothing makes its callee hold no more than the budget says.
+ */
+#include "base/error.h"
+#include "net/net_internal.h"
+#include "rpc/agent.h"
+#include "rpc/call.h"
+#include "rpc/must.h"
+#include "rpc/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SERVER = 0, CALLER = 1, SIZE = 2, FLOOD = 5000 };
+
+static world *the_world;
+static weft_call **held;
+static size_t held_count;
+static size_t many = 66000; /* more than were kept once: 65,536, with results */
+static atomic_int runs, finished;
+static size_t budget, most_held;
+
+static weft_status run_hold(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
+    held[held_count++] = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_add(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_fetch_add(&runs, 1);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold, .flags = WEFT_INLINE},
+    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+};
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->memory_budget_bytes = options->rank == SERVER ? budget : 0;
+    options->queue_limit_bytes = (size_t)1 << 32;
+}
+
+static size_t bytes_held(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.bytes_held;
+}
+
+static void meet(void)
+{
+    int before = atomic_fetch_add(&finished, 1);
+    while (atomic_load(&finished) < (before / SIZE + 1) * SIZE)
+        world_sleep_ms(the_world, 1);
+}
+
+static void run(void (*program)(weft_agent *, void *), world_fabric fabric, uint64_t seed)
+{
+    world w = {.fabric = fabric, .size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .adjust = adjust};
+    w.program = program;
+    the_world = &w;
+    most_held = 0;
+    atomic_store(&runs, 0);
+    atomic_store(&finished, 0);
+    world_run(&w);
+}
+
+/* ---- Many at once ------------------------------------------------------------------------------------------------------ */
+
+static weft_future *call(weft_agent *agent, const char *function, int64_t number)
+{
+    weft_future *future;
+    weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), function, WEFT_VALUES(weft_of_i64(number)), &how, &future));
+    return future;
+}
+
+static void must_be_next(weft_future *future, int64_t number)
+{
+    int64_t n;
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
+    MUST(n == number + 1);
+    weft_future_unref(future);
+}
+
+static void finish_in_one_loop(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == SERVER) {
+        meet();
+        for (size_t i = 0; i < many; i++)
+            weft_call_finish(held[i], WEFT_OK);
+        return;
+    }
+    weft_future **futures = malloc(many * sizeof *futures);
+    MUST(futures);
+    for (size_t i = 0; i < many; i++)
+        futures[i] = call(agent, "hold", (int64_t)i);
+    must_be_next(call(agent, "add", 0), 0); /* so all are there */
+    meet();
+    must_be_next(call(agent, "add", 7), 7);
+    for (size_t i = 0; i < many; i++)
+        must_be_next(futures[i], (int64_t)i);
+    free(futures);
+}
+
+static void test_many_finished_at_once(void **s)
+{
+    (void)s;
+    budget = 0;
+    held_count = 0;
+    held = calloc(many, sizeof(weft_call *));
+    assert_non_null(held);
+    run(finish_in_one_loop, many > 100000 ? WORLD_TCP : WORLD_SIM, 1);
+    free(held);
+}
+
+/* ---- Refused together -------------------------------------------------------------------------------------------------- */
+
+/* What the callee holds goes when the last refusals have arrived. */
+static void call_until_there_is_room(weft_agent *agent)
+{
+    weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
+    weft_status st;
+    while ((st = weft_rpc_sync(agent, weft_to_rank(SERVER), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL))) {
+        MUST_BE(st, WEFT_ERR_BUSY);
+        world_sleep_ms(the_world, 1);
+    }
+}
+
+/* Far more calls than the budget has room for, at once: each ends, with its result or the word that it did not run. */
+static void flood(weft_agent *agent, void *arg)
+{
+    weft_future *futures[FLOOD];
+    int refused = 0;
+    (void)arg;
+    if (weft_agent_rank(agent) == CALLER) {
+        for (int i = 0; i < FLOOD; i++)
+            futures[i] = call(agent, "add", i);
+        for (int i = 0; i < FLOOD; i++) {
+            if (weft_future_wait(futures[i], WEFT_FOREVER) == WEFT_OK) {
+                must_be_next(futures[i], i);
+                continue;
+            }
+            MUST_BE(weft_error_code(weft_future_error(futures[i])), WEFT_ERR_BUSY);
+            MUST_OK(weft_error_remote_code(weft_future_error(futures[i])));
+            weft_future_unref(futures[i]);
+            refused++;
+        }
+        MUST(refused > 0 && refused < FLOOD && atomic_load(&runs) == FLOOD - refused);
+        call_until_there_is_room(agent);
+    }
+    meet();
+}
+
+static void test_a_flood(void **s)
+{
+    (void)s;
+    budget = (size_t)32 << 10;
+    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
+        run(flood, WORLD_SIM, seed);
+    run(flood, WORLD_TCP, 0);
+}
+
+/* ---- A caller that acknowledges nothing -------------------------------------------------------------------------------- */
+
+static uint8_t answers[FLOOD + 1]; /* by id */
+static bool takes;
+
+typedef struct letter {
+    wfi_message message;
+    uint8_t bytes[128];
+} letter;
+
+static void letter_done(wfi_message *message, weft_status status)
+{
+    (void)status;
+    free(wfi_container_of(message, letter, message));
+}
+
+/* Takes nothing: so nothing is acknowledged. Later all of it, and notes which calls it answers. */
+static void take(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    weft_agent *agent = arg;
+    wfi_reader reader;
+    (void)from;
+    if (!takes) {
+        wfi_net_untake(agent->net);
+        return;
+    }
+    wfi_reader_init(&reader, bytes, size);
+    uint64_t first = wfi_read_u64(&reader), last = type == WFI_RPC_REFUSED ? wfi_read_u64(&reader) : first;
+    MUST(!reader.failed && first && first <= last && last <= FLOOD);
+    for (uint64_t id = first; id <= last; id++)
+        answers[id]++;
+}
+
+static void post_call(weft_agent *agent, uint64_t id)
+{
+    letter *one = calloc(1, sizeof *one);
+    wfi_writer w;
+    wfi_pack pack;
+    MUST(one != NULL);
+    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
+    wfi_write_u64(&w, id);
+    wfi_write_u8(&w, 0);
+    wfi_write_u64(&w, WFI_TIMEOUT_NEVER);
+    wfi_write_u8(&w, 3);
+    wfi_write_bytes(&w, "add", 3);
+    wfi_write_blob(&w, NULL, 0);
+    MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(1)), &(wfi_pack_options){0}));
+    wfi_pack_landing_count(&pack, 0);
+    wfi_write_u8(&w, 0);
+    wfi_write_blob(&w, pack.meta.data, pack.meta.size);
+    wfi_pack_fini(&pack);
+    one->message = (wfi_message){.type = WFI_RPC_CALL, .head = one->bytes, .head_size = w.size, .done = letter_done};
+    wfi_net_lock(agent->net);
+    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, SERVER), &one->message));
+    wfi_net_unlock(agent->net);
+}
+
+static bool all_answered(void)
+{
+    for (int id = 1; id <= FLOOD; id++)
+        if (!answers[id])
+            return false;
+    return true;
+}
+
+static void acknowledge_nothing(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) == SERVER) {
+        for (int i = 0; i < 2000; i++, world_sleep_ms(the_world, 1))
+            most_held = bytes_held(agent) > most_held ? bytes_held(agent) : most_held;
+        meet(); /* it takes them from now on */
+        meet();
+        for (int i = 0; i < 20000 && bytes_held(agent); i++)
+            world_sleep_ms(the_world, 1);
+        MUST(bytes_held(agent) == 0);
+        return;
+    }
+    must_be_next(call(agent, "add", 0), 0);
+    void (*before)(void *, wfi_peer *, uint8_t, const uint8_t *, size_t) = agent->net->upcalls.message;
+    memset(answers, 0, sizeof answers);
+    takes = false;
+    agent->net->upcalls.message = take;
+    for (uint64_t id = 1; id <= FLOOD; id++)
+        post_call(agent, id);
+    meet();
+    takes = true;
+    for (int i = 0; i < 20000 && !all_answered(); i++)
+        world_sleep_ms(the_world, 1);
+    for (int id = 1; id <= FLOOD; id++)
+        MUST(answers[id] == 1);
+    agent->net->upcalls.message = before;
+    call_until_there_is_room(agent);
+    meet();
+}
+
+static void test_acknowledges_nothing(void **s)
+{
+    (void)s;
+    budget = (size_t)256 << 10;
+    for (uint64_t seed = 1; seed <= world_seeds(3); seed++) {
+        run(acknowledge_nothing, WORLD_SIM, seed);
+        assert_true(most_held > budget / 2 && most_held <= budget / 4 * 5 + (128 << 10));
+    }
+}
+
+/* The number given instead of 66,000 is finished at once on tcp, and nothing else is done. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_finished_at_once),
+        cmocka_unit_test(test_a_flood),
+        cmocka_unit_test(test_acknowledges_nothing),
+    };
+    if (argc > 1) {
+        many = strtoull(argv[1], NULL, 10);
+        const struct CMUnitTest only[] = {cmocka_unit_test(test_many_finished_at_once)};
+        return cmocka_run_group_tests(only, NULL, NULL);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
