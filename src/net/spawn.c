@@ -31,6 +31,7 @@
 #define VARIABLES 7 /* that the children get anew */
 
 #define SPAWNED "WEFT_SPAWNED" /* this process is a child of weft_spawn and has not opened an agent yet */
+#define SPAWNED_IS "WEFT_SPAWNED="
 
 typedef struct recipe { /* how to make a child */
     const char *program;
@@ -121,7 +122,7 @@ static bool default_argv(recipe *made)
 static bool is_ours(const char *variable)
 {
     static const char *const names[] = {
-        "RANK=",        "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", SPAWNED "=",        "MASTER_ADDR=",
+        "RANK=",        "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", SPAWNED_IS,         "MASTER_ADDR=",
         "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=",      "WEFT_SECRET_FILE="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
@@ -143,7 +144,7 @@ static bool build_environment(recipe *made)
     made->envp[at++] = made->address;
     made->envp[at++] = made->port;
     made->envp[at++] = made->secret;
-    made->envp[at++] = (char *)(uintptr_t)SPAWNED "=1"; /* exec takes it without const and changes nothing */
+    made->envp[at++] = (char *)(uintptr_t)SPAWNED_IS "1"; /* exec takes it without const and changes nothing */
     for (size_t i = 0; i < count; i++)
         if (!is_ours(environ[i]))
             made->envp[at++] = environ[i];
