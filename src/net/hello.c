@@ -46,6 +46,7 @@ static void keyed_hash(const uint8_t *key, size_t key_size, const wfi_writer *te
     crypto_generichash_update(&state, text->data, text->size);
     crypto_generichash_final(&state, out, out_size);
     sodium_memzero(&state, sizeof(state));
+    sodium_stackzero(WFI_STACK_WIPED);
 }
 
 static void write_who(wfi_writer *writer, const wfi_member *who)

@@ -52,6 +52,7 @@ bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_m
     crypto_generichash_update(&state, shared, sizeof(shared));
     crypto_generichash_final(&state, out, WFI_PAIR_KEY_BYTES);
     sodium_memzero(&state, sizeof(state));
+    sodium_stackzero(WFI_STACK_WIPED);
     sodium_memzero(shared, sizeof(shared));
     return true;
 }

@@ -79,10 +79,12 @@ static void look_through_what_is_dumped(void)
     FILE *maps = fopen("/proc/self/smaps", "r");
     MUST(piece != MAP_FAILED && madvise(piece, PIECE, MADV_DONTDUMP) == 0 && memory_fd >= 0 && maps);
     while (fgets(line, sizeof line, maps)) {
-        unsigned long long begin, end;
-        if (sscanf(line, "%llx-%llx %7s", &begin, &end, modes) == 3) {
+        char *end;
+        uint64_t begin = strtoull(line, &end, 16);
+        if (*end == '-') { /* "begin-end modes ..." */
             from = begin;
-            to = end;
+            to = strtoull(end + 1, &end, 16);
+            memcpy(modes, end + 1, 4);
         } else if (strncmp(line, "VmFlags:", 8) == 0 && modes[0] == 'r' && modes[1] == 'w' && !strstr(line, " dd")) {
             look_through(memory_fd, piece, from, to);
         }
