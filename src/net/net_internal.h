@@ -428,6 +428,7 @@ void wfi_net_event(wfi_net *net, const wfi_event *event);
 
 /* pair.c */
 #define WFI_PAIR_KEY_BYTES 32
+#define WFI_STACK_WIPED 2048 /* bytes below a function that makes a key: libsodium leaves what it returns there */
 void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* all but the job's key */
 /* The key of `us`, whose private key is in `keys`, and `them`. False: their public key is none. */
 bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_member *them,

@@ -199,7 +199,7 @@ static void choose_shapes(weft_agent *agent, weft_future *futures[MANY])
 static void play_shapes(weft_agent *agent, void *arg)
 {
     world *w = arg;
-    weft_future *futures[MANY];
+    weft_future *futures[MANY] = {NULL};
     const wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, "shapes"));
     if (weft_agent_rank(agent) == 1)
         choose_shapes(agent, futures);
