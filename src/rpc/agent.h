@@ -52,6 +52,7 @@ typedef struct wfi_rpc_peer {
     uint64_t kept_bytes;
     struct {
         uint64_t first, last; /* ids of calls that were refused, and are to be told so; 0: none */
+        bool no_memory;       /* that was why, for one of them at least */
         bool telling;         /* a letter with others is under way */
         uint64_t heard;       /* of our own: the highest id that it has refused */
     } refused;                /* src/rpc/refusals.c */

@@ -35,21 +35,23 @@ static void arrived(weft_agent *agent, int rank)
 static void tell(weft_agent *agent, int rank)
 {
     wfi_rpc_peer *peer = &agent->peers[rank];
-    uint8_t room[16];
+    uint8_t room[17];
     wfi_writer writer;
     if (!peer->refused.first || peer->refused.telling)
         return;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, peer->refused.first);
     wfi_write_u64(&writer, peer->refused.last);
+    wfi_write_u8(&writer, peer->refused.no_memory);
     /* It answers a message that was just taken in, or follows a letter that just came back: there is memory for it. */
     if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, arrived))
         return;
     peer->refused.telling = true;
     peer->refused.first = peer->refused.last = 0;
+    peer->refused.no_memory = false;
 }
 
-void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id)
+void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory)
 {
     wfi_rpc_peer *peer = &agent->peers[wfi_peer_rank(from)];
     wfi_assert_held(wfi_net_mutex(agent->net));
@@ -57,6 +59,7 @@ void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id)
         peer->refused.first = id;
     if (id > peer->refused.last)
         peer->refused.last = id;
+    peer->refused.no_memory |= no_memory;
     agent->stats.calls_refused++;
     tell(agent, wfi_peer_rank(from));
 }
@@ -68,14 +71,16 @@ void wfi_refusals_forget(weft_agent *agent, int rank)
 
 /* ---- The caller's --------------------------------------------------------------------------------------------------- */
 
-/* A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not. */
-static void refuse(wfi_outcall *call)
+/*
+ * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not.
+ */
+static void refuse(wfi_outcall *call, bool no_memory)
 {
-    wfi_error_detail detail = {.code = call->remote ? WEFT_ERR_MEMORY : WEFT_ERR_BUSY,
+    wfi_error_detail detail = {.code = call->remote || no_memory ? WEFT_ERR_MEMORY : WEFT_ERR_BUSY,
                                .function = call->function,
                                .worker = wfi_peer_rank(call->peer)};
-    weft_error *error = wfi_error_create(&detail, "over its memory budget, or out of memory, it takes no calls: this "
-                                                  "one did not run");
+    weft_error *error = wfi_error_create(&detail, "that worker is %s: the call did not run",
+                                         no_memory ? "out of memory" : "over its memory budget");
     wfi_observe_answered(call);
     if (call->parts)
         (void)wfi_parts_in_expect(call->parts, 0);
@@ -90,17 +95,17 @@ static bool is_open_to(const wfi_outcall *call, const wfi_peer *from)
            !call->failure && !call->completed;
 }
 
-static void refuse_by_ids(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last)
+static void refuse_by_ids(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
 {
     for (uint64_t id = first; id <= last; id++) {
         wfi_outcall *call = wfi_map_get(&agent->calls, id);
         if (is_open_to(call, from))
-            refuse(call);
+            refuse(call, no_memory);
     }
 }
 
 /* The table changes as calls end: they are listed first. False: no memory for that. */
-static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last)
+static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
 {
     size_t cursor = 0, count = 0;
     uint64_t id;
@@ -109,7 +114,7 @@ static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t fi
         if (id >= first && id <= last && is_open_to(call, from))
             list[count++] = call;
     for (size_t i = 0; i < count; i++)
-        refuse(list[i]);
+        refuse(list[i], no_memory);
     free(list);
     return list != NULL;
 }
@@ -118,6 +123,7 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t *heard = &agent->peers[wfi_peer_rank(from)].refused.heard;
     uint64_t first = wfi_read_u64(reader), last = wfi_read_u64(reader);
+    bool no_memory = wfi_read_u8(reader);
     uint64_t none_below = agent->next_call_id >> 40 << 40; /* of this life of ours */
     if (last > agent->next_call_id)
         last = agent->next_call_id;
@@ -128,6 +134,6 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (reader->failed || first > last)
         return;
     *heard = last;
-    if (last - first < agent->calls.count || !refuse_by_table(agent, from, first, last))
-        refuse_by_ids(agent, from, first, last);
+    if (last - first < agent->calls.count || !refuse_by_table(agent, from, first, last, no_memory))
+        refuse_by_ids(agent, from, first, last, no_memory);
 }

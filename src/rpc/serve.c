@@ -396,9 +396,9 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     weft_call *call = NULL;
     weft_status made = WEFT_ERR_PROTOCOL;
     if (!reader->failed)
-        made = wfi_refuses_calls_of(agent, from) ? WEFT_ERR_MEMORY : make_call(agent, from, id, &call);
-    if (made == WEFT_ERR_MEMORY)
-        wfi_refuse_call(agent, from, id);
+        made = wfi_refuses_calls_of(agent, from) ? WEFT_ERR_BUSY : make_call(agent, from, id, &call);
+    if (made == WEFT_ERR_MEMORY || made == WEFT_ERR_BUSY)
+        wfi_refuse_call(agent, from, id, made == WEFT_ERR_MEMORY);
     if (made)
         return; /* else it is nonsense */
     if (name_size <= WFI_FUNCTION_NAME_MAX)

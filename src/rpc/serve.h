@@ -146,7 +146,7 @@ void wfi_serve_release_work(weft_call *call);
 
 /* src/rpc/refusals.c. All [agent lock]. */
 bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* without keeping anything of them */
-void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id);
+void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory);
 void wfi_refusals_forget(weft_agent *agent, int rank);                            /* that worker is gone */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* calls of ours */
 

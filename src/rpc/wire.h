@@ -9,7 +9,7 @@
  * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
  * TOOK    id u64, number u32     the caller has that part whole, and its on_part has seen it
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
- * REFUSED first id u64, last id u64    none of the calls of the caller's with these ids and in between ran, or will
+ * REFUSED first id u64, last id u64, no memory u8    none of the calls of the caller's with these ids and in between ran, or will
  * CANCEL  id u64, late u8        the caller gave up; late 1: its time ran out
  * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
  * FORKED  rref name, fork u64, status u32    confirmed (0), or why not: NOT_FOUND, MEMORY

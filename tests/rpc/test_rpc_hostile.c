@@ -234,6 +234,8 @@ static size_t compose(uint8_t type, uint8_t *bytes)
         write_call(&w);
     if (type == WFI_RPC_REFUSED)
         wfi_write_u64(&w, below(2) ? below(80) : next_random());
+    if (type == WFI_RPC_REFUSED)
+        wfi_write_u8(&w, (uint8_t)below(2));
     if (type == WFI_RPC_CANCEL)
         wfi_write_u8(&w, (uint8_t)below(2));
     if (type == WFI_RPC_PART || type == WFI_RPC_TOOK)

@@ -3,6 +3,7 @@
  * test_scarce_arrival.c - calls arrive while the callee has no memory at all, more of them than it can even refuse: what it could
  * not take in it takes when there is memory. Every call ends, and with what is true of it.
  */
+#include "rpc/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 #include "scarce/scarce.h"
@@ -20,12 +21,14 @@ static struct scene {
     world w;
     atomic_int ran[CALLS + 1];
     atomic_int held, go;
+    weft_agent *victim;
 } scene;
 
 /* Runs where messages are read: no other comes in meanwhile. */
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)call, (void)user;
+    (void)user;
+    scene.victim = weft_call_agent(call);
     atomic_store(&scene.held, 1);
     while (!atomic_load(&scene.go))
         world_sleep_ms(&scene.w, 1);
@@ -52,6 +55,24 @@ static weft_future *start(weft_agent *agent, const char *function, weft_args arg
     return future;
 }
 
+/* As if all the letters that the victim has spare were promised to others already. How many they are. */
+static size_t use_up_letters(void)
+{
+    weft_agent *victim = scene.victim;
+    wfi_net_lock(victim->net);
+    size_t count = victim->spare_letter_count - victim->promised_letters;
+    victim->promised_letters += count;
+    wfi_net_unlock(victim->net);
+    return count;
+}
+
+static void give_letters_back(size_t count)
+{
+    wfi_net_lock(scene.victim->net);
+    scene.victim->promised_letters -= count;
+    wfi_net_unlock(scene.victim->net);
+}
+
 /* All wait, come many to a frame, and find no memory for so long. How many connections that had been up were lost until now. */
 static uint64_t call_during_an_outage(weft_agent *agent, int ms)
 {
@@ -67,8 +88,10 @@ static uint64_t call_during_an_outage(weft_agent *agent, int ms)
         futures[i] = start(agent, "note", WEFT_VALUES(weft_of_i64(i)));
     }
     scarce_refuse(VICTIM, 1, true);
+    size_t letters = use_up_letters();
     atomic_store(&scene.go, 1);
     world_sleep_ms(&scene.w, ms);
+    give_letters_back(letters);
     (void)scarce_end();
     for (int i = 0; i < CALLS; i++) {
         weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
