@@ -4,9 +4,9 @@
  * they like, from many threads at once.
  */
 #include "future/future.h"
+#include "patience.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,7 +92,7 @@ static void test_wait_any(void **s)
     assert_int_equal(weft_future_wait_any(many, 20, 1, &index), WEFT_ERR_TIMEOUT);
     assert_int_equal(index, 99);
     assert_int_equal(weft_future_fail(many[17], error), WEFT_OK);
-    assert_int_equal(weft_future_wait_any(many, 20, WEFT_FOREVER, &index), WEFT_OK);
+    assert_int_equal(weft_future_wait_any(many, 20, PATIENCE_MS, &index), WEFT_OK);
     assert_int_equal(index, 17);
     weft_error_unref(error);
     for (int i = 0; i < 20; i++)
@@ -112,7 +112,7 @@ static void test_wait_any_wakes_up(void **s)
     size_t index;
     (void)s;
     assert_int_equal(pthread_create(&thread, NULL, complete_one, two[1]), 0);
-    assert_int_equal(weft_future_wait_any(two, 2, WEFT_FOREVER, &index), WEFT_OK);
+    assert_int_equal(weft_future_wait_any(two, 2, PATIENCE_MS, &index), WEFT_OK);
     assert_int_equal(index, 1);
     pthread_join(thread, NULL);
     weft_future_unref(two[0]);
@@ -147,6 +147,39 @@ static void test_cancel_ones_own(void **s)
     weft_future_unref(future);
 }
 
+typedef struct owner {
+    int holds, cancels;
+} owner;
+
+static void hold_owner(void *arg)
+{
+    ((owner *)arg)->holds++;
+}
+
+static void cancel_owner(void *arg, uint64_t id)
+{
+    assert_int_equal(id, 77);
+    ((owner *)arg)->cancels++;
+}
+
+static void test_cancel_asks_the_owner_once(void **s)
+{
+    static const wfi_canceller canceller = {hold_owner, cancel_owner};
+    weft_future *future = weft_future_create(NULL);
+    owner who = {0};
+    (void)s;
+    wfi_future_set_canceller(future, &canceller, &who, 77);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weft_future_cancel(future), WEFT_OK);
+        assert_int_equal(who.holds, 1);
+        assert_int_equal(who.cancels, 1);
+    }
+    assert_int_equal(weft_future_complete(future, NULL, NULL), WEFT_OK);
+    assert_int_equal(weft_future_cancel(future), WEFT_ERR_COMPLETED);
+    assert_int_equal(who.holds, 1);
+    weft_future_unref(future);
+}
+
 static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
 {
     weft_status status = weft_future_complete(child, NULL, NULL);
@@ -169,8 +202,7 @@ static void test_cancel_of_a_then_leaves_the_parent_alone(void **s)
     weft_future *after = weft_future_then(parent, pass_on, &ran_after, NULL);
     weft_future *last = weft_future_then(after, pass_on, &dropped, NULL);
     assert_int_equal(weft_future_wait(last, 10000), WEFT_OK);
-    while (atomic_load(&dropped) != 1) /* it counts after it completed */
-        sched_yield();
+    assert_comes(atomic_load(&dropped) == 1); /* it counts after it completed */
     assert_int_equal(ran_after, 1);
     assert_int_equal(ran, 0); /* it would have run before `after` */
     weft_future_unref(last);
@@ -199,8 +231,8 @@ static void test_cancel_of_a_then_unlinks_it(void **s)
     assert_int_equal(weft_future_complete(parent, NULL, NULL), WEFT_OK);
     weft_future_unref(parent);
     assert_int_equal(weft_future_wait(after, 10000), WEFT_OK);
-    while (atomic_load(&drops) != COUNT + COUNT / 2 || atomic_load(&ran) != 1) /* each of these has run, then dropped */
-        sched_yield();
+    assert_comes(atomic_load(&drops) == COUNT + COUNT / 2 &&
+                 atomic_load(&ran) == 1); /* each of these has run, then dropped */
     weft_future_unref(after);
 }
 
@@ -246,8 +278,7 @@ static void test_cancel_of_a_then_races_the_parents_end(void **s)
         assert_int_equal(status, WEFT_OK);
         weft_future_unref(parent);
         pthread_join(thread, NULL);
-        while (atomic_load(&race.drops) < 64)
-            sched_yield();
+        assert_comes(atomic_load(&race.drops) >= 64);
         assert_int_equal(race.drops, 64);
         pthread_barrier_destroy(&race.start);
     }
@@ -385,8 +416,7 @@ static void test_what_a_collection_releases_takes_locks(void **s)
         pthread_mutex_unlock(&u.lock);
         assert_int_equal(status, WEFT_OK);
         weft_future_unref(members[!any]);
-        while (atomic_load(&u.drops) != any + 1)
-            sched_yield();
+        assert_comes(atomic_load(&u.drops) == any + 1);
     }
 }
 
@@ -491,8 +521,8 @@ static void test_storm(void **s)
     assert_true(weft_future_wait_all(all.joined, STORM, 20000) == WEFT_OK);
     for (int i = 0; i < STORM; i++)
         assert_true(weft_future_wait(all.futures[i], 20000) != WEFT_ERR_TIMEOUT);
-    while (atomic_load(&all.drops) != THREADS * STORM || atomic_load(&all.unchained) != atomic_load(&all.chained))
-        sched_yield();
+    assert_comes(atomic_load(&all.drops) == THREADS * STORM &&
+                 atomic_load(&all.unchained) == atomic_load(&all.chained));
     assert_int_equal(all.calls, THREADS * STORM);
     for (int i = 0; i < STORM; i++) {
         weft_future_unref(all.joined[i]);
@@ -511,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_wait_any_wakes_up),
         cmocka_unit_test(test_wait_until),
         cmocka_unit_test(test_cancel_ones_own),
+        cmocka_unit_test(test_cancel_asks_the_owner_once),
         cmocka_unit_test(test_cancel_of_a_then_leaves_the_parent_alone),
         cmocka_unit_test(test_cancel_of_a_then_unlinks_it),
         cmocka_unit_test(test_cancel_of_a_then_races_the_parents_end),
