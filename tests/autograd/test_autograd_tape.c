@@ -332,6 +332,75 @@ static void tape_dropout_follows_the_seed(void **state)
     weft_tensor_unref(x);
 }
 
+static void tape_given_gradient_must_be_its_outputs(void **state)
+{
+    (void)state;
+    weft_tensor *x = leaf(WEFT_SHAPE(2), 1);
+    weft_tensor *wrong[] = {weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32),
+                            weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT64)};
+    for (int i = 0; i < 2; i++) {
+        weft_tape *t = recording();
+        weft_tensor *y = weft_scale(t, x, 2);
+        weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&wrong[i], 1}, NULL);
+        assert_error(t, i == 0 ? WEFT_ERR_SHAPE : WEFT_ERR_TYPE, "not of its output's shape and dtype");
+        weft_tape_close(t);
+        weft_tensor_unref(wrong[i]);
+    }
+    weft_tensor_unref(x);
+}
+
+#define DAG_NODES 40
+
+/* Random sums of sums: the gradient of the leaf is the number of paths to it, however the nodes lie. */
+static void tape_random_sums_count_their_paths(void **state)
+{
+    (void)state;
+    uint32_t seed = 1;
+    for (int round = 0; round < 50; round++) {
+        weft_tape *t = recording();
+        weft_tensor *x = leaf(WEFT_SCALAR, 1), *nodes[DAG_NODES] = {x}, *loss = NULL;
+        double paths[DAG_NODES] = {1}, all = 0;
+        for (int i = 1; i < DAG_NODES; i++) {
+            int low = i > 8 ? i - 8 : 0; /* near ones, or the sums leave float32's integers */
+            int a = low + (int)((seed = seed * 1103515245u + 12345u) >> 16) % (i - low);
+            int b = i % 3 == 0 ? 0 : low;
+            nodes[i] = weft_add(t, nodes[a], nodes[b]);
+            paths[i] = paths[a] + paths[b];
+        }
+        for (int i = DAG_NODES / 2; i < DAG_NODES; i += 3) {
+            loss = loss == NULL ? nodes[i] : weft_add(t, nodes[i], loss);
+            all += paths[i];
+        }
+        assert_true(all < 1 << 24);
+        weft_backward(t, loss);
+        assert_int_equal(weft_tape_status(t), WEFT_OK);
+        assert_true(weft_tensor_get_f64(weft_tape_grad(t, x), 0) == all);
+        weft_tape_close(t);
+        weft_tensor_unref(x);
+    }
+}
+
+/* A tape that keeps the running mean notices that a step of training moved it. */
+static void tape_moved_running_mean_is_noticed(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        weft_tape *t = recording();
+        weft_tensor *x = leaf(WEFT_SHAPE(2, 3, 2, 2), 1), *w = leaf(WEFT_SHAPE(3), 1);
+        weft_tensor *running[] = {weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32),
+                                  weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1)};
+        weft_tensor *y = weft_sum(t, weft_mul(t, w, running[which]));
+        weft_batch_norm2d(t, x, NULL, NULL, running[0], running[1], &(weft_batch_norm_options){.train = true});
+        weft_backward(t, y);
+        assert_error(t, WEFT_ERR_STATE, "changed in place");
+        weft_tape_close(t);
+        weft_tensor_unref(x);
+        weft_tensor_unref(w);
+        weft_tensor_unref(running[0]);
+        weft_tensor_unref(running[1]);
+    }
+}
+
 #define T(test) cmocka_unit_test(test)
 int main(void)
 {
@@ -354,6 +423,9 @@ int main(void)
         T(tape_without_recording_has_no_gradients),
         T(tape_detach_stops_gradients),
         T(tape_dropout_follows_the_seed),
+        T(tape_given_gradient_must_be_its_outputs),
+        T(tape_random_sums_count_their_paths),
+        T(tape_moved_running_mean_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,19 @@ static void quantiles_agree_with_sorted_data(void **state)
     wfi_histogram_fini(&histogram);
 }
 
+static void equal_values_come_back_as_they_were(void **state)
+{
+    (void)state;
+    for (uint64_t value = 1; value < HOUR_NS; value = value * 9 / 8 + 1) {
+        wfi_histogram histogram;
+        wfi_histogram_init(&histogram);
+        wfi_histogram_record(&histogram, value);
+        wfi_histogram_record(&histogram, value);
+        assert_int_equal(wfi_histogram_quantile(&histogram, 1), value);
+        wfi_histogram_fini(&histogram);
+    }
+}
+
 static void merged_parts_equal_the_whole(void **state)
 {
     wfi_histogram whole, parts[3], sum;
@@ -143,6 +156,7 @@ static void zero_and_more_than_an_hour_are_counted(void **state)
     assert_int_equal(histogram.count, 2);
     assert_int_equal(histogram.min, 0);
     assert_int_equal(histogram.max, UINT64_MAX);
+    assert_int_equal(histogram.octaves, WFI_HISTOGRAM_OCTAVES);
     assert_int_equal(wfi_histogram_quantile(&histogram, 0.5), 0);
     assert_true(wfi_histogram_quantile(&histogram, 1) >= UINT64_C(1) << 41);
     wfi_histogram_fini(&histogram);
@@ -164,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_value_is_kept_within_a_thirty_second),
         cmocka_unit_test(quantiles_agree_with_sorted_data),
+        cmocka_unit_test(equal_values_come_back_as_they_were),
         cmocka_unit_test(merged_parts_equal_the_whole),
         cmocka_unit_test(an_empty_one_answers_zero),
         cmocka_unit_test(zero_and_more_than_an_hour_are_counted),

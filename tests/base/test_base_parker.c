@@ -3,9 +3,13 @@
 #include "base/mutex.h"
 #include "base/parker.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -22,15 +26,60 @@ static void an_unpark_before_the_park_counts_once(void **state)
     assert_false(wfi_park(&parker, wfi_deadline(&wfi_clock_real, 5)));
 }
 
+typedef struct sleeper {
+    uint64_t start;
+    bool woken, again, in_time;
+    int done; /* written to at the end */
+} sleeper;
+
+static void *sleep_twice(void *arg)
+{
+    sleeper *self = arg;
+    wfi_parker parker;
+    wfi_parker_init(&parker);
+    self->woken = wfi_park(&parker, self->start + 20000000);
+    self->in_time = wfi_now(&wfi_clock_real) >= self->start + 20000000;
+    self->again = wfi_park(&parker, 0);
+    (void)!write(self->done, &(uint64_t){1}, sizeof(uint64_t));
+    return NULL;
+}
+
+static bool comes(int fd)
+{
+    return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 25000) == 1;
+}
+
 static void a_deadline_is_waited_for(void **state)
 {
-    uint64_t start = wfi_now(&wfi_clock_real);
+    static sleeper self; /* the thread may be there still if the assertion fails */
+    pthread_t thread;
+    (void)state;
+    self = (sleeper){.start = wfi_now(&wfi_clock_real), .done = eventfd(0, EFD_CLOEXEC)};
+    assert_int_equal(pthread_create(&thread, NULL, sleep_twice, &self), 0);
+    assert_true(comes(self.done));
+    pthread_join(thread, NULL);
+    assert_false(self.woken || self.again);
+    assert_true(self.in_time);
+    close(self.done);
+}
+
+/* Who sleeps on a descriptor of its own finds it readable, and empty afterwards. */
+static void an_unpark_wakes_who_sleeps_on_a_descriptor(void **state)
+{
     wfi_parker parker;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    uint64_t count;
     (void)state;
     wfi_parker_init(&parker);
-    assert_false(wfi_park(&parker, start + 20000000));
-    assert_true(wfi_now(&wfi_clock_real) >= start + 20000000);
-    assert_false(wfi_park(&parker, 0));
+    assert_true(wfi_park_on_begin(&parker, fd));
+    wfi_unpark(&parker);
+    assert_true(comes(fd));
+    wfi_park_on_end(&parker);
+    assert_true(wfi_parker_is_unparked(&parker));
+    assert_int_equal(read(fd, &count, sizeof count), -1);
+    assert_false(wfi_park_on_begin(&parker, fd));
+    assert_true(wfi_park(&parker, 0));
+    close(fd);
 }
 
 typedef struct table_tennis {
@@ -134,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unpark_before_the_park_counts_once),
         cmocka_unit_test(a_deadline_is_waited_for),
+        cmocka_unit_test(an_unpark_wakes_who_sleeps_on_a_descriptor),
         cmocka_unit_test(two_threads_alternate_without_losing_a_wake_up),
         cmocka_unit_test(many_sleepers_with_deadlines_all_get_their_permits),
     };

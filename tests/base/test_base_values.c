@@ -322,9 +322,21 @@ static void malformed_environment_is_named(void **state)
     setenv("WEFT_TEST", "-7", 1);
     assert_int_equal(wfi_env_i64("WEFT_TEST", -9, 9, &number, NULL), WEFT_OK);
     assert_int_equal(number, -7);
-    setenv("WEFT_TEST", "Yes", 1);
-    assert_int_equal(wfi_env_bool("WEFT_TEST", &flag, NULL), WEFT_OK);
-    assert_true(flag);
+    unsetenv("WEFT_TEST");
+}
+
+static void yes_and_no_have_four_words_each(void **state)
+{
+    static const char *const words[][2] = {{"no", "Yes"}, {"off", "on"}, {"False", "true"}, {"0", "1"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        for (int yes = 0; yes < 2; yes++) {
+            bool flag = !yes;
+            setenv("WEFT_TEST", words[i][yes], 1);
+            assert_int_equal(wfi_env_bool("WEFT_TEST", &flag, NULL), WEFT_OK);
+            assert_int_equal(flag, yes);
+        }
+    }
     unsetenv("WEFT_TEST");
 }
 
@@ -395,6 +407,7 @@ int main(void)
         cmocka_unit_test(chosen_keys_do_not_meet_where_there_is_a_hash_key),
         cmocka_unit_test(the_hash_is_the_published_one),
         cmocka_unit_test(malformed_environment_is_named),
+        cmocka_unit_test(yes_and_no_have_four_words_each),
         cmocka_unit_test(deadlines_saturate),
         cmocka_unit_test(lists_keep_order_over_a_splice),
         cmocka_unit_test(a_mutex_knows_its_owner),

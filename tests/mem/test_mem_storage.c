@@ -31,6 +31,7 @@ static void every_class_holds_its_sizes(void **state)
         unsigned c = wfi_slab_class(size);
         assert_true(wfi_slab_class_bytes(c) >= size);
         assert_true(c == 0 || wfi_slab_class_bytes(c - 1) < size);
+        assert_int_equal(wfi_slab_class(wfi_slab_class_bytes(c)), c);
     }
 }
 
@@ -57,6 +58,49 @@ static void trimming_gives_idle_slabs_back(void **state)
     wfi_slab_trim(0);
     wfi_slab_stats_read(&stats);
     assert_int_equal(stats.bytes_idle, 0);
+}
+
+static void what_was_given_back_is_not_mapped_any_more(void **state)
+{
+    (void)state;
+    wfi_slab_stats before, after;
+    wfi_storage_unref(host((size_t)8 << 20));
+    wfi_slab_trim(0);
+    wfi_slab_stats_read(&before);
+    for (int i = 0; i < 50; i++) {
+        wfi_storage_unref(host((size_t)8 << 20));
+        wfi_slab_trim(0);
+    }
+    wfi_slab_stats_read(&after);
+    assert_int_equal(after.mapped, before.mapped + 50);
+    assert_int_equal(after.bytes_peak, before.bytes_peak);
+}
+
+static void a_copy_stays_within_both(void **state)
+{
+    (void)state;
+    wfi_storage *small = host(100), *large = host(200);
+    memset(wfi_storage_data(large), 7, 200);
+    assert_int_equal(wfi_memory_copy(small, 0, large, 100, 100), WEFT_OK);
+    assert_int_equal(wfi_memory_copy(small, 0, large, 0, 101), WEFT_ERR_INVALID);
+    assert_int_equal(wfi_memory_copy(small, 101, large, 0, 0), WEFT_ERR_INVALID);
+    assert_int_equal(wfi_memory_copy(small, 50, large, 0, SIZE_MAX), WEFT_ERR_INVALID);
+    assert_int_equal(wfi_memory_copy(large, 0, small, 50, 51), WEFT_ERR_INVALID);
+    assert_int_equal(wfi_memory_copy(large, 0, small, 101, 0), WEFT_ERR_INVALID);
+    wfi_storage_unref(small);
+    wfi_storage_unref(large);
+}
+
+static void small_storage_is_aligned_too(void **state)
+{
+    (void)state;
+    wfi_storage *many[64];
+    for (size_t i = 0; i < 64; i++) {
+        many[i] = host(1 + 37 * i);
+        assert_int_equal((uintptr_t)wfi_storage_data(many[i]) % 64, 0);
+    }
+    for (size_t i = 0; i < 64; i++)
+        wfi_storage_unref(many[i]);
 }
 
 static void absurd_sizes_are_out_of_memory(void **state)
@@ -221,6 +265,9 @@ int main(void)
         cmocka_unit_test(every_class_holds_its_sizes),
         cmocka_unit_test(a_freed_slab_is_used_again),
         cmocka_unit_test(trimming_gives_idle_slabs_back),
+        cmocka_unit_test(what_was_given_back_is_not_mapped_any_more),
+        cmocka_unit_test(a_copy_stays_within_both),
+        cmocka_unit_test(small_storage_is_aligned_too),
         cmocka_unit_test(absurd_sizes_are_out_of_memory),
         cmocka_unit_test(wrapped_memory_is_dropped_exactly_once),
         cmocka_unit_test(a_writer_waits_for_readers),

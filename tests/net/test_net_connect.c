@@ -128,6 +128,49 @@ static void an_answer_with_one_bit_changed_is_refused(void **state)
     play((struct meddling){.flipper = 0}, ask_until_let_in);
 }
 
+static bool is_taken(net_host *host, const uint8_t *text, size_t size, uint64_t asked, bool whole)
+{
+    wfi_hello read;
+    const uint8_t *pair_key = wfi_peer_pair_key(host_peer(host, 1 - host->rank));
+    return wfi_hello_read(host->net, text, size, asked, &read) &&
+           (!whole || wfi_hello_is_proven(pair_key, &host->net->self, text, asked));
+}
+
+/* What rank 1 says of itself is good for the one it says it to, as the answer to the one request. */
+static void read_hellos(net_host *host)
+{
+    net_host *other = &host->world->hosts[1];
+    wfi_hello hello = {.kind = WFI_BULK, .answer = true, .rank = 1, .generation = 3, .asked = 77};
+    uint8_t text[WFI_CONNECT_DATA_MAX];
+    wfi_net_lock(host->net);
+    if (host->rank == 0) {
+        const wfi_net_keys *keys = host->net->keys;
+        const uint8_t *pair_key = wfi_peer_pair_key(host_peer(host, 1));
+        size_t size = wfi_hello_write(keys, pair_key, &hello, &host->net->self, text);
+        assert_true(is_taken(host, text, size, 77, true));
+        assert_false(is_taken(host, text, size, 78, false));
+        assert_false(wfi_hello_is_proven(pair_key, &host->net->self, text, 78));
+        assert_false(is_taken(host, text, size - 1, 77, false));
+        size = wfi_hello_write(keys, pair_key, &hello, &other->net->self, text);
+        assert_false(is_taken(host, text, size, 77, false)); /* meant for another */
+        hello.rank = 0;
+        size = wfi_hello_write(keys, pair_key, &hello, &host->net->self, text);
+        assert_false(is_taken(host, text, size, 77, false)); /* in our own name */
+        hello.rank = host->world->size;
+        size = wfi_hello_write(keys, pair_key, &hello, &host->net->self, text);
+        assert_false(is_taken(host, text, size, 77, false));
+    }
+    wfi_net_unlock(host->net);
+    host_meet(host, &host->world->finished);
+}
+
+static void a_hello_is_good_for_one_reader_and_one_request(void **state)
+{
+    net_world world = {0};
+    (void)state;
+    world_sim(&world, 1, 2, read_hellos, NULL);
+}
+
 /* ---- Half open --------------------------------------------------------------------------------------------------- */
 
 /* Rank 1 asks, is answered, and never heard of again: rank 0 does not wait for that connection for ever. Once it has given it up it
@@ -163,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_with_one_bit_changed_is_refused),
         cmocka_unit_test(an_answer_with_one_bit_changed_is_refused),
+        cmocka_unit_test(a_hello_is_good_for_one_reader_and_one_request),
         cmocka_unit_test(a_connection_that_stays_half_open_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,10 +142,18 @@ static void speak_as_net(forgery *forged, const wfi_conn *conn)
     wfi_frame_message(forged->data + WFI_FRAME_HEAD, WFI_NET_MESSAGES_END, 100);
 }
 
+/* All else about it is right, the hash too. */
+static void other_version(forgery *forged, const wfi_conn *conn)
+{
+    forged->data[10]++; /* behind the hash and the magic */
+    crypto_shorthash(forged->data, forged->data + 8, forged->head.size - 8, conn->keys->out);
+}
+
 static const forging kinds[] = {
     {"payload changed", NULL, flip_payload},
     {"head changed", NULL, flip_head},
     {"hash changed", NULL, flip_hash},
+    {"another version", NULL, other_version},
     {"no key", no_key, NULL},
     {"turned round", other_direction, NULL},
     {"number skipped", skip_number, NULL},

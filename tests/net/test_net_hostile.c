@@ -106,8 +106,13 @@ static void body(net_host *host)
         assert_int_equal(host->gone, 0);
     }
     host_meet(host, &host->world->finished);
-    if (host->rank == 0)
+    if (host->rank == 0) {
         assert_true(host->net->stats.strangers_refused > 100);
+        wfi_net_lock(host->net);
+        assert_true(host_peer(host, 1)->suspected_ns > 0);     /* the store was asked to look at it, */
+        assert_int_equal(host_peer(host, 2)->suspected_ns, 0); /* and at nobody else */
+        wfi_net_unlock(host->net);
+    }
 }
 
 static void take(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)

@@ -76,7 +76,7 @@ static void body_burst(net_host *host)
     if (host->rank == 0) {
         wfi_net_lock(host->net);
         for (uint64_t i = 0; i < 1000; i++)
-            assert_int_equal(host_send(host, 1, i, 16, false), WEFT_OK);
+            assert_int_equal(host_send(host, 1, i, 8, false), WEFT_OK); /* more than 255 have room in a frame */
         wfi_net_unlock(host->net);
         host_until(host, &host->done_ok, 1000);
         stats_of(host, &stats);
@@ -186,6 +186,27 @@ static void urgent_messages_go_ahead(void **state)
     world_sim(&world, 7, 2, body_urgent, NULL);
 }
 
+/* Both say more urgent things at once than there are credits: none waits for what only the other's acknowledgement could bring. */
+static void body_urgent_both_ways(net_host *host)
+{
+    wfi_net_lock(host->net);
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(host_send(host, 1 - host->rank, i, 3000, true), WEFT_OK);
+    wfi_net_unlock(host->net);
+    host_until(host, &host->done_ok, 100);
+    host_until(host, &host->arrived, 100);
+    host_meet(host, &host->world->finished);
+}
+
+static void urgent_messages_both_ways_do_not_stop_each_other(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        net_world world = {.on_message = host_check_order};
+        world_sim(&world, seed, 2, body_urgent_both_ways, NULL);
+    }
+}
+
 typedef struct plain {
     wfi_message message;
     int done;
@@ -204,8 +225,10 @@ static void body_unsend(net_host *host)
         first = second = (plain){.message = {.type = 7, .head = "12345678", .head_size = 8, .done = plain_done}};
         wfi_net_lock(host->net);
         assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &first.message), WEFT_OK);
+        size_t kept = wfi_peer_kept_bytes(host_peer(host, 1));
         assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &second.message), WEFT_OK);
         assert_true(wfi_net_unsend(host->net, host_peer(host, 1), &second.message)); /* no lane yet */
+        assert_int_equal(wfi_peer_kept_bytes(host_peer(host, 1)), kept);
         wfi_net_unlock(host->net);
         while (!first.done)
             host_pause(host, 100000);
@@ -260,6 +283,15 @@ static void body_killed(net_host *host)
         return;
     }
     uint64_t sent = 0;
+    wfi_storage *storage = NULL;
+    wfi_exposure exposure;
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, 100, &storage), WEFT_OK);
+    wfi_net_lock(host->net);
+    assert_int_equal(wfi_net_expose(host->net, host_peer(host, 1), storage, wfi_storage_data(storage), 100,
+                                    WFI_REMOTE_READ, &exposure),
+                     WEFT_OK);
+    wfi_net_unlock(host->net);
+    assert_false(wfi_storage_wait_unread(storage, 0));
     while (!atomic_load(&host->gone)) {
         (void)host_send_free(host, 1, sent++, 3000);
         host_pause(host, 300000);
@@ -271,6 +303,11 @@ static void body_killed(net_host *host)
     assert_int_equal(host_send(host, 1, 0, 8, false), WEFT_ERR_PEER_DEAD);
     wfi_net_unlock(host->net);
     assert_true(atomic_load(&host->done_failed) > 0);
+    assert_true(wfi_storage_wait_unread(storage, 0)); /* the dead read nothing */
+    wfi_net_lock(host->net);
+    wfi_net_withdraw(host->net, host_peer(host, 1), &exposure, 1, true);
+    wfi_net_unlock(host->net);
+    wfi_storage_unref(storage);
     host_meet(host, &host->world->finished);
 }
 
@@ -384,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_says_so_and_recovers),
         cmocka_unit_test(the_rest_of_a_frame_is_acknowledged),
         cmocka_unit_test(urgent_messages_go_ahead),
+        cmocka_unit_test(urgent_messages_both_ways_do_not_stop_each_other),
         cmocka_unit_test(what_has_not_left_can_be_taken_back),
         cmocka_unit_test(all_connect_at_once),
         cmocka_unit_test(a_death_fails_what_is_outstanding),

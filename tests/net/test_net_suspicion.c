@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_net_suspicion.c - whom a worker suspects, and whom it does not: one that no connection can be made to, though the store had no
- * reason to watch it; and nobody for the time in which the worker itself stood still.
+ * reason to watch it; and nobody for the time in which the worker itself stood still. And one that was cut off, and is back.
  *
  * Rank 0 has the store. The director stops others.
  */
-#include "net/net_host.h"
+#include "net/net_bulk.h"
 
 enum { STORE, WORKER, PEER, SIZE };
 
@@ -99,11 +99,79 @@ static void one_that_stood_still_accuses_nobody(void **state)
     play(wait_and_stand_still, stop_worker);
 }
 
+/* ---- A link that heals -------------------------------------------------------------------------------------------- */
+
+#define CUT 1 /* of net_world.turns, as STOPPED is */
+#define HEALED 2
+
+static void cut_and_heal(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    (void)rank;
+    until(sim, &world->turns[CUT], 1);
+    weft_sim_cut(sim, WORKER, PEER);
+    until(sim, &world->hosts[WORKER].unreachable, 1);
+    weft_sim_heal(sim, WORKER, PEER);
+    atomic_store(&world->turns[HEALED], 1);
+}
+
+static const size_t large = (size_t)64 << 20;
+static bulk source, target;
+
+static void show(net_host *host)
+{
+    bulk_create(&source, host, WORKER, &large, 1);
+    bulk_expose(&source, WFI_REMOTE_READ);
+    atomic_store(&host->world->turns[STOPPED], 1);
+    host_until(host, &host->arrived, 2);
+    bulk_withdraw(&source, true);
+    bulk_destroy(&source);
+}
+
+static void pull_until_cut_off(net_host *host)
+{
+    bulk_create(&target, host, PEER, &large, 1);
+    host_until(host, &host->world->turns[STOPPED], 1);
+    assert_int_equal(bulk_begin(&target, &source, WFI_PULL), WEFT_OK);
+    host_pause(host, 1000000);
+    atomic_store(&host->world->turns[CUT], 1);
+    host_until(host, &host->world->turns[HEALED], 1);
+    assert_int_equal(bulk_await(&target), WEFT_ERR_UNREACHABLE);
+    bulk_destroy(&target);
+}
+
+/* A transfer fails with the link. Once that is healed the peer counts again: what is sent to it is waited for. */
+static void pull_over_a_cut(net_host *host)
+{
+    if (host->rank == PEER)
+        show(host);
+    if (host->rank == WORKER) {
+        pull_until_cut_off(host);
+        assert_int_equal(host_send_free(host, PEER, 0, 50), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        wfi_net_lock(host->net);
+        assert_false(wfi_peer_is_unreachable(host_peer(host, PEER)));
+        assert_true(wfi_net_is_flushed(host->net));
+        assert_int_equal(host_send(host, PEER, 1, 50, false), WEFT_OK);
+        assert_false(wfi_net_is_flushed(host->net));
+        wfi_net_unlock(host->net);
+        host_until(host, &host->done_ok, 2);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void one_that_was_cut_off_counts_again(void **state)
+{
+    (void)state;
+    play(pull_over_a_cut, cut_and_heal);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_that_cannot_be_connected_to_is_suspected),
         cmocka_unit_test(one_that_stood_still_accuses_nobody),
+        cmocka_unit_test(one_that_was_cut_off_counts_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

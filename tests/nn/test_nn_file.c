@@ -103,6 +103,51 @@ static void file_of_another_module_is_refused(void **state)
     weft_module_unref(other);
 }
 
+/* Saves the first, and loads it into the second; drops both. */
+static void assert_refused(weft_module *saved, weft_module *loaded, weft_status status, const char *text)
+{
+    weft_error *error = NULL;
+    assert_int_equal(weft_module_save(saved, path, NULL), WEFT_OK);
+    assert_int_equal(weft_module_load(loaded, path, &error), status);
+    assert_non_null(strstr(weft_error_message(error), text));
+    weft_error_unref(error);
+    weft_module_unref(saved);
+    weft_module_unref(loaded);
+}
+
+static weft_module *linear(int in, int out, weft_dtype dtype)
+{
+    weft_module *m = weft_linear_create(in, out, false, 1);
+    assert_int_equal(weft_module_to(m, dtype), WEFT_OK);
+    return m;
+}
+
+static void file_of_a_module_nearly_the_same_is_refused(void **state)
+{
+    (void)state;
+    weft_module *inner = linear(4, 3, WEFT_FLOAT32);
+    assert_refused(linear(4, 3, WEFT_FLOAT32), weft_sequential_create(&inner, 1), WEFT_ERR_SHAPE, "another tensor");
+    assert_refused(linear(4, 3, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT64), WEFT_ERR_TYPE, "the module's is float64");
+    assert_refused(linear(3, 4, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT32), WEFT_ERR_SHAPE, "dimension 0 of weight");
+    assert_refused(linear(4, 3, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT32), WEFT_OK, "");
+}
+
+static void file_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    unsigned char bytes[4096];
+    weft_module *a = small(1);
+    weft_error *error = NULL;
+    assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
+    size_t size = slurp(bytes, sizeof(bytes));
+    bytes[8] = 9; /* behind the magic of eight bytes */
+    spill(bytes, size);
+    assert_int_equal(weft_module_load(a, path, &error), WEFT_ERR_FORMAT);
+    assert_non_null(strstr(weft_error_message(error), "has version 9"));
+    weft_error_unref(error);
+    weft_module_unref(a);
+}
+
 static void file_missing_or_unwritable(void **state)
 {
     (void)state;
@@ -349,6 +394,8 @@ int main(void)
         cmocka_unit_test(file_round_trip),
         cmocka_unit_test(file_any_damage_is_refused),
         cmocka_unit_test(file_of_another_module_is_refused),
+        cmocka_unit_test(file_of_a_module_nearly_the_same_is_refused),
+        cmocka_unit_test(file_of_another_version_is_refused),
         cmocka_unit_test(file_missing_or_unwritable),
         cmocka_unit_test_setup_teardown(file_has_the_mode_of_the_old_one_or_the_umask, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_behind_a_link_is_replaced, enter_folder, leave_folder),

@@ -111,6 +111,14 @@ static void first_mistake_of_building_stays(void **state)
     weft_module_add_child(lent, "late", make_doubler(&d[1]));
     assert_int_equal(d[1].drops, 1);
     assert_fails(lent, WEFT_ERR_STATE);
+    doubler shared = {0};
+    weft_module *parents[] = {make_doubler(&d[0]), make_doubler(&d[0])}, *child = make_doubler(&shared);
+    weft_module_add_child(parents[0], "inner", weft_module_ref(child));
+    weft_module_add_child(parents[1], "inner", child); /* it has a parent already */
+    assert_int_equal(weft_module_status(parents[0]), WEFT_OK);
+    assert_fails(parents[1], WEFT_ERR_STATE);
+    weft_module_unref(parents[0]);
+    assert_int_equal(shared.drops, 1);
 }
 
 static void conversion_changes_all_or_nothing(void **state)

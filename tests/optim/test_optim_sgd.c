@@ -94,6 +94,31 @@ static void sgd_refuses_and_changes_nothing(void **state)
     weft_tensor_unref(doubles);
 }
 
+/* What zeroing forgets, and that gradients are read by their strides: two parameters, whose steps can be counted. */
+static void sgd_steps_by_what_was_accumulated_since_zero(void **state)
+{
+    (void)state;
+    weft_tape *t = weft_tape_open(NULL);
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
+    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(3, 2), WEFT_FLOAT32);
+    for (int i = 0; i < 6; i++)
+        ((float *)weft_tensor_data(g))[i] = (float)i;
+    weft_tensor *turned = weft_transpose(t, g, 0, 1);
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 1});
+    assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&turned, 1}), WEFT_OK);
+    weft_optimizer_zero(sgd);
+    assert_int_equal(weft_optimizer_accumulated(sgd), 0);
+    assert_int_equal(weft_optimizer_step(sgd), WEFT_ERR_STATE);
+    assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&turned, 1}), WEFT_OK);
+    assert_int_equal(weft_optimizer_step(sgd), WEFT_OK);
+    for (int64_t i = 0; i < 6; i++) /* [r, c] of the turned one is [c, r] of the other */
+        assert_true(weft_tensor_get_f64(p, i) == -(double)(i % 3 * 2 + i / 3));
+    weft_optimizer_unref(sgd);
+    weft_tape_close(t);
+    weft_tensor_unref(p);
+    weft_tensor_unref(g);
+}
+
 #define BATCH 4
 #define TRAINERS 3
 
@@ -160,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sgd_follows_its_definition),
         cmocka_unit_test(sgd_refuses_and_changes_nothing),
+        cmocka_unit_test(sgd_steps_by_what_was_accumulated_since_zero),
         cmocka_unit_test(sgd_trainers_equal_the_joined_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
