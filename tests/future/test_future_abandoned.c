@@ -56,7 +56,7 @@ static void what_is_made_of_it_fails(void **state)
     for (size_t i = 0; i < 2; i++) {
         weft_future *one = make(), *joined = joins[i](&one, 1);
         weft_future_unref(one);
-        assert_int_equal(weft_future_wait(joined, PATIENCE_MS), WEFT_ERR_CANCELLED);
+        assert_int_equal(await_future(joined), WEFT_ERR_CANCELLED);
         weft_future_unref(joined);
         await_drops(1);
     }
@@ -85,10 +85,10 @@ static void any_needs_one_that_is_left(void **state)
     (void)state;
     all = weft_future_collect_all(members, 2);
     weft_future_unref(members[0]);
-    assert_int_equal(weft_future_wait(all, PATIENCE_MS), WEFT_ERR_CANCELLED);
+    assert_int_equal(await_future(all), WEFT_ERR_CANCELLED);
     assert_int_equal(weft_future_wait(any, 0), WEFT_ERR_TIMEOUT);
     assert_int_equal(weft_future_complete(members[1], &drops, count_drop), WEFT_OK);
-    assert_int_equal(weft_future_wait(any, PATIENCE_MS), WEFT_OK);
+    assert_int_equal(await_future(any), WEFT_OK);
     assert_ptr_equal(((weft_future **)weft_future_payload(any))[0], members[1]);
     weft_future_unref(members[1]);
     weft_future_unref(any);
@@ -101,7 +101,7 @@ static void one_that_stands_there_twice_is_dropped_once(void **state)
     weft_future *one = make(), *twice[] = {one, one}, *joined = weft_future_collect_all(twice, 2);
     (void)state;
     weft_future_unref(one);
-    assert_int_equal(weft_future_wait(joined, PATIENCE_MS), WEFT_ERR_CANCELLED);
+    assert_int_equal(await_future(joined), WEFT_ERR_CANCELLED);
     weft_future_unref(joined);
     await_drops(1);
 }
@@ -152,7 +152,7 @@ static void *end_joined(void *arg)
     for (int i = 0; i < 2; i++) {
         weft_status st = r->seed >> (MEMBERS + i) & 1 ? weft_future_cancel(r->joined[i]) : WEFT_OK;
         if (r->seed >> (MEMBERS + 2) & 1)
-            st = weft_future_wait(r->joined[i], PATIENCE_MS); /* all of its members end */
+            st = await_future(r->joined[i]); /* all of its members end */
         (void)st;
         weft_future_unref(r->joined[i]);
     }

@@ -56,7 +56,7 @@ static void a_failed_future_tells_why(void **state)
 {
     weft_future *future = failed(WEFT_ERR_SHAPE);
     (void)state;
-    assert_int_equal(weft_future_wait(future, PATIENCE_MS), WEFT_ERR_SHAPE);
+    assert_int_equal(await_future(future), WEFT_ERR_SHAPE);
     assert_int_equal(weft_error_code(weft_future_error(future)), WEFT_ERR_SHAPE);
     assert_null(weft_future_payload(future));
     assert_int_equal(weft_future_fail(future, NULL), WEFT_ERR_INVALID);
@@ -136,9 +136,9 @@ static void then_makes_chains_and_carries_failures(void **state)
     b = weft_future_then(a, double_it, NULL, count_drop);
     c = weft_future_then(b, refuse, NULL, count_drop);
     assert_int_equal(weft_future_complete(a, (void *)21, NULL), WEFT_OK);
-    assert_int_equal(weft_future_wait(b, PATIENCE_MS), WEFT_OK);
+    assert_int_equal(await_future(b), WEFT_OK);
     assert_int_equal((uintptr_t)weft_future_payload(b), 42);
-    assert_int_equal(weft_future_wait(c, PATIENCE_MS), WEFT_ERR_TYPE);
+    assert_int_equal(await_future(c), WEFT_ERR_TYPE);
     assert_comes(atomic_load(&drops) >= 2); /* they follow the completion, on the executor's thread */
     weft_future_unref(a);
     weft_future_unref(b);
@@ -240,7 +240,7 @@ static void a_waiter_drives_the_network(void **state)
     fake.completes = future;
     assert_int_equal(weft_future_wait(future, 0), WEFT_ERR_TIMEOUT); /* one turn even so */
     assert_int_equal(fake.turns, 1);
-    assert_int_equal(weft_future_wait(future, PATIENCE_MS), WEFT_OK);
+    assert_int_equal(await_future(future), WEFT_OK);
     assert_int_equal(fake.turns, 5);
     weft_future_unref(future);
 }
@@ -280,7 +280,7 @@ static void a_future_outlives_its_executor_and_driver(void **state)
     child = weft_future_then(future, double_it, NULL, count_drop);
     assert_int_equal(weft_future_wait(future, 1), WEFT_ERR_TIMEOUT); /* the driver is not asked any more */
     assert_int_equal(weft_future_complete(future, (void *)1, NULL), WEFT_OK);
-    assert_int_equal(weft_future_wait(child, PATIENCE_MS), WEFT_OK);
+    assert_int_equal(await_future(child), WEFT_OK);
     weft_future_unref(child);
     weft_future_unref(future);
 }

@@ -55,7 +55,7 @@ static void *wait_each(void *arg)
     int i;
     pthread_barrier_wait(&all->start);
     for (i = 0; i < FUTURES; i++) {
-        while (weft_future_wait(all->futures[i], i % 3 == 0 ? 0 : PATIENCE_MS) == WEFT_ERR_TIMEOUT)
+        while (weft_future_wait(all->futures[i], i % 3 == 0 ? 0 : WEFT_FOREVER) == WEFT_ERR_TIMEOUT)
             continue;
         atomic_fetch_add(&all->waited, 1);
         weft_future_unref(all->futures[i]); /* this thread's reference: perhaps the last one */
@@ -122,7 +122,7 @@ static void wait_all_and_collect_all_race_with_completion(void **state)
         pthread_create(&thread, NULL, complete_all, futures);
         all = weft_future_collect_all(futures, FUTURES);
         assert_int_equal(weft_future_wait_all(futures, FUTURES, PATIENCE_MS), WEFT_OK);
-        assert_int_equal(weft_future_wait(all, PATIENCE_MS), WEFT_OK);
+        assert_int_equal(await_future(all), WEFT_OK);
         weft_future_unref(all);
         pthread_join(thread, NULL);
         for (i = 0; i < FUTURES; i++)
@@ -144,7 +144,7 @@ static weft_status wait_deeper(weft_future *parent, weft_future *child, void *ar
     next = weft_future_then(start, wait_deeper, (void *)(depth - 1), NULL);
     status = weft_future_complete(start, NULL, NULL);
     if (status == WEFT_OK)
-        status = weft_future_wait(next, PATIENCE_MS);
+        status = await_future(next);
     weft_future_unref(start);
     weft_future_unref(next);
     return status == WEFT_OK ? weft_future_complete(child, (void *)1, NULL) : status;
@@ -160,7 +160,7 @@ static void continuations_may_wait_for_each_other_on_one_worker(void **state)
     first = wfi_future_create(executor, NULL);
     last = weft_future_then(first, wait_deeper, (void *)40, NULL);
     assert_int_equal(weft_future_complete(first, NULL, NULL), WEFT_OK);
-    assert_int_equal(weft_future_wait(last, PATIENCE_MS), WEFT_OK);
+    assert_int_equal(await_future(last), WEFT_OK);
     weft_future_unref(first);
     weft_future_unref(last);
     wfi_executor_destroy(executor);

@@ -275,6 +275,7 @@ static void silly_operations_are_invalid(void **state)
     wfi_region *region;
     wfi_part parts[9] = {{.data = "x", .size = 1}};
     ofi_job_init(&job);
+    assert_int_equal(tcp->post_recv(w->link.lane, &job.op, NULL, 0), WEFT_ERR_INVALID);
     assert_int_equal(tcp->send(w->link.lane, &job.op, parts, 0), WEFT_ERR_INVALID);
     assert_int_equal(tcp->send(w->link.lane, &job.op, parts, 9), WEFT_ERR_INVALID);
     assert_int_equal(tcp->read(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);

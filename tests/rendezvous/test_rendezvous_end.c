@@ -145,6 +145,19 @@ static void one_that_stops_without_closing_is_taken_out(void **state)
     bench_destroy(at);
 }
 
+static void an_answer_to_an_old_wave_does_not_complete_this_one(void **state)
+{
+    (void)state;
+    bench *at = closing_job(2);
+    wfi_store_message old = {.type = WFI_STORE_REPORT, .round = 99, .report = {.idle = true}};
+    bench_say(at, 1, &old);
+    report(at, 2, true, 0, 0, 0);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
+    report(at, 1, true, 0, 0, 0);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 2);
+    bench_destroy(at);
+}
+
 static void answers_to_old_waves_and_double_answers_do_not_count(void **state)
 {
     (void)state;
@@ -184,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_death_voids_the_waves_and_the_rest_ends),
         cmocka_unit_test(a_death_of_the_last_one_who_does_not_close_begins_the_waves),
         cmocka_unit_test(one_that_stops_without_closing_is_taken_out),
+        cmocka_unit_test(an_answer_to_an_old_wave_does_not_complete_this_one),
         cmocka_unit_test(answers_to_old_waves_and_double_answers_do_not_count),
         cmocka_unit_test(the_last_word_is_said_once),
     };

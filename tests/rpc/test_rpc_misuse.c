@@ -289,6 +289,7 @@ static void lists_at_null(weft_agent *agent)
     MUST_BE(weft_values_create((weft_args){NULL, 3}, &values), WEFT_ERR_INVALID);
     MUST_BE(weft_values_create(WEFT_VALUES(weft_of_null(), at_null), &values), WEFT_ERR_INVALID);
     MUST_BE(weft_values_create(WEFT_VALUES(tensors), &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_VALUES(weft_of_tensor(NULL)), &values), WEFT_ERR_INVALID);
     MUST_BE(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values), WEFT_ERR_INVALID);
     MUST_BE(weft_values_create(WEFT_NO_VALUES, NULL), WEFT_ERR_INVALID);
     MUST(values == NULL);

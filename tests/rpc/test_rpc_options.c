@@ -230,6 +230,8 @@ static void test_bad_fields(void **state)
     must_refuse(&bad, "rank -2", "");
     bad = good, bad.world_size = 70000;
     must_refuse(&bad, "world size 70000", "");
+    bad = good, bad.master_port = 65536;
+    must_refuse(&bad, "master_port", "65536");
     bad = good, bad.master_port = -3;
     must_refuse(&bad, "master_port", "-3");
     bad = good, bad.workers = 2000;

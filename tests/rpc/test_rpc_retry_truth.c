@@ -155,6 +155,19 @@ static void late_then_dead(weft_agent *agent)
     must_end(future, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNKNOWN, "");
 }
 
+/* Late, and cancelled while it pauses. */
+static void late_then_cancelled(weft_agent *agent)
+{
+    weft_future *future =
+        begin(agent, LEAVER, "keep",
+              (weft_retry){.attempts = 2, .pause_ms = 10000, .pause_most_ms = 10000, .attempt_ms = 50});
+    weft_call *call = take_when_there(&kept);
+    world_sleep_ms(the_world, 200);
+    MUST_OK(weft_future_cancel(future));
+    must_end(future, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN, "cancelled");
+    weft_call_finish(call, WEFT_OK);
+}
+
 static void play(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -163,6 +176,7 @@ static void play(weft_agent *agent, void *arg)
         late_then_busy_of_many(agent);
         asked_then_busy(agent);
         busy_all_along(agent);
+        late_then_cancelled(agent);
         late_then_dead(agent);
     }
     atomic_fetch_add(&finished, 1);

@@ -50,6 +50,36 @@ static void empty_tensors_are_tensors(void **state)
     weft_tensor_unref(flat);
 }
 
+/* Elements by their number: every narrow and select of a transposed tensor, and those that lie outside. */
+static void views_show_what_they_are_asked_for(void **state)
+{
+    (void)state;
+    weft_tensor *a = weft_tensor_arange(12, WEFT_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(3, 4));
+    weft_tensor *t = weft_tensor_transpose(m, 0, 1); /* [i, k] is k * 4 + i */
+    for (int64_t start = 0; start < 4; start++) {
+        weft_tensor *rest = weft_tensor_narrow(t, 0, start, 4 - start), *last = weft_tensor_narrow(rest, 1, 2, 1);
+        assert_true(weft_tensor_get_f64(rest, 1) == (double)(4 + start));
+        assert_true(weft_tensor_get_f64(last, 0) == (double)(8 + start));
+        weft_tensor_unref(rest);
+        weft_tensor_unref(last);
+    }
+    for (int64_t index = -4; index < 4; index++) {
+        weft_tensor *one = weft_tensor_select(t, 0, index);
+        assert_true(weft_tensor_get_f64(one, 2) == (double)(8 + (index + 4) % 4));
+        weft_tensor_unref(one);
+    }
+    assert_null(weft_tensor_select(t, 0, 4));
+    assert_null(weft_tensor_select(t, 0, -5));
+    assert_null(weft_tensor_narrow(t, 0, 0, 5));
+    assert_null(weft_tensor_narrow(t, 0, 4, 1));
+    assert_null(weft_tensor_narrow(t, 0, 2, INT64_MAX));
+    assert_null(weft_tensor_narrow(t, 0, -1, 1));
+    assert_null(weft_tensor_narrow(t, 2, 0, 1));
+    weft_tensor_unref(a);
+    weft_tensor_unref(m);
+    weft_tensor_unref(t);
+}
+
 static void views_share_and_contiguous_packs(void **state)
 {
     (void)state;
@@ -97,6 +127,7 @@ int main(void)
         cmocka_unit_test(bad_geometry_makes_no_tensor),
         cmocka_unit_test(wrapped_memory_is_dropped_once_even_on_failure),
         cmocka_unit_test(empty_tensors_are_tensors),
+        cmocka_unit_test(views_show_what_they_are_asked_for),
         cmocka_unit_test(views_share_and_contiguous_packs),
         cmocka_unit_test(conversions_saturate),
         cmocka_unit_test(assign_refuses_another_shape),
