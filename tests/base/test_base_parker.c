@@ -185,8 +185,8 @@ static void many_sleepers_with_deadlines_all_get_their_permits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_deadline_is_waited_for), /* the others rely on it */
         cmocka_unit_test(an_unpark_before_the_park_counts_once),
-        cmocka_unit_test(a_deadline_is_waited_for),
         cmocka_unit_test(an_unpark_wakes_who_sleeps_on_a_descriptor),
         cmocka_unit_test(two_threads_alternate_without_losing_a_wake_up),
         cmocka_unit_test(many_sleepers_with_deadlines_all_get_their_permits),

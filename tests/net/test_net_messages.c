@@ -189,12 +189,17 @@ static void urgent_messages_go_ahead(void **state)
 /* Both say more urgent things at once than there are credits: none waits for what only the other's acknowledgement could bring. */
 static void body_urgent_both_ways(net_host *host)
 {
+    assert_int_equal(host_send_free(host, 1 - host->rank, 0, 10), WEFT_OK);
+    host_until(host, &host->done_ok, 1);
+    host_until(host, &host->arrived, 1);
+    uint64_t now = wfi_now(host->net->clock), together = (now / 1000000000 + 1) * 1000000000;
+    host_pause(host, together - now); /* the lane is up, both have all their credits, and begin in the same moment */
     wfi_net_lock(host->net);
-    for (uint64_t i = 0; i < 100; i++)
+    for (uint64_t i = 1; i <= 100; i++)
         assert_int_equal(host_send(host, 1 - host->rank, i, 3000, true), WEFT_OK);
     wfi_net_unlock(host->net);
-    host_until(host, &host->done_ok, 100);
-    host_until(host, &host->arrived, 100);
+    host_until(host, &host->done_ok, 101);
+    host_until(host, &host->arrived, 101);
     wfi_net_lock(host->net);
     assert_int_equal(host->net->stats.lanes_lost, 0);
     wfi_net_unlock(host->net);
