@@ -79,10 +79,10 @@ static void pull_on(net_host *host)
 static int chat(net_host *host, double seconds)
 {
     const wfi_clock *clock = wfi_net_clock(host->net);
-    uint64_t until = wfi_now(clock) + (uint64_t)(seconds * 1e9), number = 0;
+    uint64_t until = wfi_now(clock) + (uint64_t)(seconds * 1e9);
     int sent = 0, size = host->world->size;
     uint64_t next[HOSTS_MAX] = {0};
-    for (; wfi_now(clock) < until && !atomic_load(&host->self_gone); number++) {
+    while (wfi_now(clock) < until && !atomic_load(&host->self_gone)) {
         for (int rank = 0; rank < size; rank++) {
             if (rank != host->rank && !host_send_free(host, rank, next[rank], 200)) {
                 next[rank]++;
