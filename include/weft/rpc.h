@@ -137,9 +137,9 @@ typedef struct weft_rpc_options {
 /*
  * CALLS TO ONESELF. The handler sees the caller's own tensors, not copies. So the future of such a call, also of one that is late or
  * was cancelled, completes only when the handler cannot look at its arguments any more: it has returned, or, of a batch and of a call
- * deferred with weft_call_defer_keeping, it was finished (or the agent closes, which waits for nobody who keeps arguments: let them be
- * then). The handler is told at once (weft_call_cancellation), and one that has not begun never does. An attempt (weft_retry) ends
- * likewise. So a handler must not wait for the end of its own call, nor a caller for a handler that waits for the caller.
+ * deferred with weft_call_defer_keeping, it was finished (or the agent closes, which waits for nobody who keeps arguments: do not read
+ * them any more then). The handler is told at once (weft_call_cancellation), and one that has not begun never does. Each
+ * attempt of a call with weft_retry ends in the same way. So a handler must not wait for the end of its own call, nor a caller for a handler that waits for the caller.
  * What a handler keeps a reference to shares the caller's storage afterwards: it is counted, changes when the caller writes, and a tape
  * that needs it as it was says WEFT_ERR_STATE (weft/tape.h). Memory of weft_tensor_wrap without a drop function is not counted. So clone
  * what you keep, where a caller may be yourself.

@@ -3,9 +3,9 @@
  * weft/spawn.h - the other workers of a job, started as processes of this machine by its rank 0.
  *
  * The calling process becomes rank 0: it opens its agent with weft_agent_options.job. The children get RANK, WORLD_SIZE,
- * LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment; the store's port is a free one, bound before they start. The job has a
- * random secret, which the children inherit as a descriptor that their first agent closes (WEFT_SECRET_FD has its number);
- * neither command line nor environment shows it. A child dies when its parent does (Linux: when the thread that called
+ * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_SPAWNED (until their first agent) in their environment; the store's port is a
+ * free one, bound before they start. The job has a random secret, which the children inherit as a descriptor that their first agent
+ * closes (WEFT_SECRET_FD has its number); neither command line nor environment shows it. A child dies when its parent does (Linux: when the thread that called
  * weft_spawn does, so call it from one that lives on).
  */
 #ifndef WEFT_SPAWN_H

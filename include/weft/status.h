@@ -45,7 +45,7 @@ typedef enum weft_status {
     /* The peer broke. */
     WEFT_ERR_PEER_DEAD = -64,   /* the store declared that worker dead */
     WEFT_ERR_PEER_LEFT = -65,   /* that worker closed its agent */
-    WEFT_ERR_UNREACHABLE = -66, /* alive, but silent for three bounds, or no lane for large payloads for one */
+    WEFT_ERR_UNREACHABLE = -66, /* alive, but silent for three bounds, or no lane for large payloads came up for one */
     WEFT_ERR_PROTOCOL = -67,    /* it speaks another version, or nonsense */
 
     /* The agent broke: this process is not, or no longer, part of a job. */

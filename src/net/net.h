@@ -81,9 +81,9 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
  * stop: closes lanes (fails what is outstanding with WEFT_ERR_CLOSED), says goodbye to the store, ends net's threads; no
  * upcall after it returns; locking, timers, defer and driver still work. close: stops if that was not done, and frees.
  */
-void wfi_net_forked(wfi_net *net); /* in a child of fork(): nothing there may read or send, or wait for what comes */
 void wfi_net_stop(wfi_net *net);
 void wfi_net_close(wfi_net *net);
+void wfi_net_forked(wfi_net *net); /* in a child of fork(): nothing there may read or send, or wait for what comes */
 
 void wfi_net_lock(wfi_net *net);
 void wfi_net_unlock(wfi_net *net); /* and does what was deferred */
@@ -126,14 +126,13 @@ void wfi_peer_unref(wfi_peer *peer);                  /* NULL is a no-op; [locke
 int wfi_net_rank(const wfi_net *net);                 /* ours, known when open has returned */
 int64_t wfi_net_death_timeout_ms(const wfi_net *net); /* the job's; < 0: silence is no death */
 int wfi_net_world_size(const wfi_net *net);           /* elastic: the number of seats */
-int wfi_net_members_here(
-    const wfi_net *net); /* living ones on this host, ourselves included, as far as is known; [locked] */
+/* Living ones on this host, ourselves included, as far as is known. [locked] */
+int wfi_net_members_here(const wfi_net *net);
 /* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock is held; of
  * ourselves neither. */
 const wfi_member *wfi_net_member(const wfi_net *net, int rank);
-wfi_peer *wfi_net_peer(
-    wfi_net *net,
-    int rank); /* the rank's present or last one; NULL for ourselves, no such rank, or a seat never taken; [locked] */
+/* The rank's present or last one; NULL for ourselves, no such rank, or a seat never taken. [locked] */
+wfi_peer *wfi_net_peer(wfi_net *net, int rank);
 int wfi_peer_rank(const wfi_peer *peer);
 uint32_t wfi_peer_incarnation(const wfi_peer *peer);
 const char *wfi_peer_name(const wfi_peer *peer); /* of it */
@@ -147,8 +146,8 @@ bool wfi_peer_is_unreachable(const wfi_peer *peer); /* and was not heard since; 
 /* For people, once a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and how the last attempt at a bulk lane failed.
  * Cut off at `room`. [locked] */
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);
-const char *wfi_net_interface(
-    const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
+/* The network interface in use, for traces; "" if unknown. Any thread. */
+const char *wfi_net_interface(const wfi_net *net);
 /* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and what was added. [locked] */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
 /* Adds what is kept for the peer longer than a message; or takes it away again. [locked] */

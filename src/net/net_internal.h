@@ -188,8 +188,8 @@ struct wfi_peer {
     wfi_timer silence;
     wfi_note ping;
     uint64_t pinged_ns;
-    uint64_t
-        stuck_ns; /* since when transfers wait for a bulk lane, if there is none: time in which the peer answers otherwise */
+    /* Since when transfers wait for a bulk lane, if there is none: time in which the peer answers otherwise. */
+    uint64_t stuck_ns;
 
     /* Receiving. */
     uint64_t received;
@@ -433,8 +433,8 @@ void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* all but the job's 
 /* The key of `us`, whose private key is in `keys`, and `them`. False: their public key is none. */
 bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_member *them,
                      uint8_t out[WFI_PAIR_KEY_BYTES]);
-const uint8_t *wfi_peer_pair_key(
-    wfi_peer *peer); /* ours and that peer's; made at first use. NULL: no memory. [locked] */
+/* Ours and that peer's; made at first use. NULL: no memory. [locked] */
+const uint8_t *wfi_peer_pair_key(wfi_peer *peer);
 
 /* hello.c: the private data of a connection */
 typedef struct wfi_hello {

@@ -86,9 +86,9 @@ weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK, with the detail,
  * in an inline handler. `options` may be NULL. Not locked. */
+weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
 /* To whoever asked for it (options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
-weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
 /* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which nobody else
  * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL. */
 weft_status wfi_rpc_await(weft_future *future, const weft_rpc_options *options, weft_values **out);
@@ -156,7 +156,7 @@ weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_wr
 /* The same, behind the calls that wait for that peer. */
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
 void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
-/* Likewise to wfi_post; `arrived` is called when the peer has it, unless it is gone. */
+/* As wfi_post; `arrived` is called when the peer has it, unless it is gone. */
 weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
                               void (*arrived)(weft_agent *agent, int rank));
 /* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none but promised ones. */

@@ -10,6 +10,7 @@
 
 #define LARGE_META (64u << 10) /* bytes; to decode so many of the smallest values takes milliseconds */
 #define IMPORTS_AT_ONCE 1024   /* references made known under one hold of the lock */
+#define SENTENCE 40            /* bytes: "its metadata could not be pulled: " */
 
 /* ---- Elsewhere ------------------------------------------------------------------------------------------------------ */
 
@@ -62,7 +63,7 @@ static void fail(wfi_intake *intake, weft_status status, const char *problem)
 
 static void fail_pull(wfi_intake *intake, weft_status status, const char *what)
 {
-    char trouble[sizeof intake->problem - 40] = ""; /* the sentence about it has room besides */
+    char trouble[sizeof intake->problem - SENTENCE] = "";
     if (!intake->cancelled && status == WEFT_ERR_UNREACHABLE)
         wfi_peer_bulk_trouble(intake->peer, trouble, sizeof trouble);
     if (!intake->problem[0])

@@ -88,8 +88,8 @@ struct weft_call {
     bool starved;            /* memory was out for waiting for one of them */
     weft_values *local_land; /* the places for its results, as one list of tensors */
     bool landing;            /* they are being filled */
-    bool begun,
-        has_left; /* its handler, which sees the caller's own arguments; of a batch: weft_batch.has_left. [agent lock] */
+    /* Its handler, which sees the caller's own arguments; of a batch: weft_batch.has_left. [agent lock] */
+    bool begun, has_left;
     struct weft_batch *runs_in; /* [agent lock] */
     weft_error *failure;        /* nobody wants the answer: what the future fails with, perhaps later. [agent lock] */
     bool is_attempt;            /* as in wfi_outcall */

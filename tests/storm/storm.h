@@ -134,7 +134,7 @@ void book_new_job(int port);
 /* Something that must not be. `id` is a call's, or negative. */
 void violation(int64_t id, const char *format, ...) WEFT_PRINTF(2, 3);
 
-/* Ids for `count` calls in a row; the first one, or -1: the book is full. Nothing is started yet. */
+/* How a call is to be made. */
 typedef struct storm_plan {
     weft_target target;
     int to;
@@ -142,6 +142,7 @@ typedef struct storm_plan {
     int64_t limit_ms;
     bool wait_for_room;
 } storm_plan;
+/* Ids for `count` calls in a row; the first one, or -1: the book is full. Nothing is started yet. */
 int64_t book_begin(storm_kind kind, const storm_plan *plan, int count);
 /* The caller has been told. Checks that it fits what ran. */
 void book_end(int64_t id, weft_status status, weft_status inner);

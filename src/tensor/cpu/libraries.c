@@ -76,7 +76,7 @@ int wfi_libraries_enter(wfi_libraries *host)
     if (openmp.set)
         host->openmp = openmp.get();
     openblas_enter(threads);
-    if (forked)
+    if (forked) /* OpenBLAS minds forks itself */
         threads = 1;
     if (openmp.set)
         openmp.set(threads);
