@@ -65,8 +65,8 @@ const uint8_t *wfi_peer_pair_key(wfi_peer *peer)
         return peer->pair_key;
     peer->pair_key = wfi_guarded_calloc(WFI_PAIR_KEY_BYTES);
     if (peer->pair_key && !wfi_pair_derive(net->keys, &net->self, &peer->member, peer->pair_key)) {
-        wfi_log_net(net, WEFT_LOG_WARN,
-                    "worker %d joined with a public key that is none: nothing it says will be believed", peer->rank);
+        wfi_log_net(net, WEFT_LOG_WARN, "worker %d joined with an invalid public key: nothing it says will be believed",
+                    peer->rank);
         wfi_net_random(net->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
     }
     return peer->pair_key;
