@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,12 +64,10 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
     int ret = fi_connect(lane->ep, &to.storage, data, data_size);
     if (ret == 0)
         return WEFT_OK;
-    char text[WFOFI_ADDRESS_TEXT];
+    char text[WFOFI_ADDRESS_TEXT], doing[WFOFI_ADDRESS_TEXT + 16];
     wfofi_address_text(&to, text);
-    if (ret == -EMFILE || ret == -ENFILE)
-        wfofi_say_exhausted(fabric);
-    else
-        wfofi_log(fabric, WEFT_LOG_WARN, "connecting to %s: %s", text, fi_strerror(-ret));
+    snprintf(doing, sizeof doing, "connecting to %s", text);
+    wfofi_say_failed(fabric, doing, ret);
     *out = NULL;
     wfofi_lane_abandon(lane);
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
@@ -109,10 +108,7 @@ weft_status wfofi_accept(wfi_fabric *base, wfi_connect_request *request, const v
     return WEFT_OK;
 
 abandon:
-    if (ret == -EMFILE || ret == -ENFILE)
-        wfofi_say_exhausted(fabric);
-    else
-        wfofi_log(fabric, WEFT_LOG_WARN, "accepting a connection: %s", fi_strerror(-ret));
+    wfofi_say_failed(fabric, "accepting a connection", ret);
     *out = NULL;
     wfofi_lane_abandon(lane);
     status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;

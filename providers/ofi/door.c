@@ -22,7 +22,7 @@
 
 #define SAY_NS UINT64_C(60000000000) /* between two lines that there are no descriptors: attempts are many a second */
 
-void wfofi_say_exhausted(wfofi_fabric *fabric)
+static void say_exhausted(wfofi_fabric *fabric)
 {
     uint64_t now = wfi_now(&wfi_clock_real), said = atomic_load(&fabric->exhausted_said_ns);
     struct rlimit limit = {0};
@@ -35,6 +35,14 @@ void wfofi_say_exhausted(wfofi_fabric *fabric)
               (unsigned long long)limit.rlim_cur);
 }
 
+void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret)
+{
+    if (ret == -EMFILE || ret == -ENFILE)
+        say_exhausted(fabric);
+    else
+        wfofi_log(fabric, WEFT_LOG_WARN, "%s: %s", doing, fi_strerror(-ret));
+}
+
 /* The next descriptor; -1: there is none. */
 int wfofi_door_before(wfofi_fabric *fabric)
 {
@@ -44,7 +52,7 @@ int wfofi_door_before(wfofi_fabric *fabric)
     struct pollfd door = {.fd = fabric->listen_fd, .events = POLLIN};
     bool exhausted = next < 0 && (errno == EMFILE || errno == ENFILE) && poll(&door, 1, 0) == 1;
     if (exhausted)
-        wfofi_say_exhausted(fabric);
+        say_exhausted(fabric);
     fabric->exhausted = exhausted;
     if (next >= 0)
         close(next);

@@ -44,10 +44,7 @@ close_endpoint:
     fi_close(&lane->ep->fid);
 free_lane:
     free(lane);
-    if (ret == -EMFILE || ret == -ENFILE)
-        wfofi_say_exhausted(fabric);
-    else
-        wfofi_log(fabric, WEFT_LOG_WARN, "opening an endpoint: %s", fi_strerror(-ret));
+    wfofi_say_failed(fabric, "opening an endpoint", ret);
     weft_status status = wfofi_status(ret);
     return status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM ? status : WEFT_ERR_FABRIC;
 }

@@ -71,9 +71,10 @@ typedef struct wfofi_fabric {
     atomic_size_t parked_count;
     struct wfofi_fabric *kept_before; /* closed with parked lanes: fabric.c */
 
+    _Atomic uint64_t exhausted_said_ns; /* any thread: when it was last said that descriptors are out; 0: never */
+
     /* The event thread's own: door.c, strangers.c. */
-    bool exhausted;                     /* nobody can be accepted for want of descriptors */
-    _Atomic uint64_t exhausted_said_ns; /* when it was last said; 0: never */
+    bool exhausted; /* nobody can be accepted for want of descriptors */
     bool strangers_suspected;
     uint64_t strangers_due_ns;
     uint64_t strangers[WFOFI_STRANGERS_MAX];
@@ -164,8 +165,9 @@ void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void
 void wfofi_each_ended(const wfofi_fabric *fabric, wfofi_caller_fn *visit, void *arg);
 bool wfofi_is_ended(int fd);
 
-/* door.c: around each call in which libfabric may accept somebody */
-void wfofi_say_exhausted(wfofi_fabric *fabric); /* in the log, once in a while */
+/* door.c. In the log: `doing` something failed with this libfabric return value; if descriptors are out, that alone, once a minute. */
+void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
+/* Around each call in which libfabric may accept somebody. */
 int wfofi_door_before(wfofi_fabric *fabric);
 void wfofi_door_after(wfofi_fabric *fabric, int next);
 
@@ -195,8 +197,8 @@ void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t
 /* lane.c */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);
 void wfofi_lane_abandon(wfi_lane *lane); /* one that nobody has seen */
-void wfofi_lane_end(
-    wfi_lane *lane); /* closes its endpoint, reports what it still has, frees it; no read is under way */
+/* Closes its endpoint, reports what it still has, frees it. No read is under way. */
+void wfofi_lane_end(wfi_lane *lane);
 
 /* drain.c */
 bool wfofi_drain(wfi_lane *lane); /* ends the lane's reads; false: they have not ended, and the lane is parked */
