@@ -17,6 +17,23 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int table_says;          /* [lock] 0: nothing yet */
 static _Atomic int cores_found; /* written under the lock; 0: to be found */
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void renew_lock(void) /* in a child of fork(): who held it did not come along */
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, renew_lock);
+}
+
+static void take_lock(void)
+{
+    pthread_once(&forks_once, watch_forks);
+    pthread_mutex_lock(&lock);
+}
 
 /* ---- How many of us ----------------------------------------------------------------------------------------------- */
 
@@ -50,12 +67,12 @@ static int tasks_of_node(const char *list, long node)
 
 static int slurm_says(void)
 {
-    static const char *const lists[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"};
+    static const char *const lists[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
     const char *node = wfi_env_string("SLURM_NODEID");
     int tasks = 0;
     for (size_t i = 0; i < sizeof lists / sizeof *lists && !tasks; i++)
         tasks = tasks_of_node(wfi_env_string(lists[i]), node ? strtol(node, NULL, 10) : 0);
-    return tasks;
+    return tasks ? tasks : to_count(wfi_env_string("SLURM_NTASKS_PER_NODE")); /* one number for all nodes */
 }
 
 int wfi_share_launched(bool *is_unbound)
@@ -73,15 +90,9 @@ int wfi_share_launched(bool *is_unbound)
     return slurm_says();
 }
 
-bool wfi_share_is_told(void)
-{
-    bool is_unbound;
-    return wfi_share_launched(&is_unbound) > 0;
-}
-
 void wfi_share_tell(int processes)
 {
-    pthread_mutex_lock(&lock);
+    take_lock();
     table_says = processes;
     atomic_store(&cores_found, 0);
     pthread_mutex_unlock(&lock);
@@ -141,7 +152,7 @@ int wfi_share_cores(void)
     int cores = atomic_load(&cores_found);
     if (cores)
         return cores;
-    pthread_mutex_lock(&lock);
+    take_lock();
     wfi_share_facts facts = facts_here();
     cores = wfi_share_cores_of(&facts, "");
     atomic_store(&cores_found, cores);
@@ -151,7 +162,7 @@ int wfi_share_cores(void)
 
 uint64_t wfi_share_memory(void)
 {
-    pthread_mutex_lock(&lock);
+    take_lock();
     wfi_share_facts facts = facts_here();
     pthread_mutex_unlock(&lock);
     return wfi_share_memory_of(&facts, "");

@@ -14,8 +14,6 @@ int wfi_share_cores(void);
 /* Bytes of memory; 0: not known. */
 uint64_t wfi_share_memory(void);
 
-/* Whether the launcher said (in the environment) how many workers of the job are on this machine. */
-bool wfi_share_is_told(void);
 /* That many processes of the job are here, as its table says; from now on it counts where the launcher said nothing. */
 void wfi_share_tell(int processes);
 

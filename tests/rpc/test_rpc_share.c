@@ -27,7 +27,8 @@ static int processes(void)
 static int look(void)
 {
     unsetenv("OMP_NUM_THREADS"); /* the tests' own */
-    uint64_t told = wfi_share_is_told() ? (uint64_t)processes() : 1;
+    bool is_unbound;
+    uint64_t told = wfi_share_launched(&is_unbound) > 0 ? (uint64_t)processes() : 1;
     uint64_t all = wfi_share_memory() * told;
     int cores = wfi_share_cores();
     weft_agent *agent;

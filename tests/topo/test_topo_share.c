@@ -204,6 +204,7 @@ static void launchers_say_how_many_are_here(void **state)
                  {"PMI_LOCAL_SIZE", "5", NULL, 5, false},
                  {"MV2_COMM_WORLD_LOCAL_SIZE", "7", NULL, 7, false},
                  {"SLURM_NTASKS_PER_NODE", "8", NULL, 8, false},
+                 {"SLURM_NTASKS_PER_NODE", "8", "1", 8, false},
                  {"SLURM_TASKS_PER_NODE", "2(x3),1", "0", 2, false},
                  {"SLURM_TASKS_PER_NODE", "2(x3),1", "2", 2, false},
                  {"SLURM_TASKS_PER_NODE", "2(x3),1", "3", 1, false},
@@ -221,7 +222,6 @@ static void launchers_say_how_many_are_here(void **state)
         if (cases[i].node)
             setenv("SLURM_NODEID", cases[i].node, 1);
         assert_int_equal(wfi_share_launched(&is_unbound), cases[i].count);
-        assert_int_equal(wfi_share_is_told(), cases[i].count > 0);
         assert_int_equal(is_unbound, cases[i].is_unbound);
         unsetenv(cases[i].name);
         unsetenv("SLURM_NODEID");
