@@ -28,6 +28,23 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *spare[KINDS];
 static uint8_t *fresh; /* of the newest mapping, what was never given out */
 static size_t fresh_size;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+/* Held over every fork, so that the lists are whole in the child, which may open an agent of its own. */
+static void take_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void leave_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(take_lock, leave_lock, leave_lock);
+}
 
 static uint8_t *map(size_t size)
 {
@@ -65,13 +82,14 @@ void *wfi_guarded_calloc(size_t size)
         kind++;
     if (kind == KINDS)
         return NULL;
-    pthread_mutex_lock(&lock);
+    pthread_once(&forks_once, watch_forks);
+    take_lock();
     block *taken = spare[kind];
     if (taken)
         spare[kind] = taken->next;
     else
         taken = cut((size_t)SMALLEST << kind);
-    pthread_mutex_unlock(&lock);
+    leave_lock();
     if (!taken)
         return NULL;
     *taken = (block){.kind = kind};
@@ -84,8 +102,8 @@ void wfi_guarded_free(void *memory)
         return;
     block *given = (block *)memory - 1;
     sodium_memzero(memory, ((size_t)SMALLEST << given->kind) - sizeof(block));
-    pthread_mutex_lock(&lock);
+    take_lock();
     given->next = spare[given->kind];
     spare[given->kind] = given;
-    pthread_mutex_unlock(&lock);
+    leave_lock();
 }
