@@ -211,14 +211,15 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
 {
     wfi_store_world world;
     weft_status status = wfi_store_decode_world(frame, size, &world);
-    if (!status) {
+    if (!status)
         memcpy(link->job_key, world.job_key, sizeof world.job_key);
-        sodium_memzero(world.job_key, sizeof world.job_key);
-        link->world = world;
-    }
+    sodium_memzero(world.job_key, sizeof world.job_key);
     if (status) {
         drop_next(link, status, "the store's table could not be read");
-    } else if (world.world_size != link->world_size || (link->rank >= 0 && link->rank != world.rank)) {
+        return;
+    }
+    link->world = world;
+    if (world.world_size != link->world_size || (link->rank >= 0 && link->rank != world.rank)) {
         drop_next(link, WEFT_ERR_PROTOCOL, "the store's table is not the one we asked for");
     } else if (!prepare_needs(link)) {
         drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");

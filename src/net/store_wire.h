@@ -29,9 +29,9 @@
  * challenge) travels as it is, and so does a refusal before the proof; all else is sealed.
  */
 typedef enum wfi_store_type {
-    WFI_STORE_JOIN =
-        1, /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, public key, token
-                                  (of this joining: one that asks again, since the answer was lost, gets it again) */
+    /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, public key, token (of this joining: one that
+     * asks again, since the answer was lost, gets it again) */
+    WFI_STORE_JOIN = 1,
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
     WFI_STORE_REFUSE = 3,      /* store: status, text */
     WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer). received */
@@ -105,7 +105,7 @@ uint8_t wfi_store_frame_type(const uint8_t *frame); /* of a whole frame */
 
 /* WEFT_ERR_PROTOCOL: malformed; WEFT_ERR_UNSUPPORTED: another version (a `refuse` is read whatever its version). */
 weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_message *out);
-/* out->members is allocated; free it. Also WEFT_ERR_MEMORY. After a failure nothing is to be freed. */
+/* out->members is allocated; free it. Also WEFT_ERR_MEMORY. After a failure *out holds nothing to free, but perhaps the key: wipe it. */
 weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_world *out);
 
 /* 1..127 bytes of [A-Za-z0-9-_:]. */
