@@ -104,7 +104,10 @@ static void name_awaited(wfi_store *store, uint64_t now_ns)
     }
     if (store->name_awaited_ns == WFI_NEVER) {
         store->name_awaited_pause_ns = AWAITED_FIRST_MS * NS_PER_MS;
-    } else if (store->name_awaited_ns <= now_ns) {
+    } else if (store->name_awaited_ns > now_ns) {
+        wfi_store_due_by(store, store->name_awaited_ns);
+        return;
+    } else {
         name_missing(store, missing, sizeof missing);
         wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_WARN, "store: waiting for %s: %d of %d workers are here",
                    missing, store->waiting, store->options.world_size);
@@ -112,8 +115,7 @@ static void name_awaited(wfi_store *store, uint64_t now_ns)
         if (store->name_awaited_pause_ns > AWAITED_LAST_MS * NS_PER_MS)
             store->name_awaited_pause_ns = AWAITED_LAST_MS * NS_PER_MS;
     }
-    if (store->name_awaited_ns == WFI_NEVER || store->name_awaited_ns <= now_ns)
-        store->name_awaited_ns = now_ns + store->name_awaited_pause_ns;
+    store->name_awaited_ns = now_ns + store->name_awaited_pause_ns;
     wfi_store_due_by(store, store->name_awaited_ns);
 }
 
