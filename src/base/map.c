@@ -37,13 +37,15 @@ static size_t home(const wfi_map *map, uint64_t key, size_t mask)
     return (map->hash_key ? wfi_hash_keyed(map->hash_key, &key, sizeof key) : mix(key)) & mask;
 }
 
-/* The slot of `key`, or NULL. */
-static struct wfi_map_slot *find(const wfi_map *map, uint64_t key)
+/* The slot of `key`, or NULL. *probes: how many slots were looked at. */
+static struct wfi_map_slot *find(const wfi_map *map, uint64_t key, size_t *probes)
 {
     size_t mask = map->capacity - 1, at;
+    *probes = 0;
     if (map->count == 0)
         return NULL;
-    for (at = home(map, key, mask); map->slots[at].value != NULL; at = (at + 1) & mask) {
+    at = home(map, key, mask);
+    for (*probes = 1; map->slots[at].value != NULL; ++*probes, at = (at + 1) & mask) {
         if (map->slots[at].key == key && map->slots[at].value != tombstone)
             return &map->slots[at];
     }
@@ -100,8 +102,9 @@ void wfi_map_fini(wfi_map *map)
 
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
 {
+    size_t probes;
     assert(value != NULL);
-    if (find(map, key) != NULL)
+    if (find(map, key, &probes) != NULL)
         return WEFT_ERR_EXISTS;
     if ((map->used + 1) * 4 > map->capacity * 3) {
         weft_status status = rebuild(map);
@@ -116,13 +119,15 @@ weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
 
 void *wfi_map_get(const wfi_map *map, uint64_t key)
 {
-    struct wfi_map_slot *slot = find(map, key);
+    size_t probes;
+    struct wfi_map_slot *slot = find(map, key, &probes);
     return slot != NULL ? slot->value : NULL;
 }
 
 void *wfi_map_take(wfi_map *map, uint64_t key)
 {
-    struct wfi_map_slot *slot = find(map, key);
+    size_t probes;
+    struct wfi_map_slot *slot = find(map, key, &probes);
     void *value;
     if (slot == NULL)
         return NULL;
@@ -148,14 +153,8 @@ void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key)
 
 size_t wfi_map_probes(const wfi_map *map, uint64_t key)
 {
-    size_t mask = map->capacity - 1, probes = 1, at;
-    if (map->count == 0)
-        return 0;
-    for (at = home(map, key, mask); map->slots[at].value != NULL; at = (at + 1) & mask) {
-        if (map->slots[at].key == key && map->slots[at].value != tombstone)
-            break;
-        probes++;
-    }
+    size_t probes;
+    (void)find(map, key, &probes);
     return probes;
 }
 
