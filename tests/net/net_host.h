@@ -76,6 +76,7 @@ void host_until(net_host *host, atomic_int *count, int wanted);
 void host_meet(net_host *host, atomic_int *count); /* until all hosts of the world are here */
 wfi_peer *host_peer(net_host *host, int rank);     /* [locked] */
 wfi_member host_member(net_host *host, int rank);  /* incarnation 0: nobody; not locked */
+uint64_t host_refused(net_host *host);             /* unauthenticated peers, so far; not locked */
 
 /* A message on the heap that frees itself when done: `number`, then `size` bytes that follow from it. */
 weft_status host_send(net_host *host, int to, uint64_t number, size_t size, bool urgent); /* [locked] */

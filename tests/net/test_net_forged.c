@@ -211,15 +211,6 @@ static void forge(wfi_conn *conn, const forging *kind)
     put_on_the_lane(conn, forged.data, size);
 }
 
-static uint64_t refused(net_host *host)
-{
-    weft_stats stats = {0};
-    wfi_net_lock(host->net);
-    wfi_net_stats(host->net, &stats);
-    wfi_net_unlock(host->net);
-    return stats.strangers_refused;
-}
-
 static wfi_conn *control(net_host *host)
 {
     return wfi_line_up(&host_peer(host, 1 - host->rank)->lines[WFI_CONTROL]);
@@ -239,14 +230,14 @@ static void refuse_each(net_host *host)
 {
     for (int round = 0; round < (int)KINDS; round++) {
         talk(host, round);
-        uint64_t before = refused(host);
+        uint64_t before = host_refused(host);
         host_pause(host, 10000000); /* what acknowledges has gone out */
         host_meet(host, &host->world->turns[3 * round + 1]);
         wfi_net_lock(host->net);
         if (host->rank == 1)
             forge(control(host), &kinds[round]);
         wfi_net_unlock(host->net);
-        for (int i = 0; host->rank == 0 && refused(host) == before; i++) {
+        for (int i = 0; host->rank == 0 && host_refused(host) == before; i++) {
             if (i == 1000)
                 fail_msg("%s: not refused", kinds[round].what);
             host_pause(host, 1000000);
@@ -255,7 +246,7 @@ static void refuse_each(net_host *host)
     }
     talk(host, KINDS);
     if (host->rank == 0) {
-        assert_int_equal(refused(host), KINDS);
+        assert_int_equal(host_refused(host), KINDS);
         assert_int_equal(host->net->stats.lanes_lost, KINDS);
     }
     assert_int_equal(host->gone + host->done_failed, 0);
@@ -306,12 +297,12 @@ static void replay_frames(net_host *host)
             host->user = (void *)(uintptr_t)size;
         if (host->rank == 1 && round < 2)
             replay_frame(host, data, (size_t)(uintptr_t)host->user);
-        for (int i = 0; host->rank == 0 && round < 2 && refused(host) == (uint64_t)round && i < 1000; i++)
+        for (int i = 0; host->rank == 0 && round < 2 && host_refused(host) == (uint64_t)round && i < 1000; i++)
             host_pause(host, 1000000);
         host_meet(host, &host->world->turns[3 * round + 1]);
     }
     if (host->rank == 0)
-        assert_int_equal(refused(host), 2);
+        assert_int_equal(host_refused(host), 2);
     assert_int_equal(host->done_failed, 0);
     host_meet(host, &host->world->finished);
 }
@@ -377,7 +368,7 @@ static void replay_requests(net_host *host)
         host_until(host, &host->done_ok, 2);
     } else {
         host_until(host, &host->arrived, 2);
-        assert_int_equal(refused(host), 4);
+        assert_int_equal(host_refused(host), 4);
     }
     host_meet(host, &host->world->finished);
 }

@@ -7,15 +7,6 @@
 
 #define GENERATION 1000000 /* above all that the true worker will ever ask with: taken, it would lock that out */
 
-static uint64_t refused(net_host *host)
-{
-    weft_stats stats = {0};
-    wfi_net_lock(host->net);
-    wfi_net_stats(host->net, &stats);
-    wfi_net_unlock(host->net);
-    return stats.strangers_refused;
-}
-
 /* ---- In another's name ----------------------------------------------------------------------------------------- */
 
 /* The keys that a member could try: made of its own private key as if it were the other, and the one that it has itself. */
@@ -47,7 +38,7 @@ static void ask_as_other(net_host *host, unsigned n)
         WEFT_OK);
     wfi_net_unlock(host->net);
     net_host *at = &host->world->hosts[0];
-    while (refused(at) < n + 1) /* a time-out of the test: it was taken for rank 1 */
+    while (host_refused(at) < n + 1) /* a time-out of the test: it was taken for rank 1 */
         host_pause(host, 1000000);
     wfi_net_lock(host->net);
     host->net->ops->lane_close(lane);
@@ -72,7 +63,7 @@ static void forge_names(net_host *host)
         host_until(host, &host->done_ok, 2);
     } else if (host->rank == 0) {
         host_until(host, &host->arrived, 3);
-        assert_int_equal(refused(host), 4);
+        assert_int_equal(host_refused(host), 4);
         wfi_net_lock(host->net);
         for (int kind = WFI_CONTROL; kind < WFI_LANE_KINDS; kind++)
             assert_true(host_peer(host, 1)->lines[kind].asked < GENERATION);
@@ -93,7 +84,7 @@ static void a_member_cannot_speak_as_another(void **state)
     world_tcp(&tcp, 3, forge_names);
 }
 
-/* ---- A public key that is none --------------------------------------------------------------------------------- */
+/* ---- An invalid public key ------------------------------------------------------------------------------------- */
 
 /* As rank 0 would have it from the store, if rank 1 had told that one. */
 static void meet_without_key(net_host *host)
@@ -106,7 +97,7 @@ static void meet_without_key(net_host *host)
     host_meet(host, &host->world->turns[0]);
     if (host->rank == 1)
         assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
-    while (refused(&host->world->hosts[0]) < 3)
+    while (host_refused(&host->world->hosts[0]) < 3)
         host_pause(host, 1000000);
     assert_int_equal(host->arrived + host->done_ok, 0);
     host_meet(host, &host->world->finished);

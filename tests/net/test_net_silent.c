@@ -8,15 +8,6 @@
 #define CALLERS 5
 #define ATTEMPTS 3 /* of these, the peer's */
 
-static uint64_t refused(net_host *host)
-{
-    weft_stats stats = {0};
-    wfi_net_lock(host->net);
-    wfi_net_stats(host->net, &stats);
-    wfi_net_unlock(host->net);
-    return stats.strangers_refused;
-}
-
 static void hang_up_on(net_host *host, size_t count)
 {
     wfi_net_lock(host->net);
@@ -46,10 +37,10 @@ static void body(net_host *host)
     host_meet(host, &world->turns[1]);
     if (host->rank == 1) {
         host_pause(host, 2 * WFI_SILENT_NS);
-        assert_int_equal(refused(host), CALLERS - ATTEMPTS);
+        assert_int_equal(host_refused(host), CALLERS - ATTEMPTS);
         hang_up_on(host, CALLERS); /* and with nobody who comes back */
         host_pause(host, 2 * WFI_SILENT_NS);
-        assert_int_equal(refused(host), 2 * CALLERS - ATTEMPTS);
+        assert_int_equal(host_refused(host), 2 * CALLERS - ATTEMPTS);
     }
     host_meet(host, &world->finished);
 }
