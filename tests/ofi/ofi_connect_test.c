@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ofi_connect_test.c - coming up, refusing, closing, ports and interfaces, over libfabric's tcp. */
+#include "net/net_measure.h"
 #include "ofi/ofi_node.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -200,17 +200,6 @@ static void a_malformed_address_is_invalid(void **state)
     ofi_node_close(&a);
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 static void a_thousand_connections_leave_no_descriptor(void **state)
 {
     (void)state;
@@ -218,7 +207,7 @@ static void a_thousand_connections_leave_no_descriptor(void **state)
     ofi_link link;
     ofi_node_open(&a);
     ofi_node_open(&b);
-    int before = count_descriptors();
+    size_t before = measure_descriptors();
     for (int i = 0; i < 1000; i++) {
         ofi_link *other = ofi_join(&a, &b, &link);
         ofi_hang_up(i % 2 ? &link : other);
@@ -226,7 +215,7 @@ static void a_thousand_connections_leave_no_descriptor(void **state)
         b.accepted_count = 0;
         memset(b.accepted, 0, sizeof *b.accepted);
     }
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(measure_descriptors(), before);
     ofi_node_close(&a);
     ofi_node_close(&b);
 }

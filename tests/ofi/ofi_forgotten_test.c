@@ -3,10 +3,9 @@
  * ofi_forgotten_test.c - whoever says half a request costs no descriptor for good, however the connection then ends; and no
  * lane pays for it. libfabric 2.1 forgets such sockets.
  */
+#include "net/net_measure.h"
 #include "ofi/ofi_node.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,18 +16,6 @@ typedef enum ending { STAYS, LEAVES, RESETS, ENDINGS } ending;
 /* libfabric's header of a connection request: version 3, type 0, and 40 bytes to follow, which never come. */
 static const uint8_t promise[32] = {3, 0, 0, 40};
 
-static int call(const ofi_node *node, size_t size)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET};
-    memcpy(&to.sin_port, node->address + 1, 2);
-    memcpy(&to.sin_addr, node->address + 3, 4);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(send(fd, promise, size, MSG_NOSIGNAL), (ssize_t)size);
-    return fd;
-}
-
 static void hang_up(int fd, ending how)
 {
     if (how == RESETS)
@@ -36,32 +23,21 @@ static void hang_up(int fd, ending how)
     close(fd);
 }
 
-static int descriptors(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 /* Half of them say half a header. Some stay for good: their own ends are the only ones that are left. */
-static void callers_come(ofi_node *a, ofi_node *b, int fds[CALLERS], int before)
+static void callers_come(ofi_node *a, ofi_node *b, int fds[CALLERS], size_t before)
 {
     for (int i = 0; i < CALLERS; i++)
-        fds[i] = call(b, i % 2 ? sizeof promise : 7);
+        fds[i] = ofi_call(b, promise, i % 2 ? sizeof promise : 7);
     for (int i = 0; i < CALLERS; i++) {
         ofi_step(a, b);
         if (i % ENDINGS != STAYS)
             hang_up(fds[i], (ending)(i % ENDINGS));
     }
-    int staying = (CALLERS + ENDINGS - 1) / ENDINGS;
-    ofi_until(a, b, descriptors() <= before + staying);
+    size_t staying = (CALLERS + ENDINGS - 1) / ENDINGS;
+    ofi_until(a, b, measure_descriptors() <= before + staying);
     for (int i = 0; i < CALLERS; i += ENDINGS)
         close(fds[i]);
-    assert_int_equal(descriptors(), before);
+    assert_int_equal(measure_descriptors(), before);
 }
 
 static void say(ofi_node *a, ofi_node *b, ofi_link *from, ofi_link *to)
@@ -86,7 +62,7 @@ static void half_requests_cost_no_descriptor_for_good(void **state)
     ofi_node_open(&b);
     ofi_link *other = ofi_join(&a, &b, &link);
     say(&a, &b, &link, other);
-    callers_come(&a, &b, fds, descriptors());
+    callers_come(&a, &b, fds, measure_descriptors());
     say(&a, &b, &link, other);
     say(&a, &b, other, &link);
     ofi_hang_up(&link);
@@ -104,17 +80,17 @@ static void a_dead_lane_keeps_its_descriptor(void **state)
     ofi_node_open(&a);
     ofi_node_open(&b);
     ofi_link *dead = ofi_join(&a, &b, &link), *other = ofi_join(&a, &b, &second);
-    int before = descriptors();
+    size_t before = measure_descriptors();
     ofi_hang_up(&link);
     ofi_until(&a, &b, dead->closed);
     for (int i = 0; i < CALLERS; i++)
-        hang_up(fds[i] = call(&b, sizeof promise), RESETS);
+        hang_up(fds[i] = ofi_call(&b, promise, sizeof promise), RESETS);
     uint64_t until = ofi_now_ms() + 2200; /* two looks */
     while (ofi_now_ms() < until)
         ofi_step(&a, &b);
-    assert_true(descriptors() >= before - 1); /* the other end's is gone, its own is not */
+    assert_true(measure_descriptors() >= before - 1); /* the other end's is gone, its own is not */
     ofi_hang_up(dead);
-    ofi_until(&a, &b, descriptors() <= before - 2);
+    ofi_until(&a, &b, measure_descriptors() <= before - 2);
     say(&a, &b, &second, other);
     ofi_hang_up(&second);
     ofi_node_close(&a);
@@ -125,11 +101,12 @@ static void closing_the_fabric_leaves_none(void **state)
 {
     (void)state;
     static ofi_node a, b;
-    int fds[CALLERS], before = descriptors();
+    int fds[CALLERS];
+    size_t before = measure_descriptors();
     ofi_node_open(&a);
     ofi_node_open(&b);
     for (int i = 0; i < CALLERS; i++)
-        fds[i] = call(&b, i % 2 ? sizeof promise : 7);
+        fds[i] = ofi_call(&b, promise, i % 2 ? sizeof promise : 7);
     for (int i = 0; i < CALLERS; i++)
         ofi_step(&a, &b);
     for (int i = 0; i < CALLERS; i++)
@@ -139,7 +116,7 @@ static void closing_the_fabric_leaves_none(void **state)
     ofi_node_close(&b);
     for (int i = 0; i < CALLERS; i += ENDINGS)
         close(fds[i]);
-    assert_int_equal(descriptors(), before);
+    assert_int_equal(measure_descriptors(), before);
 }
 
 int main(void)

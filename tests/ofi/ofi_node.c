@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 uint64_t ofi_now_ms(void)
@@ -110,6 +112,19 @@ void ofi_step(ofi_node *a, ofi_node *b)
     size_t count = step_one(a) + (b && !b->deaf ? step_one(b) : 0);
     if (count == 0)
         usleep(20);
+}
+
+int ofi_call(const ofi_node *node, const void *bytes, size_t size)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    memcpy(&to.sin_port, node->address + 1, 2);
+    memcpy(&to.sin_addr, node->address + 3, 4);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    if (size)
+        assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
+    return fd;
 }
 
 void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size)

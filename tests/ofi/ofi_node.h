@@ -55,6 +55,8 @@ void ofi_step(ofi_node *a, ofi_node *b); /* b may be NULL; sleeps a little if no
 void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size);
 ofi_link *ofi_join(ofi_node *from, ofi_node *to, ofi_link *link); /* dial, and wait; gives the other end */
 void ofi_hang_up(ofi_link *link);
+/* A socket that is connected to the node's port and has said `bytes`, as anybody can. */
+int ofi_call(const ofi_node *node, const void *bytes, size_t size);
 uint64_t ofi_now_ms(void);
 
 /* Steps until `condition` holds; fails the test after ten seconds. */

@@ -2,13 +2,11 @@
 /* ofi_strangers_test.c - callers on the listening port that are no peers: silent, half a header, garbage. */
 #include "ofi/ofi_node.h"
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define BOUND_MS 20 /* what a stranger may cost */
-#define SLACK_MS 20 /* for a busy machine, and the kernel's tick */
 
 typedef struct scene {
     ofi_node a, b;
@@ -28,19 +26,6 @@ static void scene_close(scene *s)
     ofi_node_close(&s->b);
 }
 
-static int call(const ofi_node *node, const void *bytes, size_t size)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET};
-    memcpy(&to.sin_port, node->address + 1, 2);
-    memcpy(&to.sin_addr, node->address + 3, 4);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    if (size)
-        assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
-    return fd;
-}
-
 static bool is_hung_up(int fd)
 {
     char byte;
@@ -48,22 +33,42 @@ static bool is_hung_up(int fd)
     return poll(&one, 1, 0) == 1 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
 }
 
-/* A connection beside `count` strangers who have said `bytes`, ten times; the slowest must keep the bound. */
+static bool all_are_held(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (is_hung_up(fds[i]))
+            return false;
+    return true;
+}
+
+/*
+ * A connection beside `count` strangers who have said `bytes`, ten times. The fastest counts, in which the machine's other work hides
+ * least of what they cost. Who has said nothing is hung up on after a while; while that was not done, nobody who is through has waited
+ * for it. libfabric hangs up itself on those who have said something.
+ */
 static void connect_beside(const void *bytes, size_t size, int count)
 {
     scene *s = scene_open();
+    uint64_t fastest_ms = UINT64_MAX;
+    bool held = false;
     for (int round = 0; round < 10; round++) {
         int fds[8];
         ofi_link link;
         for (int i = 0; i < count; i++)
-            fds[i] = call(&s->b, bytes, size);
+            fds[i] = ofi_call(&s->b, bytes, size);
         uint64_t start = ofi_now_ms();
         ofi_join(&s->a, &s->b, &link);
-        assert_in_range(ofi_now_ms() - start, 0, (uint64_t)(BOUND_MS * (count ? count : 1) + SLACK_MS));
+        uint64_t took_ms = ofi_now_ms() - start;
+        if (took_ms < fastest_ms) {
+            fastest_ms = took_ms;
+            held = all_are_held(fds, count);
+        }
         ofi_hang_up(&link);
         for (int i = 0; i < count; i++)
             close(fds[i]);
     }
+    assert_true(held || size > 0);
+    assert_in_range(fastest_ms, 0, (uint64_t)(BOUND_MS * count));
     scene_close(s);
 }
 
@@ -109,7 +114,7 @@ static void a_stranger_who_stays_silent_is_hung_up_on(void **state)
     int silent[3];
     ofi_join(&s->a, &s->b, &link);
     for (int i = 0; i < 3; i++)
-        silent[i] = call(&s->b, NULL, 0);
+        silent[i] = ofi_call(&s->b, NULL, 0);
     ofi_until(&s->a, &s->b, is_hung_up(silent[0]) && is_hung_up(silent[1]) && is_hung_up(silent[2]));
     uint64_t later = ofi_now_ms() + 100; /* what becomes of the link would be heard by then */
     ofi_until(&s->a, &s->b, ofi_now_ms() >= later);
@@ -129,7 +134,7 @@ static void a_request_that_waits_is_no_stranger(void **state)
     s->b.passive = true;
     ofi_dial(&s->a, &s->b, &link, NULL, 0);
     ofi_until(&s->a, &s->b, s->b.waiting);
-    int silent = call(&s->b, NULL, 0);
+    int silent = ofi_call(&s->b, NULL, 0);
     ofi_until(&s->a, &s->b, is_hung_up(silent));
     assert_int_equal(link.closed, 0);
     close(silent);
@@ -142,12 +147,17 @@ static void events_end_at_their_time_beside_a_stranger_who_left(void **state)
     (void)state;
     scene *s = scene_open();
     wfi_event event;
-    close(call(&s->b, promise, 7));
-    close(call(&s->b, NULL, 0));
-    uint64_t start = ofi_now_ms();
-    for (int i = 0; i < 5; i++)
+    close(ofi_call(&s->b, promise, 7));
+    close(ofi_call(&s->b, NULL, 0));
+    uint64_t start = ofi_now_ms(), fastest_ms = UINT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        uint64_t before = ofi_now_ms();
         assert_int_equal(wfi_fabric_tcp.poll_events(s->b.fabric, &event, 1, 20, -1), 0);
-    assert_in_range(ofi_now_ms() - start, 95, 400);
+        uint64_t took_ms = ofi_now_ms() - before;
+        fastest_ms = took_ms < fastest_ms ? took_ms : fastest_ms;
+    }
+    assert_true(ofi_now_ms() - start >= 95);
+    assert_in_range(fastest_ms, 0, 80);
     scene_close(s);
 }
 
@@ -160,8 +170,8 @@ static void a_wake_ends_the_wait_for_events(void **state)
     assert_int_equal(pipe(fds), 0);
     assert_int_equal(write(fds[1], "x", 1), 1);
     uint64_t start = ofi_now_ms();
-    assert_int_equal(wfi_fabric_tcp.poll_events(s->b.fabric, &event, 1, 5000, fds[0]), 0);
-    assert_in_range(ofi_now_ms() - start, 0, 1000);
+    assert_int_equal(wfi_fabric_tcp.poll_events(s->b.fabric, &event, 1, 20000, fds[0]), 0);
+    assert_true(ofi_now_ms() - start < 20000);
     close(fds[0]);
     close(fds[1]);
     scene_close(s);
