@@ -262,9 +262,10 @@ static void warn_of_loopback(const weft_agent_options *agent, int store_fd)
 {
     wfi_endpoint where;
     bool is_unbound;
-    bool elsewhere = agent->world_size > 1 && wfi_share_launched(&is_unbound) != agent->world_size;
-    if (!elsewhere || wfi_host_says_loopback(agent->master_addr) || wfi_listens_at(store_fd, &where) ||
-        !wfi_endpoint_is_loopback(&where))
+    int here =
+        wfi_share_launched(&is_unbound); /* 0: nobody says, and an address that is plainly loopback is meant so */
+    if (agent->world_size < 2 || here == agent->world_size || (!here && wfi_host_says_loopback(agent->master_addr)) ||
+        wfi_listens_at(store_fd, &where) || !wfi_endpoint_is_loopback(&where))
         return;
     wfi_log_in(
         &(wfi_log_context){.rank = 0}, WEFT_LOG_WARN,

@@ -27,6 +27,7 @@
 
 #define NS_PER_MS 1000000ull
 #define RETRY_FIRST_MS 2
+#define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
 #define ANSWER_GRACE_MS 2000      /* past our patience: the store's answer says who is missing, ours cannot */
 #define FAREWELL_MS 1000          /* to hand over the goodbye */
@@ -318,8 +319,10 @@ static const wfi_link_shell socket_shell = {.send = socket_send,
 typedef struct attempt {
     const wfi_rendezvous_options *options;
     uint64_t deadline_ns;
-    int trouble;  /* of the last connect */
-    bool reached; /* connected at least once */
+    int trouble;      /* of the last connect */
+    bool reached;     /* connected at least once */
+    int64_t waits_ms; /* until it is said what we wait for, and then from one time to the next */
+    uint64_t say_at_ns;
 } attempt;
 
 /* Reads and ticks until there is an answer. False: the wire went first, or the time. */
@@ -385,6 +388,24 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
     return detail.code;
 }
 
+/* Whoever looks at a job that does not begin sees what this worker waits for: after some seconds, then less and less often. */
+static void say_what_we_await(attempt *at)
+{
+    const wfi_rendezvous_options *options = at->options;
+    uint64_t now_ns = wfi_now(&wfi_clock_real);
+    if (now_ns < at->say_at_ns)
+        return;
+    if (at->say_at_ns)
+        wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
+                   "waiting for rank 0's store on %s port %d: %s",
+                   options->master_addr ? options->master_addr : "this machine", options->master_port,
+                   at->trouble ? strerrordesc_np(at->trouble) : "it does not answer");
+    int64_t first_ms = options->join_timeout_ms; /* half of a short one: whoever waits less is told by the error */
+    first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
+    at->waits_ms = at->say_at_ns ? at->waits_ms * 2 : first_ms;
+    at->say_at_ns = now_ns + (uint64_t)at->waits_ms * NS_PER_MS;
+}
+
 /* A store that closes without an answer belongs to a job that ends, or is not one: try again until the time is over. */
 static weft_status join(socket_link *link, attempt *at, weft_error **error)
 {
@@ -393,6 +414,7 @@ static weft_status join(socket_link *link, attempt *at, weft_error **error)
         int64_t left_ms = wfi_link_patience_ms(&link->base);
         if (left_ms == 0)
             return join_failed(link, at, error);
+        say_what_we_await(at);
         if (left_ms > 0 && left_ms < pause_ms)
             pause_ms = left_ms;
         nanosleep(&(struct timespec){.tv_nsec = (long)pause_ms * (long)NS_PER_MS}, NULL);

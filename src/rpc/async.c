@@ -58,7 +58,8 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
     weft_status st = weft_error_code(error);
     bool is_mistake = st == WEFT_ERR_INVALID || st == WEFT_ERR_TYPE || st == WEFT_ERR_SHAPE || st == WEFT_ERR_DEADLOCK;
     if (is_mistake && agent && !(options && options->error))
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call did not start: %s", weft_error_message(error));
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
+                      weft_error_message(error));
     wfi_error_give(options ? options->error : NULL, error);
 }
 
@@ -118,7 +119,8 @@ weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
     return WEFT_ERR_DEADLOCK;
 }
 
-weft_status wfi_rpc_await(weft_future *future, const weft_rpc_options *options, weft_values **out)
+weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
+                          weft_values **out)
 {
     weft_status st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
     if (st && !weft_future_done(future)) {
@@ -127,8 +129,8 @@ weft_status wfi_rpc_await(weft_future *future, const weft_rpc_options *options, 
     }
     if (st) {
         const weft_error *error = weft_future_error(future);
-        wfi_error_give(options ? options->error : NULL,
-                       error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st)));
+        wfi_rpc_give_error(agent, options,
+                           error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st)));
     } else if (out) {
         *out = weft_values_ref((weft_values *)weft_future_values(future));
     }
@@ -143,7 +145,7 @@ weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *functio
     weft_status st = agent ? wfi_rpc_may_wait(agent, options) : WEFT_ERR_INVALID;
     if (!st)
         st = weft_rpc_async(agent, to, function, arguments, options, &future);
-    return st ? st : wfi_rpc_await(future, options, out);
+    return st ? st : wfi_rpc_await(agent, future, options, out);
 }
 
 /* ---- Leaving the result there ------------------------------------------------------------------------------------- */

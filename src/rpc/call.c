@@ -160,8 +160,8 @@ void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text)
 
 static void timer_fired(wfi_timer *timer)
 {
-    wfi_call_fail(wfi_container_of(timer, wfi_outcall, timer), WEFT_ERR_TIMEOUT,
-                  "no answer within the call's time limit");
+    wfi_outcall *call = wfi_container_of(timer, wfi_outcall, timer);
+    wfi_call_fail(call, WEFT_ERR_TIMEOUT, wfi_late_text(call->is_attempt));
 }
 
 static void hold_agent(void *owner)

@@ -90,8 +90,10 @@ weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
 /* To whoever asked for it (options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
 /* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which nobody else
- * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL. */
-weft_status wfi_rpc_await(weft_future *future, const weft_rpc_options *options, weft_values **out);
+ * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL; and `agent`, where the function
+ * that waits takes no options, so that nobody could ask for the error. */
+weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
+                          weft_values **out);
 /* The same call again and again, as its options say (src/rpc/retry.c). */
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
@@ -107,6 +109,11 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now,
 
 /* The number of the next call, to whomever it goes: by it log and trace tell our calls apart. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
+/* What is said of a call that had no answer in time: an attempt (src/rpc/retry.c) has a limit of its own. */
+static inline const char *wfi_late_text(bool is_attempt)
+{
+    return is_attempt ? "no answer within the time limit of this attempt" : "no answer within the call's time limit";
+}
 
 /* Completes the future of a call to ourselves, which waited for parts. [agent lock] */
 void wfi_local_complete(weft_call *call, weft_error *error);

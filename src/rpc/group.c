@@ -330,7 +330,7 @@ static weft_status start_and_wait(weft_group *group, wfi_gather_kind kind, weft_
     }
     if (!st)
         st = start(group, kind, mine, timeout_ms, &future);
-    return st ? st : wfi_rpc_await(future, NULL, out);
+    return st ? st : wfi_rpc_await(NULL, future, NULL, out);
 }
 
 weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)

@@ -104,7 +104,8 @@ void wfi_local_settle_left(weft_agent *agent)
 
 static void timer_fired(wfi_timer *timer)
 {
-    give_up(wfi_container_of(timer, weft_call, timer), WEFT_ERR_TIMEOUT, "no answer within the call's time limit");
+    weft_call *call = wfi_container_of(timer, weft_call, timer);
+    give_up(call, WEFT_ERR_TIMEOUT, wfi_late_text(call->is_attempt));
 }
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)

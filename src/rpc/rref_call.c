@@ -115,5 +115,5 @@ weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args 
     weft_status st = may_wait(rref, options);
     if (!st)
         st = weft_rref_rpc_async(rref, function, arguments, options, &future);
-    return st ? st : wfi_rpc_await(future, options, out);
+    return st ? st : wfi_rpc_await(rref->agent, future, options, out);
 }

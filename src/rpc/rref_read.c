@@ -164,7 +164,7 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
 {
     weft_future *future = NULL;
     weft_status st = rref && out ? start_to_here(rref, timeout_ms, true, &future) : WEFT_ERR_INVALID;
-    return st ? st : wfi_rpc_await(future, NULL, out);
+    return st ? st : wfi_rpc_await(NULL, future, NULL, out);
 }
 
 /* ---- Whether it has been made -------------------------------------------------------------------------------------- */

@@ -106,7 +106,35 @@ static void a_loopback_that_does_not_look_like_one_is_said(void **state)
     assert_int_equal(warnings_of("localhost", 2), 0);
     setenv("LOCAL_WORLD_SIZE", "2", 1); /* all are here */
     assert_int_equal(warnings_of("0x7f000001", 2), 0);
+    setenv("LOCAL_WORLD_SIZE", "1", 1); /* one is elsewhere, says the launcher */
+    assert_int_equal(warnings_of("127.0.0.1", 2), 1);
     unsetenv("LOCAL_WORLD_SIZE");
+}
+
+/* ---- A rank 0 that never comes --------------------------------------------------------------------------------------- */
+
+static void count_waiting(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    warnings += level == WEFT_LOG_WARN && strstr(line, "waiting for rank 0's store on 127.0.0.1 port ") != NULL;
+}
+
+static void who_waits_for_the_store_says_so(void **state)
+{
+    weft_agent *agent = NULL;
+    weft_agent_options options = {.has_rank = true,
+                                  .rank = 1,
+                                  .world_size = 2,
+                                  .master_addr = "127.0.0.1",
+                                  .master_port = world_free_port(),
+                                  .rendezvous_timeout_ms = 400};
+    (void)state;
+    warnings = 0;
+    weft_log_set_sink(count_waiting, NULL);
+    weft_status st = weft_agent_open(&options, &agent);
+    weft_log_set_sink(NULL, NULL);
+    assert_int_equal(st, WEFT_ERR_RENDEZVOUS);
+    assert_int_equal(warnings, 1);
 }
 
 int main(void)
@@ -115,6 +143,7 @@ int main(void)
         cmocka_unit_test(rank_0_finds_the_stores_port_free),
         cmocka_unit_test(nobody_takes_the_stores_port),
         cmocka_unit_test(a_loopback_that_does_not_look_like_one_is_said),
+        cmocka_unit_test(who_waits_for_the_store_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
