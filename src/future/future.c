@@ -311,7 +311,9 @@ weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, 
     }
     *one = (done_callback){
         .base = {.call = call_done_callback, .forget = forget_done_callback}, .fn = fn, .arg = arg, .drop = drop};
+    (void)weft_future_ref(future); /* the callback may run at once, and drop the caller's */
     wfi_future_add_callback(future, &one->base);
+    weft_future_unref(future);
     return WEFT_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "patience.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,12 +167,36 @@ static void continuations_may_wait_for_each_other_on_one_worker(void **state)
     wfi_executor_destroy(executor);
 }
 
+static atomic_int last_dropped;
+
+static void drop_the_last(weft_future *future, void *arg)
+{
+    (void)arg;
+    weft_future_unref(future);
+    atomic_fetch_add(&last_dropped, 1);
+}
+
+/* The callback may run, and drop the last reference, before the function that registers it has returned. */
+static void a_callback_may_drop_the_last_reference(void **state)
+{
+    enum { TIMES = 20000 };
+    (void)state;
+    for (int i = 0; i < TIMES; i++) {
+        weft_future *future = wfi_future_create(NULL, NULL);
+        assert_int_equal(wfi_future_complete(future, NULL, NULL), WEFT_OK);
+        assert_int_equal(weft_future_add_done_callback(future, drop_the_last, NULL, NULL), WEFT_OK);
+    }
+    while (atomic_load(&last_dropped) < TIMES)
+        sched_yield();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_future_completes_once_and_tells_all),
         cmocka_unit_test(wait_all_and_collect_all_race_with_completion),
         cmocka_unit_test(continuations_may_wait_for_each_other_on_one_worker),
+        cmocka_unit_test(a_callback_may_drop_the_last_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
