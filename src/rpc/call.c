@@ -313,14 +313,9 @@ static void fill_message(wfi_outcall *call, bool owed)
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
-                             .part_count = call->arguments.part_count,
                              .owed = owed,
                              .keeps = held_by(call),
                              .done = message_done};
-    for (int i = 0; i < message->part_count; i++) {
-        message->parts[i].data = weft_tensor_data(call->arguments.parts[i]);
-        message->parts[i].size = weft_tensor_nbytes(call->arguments.parts[i]);
-    }
 }
 
 /* Ids start anew in each process, but never where a former incarnation of this worker's had them. */
@@ -490,7 +485,7 @@ weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan)
 
 static weft_status pack_arguments(wfi_outcall *call, const wfi_call_plan *plan)
 {
-    wfi_pack_options how = {.gather = true};
+    wfi_pack_options how = {0};
     if (!plan->packed)
         return wfi_pack_values(&call->arguments, plan->arguments, &how);
     weft_status st = wfi_plan_pack(call->agent, plan);

@@ -133,11 +133,6 @@ static void pack_remote(packing *p, weft_tensor *tensor)
 static void pack_inline(packing *p, weft_tensor *tensor, size_t nbytes)
 {
     wfi_pack *pack = p->pack;
-    if (p->options->gather && p->all_inline && pack->part_count < 2 && nbytes > WFI_TINY_TENSOR) {
-        wfi_write_u8(&pack->meta, WFI_ROAD_PART);
-        pack->parts[pack->part_count++] = weft_tensor_ref(tensor);
-        return;
-    }
     wfi_write_u8(&pack->meta, WFI_ROAD_META);
     wfi_write_bytes(&pack->meta, weft_tensor_data(tensor), nbytes);
     pack->copied_bytes += wfi_copied(nbytes);
@@ -301,14 +296,11 @@ void wfi_pack_fini(wfi_pack *pack)
     wfi_shared_pack *shared = pack->shared;
     if (shared) { /* the lists are its */
         pack->remote_count = pack->rref_count = 0;
-        pack->part_count = 0;
         pack->rrefs = NULL;
         pack->remote = NULL;
     }
     for (size_t i = 0; i < pack->remote_count; i++)
         weft_tensor_unref(pack->remote[i].tensor);
-    for (int i = 0; i < pack->part_count; i++)
-        weft_tensor_unref(pack->parts[i]);
     for (size_t i = 0; i < pack->rref_count; i++)
         weft_rref_unref(pack->rrefs[i]);
     free(pack->rrefs);
@@ -367,10 +359,7 @@ static weft_status expose_meta(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi
 
 weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header)
 {
-    size_t tail = 0;
-    for (int i = 0; i < pack->part_count; i++)
-        tail += weft_tensor_nbytes(pack->parts[i]);
-    bool outgrown = header->size + pack->meta.size + tail + BODY_MARGIN > WFI_MESSAGE_MAX;
+    bool outgrown = header->size + pack->meta.size + BODY_MARGIN > WFI_MESSAGE_MAX;
     weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!st && pack->meta.size > WFI_META_MAX)
         st = WEFT_ERR_TOO_LARGE; /* the peer would refuse it */

@@ -37,8 +37,6 @@ typedef struct wfi_pack {
     wfi_writer meta;
     wfi_packed *remote;
     size_t remote_count, remote_capacity;
-    weft_tensor *parts[2]; /* gathered behind meta */
-    int part_count;
     size_t tensor_count;
     weft_rref **rrefs; /* held: the receiver makes its own known to the owner while ours still count */
     size_t rref_count, rref_capacity;
@@ -51,7 +49,6 @@ typedef struct wfi_pack {
 } wfi_pack;
 
 typedef struct wfi_pack_options {
-    bool gather;                /* parts by reference: their owner keeps them unchanged until the message is through */
     const wfi_landing *landing; /* results: where the caller wants them */
     size_t landing_count;
     char *problem; /* what does not fit its landing place; NULL: not asked for */
@@ -79,8 +76,8 @@ weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared); /* WEFT_ERR_
 void wfi_pack_fini(wfi_pack *pack);
 
 /*
- * Exposes what must be pulled and writes the body after `header`. When all fits, meta is appended to `header` and parts are
- * left to be gathered; else meta is exposed too. [agent lock]
+ * Exposes what must be pulled and writes the body after `header`. When all fits, meta is appended to `header`;
+ * else meta is exposed too. [agent lock]
  */
 weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header);
 uint64_t wfi_pack_bytes(

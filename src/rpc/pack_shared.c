@@ -20,7 +20,7 @@ weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out)
     if (!shared)
         return WEFT_ERR_MEMORY;
     atomic_init(&shared->refs, 1);
-    wfi_pack_options how = {.gather = true};
+    wfi_pack_options how = {0};
     weft_status st = wfi_pack_values(&shared->pack, values, &how);
     if (!st) {
         wfi_pack_landing_count(&shared->pack, 0);

@@ -54,7 +54,7 @@ enum wfi_reply_flags {
 /* Where a tensor's bytes are. */
 enum wfi_tensor_road {
     WFI_ROAD_META = 0,   /* right here in meta */
-    WFI_ROAD_PART = 1,   /* behind meta, in order */
+    WFI_ROAD_PART = 1,   /* behind meta, in order; read, and not written any more */
     WFI_ROAD_REMOTE = 2, /* to be pulled: address, key */
     WFI_ROAD_LANDED = 3, /* were pushed into landing place number u32 */
 };

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -18,6 +19,8 @@ enum { OWNER, CALLER, CALLEE, SIZE }; /* the store is OWNER's, which reaches bot
 #define BOUND_MS 500
 #define MOST_MS (4 * BOUND_MS) /* three bounds, and what the looking costs */
 #define LARGE (64 << 20)
+#define SMALL 400 /* bytes: it rides in the frame */
+#define PAGE 4096
 
 typedef struct scene {
     world w;
@@ -346,6 +349,38 @@ static void a_job_ends_though_a_link_stays_cut(void **state)
     }
 }
 
+/* A late call's message leaves again when the lane is back: by then nothing of the caller's memory is looked at. */
+static void late_then_back(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    if (!is_caller(agent, s))
+        return;
+    must_count(agent, CALLEE);
+    cut_caller_and_callee(s);
+    uint8_t *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(memory != MAP_FAILED);
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(SMALL), WEFT_UINT8, memory, NULL, NULL);
+    const weft_rpc_options late = {.timeout_ms = 20};
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "take", WEFT_VALUES(weft_of_tensor(x)), &late, NULL),
+            WEFT_ERR_TIMEOUT);
+    weft_tensor_unref(x);
+    MUST(mprotect(memory, PAGE, PROT_NONE) == 0);
+    pause_ms(3 * BOUND_MS / 2); /* the lane is given up meanwhile */
+    heal_caller_and_callee(s);
+    must_count_again(agent, CALLEE);
+    MUST(munmap(memory, PAGE) == 0);
+    s->done = 1;
+}
+
+static void a_late_call_leaves_the_callers_memory_alone(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        scene s = {0};
+        run(&s, seed, late_then_back);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +390,7 @@ int main(void)
         cmocka_unit_test(payload_that_is_under_way),
         cmocka_unit_test(a_reference_whose_owner_cannot_be_asked),
         cmocka_unit_test(a_job_ends_though_a_link_stays_cut),
+        cmocka_unit_test(a_late_call_leaves_the_callers_memory_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
