@@ -13,6 +13,13 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+/* libfabric 2.1 keeps 64 bytes about each caller whom it forgets (docs/libfabric.md). */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfabric.so\n";
+}
+
 #define BOUND_MS 20.0 /* what a stranger may cost */
 #define NOISE_MS 10.0 /* what other programs on the machine may */
 #define TRIES 7
@@ -85,13 +92,27 @@ static uint64_t refused_by(net_host *host)
     return stats.strangers_refused;
 }
 
-/* libfabric 2.1 leaves half requests to weft, which hangs up on them and counts them too. */
-static void until_all_are_gone(size_t descriptors)
+/* Those who were hung up on and are not counted yet: they may be excused. */
+static uint64_t waiting_at(net_host *host)
 {
+    wfi_net_lock(host->net);
+    uint64_t waiting = host->net->silent;
+    wfi_net_unlock(host->net);
+    return waiting;
+}
+
+/* libfabric 2.1 leaves half requests to weft, which hangs up on them and counts them too. */
+static void until_all_are_counted(net_host *host, size_t descriptors)
+{
+    net_host *other = &host->world->hosts[1];
     uint64_t deadline = wfi_deadline(&wfi_clock_real, 20000);
     while (measure_descriptors() > descriptors && wfi_now(&wfi_clock_real) < deadline)
         usleep(1000);
     assert_true(measure_descriptors() <= descriptors);
+    (void)reach(host); /* the thread that closed the last of them tells of them before it lets us in */
+    while (waiting_at(other) && wfi_now(&wfi_clock_real) < deadline)
+        usleep(1000);
+    assert_int_equal(waiting_at(other), 0);
 }
 
 /* Whoever stays and says nothing is hung up on, and counted: all three, once. */
@@ -131,7 +152,7 @@ static void body(net_host *host)
                       "request, %.2f garbage, %.2f fifty silent, %.2f fifty half requests\n",
                       alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms);
         assert_int_equal(host->gone, 0);
-        until_all_are_gone(descriptors);
+        until_all_are_counted(host, descriptors);
         count_silent(host);
     }
     while (host->rank == 1 && atomic_load(&host->world->finished) == 0)
