@@ -6,19 +6,13 @@
 #include "net/net_host.h"
 #include "net/net_measure.h"
 #include "ofi/objects.h"
+#include "ofi/ofi_leaks.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
-
-/* libfabric 2.1 keeps 64 bytes about each caller whom it forgets (docs/libfabric.md). */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so\n";
-}
 
 #define BOUND_MS 20.0 /* what a stranger may cost */
 #define NOISE_MS 10.0 /* what other programs on the machine may */

@@ -4,17 +4,11 @@
  * lane pays for it. libfabric 2.1 forgets such sockets.
  */
 #include "net/net_measure.h"
+#include "ofi/ofi_leaks.h"
 #include "ofi/ofi_node.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* libfabric 2.1 keeps 64 bytes about each caller whom it forgets (docs/libfabric.md). */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so\n";
-}
 
 #define CALLERS 100 /* more than are closed in one go */
 
