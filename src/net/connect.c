@@ -9,8 +9,8 @@
  *
  * ONE WAY. A firewall may let one of two workers dial the other and not the reverse. Where an attempt at a bulk lane fails, or takes
  * long (reach.c), a note on the control lane asks the peer to try as well; the peer does so for WFI_WANTED_NS, though it needs no
- * such lane itself. Once that was how the lane came up, the next attempts ask at once. Where neither gets through, reach.c ends
- * what waits.
+ * such lane itself. Once that was how the lane came up, the next attempts ask at once. A control lane is asked for by way of the
+ * store, which passes on whom each worker suspects (DIAL in store_wire.h). Where neither gets through, reach.c ends what waits.
  */
 #include "net/net_internal.h"
 
@@ -22,9 +22,8 @@ static bool line_needed(const wfi_line *line)
     const wfi_peer *peer = line->peer;
     if (peer->status || peer->net->closing)
         return false;
-    if (line->kind == WFI_CONTROL)
-        return wfi_peer_has_to_send(peer);
-    return !wfi_list_empty(&peer->works) || line->wanted_ns > wfi_net_now(peer->net);
+    bool has_use = line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
+    return has_use || line->wanted_ns > wfi_net_now(peer->net);
 }
 
 /*
@@ -190,12 +189,19 @@ void wfi_line_ask(wfi_line *line)
     wfi_note_dial(line->peer);
 }
 
-/* One that is up here is one that the peer has lost, unless the two crossed on their way. */
+/*
+ * A bulk lane that is up here is one that the peer has lost, unless the two crossed on their way. A control lane may also be
+ * wanted by a peer to whom we were slow to answer: a ping finds out, and reach.c breaks the lane if nobody acknowledges it.
+ */
 void wfi_line_wanted(wfi_line *line)
 {
     wfi_net *net = line->peer->net;
     wfi_conn *up = wfi_line_up(line);
     uint64_t now = wfi_net_now(net);
+    if (up && line->kind == WFI_CONTROL) {
+        wfi_note_ping(line->peer);
+        return;
+    }
     if (up && now - line->used_ns < WFI_CONNECT_LIMIT_NS)
         return;
     line->wanted_ns = now + WFI_WANTED_NS;

@@ -114,6 +114,21 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
     tell(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
+/*
+ * It sent for us by way of the store. Whoever waited for the lock here would send no heartbeats meanwhile; what is not done now will
+ * be asked for again.
+ */
+static void on_dial(void *arg, int rank, uint32_t incarnation)
+{
+    wfi_net *net = arg;
+    if (!wfi_mutex_trylock(&net->lock))
+        return;
+    wfi_peer *peer = net->open ? wfi_net_peer(net, rank) : NULL;
+    if (peer && !peer->status && peer->member.incarnation == incarnation)
+        wfi_line_wanted(&peer->lines[WFI_CONTROL]);
+    wfi_net_unlock(net);
+}
+
 /* ---- About us, and the end ------------------------------------------------------------------------------------- */
 
 static void on_evicted(void *arg, const char *why)
@@ -150,6 +165,7 @@ const wfi_rendezvous_events *wfi_member_events(void)
     static const wfi_rendezvous_events events = {.joined = on_joined,
                                                  .died = on_died,
                                                  .left = on_left,
+                                                 .dial = on_dial,
                                                  .evicted = on_evicted,
                                                  .store_lost = on_store_lost,
                                                  .probe = on_probe,

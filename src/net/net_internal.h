@@ -109,7 +109,7 @@ typedef struct wfi_line {
     unsigned failures;   /* connections in a row that carried nothing */
     const char *why;     /* the last attempt failed; NULL: none since it was up */
     bool ask;            /* bulk: we may be unable to open it, so the peer is asked to try as well */
-    uint64_t wanted_ns;  /* bulk: until when the peer wants us to open it, as it cannot itself */
+    uint64_t wanted_ns;  /* until when the peer wants us to open it, as it cannot itself */
     bool lost;           /* broke, and was not up again since */
     uint64_t used_ns;    /* bulk: when something last moved */
     wfi_list turn;       /* in wfi_net.turns or turns_again */

@@ -5,7 +5,8 @@
  * A peer is needed while messages or transfers for it are not through, or somebody waits for its answer. Then a timer looks
  * twice within the bound of detection. Messages that nobody acknowledges for half the bound: the store is asked to look; for all
  * of it: the lane is opened anew. Nothing on its way, and nothing heard for the bound: a ping, which its net acknowledges, so
- * that a cut is noticed by who only waits.
+ * that a cut is noticed by who only waits. No lane to send on for the bound: the store is asked to look, and asks the peer to dial
+ * us (connect.c).
  *
  * UNREACHABLE. Death is the store's to declare. But a link may be cut between two workers who both reach the store: no
  * verdict comes. So after WFI_REACH_BOUNDS bounds without a sign what waits for the peer fails, and whoever comes later has
@@ -206,4 +207,6 @@ void wfi_peer_silence(wfi_timer *timer)
         look_at_silence(peer);
     else if (unheard >= bound_ns(net) && !wfi_peer_has_to_send(peer))
         wfi_note_ping(peer);
+    else if (unheard >= bound_ns(net) && !wfi_line_up(&peer->lines[WFI_CONTROL]))
+        wfi_peer_suspect(peer, "no connection to it opens");
 }

@@ -235,6 +235,9 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         if (forget(link, message))
             events->left(events->arg, message->rank, message->incarnation);
         break;
+    case WFI_STORE_DIAL:
+        events->dial(events->arg, message->rank, message->incarnation);
+        break;
     case WFI_STORE_EVICTED:
         wfi_link_evicted(link, message->text);
         break;

@@ -46,10 +46,11 @@ typedef struct wfi_rendezvous_events {
     void (*joined)(void *arg, const wfi_member *member);
     void (*died)(void *arg, int rank, uint32_t incarnation, const char *why);
     void (*left)(void *arg, int rank, uint32_t incarnation);
-    void (*evicted)(void *arg, const char *why);    /* we were declared dead; the link is closed */
-    void (*store_lost)(void *arg, const char *why); /* the link is closed */
-    void (*probe)(void *arg, uint64_t round);       /* answer with wfi_rendezvous_report, now or when idle */
-    void (*terminated)(void *arg);                  /* everybody closes and nothing is outstanding anywhere */
+    void (*dial)(void *arg, int rank, uint32_t incarnation); /* that worker suspects us: it may have no way to us */
+    void (*evicted)(void *arg, const char *why);             /* we were declared dead; the link is closed */
+    void (*store_lost)(void *arg, const char *why);          /* the link is closed */
+    void (*probe)(void *arg, uint64_t round);                /* answer with wfi_rendezvous_report, now or when idle */
+    void (*terminated)(void *arg);                           /* everybody closes and nothing is outstanding anywhere */
     void *arg;
 } wfi_rendezvous_events;
 

@@ -79,8 +79,13 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
 {
     if (message->rank < 0 || message->rank >= store->options.world_size || message->rank == from->rank)
         return;
-    if (store->members[message->rank].incarnation == message->incarnation)
-        wfi_store_suspect(store, message->rank, from->rank, message->text, now_ns);
+    bool is_former = store->members[message->rank].incarnation != message->incarnation;
+    if (is_former || store->seats[message->rank].state != WFI_SEAT_ALIVE)
+        return;
+    wfi_store_message dial = {
+        .type = WFI_STORE_DIAL, .rank = from->rank, .incarnation = store->members[from->rank].incarnation};
+    wfi_store_tell(store, message->rank, &dial); /* perhaps the way is open in its direction only */
+    wfi_store_suspect(store, message->rank, from->rank, message->text, now_ns);
 }
 
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns)

@@ -119,6 +119,7 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
         write_text(writer, message->text);
         break;
     case WFI_STORE_LEFT:
+    case WFI_STORE_DIAL:
         write_member(writer, message);
         break;
     case WFI_STORE_EVICTED:
@@ -370,6 +371,7 @@ static bool read_body(wfi_reader *reader, wfi_store_message *out)
         read_text(reader, out->text);
         return true;
     case WFI_STORE_LEFT:
+    case WFI_STORE_DIAL:
         read_member(reader, out);
         return true;
     case WFI_STORE_EVICTED:

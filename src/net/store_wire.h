@@ -13,7 +13,7 @@
 #include "net/rendezvous.h"
 #include "net/store_proof.h"
 
-#define WFI_STORE_VERSION 3
+#define WFI_STORE_VERSION 4
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
@@ -53,6 +53,7 @@ typedef enum wfi_store_type {
     WFI_STORE_ACK = 20,        /* either: received */
     WFI_STORE_NEED = 21,       /* worker (k): rank, incarnation, on */
     WFI_STORE_BEAT = 22,       /* store (k): on: send heartbeats, somebody depends on you */
+    WFI_STORE_DIAL = 23,       /* store: rank, incarnation: that worker gets no connection to you, so open one to it */
 } wfi_store_type;
 
 /* One message; which fields count stands at its type. */

@@ -4,14 +4,15 @@
  * and calls.
  *
  * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out | lost | apart | narrow |
- *        small]
+ *        small | called]
  * For SECONDS everybody calls everybody, without time limits, with and without a tensor. stays: every call must succeed, and
  * nobody die. sees: one worker is cut off for longer than the bound; it must be declared dead and come again, calls to it fail in
  * between, all others succeed. out: this is that worker; it must be told so, joins again, and its calls succeed again. lost: the
  * same, for longer than three bounds: the store is lost to it. apart: the link to one other is cut, that to the store is not:
  * calls to that one fail as unreachable, nobody dies, and in the end they succeed again. narrow: in the first half of the time only
  * small calls are made, then somebody keeps new connections from opening: large ones to others end as unreachable, small ones go on.
- * small: as stays, but this worker makes small calls only: it needs a lane for large payloads for the others' sake alone.
+ * small: as stays, but this worker makes small calls only: it needs a lane for large payloads for the others' sake alone. called: as
+ * stays, but this worker calls only itself: it needs no lane at all for its own sake.
  */
 #include "rpc/must.h"
 
@@ -133,6 +134,8 @@ static tally call_on(weft_agent *agent, double seconds, const char *expected)
     for (int64_t number = 0; weft_agent_now_ns(agent) < until && !weft_agent_status(agent); number++) {
         bool is_small = number % 4 || strcmp(expected, "small") == 0 || weft_agent_now_ns(agent) < large_ns;
         for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
+            if (strcmp(expected, "called") == 0 && rank != weft_agent_rank(agent))
+                continue;
             weft_status st = call_one(agent, rank, number, is_small ? small : large);
             if (st == WEFT_OK) {
                 t.well++;
@@ -168,7 +171,7 @@ int main(int argc, char **argv)
 {
     if (argc < 6) {
         fprintf(stderr, "usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS "
-                        "[stays | sees | out | lost | apart | narrow | small]\n");
+                        "[stays | sees | out | lost | apart | narrow | small | called]\n");
         return 2;
     }
     const char *expected = argc > 6 ? argv[6] : "stays";

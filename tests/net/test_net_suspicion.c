@@ -51,6 +51,7 @@ static void send_to_one_who_stands_still(net_host *host)
     assert_int_equal(host->why, WEFT_ERR_PEER_DEAD);
     assert_int_equal(host->done_failed, host->rank == WORKER);
     atomic_fetch_add(&host->world->finished, 1);
+    host_until(host, &host->world->finished, 2); /* or the other would hear of this one's leave before it has looked */
 }
 
 static void one_that_cannot_be_connected_to_is_suspected(void **state)

@@ -41,6 +41,13 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
     note(watch, &watch->left, rank, "");
 }
 
+static void on_dial(void *arg, int rank, uint32_t incarnation)
+{
+    link_watch *watch = arg;
+    assert_true(incarnation > 0);
+    note(watch, &watch->dials, rank, "");
+}
+
 static void on_evicted(void *arg, const char *why)
 {
     link_watch *watch = arg;
@@ -88,6 +95,7 @@ void link_watch_open(link_watch *watch, const link_place *place)
     wfi_rendezvous_events events = {.joined = on_joined,
                                     .died = on_died,
                                     .left = on_left,
+                                    .dial = on_dial,
                                     .evicted = on_evicted,
                                     .store_lost = on_store_lost,
                                     .probe = on_probe,

@@ -16,7 +16,7 @@
 typedef struct link_watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int joined, died, left, evicted, store_lost, probes, terminated; /* how often */
+    int joined, died, left, dials, evicted, store_lost, probes, terminated; /* how often */
     int last_rank;
     uint64_t last_round;
     char why[256];

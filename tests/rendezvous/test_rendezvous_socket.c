@@ -140,6 +140,8 @@ static void a_suspicion_of_a_living_one_is_harmless(void **state)
     plan(&at, 2, 600);
     open_all(&at);
     wfi_rendezvous_suspect(at.watches[0].link, 1, wfi_rendezvous_members(at.watches[0].link)[1].incarnation, "doubt");
+    assert_true(link_watch_await(&at.watches[1], &at.watches[1].dials, 1, 60000));
+    assert_int_equal(at.watches[1].last_rank, 0);
     assert_false(link_watch_await(&at.watches[0], &at.watches[0].died, 1, 800));
     close_from(&at, 0);
 }

@@ -377,6 +377,7 @@ static void a_suspicion_asks_but_does_not_shorten_the_bound(void **state)
     bench_join_all(at, 2);
     suspect_rank_1(at);
     assert_int_equal(bench_heard(at, 2, WFI_STORE_SPEAK), 1);
+    assert_int_equal(bench_last(at, 2, WFI_STORE_DIAL)->rank, 0);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(wfi_store_alive(at->store), 2);
         bench_pass(at, 499);
@@ -416,6 +417,7 @@ static void a_suspicion_of_another_incarnation_or_nobody_is_ignored(void **state
     for (size_t i = 0; i < 4; i++)
         bench_say(at, 1, &reports[i]);
     assert_int_equal(bench_heard(at, 1, WFI_STORE_SPEAK) + bench_heard(at, 2, WFI_STORE_SPEAK), 0);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIAL) + bench_heard(at, 2, WFI_STORE_DIAL), 0);
     bench_destroy(at);
 }
 

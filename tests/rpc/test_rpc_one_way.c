@@ -190,6 +190,34 @@ static void whoever_can_dial_does(void **state)
     }
 }
 
+/* INSIDE has no reason of its own to dial OUTSIDE, and nothing has passed between them when OUTSIDE calls. */
+static void called_from_outside(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int rank = weft_agent_rank(agent);
+    if (rank == OWNER)
+        wfi_sim_wall(s->w.sim, OUTSIDE, INSIDE, true);
+    while (rank != OUTSIDE && !s->done)
+        sleep_ms(10);
+    if (rank != OUTSIDE)
+        return;
+    sleep_ms(1);
+    uint64_t begun_ms = ms_of(agent);
+    must_meet(agent, INSIDE);
+    MUST(ms_of(agent) - begun_ms < 2 * BOUND_MS);
+    must_give(agent, INSIDE);
+    s->done = true;
+}
+
+static void a_first_call_asks_by_way_of_the_store(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        scene s = {0};
+        run(&s, seed, called_from_outside);
+    }
+}
+
 static void walled_both_ways(weft_agent *agent, void *arg)
 {
     scene *s = arg;
@@ -253,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whoever_can_dial_does),
+        cmocka_unit_test(a_first_call_asks_by_way_of_the_store),
         cmocka_unit_test(payloads_end_within_the_bound),
         cmocka_unit_test(who_stands_still_is_not_behind_a_wall),
     };
