@@ -2,7 +2,6 @@
 /* secret.c - reading the job's secret from wherever it is, and leaving no trace of it there. */
 #include "net/secret.h"
 
-#include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/log.h"
@@ -11,11 +10,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define SHOWN_PATH 256 /* bytes of the file's name that a message shows */
 
 /* What was read from a source that can be read once. Under its lock. */
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,6 +33,11 @@ static weft_status fail(weft_error **error, weft_status code, const char *source
     wfi_error_detail detail = {.code = code, .worker = -1};
     wfi_error_give(error, wfi_error_create(&detail, "the job's secret (%s) %s", source, what));
     return code;
+}
+
+static weft_status fail_empty(const char *source, weft_error **error)
+{
+    return fail(error, WEFT_ERR_INVALID, source, "is empty: give 16 to 4,096 bytes, or unset the variable");
 }
 
 static weft_status check_size(size_t size, const char *source, weft_error **error)
@@ -50,8 +57,8 @@ static weft_status take_bytes(const void *bytes, size_t size, const char *source
     return WEFT_OK;
 }
 
-/* From the beginning, wherever the shared position of an inherited descriptor is. One byte over the limit is noticed. */
-static weft_status read_descriptor(int fd, const char *source, wfi_secret *out, weft_error **error)
+/* Drops one line's end if it `is_text`. From the beginning, wherever the shared position of an inherited descriptor is. One byte over the limit is noticed. */
+static weft_status read_descriptor(int fd, bool is_text, const char *source, wfi_secret *out, weft_error **error)
 {
     uint8_t bytes[WFI_SECRET_MAX + 2];
     size_t have = 0;
@@ -69,9 +76,9 @@ static weft_status read_descriptor(int fd, const char *source, wfi_secret *out, 
         have += (size_t)got;
     }
     out->size = 0;
-    if (have > 0 && bytes[have - 1] == '\n' && strcmp(source, "WEFT_SECRET_FILE") == 0)
+    if (have > 0 && bytes[have - 1] == '\n' && is_text)
         have--;
-    weft_status status = take_bytes(bytes, have, source, out, error);
+    weft_status status = have ? take_bytes(bytes, have, source, out, error) : fail_empty(source, error);
     sodium_memzero(bytes, sizeof bytes);
     return status;
 }
@@ -79,12 +86,14 @@ static weft_status read_descriptor(int fd, const char *source, wfi_secret *out, 
 static weft_status read_path(const char *path, wfi_secret *out, weft_error **error)
 {
     struct stat about;
+    char source[SHOWN_PATH + 32];
+    snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.*s\"", SHOWN_PATH, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return fail(error, WEFT_ERR_IO, "WEFT_SECRET_FILE", strerrordesc_np(errno));
+        return fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
     if (fstat(fd, &about) == 0 && (about.st_mode & 077) != 0)
-        wfi_log(WEFT_LOG_WARN, "WEFT_SECRET_FILE can be read by others than its owner");
-    weft_status status = read_descriptor(fd, "WEFT_SECRET_FILE", out, error);
+        wfi_log(WEFT_LOG_WARN, "the job's secret (%s) can be read by others than its owner: chmod 600", source);
+    weft_status status = read_descriptor(fd, true, source, out, error);
     close(fd);
     return status;
 }
@@ -92,7 +101,7 @@ static weft_status read_path(const char *path, wfi_secret *out, weft_error **err
 /* The descriptor's number; -1 if the variable is not set, -2 if it makes no sense. */
 static int inherited_fd(void)
 {
-    const char *text = wfi_env_string("WEFT_SECRET_FD");
+    const char *text = getenv("WEFT_SECRET_FD");
     char *end;
     if (!text)
         return -1;
@@ -116,7 +125,7 @@ static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
     (void)unsetenv("WEFT_SECRET_FD");
     if (fd < 0)
         return fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD", "names no open descriptor");
-    weft_status status = read_descriptor(fd, "WEFT_SECRET_FD", out, error);
+    weft_status status = read_descriptor(fd, false, "WEFT_SECRET_FD", out, error);
     close(fd);
     return status ? status : keep(out, "WEFT_SECRET_FD", error);
 }
@@ -131,17 +140,20 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
     return status ? status : keep(out, "WEFT_SECRET", error);
 }
 
+/* A variable that is set and empty was to give a secret, as where a launcher's own variable was not set: no job opens without one. */
 static weft_status find_around(wfi_secret *out, weft_error **error)
 {
     int fd = inherited_fd();
-    const char *path = wfi_env_string("WEFT_SECRET_FILE");
+    const char *path = getenv("WEFT_SECRET_FILE");
     char *value = getenv("WEFT_SECRET");
     if (fd != -1)
         return take_inherited(fd, out, error);
-    if (path)
+    if (path && *path)
         return read_path(path, out, error);
     if (value && *value)
         return take_variable(value, out, error);
+    if (path || value)
+        return fail_empty(path ? "WEFT_SECRET_FILE" : "WEFT_SECRET", error);
     if (kept)
         *out = *kept;
     return WEFT_OK;
@@ -169,7 +181,7 @@ void wfi_secret_hide(void)
     wfi_secret scratch;
     pthread_mutex_lock(&kept_lock);
     char *value = getenv("WEFT_SECRET");
-    if (value)
+    if (value && *value) /* an empty one hides nothing, and the next try shall be refused for it, too */
         (void)take_variable(value, &scratch, NULL);
     pthread_mutex_unlock(&kept_lock);
     wfi_secret_wipe(&scratch);

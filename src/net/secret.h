@@ -5,7 +5,8 @@
  * Looked for in this order: what the program gave; a descriptor inherited from weft_spawn (WEFT_SECRET_FD: read, closed, the
  * variable removed); WEFT_SECRET_FILE (read anew each time, one line's end at its end dropped); WEFT_SECRET (its bytes in the
  * environment are wiped, the variable removed). Descriptor and variable can be read once only, so what they held is kept for
- * this process's next agent, in locked memory that no core dump has and that is wiped at exit.
+ * this process's next agent, in locked memory that no core dump has and that is wiped at exit. A variable that is set and empty
+ * is an error where no other source has a secret.
  */
 #ifndef WFI_SECRET_H
 #define WFI_SECRET_H
@@ -23,8 +24,8 @@ typedef struct wfi_secret {
 
 /*
  * Finds it; out->size is 0 if there is none anywhere. `given` may be NULL. Any thread; not while another thread uses the
- * environment. WEFT_ERR_INVALID: outside 16 to 4,096 bytes, or a variable that names no descriptor; WEFT_ERR_IO: a file that
- * cannot be read. The detail names the source, never the secret.
+ * environment. WEFT_ERR_INVALID: outside 16 to 4,096 bytes, an empty variable, or one that names no descriptor; WEFT_ERR_IO: a
+ * file that cannot be read. The detail names the source, also the file, never the secret.
  */
 weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *out, weft_error **error);
 /* Takes WEFT_SECRET out of the environment, if it is there, and keeps it for the next agent. Threads as above. */

@@ -81,6 +81,7 @@ static void a_files_content_is_read_each_time(void **state)
     assert_int_equal(unlink(path), 0);
     find(NULL, 0);
     assert_int_equal(found, WEFT_ERR_IO);
+    assert_non_null(strstr(message, path));
     unsetenv("WEFT_SECRET_FILE");
 }
 
@@ -93,10 +94,55 @@ static void a_file_without_an_end_is_refused(void **state)
     unsetenv("WEFT_SECRET_FILE");
 }
 
+static void expect_empty(const char *source)
+{
+    find(NULL, 0);
+    if (found != WEFT_ERR_INVALID || !strstr(message, source) || !strstr(message, "empty") || !strstr(message, "unset"))
+        fail_msg("%s, \"%s\": does not say that %s is empty", weft_status_name(found), message, source);
+}
+
+/* As where a launcher's own variable, which was to hold the secret, is not set: no job opens without one for that. */
+static void an_empty_secret_is_refused(void **state)
+{
+    (void)state;
+    char path[64];
+    static const char *const contents[] = {"", "\n"};
+    setenv("WEFT_SECRET", "", 1);
+    expect_empty("WEFT_SECRET)");
+    wfi_secret_hide(); /* as after each opening */
+    expect_empty("WEFT_SECRET)");
+    setenv("WEFT_SECRET_FILE", "", 1);
+    expect_empty("WEFT_SECRET_FILE)");
+    unsetenv("WEFT_SECRET");
+    expect_empty("WEFT_SECRET_FILE)");
+    for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
+        close(new_file(path, contents[i], 0600));
+        setenv("WEFT_SECRET_FILE", path, 1);
+        expect_empty("WEFT_SECRET_FILE");
+        assert_non_null(strstr(message, path));
+        assert_int_equal(unlink(path), 0);
+    }
+    unsetenv("WEFT_SECRET_FILE");
+}
+
+static void an_empty_variable_beside_a_secret_is_none(void **state)
+{
+    (void)state;
+    char path[64];
+    close(new_file(path, "a secret in a file", 0600));
+    setenv("WEFT_SECRET", "", 1);
+    setenv("WEFT_SECRET_FILE", path, 1);
+    find(NULL, 0);
+    expect_secret("a secret in a file");
+    assert_int_equal(unlink(path), 0);
+    unsetenv("WEFT_SECRET_FILE");
+    unsetenv("WEFT_SECRET");
+}
+
 static void a_descriptor_that_is_none_is_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"1", "-7", "12x", "77777", "99999999999999999999"};
+    static const char *const bad[] = {"", "1", "-7", "12x", "77777", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         setenv("WEFT_SECRET_FD", bad[i], 1);
         find(NULL, 0);
@@ -158,6 +204,8 @@ int main(void)
         cmocka_unit_test(sizes_outside_the_limits_are_refused),
         cmocka_unit_test(a_files_content_is_read_each_time),
         cmocka_unit_test(a_file_without_an_end_is_refused),
+        cmocka_unit_test(an_empty_secret_is_refused),
+        cmocka_unit_test(an_empty_variable_beside_a_secret_is_none),
         cmocka_unit_test(a_descriptor_that_is_none_is_refused),
         cmocka_unit_test(a_variable_too_short_is_wiped_as_well),
         cmocka_unit_test(the_variable_is_wiped_where_it_lies),
