@@ -86,7 +86,8 @@ typedef struct weft_agent_options {
     int64_t rendezvous_timeout_ms; /* 60,000: missing ranks are named in the error */
     int64_t call_timeout_ms;       /* 60,000: of calls that name none */
     int64_t death_timeout_ms; /* 2,000: silence after which the store declares a worker dead; WEFT_DEATH_MS. Rank 0's
-                                      counts, for the whole job: the others take it from the store, whatever theirs is */
+                                      counts, for the whole job: the others take it from the store, whatever theirs is. 100
+                                      at least, as a worker that waits for a core is not dead */
 
     /* Limits. */
     /* What this worker holds for calls to one peer, in bytes; 64 MiB. A call without arguments is about 2.5 kB, until the peer has it;

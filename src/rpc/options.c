@@ -19,6 +19,8 @@
 
 #define UNKNOWN_BUDGET ((uint64_t)1 << 30) /* where nothing says how much memory there is */
 #define LEAST_BUDGET ((uint64_t)1 << 20)
+/* A worker beats four times a bound and dials a lost store every 10 ms: in less, a thread that waited for a core is a death. */
+#define LEAST_DEATH_MS 100
 
 /* Ranks as launchers name them, where RANK and WORLD_SIZE are not set: Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
@@ -160,12 +162,27 @@ static weft_status check_time_limits(const weft_agent_options *values, weft_erro
     return WEFT_OK;
 }
 
+static weft_status check_death(int64_t death_ms, const char *source, weft_error **error)
+{
+    if (death_ms <= 0 || death_ms >= LEAST_DEATH_MS)
+        return WEFT_OK;
+    *error = weft_error_create(WEFT_ERR_INVALID,
+                               "%s is %lld ms, too short to tell the dead from the busy: %d at least, or "
+                               "WEFT_FOREVER (-1): never",
+                               source, (long long)death_ms, LEAST_DEATH_MS);
+    return WEFT_ERR_INVALID;
+}
+
 static weft_status resolve_times(weft_agent_options *values, weft_error **error)
 {
     int64_t death = 2000;
     weft_status st = check_time_limits(values, error);
     if (!st && !values->death_timeout_ms)
         st = wfi_env_i64("WEFT_DEATH_MS", -1, INT64_MAX / 1000000, &death, error);
+    if (!st)
+        st = check_death(values->death_timeout_ms, "death_timeout_ms", error);
+    if (!st)
+        st = check_death(death, "WEFT_DEATH_MS", error);
     if (st)
         return st;
     values->death_timeout_ms = values->death_timeout_ms ? values->death_timeout_ms : death ? death : 2000;

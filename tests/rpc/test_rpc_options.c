@@ -154,7 +154,7 @@ static void test_environment(void **state)
     /* The option wins. */
     weft_agent_options given = {.workers = 2,
                                 .memory_budget_bytes = 5,
-                                .death_timeout_ms = 9,
+                                .death_timeout_ms = 900,
                                 .metrics_port = 80,
                                 .name = "mine",
                                 .trace_file = "mine.json"};
@@ -163,10 +163,24 @@ static void test_environment(void **state)
     assert_int_equal(out.values.memory_budget_bytes, 5);
     wfi_options_share(&out, 2); /* changes what nobody has chosen */
     assert_int_equal(out.values.memory_budget_bytes, 5);
-    assert_int_equal(out.values.death_timeout_ms, 9);
+    assert_int_equal(out.values.death_timeout_ms, 900);
     assert_int_equal(out.values.metrics_port, 80);
     assert_string_equal(out.values.name, "mine");
     assert_string_equal(out.values.trace_file, "mine.json");
+    wfi_options_wipe(&out);
+}
+
+static void test_least_death_bound(void **state)
+{
+    wfi_options out;
+    (void)state;
+    setenv("WEFT_DEATH_MS", "100", 1);
+    must_resolve(NULL, &out);
+    assert_int_equal(out.values.death_timeout_ms, 100);
+    wfi_options_wipe(&out);
+    setenv("WEFT_DEATH_MS", "1", 1); /* counts for nothing where an option is given */
+    must_resolve(&(weft_agent_options){.death_timeout_ms = 100}, &out);
+    assert_int_equal(out.values.death_timeout_ms, 100);
     wfi_options_wipe(&out);
 }
 
@@ -186,6 +200,8 @@ static void test_bad_variables(void **state)
                {"WEFT_WORKERS", "many"},
                {"WEFT_DEATH_MS", "-2"},
                {"WEFT_DEATH_MS", "2s"},
+               {"WEFT_DEATH_MS", "1"},
+               {"WEFT_DEATH_MS", "99"},
                {"WEFT_NO_BINDING", "maybe"},
                {"WEFT_ELASTIC", "rubber"},
                {"WEFT_METRICS_PORT", "65536"},
@@ -238,6 +254,8 @@ static void test_bad_fields(void **state)
     must_refuse(&bad, "workers", "2000");
     bad = good, bad.death_timeout_ms = -7;
     must_refuse(&bad, "death_timeout_ms", "-7");
+    bad = good, bad.death_timeout_ms = 99;
+    must_refuse(&bad, "death_timeout_ms is 99", "100 at least");
     bad = good, bad.call_timeout_ms = -8;
     must_refuse(&bad, "call_timeout_ms", "-8");
     bad = good, bad.rendezvous_timeout_ms = -9;
@@ -267,6 +285,7 @@ static void test_what_is_allowed_is_said(void **state)
                {"WEFT_WORKERS", "many", "1 to 1024"},
                {"WEFT_WORKERS", "2000", "1 to 1024"},
                {"WEFT_DEATH_MS", "2s", "-1 to "},
+               {"WEFT_DEATH_MS", "1", "100 at least"},
                {"WEFT_METRICS_PORT", "http", "-1 to 65535"},
                {"WEFT_MEMORY_BUDGET", "lots", "K, M, G or T"},
                {"WEFT_ELASTIC", "rubber", "yes (true, on, 1)"},
@@ -392,6 +411,7 @@ int main(void)
         cmocka_unit_test_setup(test_defaults, clear_environment),
         cmocka_unit_test_setup(test_descriptors, clear_environment),
         cmocka_unit_test_setup(test_environment, clear_environment),
+        cmocka_unit_test_setup(test_least_death_bound, clear_environment),
         cmocka_unit_test_setup(test_bad_variables, clear_environment),
         cmocka_unit_test_setup(test_bad_fields, clear_environment),
         cmocka_unit_test_setup(test_what_is_allowed_is_said, clear_environment),
