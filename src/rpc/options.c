@@ -343,6 +343,8 @@ static weft_status check_process(weft_error **error)
     weft_status st = wfi_log_setting(&level, error);
     if (!st)
         st = wfi_cpu_threads_setting(&number, error);
+    if (!st)
+        st = wfi_share_setting(&number, error);
     return st ? st : wfi_slab_setting(&number, error);
 }
 

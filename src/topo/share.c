@@ -3,6 +3,7 @@
 #include "topo/share.h"
 
 #include "base/env.h"
+#include "base/log.h"
 #include "topo/cgroup.h"
 
 #include <pthread.h>
@@ -17,7 +18,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int table_says;          /* [lock] 0: nothing yet */
 static _Atomic int cores_found; /* written under the lock; 0: to be found */
-static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT, said_once = PTHREAD_ONCE_INIT;
 
 static void renew_lock(void) /* in a child of fork(): who held it did not come along */
 {
@@ -75,19 +76,37 @@ static int slurm_says(void)
     return tasks ? tasks : to_count(wfi_env_string("SLURM_NTASKS_PER_NODE")); /* one number for all nodes */
 }
 
+weft_status wfi_share_setting(int64_t *processes, weft_error **error)
+{
+    *processes = 0;
+    return wfi_env_i64("LOCAL_WORLD_SIZE", 1, PROCESSES_MAX, processes, error);
+}
+
 int wfi_share_launched(bool *is_unbound)
 {
-    /* weft_spawn's and torchrun's; then Open MPI's, MPICH's and Intel's, PMI's, MVAPICH's. */
-    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                        "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"};
+    /* Open MPI's, MPICH's and Intel's, PMI's, MVAPICH's. LOCAL_WORLD_SIZE, weft_spawn's and torchrun's, comes before them. */
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE",
+                                        "MV2_COMM_WORLD_LOCAL_SIZE"};
+    int64_t told;
+    *is_unbound = wfi_share_setting(&told, NULL) == WEFT_OK && told > 0;
+    if (*is_unbound)
+        return (int)told;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int count = to_count(wfi_env_string(names[i]));
-        *is_unbound = i == 0;
         if (count)
             return count;
     }
-    *is_unbound = false;
     return slurm_says();
+}
+
+/* For programs that compute without an agent; the opening of one fails for a bad value. */
+static void say_bad_setting(void)
+{
+    int64_t told;
+    weft_error *error = NULL;
+    if (wfi_share_setting(&told, &error))
+        wfi_log(WEFT_LOG_ERROR, "%s: it counts for nothing", weft_error_message(error));
+    weft_error_unref(error);
 }
 
 void wfi_share_tell(int processes)
@@ -157,6 +176,7 @@ int wfi_share_cores(void)
     cores = wfi_share_cores_of(&facts, "");
     atomic_store(&cores_found, cores);
     pthread_mutex_unlock(&lock);
+    pthread_once(&said_once, say_bad_setting);
     return cores;
 }
 

@@ -6,6 +6,8 @@
 #ifndef WFI_SHARE_H
 #define WFI_SHARE_H
 
+#include <weft/status.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +28,8 @@ typedef struct wfi_share_facts {
     bool is_unbound; /* whoever started us binds none of them to cores of its own: they share their mask */
 } wfi_share_facts;
 
+/* What LOCAL_WORLD_SIZE says; 0: nothing. WEFT_ERR_INVALID if that makes no sense. */
+weft_status wfi_share_setting(int64_t *processes, weft_error **error);
 /* What the launcher's variables say: 0, nothing. *is_unbound: see above. */
 int wfi_share_launched(bool *is_unbound);
 /* With the control groups below `root` (cgroup.h). */

@@ -31,6 +31,7 @@ static const char *const variables[] = {"RANK",
                                         "WEFT_CPU_THREADS",
                                         "WEFT_KEEP_DESCRIPTOR_LIMIT",
                                         "WEFT_SLAB_KEEP_MB",
+                                        "LOCAL_WORLD_SIZE",
                                         "SLURM_PROCID",
                                         "SLURM_NTASKS",
                                         "WEFT_MEMORY_BUDGET",
@@ -222,6 +223,11 @@ static void test_bad_variables(void **state)
                {"WEFT_CPU_THREADS", "all"},
                {"WEFT_SLAB_KEEP_MB", "-1"},
                {"WEFT_SLAB_KEEP_MB", "1G"},
+               {"LOCAL_WORLD_SIZE", "x"},
+               {"LOCAL_WORLD_SIZE", "4x"},
+               {"LOCAL_WORLD_SIZE", "0"},
+               {"LOCAL_WORLD_SIZE", "-2"},
+               {"LOCAL_WORLD_SIZE", "65537"},
                {"WEFT_NAME", "two words"}};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -290,6 +296,7 @@ static void test_what_is_allowed_is_said(void **state)
                {"WEFT_MEMORY_BUDGET", "lots", "K, M, G or T"},
                {"WEFT_ELASTIC", "rubber", "yes (true, on, 1)"},
                {"WEFT_NO_BINDING", "maybe", "no (false, off, 0)"},
+               {"LOCAL_WORLD_SIZE", "all", "1 to 65536"},
                {"MASTER_PORT", "http", "1 to 65535"}};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -6,6 +6,8 @@
 #include "topo/cgroup.h"
 #include "topo/share.h"
 
+#include <weft/log.h>
+
 #include <errno.h>
 #include <ftw.h>
 #include <setjmp.h>
@@ -212,6 +214,7 @@ static void launchers_say_how_many_are_here(void **state)
                  {"SLURM_TASKS_PER_NODE", "2(x3),1", "4", 0, false},
                  {"SLURM_TASKS_PER_NODE", "2(y", "0", 0, false},
                  {"SLURM_TASKS_PER_NODE", ",", "0", 0, false},
+                 {"LOCAL_WORLD_SIZE", "6x", NULL, 0, false},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "-3", NULL, 0, false},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "99999999999", NULL, 0, false},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "", NULL, 0, false}};
@@ -250,12 +253,35 @@ static void the_table_counts_where_no_launcher_speaks(void **state)
     unsetenv("LOCAL_WORLD_SIZE");
 }
 
+static int lines; /* that say a bad LOCAL_WORLD_SIZE */
+
+static void count_lines(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    lines += level == WEFT_LOG_ERROR && strstr(line, "LOCAL_WORLD_SIZE=\"many\"") != NULL;
+}
+
+/* Before any other: it is said once, where the share is first needed. */
+static void a_bad_number_is_said_once(void **state)
+{
+    (void)state;
+    setenv("LOCAL_WORLD_SIZE", "many", 1);
+    weft_log_set_sink(count_lines, NULL);
+    int cores = wfi_share_cores();
+    wfi_share_tell(1);
+    assert_int_equal(wfi_share_cores(), cores); /* as if nothing was said */
+    weft_log_set_sink(NULL, NULL);
+    assert_int_equal(lines, 1);
+    unsetenv("LOCAL_WORLD_SIZE");
+}
+
 int main(void)
 {
     static const char *const launchers[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                             "PMI_LOCAL_SIZE",   "SLURM_NTASKS_PER_NODE",      "SLURM_TASKS_PER_NODE",
                                             "SLURM_NODEID",     "SLURM_STEP_TASKS_PER_NODE"};
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bad_number_is_said_once),
         cmocka_unit_test_teardown(version_2_counts_every_group_around, empty_root),
         cmocka_unit_test_teardown(version_1_has_a_tree_for_each_controller, empty_root),
         cmocka_unit_test_teardown(a_container_sees_its_own_group, empty_root),
