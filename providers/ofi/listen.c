@@ -53,9 +53,12 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
         ret = listen_on(fabric, spared);
     char text[WFOFI_ADDRESS_TEXT];
     wfofi_address_text(&fabric->local, text);
-    if (ret != 0 && low != high && is_taken(ret))
-        return wfofi_fail(error, ret, "every port from %d to %d is taken (the last: %s); widen the range", low, high,
-                          text);
+    if (low > 0 && is_taken(ret))
+        return wfofi_fail(
+            error, ret,
+            "WEFT_PORTS, from %d to %d: %d port%s, and none can be had (the last: %s); a host with N ranks "
+            "needs N, or N + 1 where MASTER_PORT is among them: widen the range",
+            low, high, high - low + 1, high > low ? "s" : "", text);
     if (ret != 0)
         return wfofi_fail(error, ret, "cannot listen on %s", text);
     if (fabric->provider->sockets)

@@ -256,11 +256,17 @@ static void a_range_of_ports_is_used_up_then_refused(void **state)
     wfi_fabric *third = NULL;
     weft_error *error = NULL;
     assert_int_equal(tcp->open(&options, &third, &error), WEFT_ERR_FABRIC);
-    char range[32];
-    snprintf(range, sizeof range, "from %d to %d", low, low + 1);
+    char range[64];
+    snprintf(range, sizeof range, "WEFT_PORTS, from %d to %d: 2 ports,", low, low + 1);
     assert_non_null(strstr(weft_error_message(error), range));
+    assert_non_null(strstr(weft_error_message(error), "N + 1"));
     weft_error_unref(error);
     assert_null(third);
+    options.port_high = low;
+    error = NULL;
+    assert_int_equal(tcp->open(&options, &third, &error), WEFT_ERR_FABRIC);
+    assert_non_null(strstr(weft_error_message(error), ": 1 port,"));
+    weft_error_unref(error);
     ofi_node_close(&a);
     ofi_node_close(&b);
 }
