@@ -6,6 +6,7 @@
  * up. So the text is not of one instant; each row is.
  */
 #include "rpc/observe_internal.h"
+#include "tensor/kernels.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -222,6 +223,10 @@ static void write_stats(const text *t)
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         write_one(t, counters[i].name, "counter", counters[i].help, counters[i].value);
     write_one(t, "weft_held_bytes", "gauge", "What counts against the memory budget now.", s.bytes_held);
+    write_one(t, "weft_memory_budget_bytes", "gauge", "The memory budget: chosen, or this worker's share.",
+              t->agent->options.values.memory_budget_bytes);
+    write_one(t, "weft_compute_threads", "gauge", "Threads that an operator may use: chosen, or this worker's share.",
+              (uint64_t)wfi_cpu_threads());
     if (t->agent->observer->trace)
         write_one(t, "weft_trace_dropped_total", "counter", "Spans that found the trace's buffer full.",
                   wfi_trace_dropped(t->agent->observer->trace));

@@ -4,6 +4,7 @@
 #include "rpc/observe_internal.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
+#include "tensor/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -193,6 +194,7 @@ static void a_call_lasts_until_its_parts_are_taken(void **state)
 typedef struct page {
     char *text;
     size_t size;
+    char budget[128], threads[128]; /* samples of what was chosen */
 } page;
 
 static void write_page(weft_agent *agent, void *arg)
@@ -207,6 +209,10 @@ static void write_page(weft_agent *agent, void *arg)
     FILE *to = open_memstream(&out->text, &out->size);
     MUST_OK(weft_metrics_write(agent, to));
     fclose(to);
+    snprintf(out->budget, sizeof out->budget, "weft_memory_budget_bytes{rank=\"0\",worker=\"worker0\"} %zu\n",
+             agent->options.values.memory_budget_bytes);
+    snprintf(out->threads, sizeof out->threads, "weft_compute_threads{rank=\"0\",worker=\"worker0\"} %d\n",
+             wfi_cpu_threads());
 }
 
 static void must_contain(const char *samples, const char *line)
@@ -236,6 +242,8 @@ static void the_text_is_prometheus_own(void **state)
                  "function=\"odd \\\"name\\\"\\\\\\\\\\n\\\\x01 \\\\xc3\\\\xbc \\\\xff{},=\",outcome=\"remote\"");
     must_contain(samples, "weft_calls_started_total{rank=\"0\",worker=\"worker0\"} 9\n");
     must_contain(samples, "weft_calls_failed_total{rank=\"0\",worker=\"worker0\"} 4\n");
+    must_contain(samples, out.budget);
+    must_contain(samples, out.threads);
     free(samples);
     free(out.text);
 }
