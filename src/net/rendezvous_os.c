@@ -132,6 +132,22 @@ bool wfi_host_says_loopback(const char *host)
     return strncmp(host, "127.", 4) == 0;
 }
 
+bool wfi_host_is_loopback(const char *host)
+{
+    if (wfi_host_says_loopback(host))
+        return true;
+    struct addrinfo *found = resolve(host, 0, 0);
+    bool is_loopback = found != NULL;
+    for (const struct addrinfo *at = found; at && is_loopback; at = at->ai_next) {
+        wfi_endpoint where = {.size = at->ai_addrlen};
+        memcpy(&where.address, at->ai_addr, at->ai_addrlen);
+        is_loopback = wfi_endpoint_is_loopback(&where);
+    }
+    if (found)
+        freeaddrinfo(found);
+    return is_loopback;
+}
+
 /* Waits for the outcome of a connect under way. */
 static int finish_connecting(int fd, uint64_t deadline_ns)
 {

@@ -26,6 +26,8 @@ weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out);
 bool wfi_endpoint_is_loopback(const wfi_endpoint *where);
 /* Whether the host is a name or an address that says it: "localhost", "127.0.0.1", "::1". */
 bool wfi_host_says_loopback(const char *host);
+/* Whether it says so, or resolves to such addresses alone. May ask a name server; not if it says so. */
+bool wfi_host_is_loopback(const char *host);
 
 /*
  * One attempt to connect, over all addresses of the name; a non-blocking socket without delays. Gives up at the deadline.

@@ -9,6 +9,7 @@
 #include "base/guarded.h"
 #include "base/log.h"
 #include "mem/slab.h"
+#include "net/rendezvous_os.h"
 #include "net/spawn.h"
 #include "tensor/kernels.h"
 #include "topo/share.h"
@@ -309,9 +310,7 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
 /* Whether strangers of other machines may reach the ports. */
 static bool is_exposed(const wfi_options *options)
 {
-    const char *host = options->master_addr;
-    return !options->values.sim && strncmp(host, "127.", 4) != 0 && strcmp(host, "localhost") != 0 &&
-           strcmp(host, "::1") != 0;
+    return !options->values.sim && !wfi_host_is_loopback(options->master_addr);
 }
 
 static weft_status resolve_secret(wfi_options *out, weft_error **error)

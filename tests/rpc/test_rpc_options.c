@@ -3,6 +3,8 @@
 #include "rpc/options.h"
 #include "topo/share.h"
 
+#include <weft/log.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -374,6 +376,36 @@ static void test_secret(void **state)
     wfi_options_wipe(&out); /* once is enough */
 }
 
+static int warnings;
+
+static void count_warnings(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    warnings += level == WEFT_LOG_WARN && strstr(line, "no secret") != NULL;
+}
+
+/* 0x7f000001 is an address that only its resolving shows to be 127.0.0.1, as with a name in /etc/hosts. */
+static void test_no_secret_is_said_where_others_reach_us(void **state)
+{
+    static const struct {
+        const char *master_addr;
+        int warnings;
+    } cases[] = {{"0x7f000001", 0}, {"127.0.0.1", 0}, {"localhost", 0},
+                 {"::1", 0},        {"192.0.2.1", 1}, {"0x0a000001", 1}};
+    wfi_options out;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("MASTER_ADDR", cases[i].master_addr, 1);
+        warnings = 0;
+        weft_log_set_sink(count_warnings, NULL);
+        must_resolve(NULL, &out);
+        weft_log_set_sink(NULL, NULL);
+        if (warnings != cases[i].warnings)
+            fail_msg("%d warnings for %s", warnings, cases[i].master_addr);
+        wfi_options_wipe(&out);
+    }
+}
+
 /* Whatever else is wrong, and whichever secret is used. */
 static void test_secret_leaves_the_environment(void **state)
 {
@@ -424,6 +456,8 @@ int main(void)
         cmocka_unit_test_setup(test_what_is_allowed_is_said, clear_environment),
         cmocka_unit_test_setup(test_half_a_rank, clear_environment),
         cmocka_unit_test_setup(test_elastic, clear_environment),
+        cmocka_unit_test_setup(test_no_secret_is_said_where_others_reach_us,
+                               clear_environment), /* before one is kept */
         cmocka_unit_test_setup(test_secret, clear_environment),
         cmocka_unit_test_setup(test_secret_leaves_the_environment, clear_environment),
     };
