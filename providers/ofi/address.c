@@ -6,6 +6,7 @@
  */
 #include "objects.h"
 
+#include "base/descriptors.h"
 #include "base/map.h"
 
 #include <arpa/inet.h>
@@ -230,6 +231,8 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     int ret = getaddrinfo(towards, NULL, &hints, &found);
+    if (ret != 0 && wfi_descriptors_lack(1)) /* for the file of hosts */
+        return wfi_descriptors_fail("resolve MASTER_ADDR", error);
     if (ret != 0) {
         wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,
                                                 ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret)));
@@ -241,6 +244,8 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
     freeaddrinfo(found);
     if (status == WEFT_OK)
         return WEFT_OK;
+    if (wfi_descriptors_lack(1))
+        return wfi_descriptors_fail("look for a route", error);
     wfi_error_give(error, weft_error_create(WEFT_ERR_FABRIC,
                                             "no route to '%s' (%s): name an interface or address of this machine",
                                             towards, strerror(errno)));

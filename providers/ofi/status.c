@@ -2,9 +2,9 @@
 /* status.c - libfabric's return values as weft's. */
 #include "objects.h"
 
+#include "base/descriptors.h"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 weft_status wfofi_status(int ret)
 {
@@ -41,18 +41,6 @@ weft_status wfofi_status(int ret)
 
 #define FEW_DESCRIPTORS 6 /* that libfabric takes in one step, and has given back when that fails */
 
-/* libfabric says "Input/output error" to that, at some places. */
-static bool is_out_of_descriptors(void)
-{
-    int fds[FEW_DESCRIPTORS], count = 0;
-    while (count < FEW_DESCRIPTORS && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
-        count++;
-    bool is_out = count < FEW_DESCRIPTORS && (errno == EMFILE || errno == ENFILE);
-    while (count > 0)
-        close(fds[--count]);
-    return is_out;
-}
-
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
 {
     weft_status status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
@@ -61,11 +49,14 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    bool exhausted = is_out_of_descriptors();
-    if (exhausted)
+    bool exhausted =
+        wfi_descriptors_lack(FEW_DESCRIPTORS); /* libfabric says "Input/output error" to that, at some places */
+    char hint[96] = "";
+    if (exhausted) {
         status = WEFT_ERR_SYSTEM;
-    wfi_error_give(error,
-                   weft_error_create(status, "%s: %s%s", what, fi_strerror(-ret),
-                                     exhausted ? " (this process is about out of file descriptors: ulimit -n)" : ""));
+        snprintf(hint, sizeof hint, " (this process is about out of file descriptors, its limit is %llu: ulimit -n)",
+                 wfi_descriptors_limit());
+    }
+    wfi_error_give(error, weft_error_create(status, "%s: %s%s", what, fi_strerror(-ret), hint));
     return status;
 }

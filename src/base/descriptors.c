@@ -3,8 +3,13 @@
 #include "base/descriptors.h"
 
 #include "base/env.h"
+#include "base/error.h"
 
+#include <assert.h>
+#include <errno.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define ENOUGH ((rlim_t)1 << 20) /* with more, programs that close all descriptors they may have take seconds */
 
@@ -21,4 +26,33 @@ weft_status wfi_descriptors_raise(weft_error **error)
     limit.rlim_cur = wanted;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     return WEFT_OK;
+}
+
+bool wfi_descriptors_lack(int count)
+{
+    int fds[WFI_DESCRIPTORS_LACK_MAX], have = 0;
+    assert(count <= WFI_DESCRIPTORS_LACK_MAX);
+    while (have < count && (fds[have] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        have++;
+    bool lack = have < count && (errno == EMFILE || errno == ENFILE);
+    while (have > 0)
+        close(fds[--have]);
+    return lack;
+}
+
+unsigned long long wfi_descriptors_limit(void)
+{
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+weft_status wfi_descriptors_fail(const char *doing, weft_error **error)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_SYSTEM, .worker = -1};
+    wfi_error_give(error, wfi_error_create(&detail,
+                                           "cannot %s: this process is out of file descriptors (its limit is %llu): "
+                                           "raise it (ulimit -n), or close some",
+                                           doing, wfi_descriptors_limit()));
+    return WEFT_ERR_SYSTEM;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "net/net_internal.h"
 
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/log.h"
@@ -179,7 +180,7 @@ static weft_status make_descriptors(wfi_net *net, weft_error **error)
         return WEFT_OK;
     net->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (net->events_fd < 0 || wfi_token_init(net))
-        return refuse(error, WEFT_ERR_SYSTEM, "no more file descriptors");
+        return wfi_descriptors_fail("make events", error);
     return WEFT_OK;
 }
 

@@ -2,6 +2,7 @@
 /* rendezvous_os.c - sockets and threads for the store and the links to it. */
 #include "net/rendezvous_os.h"
 
+#include "base/descriptors.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -79,6 +80,8 @@ static weft_status listen_failed(const char *host, int port, int trouble, weft_e
         detail.code = WEFT_ERR_INVALID;
         wfi_error_give(
             error, wfi_error_create(&detail, "MASTER_ADDR %s is no address of this machine, where rank 0 runs", host));
+    } else if (trouble == EMFILE) {
+        detail.code = wfi_descriptors_fail("listen for the store", error);
     } else {
         wfi_error_give(
             error, wfi_error_create(&detail, "cannot listen on %s port %d: %s", host, port, strerrordesc_np(trouble)));
@@ -89,6 +92,8 @@ static weft_status listen_failed(const char *host, int port, int trouble, weft_e
 weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error)
 {
     struct addrinfo *found = resolve(host, port, AI_PASSIVE);
+    if (!found && wfi_descriptors_lack(1)) /* for the file of hosts */
+        return wfi_descriptors_fail("resolve MASTER_ADDR", error);
     if (!found) {
         wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
         wfi_error_give(error, wfi_error_create(&detail, "MASTER_ADDR %s does not resolve", host));

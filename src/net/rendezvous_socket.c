@@ -11,6 +11,7 @@
 #include "net/rendezvous_pipe.h"
 #include "net/store_server.h"
 
+#include "base/descriptors.h"
 #include "base/list.h"
 #include "base/log.h"
 
@@ -459,6 +460,21 @@ static weft_status start_thread(socket_link *link, weft_error **error)
     return detail.code;
 }
 
+/* Later each of them would fail with another sentence, or be tried again until the time is over. */
+static weft_status check_descriptors(const wfi_rendezvous_options *options, weft_error **error)
+{
+    int needed = 2; /* the link's events, and its connection */
+    if (options->rank == 0)
+        needed += 2; /* the store's events, and what it accepts */
+    if (options->rank == 0 && options->store_fd < 0)
+        needed++;
+    if (!wfi_descriptors_lack(needed))
+        return WEFT_OK;
+    if (options->store_fd >= 0)
+        close(options->store_fd);
+    return wfi_descriptors_fail("join the job", error);
+}
+
 static weft_status no_memory(const wfi_rendezvous_options *options, weft_error **error)
 {
     wfi_error_detail detail = {.code = WEFT_ERR_MEMORY, .worker = -1};
@@ -482,7 +498,9 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
     link->wake_fd = -1;
     wfi_pipe_init(&link->pipes[WFI_CURRENT]);
     wfi_pipe_init(&link->pipes[WFI_NEXT]);
-    weft_status status = options.rank == 0 ? start_store(link, &options, error) : WEFT_OK;
+    weft_status status = check_descriptors(&options, error);
+    if (!status && options.rank == 0)
+        status = start_store(link, &options, error);
     if (status)
         goto free_link;
     status = join(link, &at, error);
