@@ -367,6 +367,8 @@ static void take_nothing(weft_agent *agent, void *arg)
             wfi_net_unlock(agent->net);
         }
         MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(COUNT)), NULL, 0)); /* and there is room again */
+        MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(6 * COUNT)), NULL,
+                          0)); /* alone, one may be over the budget */
     } else {
         while (atomic_load(&shared.finished) < 1)
             world_sleep_ms(shared.w, 1);
