@@ -62,7 +62,8 @@ typedef struct weft_agent_options {
     /* Where. */
     const char *master_addr; /* MASTER_ADDR; default 127.0.0.1 */
     int master_port;         /* MASTER_PORT; there is no default */
-    weft_job *job;           /* from weft_spawn: gives rank 0, the world size and the store's socket */
+    weft_job *job;           /* from weft_spawn: gives rank 0, the world size and the store's socket; opening fails
+                                at once where all its children have ended before the job began */
     const char *fabric;      /* "tcp" (default) or "sim"; WEFT_FABRIC */
     const char *iface;       /* network interface name or address; WEFT_IFACE; default: the one towards master_addr */
     const char *ports; /* "low-high", or one from 1024 on, for the fabric's listening port; WEFT_PORTS; default: any */

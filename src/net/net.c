@@ -308,6 +308,7 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, int store_
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
                                   .store_fd = store_fd,
+                                  .children = options->children,
                                   .sim = options->sim,
                                   .no_threads = agent->no_threads,
                                   .join_timeout_ms = agent->rendezvous_timeout_ms,

@@ -67,7 +67,8 @@ typedef struct wfi_net_options {
     wfi_executor *executor; /* gets the idle hook (leader and followers) */
     weft_sim *sim;
     int store_fd;
-    const wfi_cores *cores; /* for net's own threads, while it is open; NULL: anywhere */
+    struct wfi_children *children; /* of a spawned job, watched while it opens; NULL: none */
+    const wfi_cores *cores;        /* for net's own threads, while it is open; NULL: anywhere */
 } wfi_net_options;
 
 /* Random bytes: the system's, or, where `sim` is not NULL, from its seed, so that a run replays. */

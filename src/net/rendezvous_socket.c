@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "net/rendezvous_link.h"
 #include "net/rendezvous_pipe.h"
+#include "net/spawn.h"
 #include "net/store_server.h"
 
 #include "base/descriptors.h"
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000ull
+#define LOOK_NS (100 * NS_PER_MS) /* between two looks whether the children of weft_spawn are alive */
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
@@ -326,18 +328,29 @@ typedef struct attempt {
     uint64_t say_at_ns;
 } attempt;
 
-/* Reads and ticks until there is an answer. False: the wire went first, or the time. */
-static bool await_answer(socket_link *link, uint64_t deadline_ns)
+/* Nobody else will come: the children of weft_spawn have all ended. */
+static bool is_alone(const attempt *at)
+{
+    wfi_children *children = at->options->children;
+    return children && wfi_children_have_ended(children);
+}
+
+/* Reads and ticks until there is an answer. False: the wire went first, or the children, or the time. */
+static bool await_answer(socket_link *link, const attempt *at, uint64_t deadline_ns)
 {
     wfi_pipe *next = &link->pipes[WFI_NEXT];
     uint64_t now_ns;
     while (!link->base.answered && next->fd >= 0 && (now_ns = wfi_now(&wfi_clock_real)) < deadline_ns) {
         uint64_t due_ns = wfi_link_tick(&link->base);
+        if (at->options->children && due_ns > now_ns + LOOK_NS)
+            due_ns = now_ns + LOOK_NS;
         struct pollfd wait = wait_for(next);
         if (next->fd < 0)
             break;
         if (poll(&wait, 1, wfi_poll_timeout(now_ns, due_ns < deadline_ns ? due_ns : deadline_ns)) > 0)
             read_all(link, WFI_NEXT);
+        else if (is_alone(at))
+            break;
     }
     return link->base.answered;
 }
@@ -361,10 +374,24 @@ static bool attempt_once(socket_link *link, attempt *at)
     (void)getpeername(fd, (struct sockaddr *)&link->store.address, &link->store.size);
     link->base.store_is_here = wfi_endpoint_is_loopback(&link->store);
     wfi_link_dialled(&link->base);
-    if (await_answer(link, answer_ns))
+    if (await_answer(link, at, answer_ns))
         return true;
     wfi_pipe_close(next);
     return false;
+}
+
+static weft_status children_ended(const wfi_children *children, weft_error **error)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
+    char code[48] = "an exit code that is not known";
+    if (children->code >= 0)
+        snprintf(code, sizeof code, "exit code %d", children->code);
+    wfi_error_give(error,
+                   wfi_error_create(&detail,
+                                    "all %d children of weft_spawn have ended, and the job had not begun: rank %d "
+                                    "with %s",
+                                    children->count, children->rank, code));
+    return detail.code;
 }
 
 static weft_status join_failed(const socket_link *link, const attempt *at, weft_error **error)
@@ -413,6 +440,8 @@ static weft_status join(socket_link *link, attempt *at, weft_error **error)
     int64_t pause_ms = RETRY_FIRST_MS;
     while (!attempt_once(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
+        if (is_alone(at))
+            return children_ended(at->options->children, error);
         if (left_ms == 0)
             return join_failed(link, at, error);
         say_what_we_await(at);

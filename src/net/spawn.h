@@ -26,6 +26,18 @@ struct weft_job {
     wfi_child children[]; /* of rank index + 1 */
 };
 
+/* The children of a job, for whoever watches them; it may outlive the job. */
+typedef struct wfi_children {
+    int count;
+    int ended;      /* so many of the first are known to have ended */
+    int rank, code; /* the first of them that failed, or else rank 1; code -1: not known */
+    pid_t pids[];   /* of rank index + 1 */
+} wfi_children;
+
+wfi_children *wfi_children_of(const weft_job *job); /* to be freed; NULL: out of memory */
+/* Whether all have ended; false if there are none. Reaps nobody: that is weft_job_wait's. Quick, however many there are. */
+bool wfi_children_have_ended(wfi_children *children);
+
 int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);
 /* The store's listening socket; the caller owns it from now on. -1 if it was taken before. Any thread. */

@@ -8,6 +8,7 @@
  */
 #include "net/spawn.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "net/rendezvous_os.h"
@@ -43,6 +44,44 @@ static bool reap(wfi_child *child)
     else
         child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     return true;
+}
+
+/* The exit code without reaping; false: it runs. One that another thread has reaped is gone (ECHILD). */
+static bool look_at(pid_t pid, int *code)
+{
+    siginfo_t about = {0};
+    int failed;
+    do
+        failed = waitid(P_PID, (id_t)pid, &about, WEXITED | WNOHANG | WNOWAIT);
+    while (failed && errno == EINTR);
+    if (!failed && about.si_pid == 0)
+        return false;
+    *code = failed ? -1 : about.si_code == CLD_EXITED ? about.si_status : 128 + about.si_status;
+    return true;
+}
+
+wfi_children *wfi_children_of(const weft_job *job)
+{
+    wfi_children *children = wfi_calloc(1, sizeof *children + (size_t)job->count * sizeof *children->pids);
+    if (!children)
+        return NULL;
+    children->count = job->count;
+    for (int i = 0; i < job->count; i++)
+        children->pids[i] = job->children[i].pid;
+    return children;
+}
+
+bool wfi_children_have_ended(wfi_children *children)
+{
+    int code;
+    while (children->ended < children->count && look_at(children->pids[children->ended], &code)) {
+        children->ended++;
+        if (children->rank == 0 || (children->code == 0 && code != 0)) {
+            children->rank = children->ended;
+            children->code = code;
+        }
+    }
+    return children->count > 0 && children->ended == children->count;
 }
 
 /* Sleeps until something may have happened to it, a slice of time at most. */

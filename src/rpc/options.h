@@ -8,10 +8,11 @@
 #include <weft/agent.h>
 
 typedef struct wfi_options {
-    weft_agent_options values; /* its strings point below */
-    int store_fd;              /* of a spawned job's rank 0; -1: none */
-    wfi_secret *secret;        /* NULL: there is none, or it has been wiped */
-    bool budget_is_ours;       /* nobody said what it should be */
+    weft_agent_options values;     /* its strings point below */
+    int store_fd;                  /* of a spawned job's rank 0; -1: none */
+    struct wfi_children *children; /* of a spawned job; NULL: none */
+    wfi_secret *secret;            /* NULL: there is none, or it has been wiped */
+    bool budget_is_ours;           /* nobody said what it should be */
     char name[128], master_addr[256], fabric[16], iface[64], ports[32], trace_file[1024];
 } wfi_options;
 
@@ -25,7 +26,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
 void wfi_options_settle(wfi_options *options, int rank, const char *name);
 /* Once it is known how many workers are on this machine (topo/share.h): the default of the budget, of one of `agents` of ours. */
 void wfi_options_share(wfi_options *options, int agents);
-/* The secret is not needed after the rendezvous. */
+/* The secret and the children are not needed after the rendezvous. */
 void wfi_options_wipe(wfi_options *options);
 
 #endif

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "net/rendezvous_os.h"
 
+#include <weft/agent.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -373,6 +375,40 @@ static void an_application_that_reaps_first_is_survived(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* A minute is what an opening has; that it fails long before is seen by what it says. */
+static void fail_to_open(weft_job *job, const char *says)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_agent_options options = {.job = job, .error = &error};
+    assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_RENDEZVOUS);
+    if (!strstr(weft_error_message(error), says))
+        fail_msg("\"%s\" does not say \"%s\"", weft_error_message(error), says);
+    weft_error_unref(error);
+}
+
+static void an_agent_whose_children_have_ended_does_not_wait(void **state)
+{
+    (void)state;
+    weft_job *job = spawn(2, "rank", NULL); /* who end with their ranks */
+    fail_to_open(job, "all 2 children of weft_spawn have ended, and the job had not begun: rank 1 with exit code 1");
+    expect(job, 20000, WEFT_ERR_REMOTE, 2); /* nobody was reaped */
+    job = spawn(1, "abort", NULL);
+    fail_to_open(job, "rank 1 with exit code 137");
+    expect(job, 20000, WEFT_ERR_REMOTE, 137);
+}
+
+static void an_agent_whose_children_were_reaped_does_not_wait(void **state)
+{
+    (void)state;
+    struct sigaction reaper = {.sa_handler = reap_everything}, before;
+    sigaction(SIGCHLD, &reaper, &before);
+    weft_job *job = spawn(2, "rank", NULL);
+    fail_to_open(job, "all 2 children of weft_spawn have ended");
+    assert_int_not_equal(weft_job_wait(job, 20000, NULL), WEFT_ERR_TIMEOUT);
+    sigaction(SIGCHLD, &before, NULL);
+}
+
 /* A child that spawns two of its own, writes their pids to descriptor 9 and hangs. */
 static int spawn_and_hang(void)
 {
@@ -443,6 +479,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_program_that_does_not_exist_is_an_error),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(an_application_that_reaps_first_is_survived),
+        cmocka_unit_test(an_agent_whose_children_have_ended_does_not_wait),
+        cmocka_unit_test(an_agent_whose_children_were_reaped_does_not_wait),
         cmocka_unit_test(children_die_with_their_parent),
     };
     if (argc > 1)
