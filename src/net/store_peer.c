@@ -86,7 +86,8 @@ static size_t write_some(wfi_store_peer *peer, const uint8_t *data, size_t size)
 
 void wfi_store_peer_flush(wfi_store_peer *peer)
 {
-    peer->output_at += write_some(peer, peer->output + peer->output_at, peer->output_size - peer->output_at);
+    if (peer->output_at < peer->output_size)
+        peer->output_at += write_some(peer, peer->output + peer->output_at, peer->output_size - peer->output_at);
     if (peer->output_at < peer->output_size)
         return;
     free(peer->output); /* a backlog is rare, and the table of a large job large */

@@ -273,7 +273,7 @@ goes_on() { # more episodes are shown than before
   within 20 eval '[ "$(grep -c ^Episode "$log")" -gt '"$((lines + 1))"' ]' || fail "expected episodes to go on"
 }
 killed_stop() {
-  start "$@"
+  start "$@" "${steady[@]}"
   kill -KILL "${observers[1]}"
   ends_within 20000 1 "$job" "${observers[@]}"
   says 'agent: observer 2 is dead' || fail "expected the agent to name it"
@@ -287,7 +287,7 @@ case_killed_stop() {
 case_lost() { # an observer is lost, the others finish: the report and the closing line say so
   local one
   for one in "$program" "$manual"; do
-    start "$one" --on-death continue --save "$dir/policy" --report "$dir/report"
+    start "$one" "${steady[@]}" --on-death continue --save "$dir/policy" --report "$dir/report"
     kill -KILL "${observers[1]}"
     within 20 says 'observer 2 is dead.*going on with 2' || fail "expected news of the death"
     goes_on
@@ -299,7 +299,7 @@ case_lost() { # an observer is lost, the others finish: the report and the closi
   done
 }
 killed_continue() {
-  start "$@" --on-death continue
+  start "$@" "${steady[@]}" --on-death continue
   kill -KILL "${observers[1]}"
   within 20 says 'observer 2 is dead.*going on with 2' || fail "expected news of the death"
   goes_on
