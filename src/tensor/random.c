@@ -2,8 +2,8 @@
 /* random.c - see random.h. */
 #include "tensor/random.h"
 
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 
 #include <math.h>
 

@@ -6,8 +6,8 @@
  * (below), joined in double. Small planes, of which the deep layers have many: a run of neighbouring channels is one piece,
  * and each place in it has a sum of its own, in double; these are joined for each channel at the end.
  */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/kernels.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  * categorical.c - draws from the distributions that rows of weights stand for: the first class at which the running sum
  * passes the row's random number, in double. A class of weight 0 never makes it pass, so it is never drawn.
  */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/random.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* conv.c - the convolution kernels: checks, and the choice between oneDNN (float32) and plain products (float64). */
 #include "tensor/cpu/conv.h"
 
-#include "tensor/cpu/check.h"
+#include "tensor/check.h"
 
 #include <limits.h>
 

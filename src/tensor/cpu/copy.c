@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c - copies, conversions and fills over any strides. */
-#include "tensor/cpu/parallel.h"
+#include "tensor/parallel.h"
 #include "tensor/cpu/strided.h"
 #include "tensor/kernels.h"
 

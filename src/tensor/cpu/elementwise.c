@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* elementwise.c - arithmetic and comparison with broadcasting, and the quick paths on equal shapes. */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/cpu/strided.h"
 #include "tensor/kernels.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c - elements of x picked along one dimension by an index, and their gradients added up where they came from. */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/kernels.h"
 
 #include <assert.h>

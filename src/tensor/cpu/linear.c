@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c - matrix products and the linear layer. */
-#include "tensor/cpu/check.h"
+#include "tensor/check.h"
 #include "tensor/cpu/gemm.h"
 #include "tensor/cpu/libraries.h"
 #include "tensor/kernels.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss.c - negative log likelihood and mean squared error. Sums are kept in double, in order. */
-#include "tensor/cpu/check.h"
+#include "tensor/check.h"
 #include "tensor/kernels.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
  *
  * float32 is summed in double: one rounding at the end, whatever the order, and the same on every machine.
  */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/cpu/strided.h"
 #include "tensor/kernels.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sgd.c - one step of stochastic gradient descent, as PyTorch defines it, in one pass over memory. */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/kernels.h"
 
 typedef struct sgd_args {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* softmax.c - softmax and its logarithm along one dimension; the largest is taken off first, so that exp stays finite. */
-#include "tensor/cpu/check.h"
-#include "tensor/cpu/parallel.h"
+#include "tensor/check.h"
+#include "tensor/parallel.h"
 #include "tensor/kernels.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parallel.c - the kernels' few threads. They start when first needed, block all signals and end with the process. */
-#include "tensor/cpu/parallel.h"
+#include "tensor/parallel.h"
 
 #include "base/env.h"
 #include "base/log.h"
