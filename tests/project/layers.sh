@@ -1,34 +1,14 @@
 #!/usr/bin/env bash
-# layers.sh ROOT - a folder includes only from folders below it, and from include/weft/.
+# layers.sh ROOT [TABLE] - a folder includes only from folders below it, and from include/weft/.
 #
-# The table is that of the design: each layer and what it rests on directly; what those rest on is allowed too. Of the
-# foreign headers, each is for one layer: that is what keeps libfabric, hwloc and oneDNN replaceable.
+# The table (layers.txt, beside this file) has each layer and what it rests on. A subfolder is a layer of its own: its parent may
+# rest on it, or it on its parent. Of the foreign headers, each is for one layer: that is what keeps libfabric, hwloc and oneDNN
+# replaceable.
 set -euo pipefail
+table_file=$(realpath "${2:-$(dirname "$0")/layers.txt}")
 cd "$1"
 
-table='
-base:
-future: base
-topo: base
-mem: topo base
-providers: mem base
-providers/sim: providers mem base
-providers/ofi: providers mem base
-providers/tcp: providers providers/ofi
-providers/verbs: providers providers/ofi
-providers/shm: providers providers/ofi
-net: providers providers/sim providers/tcp providers/verbs providers/shm mem future base
-tensor: mem
-coll: net future tensor
-rpc: net future tensor
-autograd: tensor
-nn: autograd
-optim: autograd
-dist: rpc coll autograd
-ps: dist rpc optim
-examples:
-perf: examples
-'
+table=$(grep -v '^#' "$table_file")
 foreign='
 rdma/ providers/
 hwloc src/topo/
@@ -50,12 +30,12 @@ mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.c' -o -name '*.h' 
 [ ${#files[@]} -gt 0 ] || { echo "no sources under $1"; exit 1; }
 
 awk -v table="$table" -v foreign="$foreign" '
-# The layer of a path: src/rpc/call.c is rpc, providers/ofi/ep.c is providers/ofi, providers/fabric.h is providers.
-function layer_of(path,    part, n) {
-  n = split(path, part, "/")
-  if (part[1] == "src") return part[2]
-  if (part[1] == "providers") return n > 2 ? "providers/" part[2] : "providers"
-  return part[1]
+# The layer of a path: src/rpc/call.c is rpc, src/job/store/store.c is job/store, providers/fabric.h is providers.
+function layer_of(path) {
+  if (path !~ /^(src|providers)\//) { sub(/\/.*/, "", path); return path }
+  sub(/\/[^\/]*$/, "", path)
+  sub(/^src\//, "", path)
+  return path
 }
 function exists(path,    line, found) {
   found = (getline line < path) >= 0
@@ -127,6 +107,7 @@ BEGIN {
     for (j = 1; j <= m; j++) below[sides[1], rests[j]] = 1
   }
   close_over()
+  for (i in layer) if ((i, i) in below) { print "the table has " i " below itself"; bad = 1 }
   n = split(foreign, rows, "\n")
   for (i = 1; i <= n; i++) {
     if (rows[i] == "") continue
@@ -135,7 +116,7 @@ BEGIN {
   }
 }
 FNR == 1 && FILENAME ~ /^(src|providers)\// && !(layer_of(FILENAME) in layer) {
-  complain("the folder " layer_of(FILENAME) " is no layer of the design")
+  complain("the folder " layer_of(FILENAME) " is no layer: layers.txt has no entry for it")
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ { name = $0; sub(/^[^"]*"/, "", name); sub(/".*/, "", name); check_quoted(name) }
 /^[ \t]*#[ \t]*include[ \t]*</ { name = $0; sub(/^[^<]*</, "", name); sub(/>.*/, "", name); check_angle(name) }

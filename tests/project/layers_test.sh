@@ -8,7 +8,7 @@ fail=0
 
 tree() { # a small tree that keeps to the rules
   rm -rf "$work/t"
-  mkdir -p "$work/t"/{include/weft,src/{base,mem,net,rpc,nn,optim},providers/{sim,ofi,tcp},examples/common}
+  mkdir -p "$work/t"/{include/weft,src/{base,mem,net,rpc,nn,optim,tensor/cpu},providers/{sim,ofi,tcp},examples/common}
   cd "$work/t"
   echo '#include <stdint.h>' >include/weft/base.h
   echo '#include <weft/base.h>' >src/base/log.h
@@ -21,6 +21,10 @@ tree() { # a small tree that keeps to the rules
   echo '' >src/net/net.h
   printf '#include "../net/net.h"\n#include "base/log.h"\n' >src/rpc/rpc.c
   echo '' >src/optim/optim.h
+  echo '#include "mem/mem.h"' >src/tensor/tensor.h
+  echo '' >src/tensor/shape.c
+  printf '#include "tensor/tensor.h"\n#include "gemm.h"\n' >src/tensor/cpu/conv.c
+  echo '' >src/tensor/cpu/gemm.h
   echo '' >examples/common/idx.h
   printf '#include <weft/base.h>\n#include "common/idx.h"\n' >examples/one.c
 }
@@ -46,6 +50,37 @@ expect refuse "a header of nowhere" src/rpc/rpc.c '#include "none.h"'
 expect refuse "libfabric outside the providers" src/net/net.c '#include <rdma/fabric.h>'
 expect refuse "a public header on an inner one" include/weft/base.h '#include "base/log.h"'
 expect refuse "a public header on a foreign one" include/weft/base.h '#include <hwloc.h>'
-mkdir_other() { tree; mkdir -p src/other; echo >src/other/x.c; ! "$here/layers.sh" "$work/t" >/dev/null 2>&1; }
-mkdir_other || { echo "expected refuse: a folder that is no layer"; fail=1; }
+expect refuse "a parent that a subfolder rests on, from that" src/tensor/shape.c '#include "tensor/cpu/gemm.h"'
+expect refuse "a subfolder's header, through its parent" src/mem/mem.h '#include "tensor/cpu/gemm.h"'
+
+expect_folder() { # expect_folder WHAT FOLDER: refused, as the table does not have it
+  tree
+  mkdir -p "$2"
+  echo >"$2/x.c"
+  if "$here/layers.sh" "$work/t" >"$work/said" 2>&1 || ! grep -q "no entry" "$work/said"; then
+    echo "expected refuse: $1"
+    fail=1
+  fi
+}
+expect_folder "a folder that is no layer" src/other
+expect_folder "a subfolder that is no layer" src/mem/pool
+expect_folder "a subfolder of a subfolder" src/tensor/cpu/conv
+expect_folder "a provider that is no layer" providers/pigeon
+
+expect_table() { # expect_table pass|refuse WHAT ROW...: the tree under a table of these rows
+  tree
+  local got=pass wanted=$1 what=$2
+  shift 2
+  rm -r examples src/{net,rpc,nn,optim} providers
+  printf '%s\n' '# a comment' "$@" >"$work/table"
+  "$here/layers.sh" "$work/t" "$work/table" >"$work/said" 2>&1 || got=refuse
+  if [ "$got" != "$wanted" ]; then
+    echo "expected $wanted: $what"
+    cat "$work/said"
+    fail=1
+  fi
+}
+expect_table pass "a subfolder above its parent" "base:" "mem: base" "tensor: mem" "tensor/cpu: tensor"
+expect_table refuse "a subfolder that may not use its parent" "base:" "mem: base" "tensor: mem" "tensor/cpu: mem"
+expect_table refuse "a table with a circle" "base: tensor" "mem: base" "tensor: mem" "tensor/cpu: tensor"
 exit $fail
