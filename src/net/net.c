@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/log.h"
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 #include "sim/sim.h"
 #include "topo/share.h"
 

@@ -3,7 +3,7 @@
 #ifndef WFI_RENDEZVOUS_PIPE_H
 #define WFI_RENDEZVOUS_PIPE_H
 
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 
 typedef struct wfi_pipe {
     int fd;          /* -1: none */

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/log.h"
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 #include "net/store_wire.h"
 
 #include <poll.h>

@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/guarded.h"
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 
 #include <errno.h>
 #include <poll.h>

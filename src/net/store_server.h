@@ -9,7 +9,7 @@
 #ifndef WFI_STORE_SERVER_H
 #define WFI_STORE_SERVER_H
 
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 #include "net/store.h"
 
 #define WFI_STORE_STRANGER_MS 5000

@@ -2,7 +2,7 @@
 /* link_watch.c - a link to the store whose upcalls are recorded. */
 #include "link_watch.h"
 
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>

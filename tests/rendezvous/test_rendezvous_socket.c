@@ -2,7 +2,7 @@
 /* test_rendezvous_socket.c - links over real sockets, the ranks of a job as threads of one process; strangers. */
 #include "link_watch.h"
 
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 
 #include <netinet/in.h>
 #include <poll.h>

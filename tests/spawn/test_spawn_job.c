@@ -9,7 +9,7 @@
 #include "net/spawn.h"
 
 #include "base/clock.h"
-#include "net/rendezvous_os.h"
+#include "base/socket.h"
 
 #include <weft/agent.h>
 

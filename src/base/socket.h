@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous_os.h - what the store and the links to it want of the operating system: sockets and quiet threads. */
-#ifndef WFI_RENDEZVOUS_OS_H
-#define WFI_RENDEZVOUS_OS_H
+/* socket.h - sockets: listening, connecting, how long to poll; and threads that take no signals. */
+#ifndef WFI_SOCKET_H
+#define WFI_SOCKET_H
 
 #include "base/clock.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous_os.c - sockets and threads for the store and the links to it. */
-#include "net/rendezvous_os.h"
+/* socket.c - see socket.h. */
+#include "base/socket.h"
 
 #include "base/descriptors.h"
 #include "base/error.h"
