@@ -16,30 +16,9 @@
 #define WFI_RENDEZVOUS_H
 
 #include "base/clock.h"
+#include "net/store.h"
 
-#include <weft/status.h>
 #include <weft/sim.h>
-
-#define WFI_NAME_MAX 128 /* bytes of a worker's name, the NUL included */
-#define WFI_JOB_KEY_BYTES 16
-#define WFI_PUBLIC_KEY_BYTES 32
-
-typedef struct wfi_member {
-    int rank;
-    uint32_t incarnation; /* > 0, numbered by the store */
-    char name[WFI_NAME_MAX];
-    uint8_t address[64];
-    size_t address_size;
-    uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/pair.c */
-} wfi_member;
-
-/* A worker's answer to a probe of the closing protocol. */
-typedef struct wfi_idle_report {
-    bool idle;         /* closing, no call outstanding, no handler running or deferred, no task queued */
-    uint64_t started;  /* calls started by it so far */
-    uint64_t finished; /* of those, completed */
-    uint64_t served;   /* handlers finished here so far */
-} wfi_idle_report;
 
 typedef struct wfi_rendezvous_events {
     /* Somebody took a rank after we joined; the rank's former incarnation, if any, was reported gone before. Borrowed. */
@@ -74,11 +53,6 @@ typedef struct wfi_rendezvous_options {
     const wfi_clock *clock;
     const wfi_rendezvous_events *events; /* copied */
 } wfi_rendezvous_options;
-
-typedef struct wfi_store_counts {
-    uint64_t refused;  /* strangers: wrong proofs, nonsense */
-    uint64_t messages; /* that came and that left; without heartbeats */
-} wfi_store_counts;
 
 typedef struct wfi_rendezvous wfi_rendezvous;
 

@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "net/rendezvous.h"
 #include "net/store_mail.h"
 #include "net/store_wire.h"
 

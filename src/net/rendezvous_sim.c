@@ -274,6 +274,16 @@ static weft_status start_ticker(sim_link *link)
     return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_ticker, link);
 }
 
+static weft_status start_store(sim_link *link, const wfi_rendezvous_options *options)
+{
+    wfi_store_options how = {.world_size = options->world_size,
+                             .elastic = options->elastic,
+                             .secret = options->secret,
+                             .secret_size = options->secret_size,
+                             .death_timeout_ms = options->death_timeout_ms};
+    return wfi_store_sim_start(link->sim, &how, &link->store);
+}
+
 weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvous **out, weft_error **error)
 {
     wfi_parker parker;
@@ -294,7 +304,7 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
     wfi_parker_init(&parker);
     link->opener = &parker;
     if (options.rank == 0)
-        status = wfi_store_sim_start(&options, &link->store);
+        status = start_store(link, &options);
     if (status) {
         give_status(status, error);
         goto free_link;

@@ -58,6 +58,11 @@ typedef struct wfi_store_options {
     wfi_store_outputs outputs;
 } wfi_store_options;
 
+typedef struct wfi_store_counts {
+    uint64_t refused;  /* strangers: wrong proofs, nonsense */
+    uint64_t messages; /* that came and that left; without heartbeats */
+} wfi_store_counts;
+
 typedef struct wfi_store wfi_store;
 
 weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out); /* WEFT_ERR_INVALID, WEFT_ERR_MEMORY */

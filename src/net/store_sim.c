@@ -207,16 +207,12 @@ static void run_ticker(void *arg)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_options *how)
+static weft_status create_store(wfi_store_sim *store, const wfi_store_options *how)
 {
-    wfi_store_options options = {
-        .world_size = how->world_size,
-        .elastic = how->elastic,
-        .secret = how->secret,
-        .secret_size = how->secret_size,
-        .death_timeout_ms = how->death_timeout_ms,
-        .now_ns = now_of(store),
-        .outputs = {.send = output_send, .close = output_close, .random = output_random, .arg = store}};
+    wfi_store_options options = *how;
+    options.now_ns = now_of(store);
+    options.outputs =
+        (wfi_store_outputs){.send = output_send, .close = output_close, .random = output_random, .arg = store};
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     wfi_sim_random_bytes(store->sim, job_key, sizeof job_key);
     options.job_key = job_key;
@@ -225,9 +221,8 @@ static weft_status create_store(wfi_store_sim *store, const wfi_rendezvous_optio
     return status;
 }
 
-weft_status wfi_store_sim_start(const wfi_rendezvous_options *how, wfi_store_sim **out)
+weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi_store_sim **out)
 {
-    weft_sim *sim = how->sim;
     wfi_store_sim *store = wfi_calloc(1, sizeof *store);
     if (!store)
         return WEFT_ERR_MEMORY;

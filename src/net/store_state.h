@@ -3,6 +3,7 @@
 #ifndef WFI_STORE_STATE_H
 #define WFI_STORE_STATE_H
 
+#include "base/clock.h"
 #include "base/map.h"
 #include "net/store.h"
 #include "net/store_mail.h"

@@ -10,8 +10,11 @@
 #define WFI_STORE_WIRE_H
 
 #include "base/codec.h"
-#include "net/rendezvous.h"
 #include "net/store_proof.h"
+
+#define WFI_NAME_MAX 128 /* bytes of a worker's name, the NUL included */
+#define WFI_JOB_KEY_BYTES 16
+#define WFI_PUBLIC_KEY_BYTES 32
 
 #define WFI_STORE_VERSION 4
 #define WFI_STORE_HEAD 8
@@ -23,6 +26,23 @@
 #define WFI_STORE_WORKERS_MAX 65536
 #define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX + WFI_PUBLIC_KEY_BYTES)
 #define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 96 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
+
+typedef struct wfi_member {
+    int rank;
+    uint32_t incarnation; /* > 0, numbered by the store */
+    char name[WFI_NAME_MAX];
+    uint8_t address[64];
+    size_t address_size;
+    uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/pair.c */
+} wfi_member;
+
+/* A worker's answer to a probe of the closing protocol. */
+typedef struct wfi_idle_report {
+    bool idle;         /* closing, no call outstanding, no handler running or deferred, no task queued */
+    uint64_t started;  /* calls started by it so far */
+    uint64_t finished; /* of those, completed */
+    uint64_t served;   /* handlers finished here so far */
+} wfi_idle_report;
 
 /*
  * (k): kept by the sender until acknowledged, and said again after a resume; the others are not. The greeting (hello,

@@ -5,6 +5,8 @@
  */
 #include "store_bench.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
