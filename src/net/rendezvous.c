@@ -4,7 +4,7 @@
 
 #include "base/guarded.h"
 #include "base/log.h"
-#include "net/secret.h"
+#include "job/protocol/secret.h"
 
 #include <sodium.h>
 #include <stdlib.h>

@@ -25,9 +25,9 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "job/protocol/outbox.h"
+#include "job/protocol/wire.h"
 #include "net/rendezvous.h"
-#include "net/store_mail.h"
-#include "net/store_wire.h"
 
 typedef enum wfi_link_state {
     WFI_LINK_JOINING,

@@ -2,7 +2,7 @@
 /* rendezvous_pipe.c - one TCP connection of a link to the store. */
 #include "net/rendezvous_pipe.h"
 
-#include "net/store_wire.h"
+#include "job/protocol/wire.h"
 
 #include <errno.h>
 #include <sodium.h>

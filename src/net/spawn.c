@@ -4,7 +4,7 @@
  *
  * All that the children need is built before the fork; between fork and exec only async-signal-safe functions run. A pipe
  * that closes on exec brings back the errno of an exec that failed. The job's secret is random and travels in a sealed file in
- * memory: the environment holds the descriptor's number only. A child's first agent closes it (src/net/secret.c).
+ * memory: the environment holds the descriptor's number only. A child's first agent closes it (src/job/protocol/secret.c).
  */
 #include "net/spawn.h"
 
@@ -13,7 +13,7 @@
 #include "base/guarded.h"
 #include "base/log.h"
 #include "base/socket.h"
-#include "net/store_wire.h"
+#include "job/protocol/wire.h"
 
 #include <poll.h>
 #include <errno.h>

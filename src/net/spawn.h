@@ -3,7 +3,7 @@
 #ifndef WFI_SPAWN_H
 #define WFI_SPAWN_H
 
-#include "net/secret.h"
+#include "job/protocol/secret.h"
 
 #include <weft/spawn.h>
 

@@ -14,11 +14,11 @@
  * Who joins late gets the table as it is (no entry for those who are gone), the others its entry (`joined`), and from then
  * on it hears of everything, in the same order as they. Every join gets a new incarnation, one more than the last. Rank 0's
  * seat is never taken again. Nobody joins a job whose end was told, or whose rank 0 has closed.
- * PROOF. Nothing is believed and nothing told before both sides have proved the secret (store_proof.h). One side without
+ * PROOF. Nothing is believed and nothing told before both sides have proved the secret (job/protocol/proof.h). One side without
  * a secret is a refusal that says which.
  * CONNECTIONS COME AND GO; a member is a member until it leaves or is declared dead. When it hears nothing it opens another
  * connection and resumes there: it shows the token that only it was given, and both say how many kept messages they have
- * received, so that none is lost or doubled (store_mail.h). The newest connection is the one that counts.
+ * received, so that none is lost or doubled (outbox.h). The newest connection is the one that counts.
  * DEATHS. (1) A connection that the other host ended without a goodbye: at once, as a process that dies ends all of its own;
  * a worker never ends one that counts, but after it has resumed on another. (2) One that was reset: after RESET_MS without a
  * resume, as it may have been somebody between the hosts. (3) One that the network gave up, or one just resumed on which
@@ -34,7 +34,7 @@
 #ifndef WFI_STORE_H
 #define WFI_STORE_H
 
-#include "net/store_wire.h"
+#include "job/protocol/wire.h"
 
 /* How long a connection to an evicted worker is kept, in case it is only stopped and reads its mail later. */
 #define WFI_STORE_LINGER_MS 60000

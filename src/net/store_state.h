@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/map.h"
+#include "job/protocol/outbox.h"
 #include "net/store.h"
-#include "net/store_mail.h"
 
 typedef enum wfi_store_stage {
     WFI_STORE_STRANGER, /* has said nothing */

@@ -3,7 +3,7 @@
 #ifndef WFI_OPTIONS_H
 #define WFI_OPTIONS_H
 
-#include "net/secret.h"
+#include "job/protocol/secret.h"
 
 #include <weft/agent.h>
 

@@ -2,8 +2,8 @@
 /* fuzz_targets.c - see fuzz_targets.h. Each also checks what its decoder promises of what it accepts. */
 #include "fuzz/fuzz_targets.h"
 
+#include "job/protocol/wire.h"
 #include "net/net_internal.h"
-#include "net/store_wire.h"
 #include "rpc/unpack.h"
 
 #include <stdlib.h>

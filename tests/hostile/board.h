@@ -6,8 +6,8 @@
 #ifndef TESTS_HOSTILE_BOARD_H
 #define TESTS_HOSTILE_BOARD_H
 
+#include "job/protocol/secret.h"
 #include "net/net_internal.h"
-#include "net/secret.h"
 #include "fabric.h"
 
 #include <stdatomic.h>

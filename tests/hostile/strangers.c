@@ -5,8 +5,8 @@
  */
 #include "arena.h"
 
+#include "job/protocol/wire.h"
 #include "net/net_internal.h"
-#include "net/store_wire.h"
 #include "ofi/objects.h"
 
 #include <arpa/inet.h>

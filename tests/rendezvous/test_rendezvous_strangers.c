@@ -3,8 +3,8 @@
  * test_rendezvous_strangers.c - who is not of the job, over real sockets: without the secret, with another one, in place of
  * the store, and in floods; and that those who are join all the same.
  */
+#include "job/protocol/wire.h"
 #include "link_watch.h"
-#include "net/store_wire.h"
 
 #include <errno.h>
 #include <dirent.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/secret.h"
+#include "job/protocol/secret.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_mail.h - what one side of a store link has said and the other has not acknowledged: said again after a resume.
+ * outbox.h - what one side of a store link has said and the other has not acknowledged: said again after a resume.
  *
  * Letters are numbered from 1, without gaps; the other side says how many it has received. Bounded in bytes. Where memory is out
  * letters come from a reserve, and go back there once they are acknowledged.
  */
-#ifndef WFI_STORE_MAIL_H
-#define WFI_STORE_MAIL_H
+#ifndef WFI_OUTBOX_H
+#define WFI_OUTBOX_H
 
 #include "base/list.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_wire.h - the messages between a worker and the store, and their form on the wire.
+ * wire.h - the messages between a worker and the store, and their form on the wire.
  *
  * A frame is a head of 8 bytes (2 magic, 1 version, 1 type, 4 length of the body) and a body. The head and the body of
  * `refuse` are the same in every version, so that two programs of different versions can tell each other so. Everything
  * but `world` fits WFI_STORE_SMALL_MAX; what a worker sends is never larger.
  */
-#ifndef WFI_STORE_WIRE_H
-#define WFI_STORE_WIRE_H
+#ifndef WFI_JOB_WIRE_H
+#define WFI_JOB_WIRE_H
 
 #include "base/codec.h"
-#include "net/store_proof.h"
+#include "job/protocol/proof.h"
 
 #define WFI_NAME_MAX 128 /* bytes of a worker's name, the NUL included */
 #define WFI_JOB_KEY_BYTES 16

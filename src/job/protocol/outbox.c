@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_mail.c - letters kept until they are acknowledged. */
-#include "net/store_mail.h"
+/* outbox.c - letters kept until they are acknowledged. */
+#include "job/protocol/outbox.h"
 
 #include "base/alloc.h"
 

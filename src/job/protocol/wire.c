@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_wire.c - encoding and bounds-checked decoding of the store's messages. */
-#include "net/store_wire.h"
+/* wire.c - encoding and bounds-checked decoding of the store's messages. */
+#include "job/protocol/wire.h"
 
 #include "base/alloc.h"
 

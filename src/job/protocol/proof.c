@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_proof.c - proofs and keys by HMAC-SHA-256, frames by ChaCha20-Poly1305. What they are for: store_proof.h. */
-#include "net/store_proof.h"
+/* proof.c - proofs and keys by HMAC-SHA-256, frames by ChaCha20-Poly1305. What they are for: proof.h. */
+#include "job/protocol/proof.h"
 
-#include "net/store_wire.h"
+#include "job/protocol/wire.h"
 
 #include <assert.h>
 #include <sodium.h>

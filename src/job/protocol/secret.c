@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* secret.c - reading the job's secret from wherever it is, and leaving no trace of it there. */
-#include "net/secret.h"
+#include "job/protocol/secret.h"
 
 #include "base/error.h"
 #include "base/guarded.h"

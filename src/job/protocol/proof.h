@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_proof.h - the mutual proof of the job's secret, and what protects a connection to the store after it.
+ * proof.h - the mutual proof of the job's secret, and what protects a connection to the store after it.
  *
  * Both sides say a fresh nonce, the store also a counter that it never uses twice. All that (the greeting), the protocol's
  * version and a word for the purpose go through HMAC-SHA-256 under the secret; the results are the store's proof and a key
@@ -12,8 +12,8 @@
  * number of the frame in its direction: one that is lost, doubled, moved or changed does not open. Without a secret frames
  * travel as they are.
  */
-#ifndef WFI_STORE_PROOF_H
-#define WFI_STORE_PROOF_H
+#ifndef WFI_PROOF_H
+#define WFI_PROOF_H
 
 #include <weft/status.h>
 
