@@ -2,7 +2,7 @@
 /*
  * rendezvous.h - this worker's link to the store: joining, the table of workers, deaths, the end of the job.
  *
- * The store (src/net/store.c) is a state machine fed with messages and a clock; rank 0 runs it, in a thread over sockets or
+ * The store (src/job/store/store.c) is a state machine fed with messages and a clock; rank 0 runs it, in a thread over sockets or
  * inside the simulation. It alone numbers incarnations and declares deaths. Evidence: a worker's link that closes without a
  * goodbye, silence for death_timeout_ms of one that somebody needs, or `suspect` reports by peers that are confirmed by
  * silence. A link survives its connections (rendezvous_link.h): a cut shorter than the bound goes unnoticed. A worker that is
@@ -16,7 +16,7 @@
 #define WFI_RENDEZVOUS_H
 
 #include "base/clock.h"
-#include "net/store.h"
+#include "job/store/store.h"
 
 #include <weft/sim.h>
 

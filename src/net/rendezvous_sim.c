@@ -7,8 +7,8 @@
  * frees, for a rank that was killed, or after the world has run.
  */
 #include "base/alloc.h"
+#include "job/store/sim.h"
 #include "net/rendezvous_link.h"
-#include "net/store_sim.h"
 
 #include "base/list.h"
 #include "base/parker.h"

@@ -3,7 +3,7 @@
  * closing.c - the graceful end.
  *
  * Of a static job, and of rank 0 of any: every worker that closes answers the store's probes when it is idle; the store
- * (src/net/store_end.c) finds out that nothing is outstanding anywhere, and says so to all at once.
+ * (src/job/store/termination.c) finds out that nothing is outstanding anywhere, and says so to all at once.
  *
  * Of another worker of an elastic job: it leaves by itself, once its own calls are answered, those that it serves are
  * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for

@@ -8,7 +8,7 @@
  */
 #include "fuzz/fuzz_targets.h"
 
-#include "net/store.h"
+#include "job/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

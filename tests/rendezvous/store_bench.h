@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/store.h"
+#include "job/store/store.h"
 
 #define BENCH_LINES 320
 #define BENCH_MAIL 64

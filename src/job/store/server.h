@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_server.h - the store over TCP: one thread of rank 0, around the state machine of store.h.
+ * server.h - the store over TCP: one thread of rank 0, around the state machine of store.h.
  *
  * The thread alone touches the state machine and the connections; others only set `ending` and wake it. Nothing in it
  * blocks but poll: half a message, a silent stranger or a slow reader delay nobody. Strangers have WFI_STORE_STRANGER_MS
@@ -10,7 +10,7 @@
 #define WFI_STORE_SERVER_H
 
 #include "base/socket.h"
-#include "net/store.h"
+#include "job/store/store.h"
 
 #define WFI_STORE_STRANGER_MS 5000
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_join.c - joining: who may, who has to wait for whom, and how the others learn of it. The rules stand in store.h. */
-#include "net/store_state.h"
+/* join.c - joining: who may, who has to wait for whom, and how the others learn of it. The rules stand in store.h. */
+#include "job/store/state.h"
 
 #include "base/log.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_end.c - when is the whole job done? Termination detection by two equal waves (F. Mattern, "Algorithms for
+ * termination.c - when is the whole job done? Termination detection by two equal waves (F. Mattern, "Algorithms for
  * distributed termination detection", Distributed Computing 2, 1987: the four-counter method).
  *
  * Once every living member is closing, the store sends waves of probes. A worker answers when it is idle (closing, no
@@ -30,7 +30,7 @@
  * NO BUSY WAVES. A probe is answered when the worker is idle, so waves follow each other only if counters moved, that is
  * if calls were made in between. If somebody answers without being idle, the next wave waits a little.
  */
-#include "net/store_state.h"
+#include "job/store/state.h"
 
 #define WAVE_PAUSE_NS (10ull * 1000 * 1000)
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_peer.h - one TCP connection of the store's server, and the server's inside; only for store_server.c and _peer.c. */
-#ifndef WFI_STORE_PEER_H
-#define WFI_STORE_PEER_H
+/* connection.h - one TCP connection of the store's server, and the server's inside; only for server.c and connection.c. */
+#ifndef WFI_STORE_CONNECTION_H
+#define WFI_STORE_CONNECTION_H
 
 #include "base/list.h"
 #include "base/map.h"
-#include "net/store_server.h"
+#include "job/store/server.h"
 
 #include <poll.h>
 #include <stdatomic.h>

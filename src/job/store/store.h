@@ -3,7 +3,7 @@
  * store.h - the store: who is in the job, who has died, when all is done. A pure state machine.
  *
  * It is fed with what happens to its connections, and with the time; it answers through two outputs. It has no socket, no
- * thread and no clock, so the same code serves over TCP (store_server.c) and inside the simulation (rendezvous_sim.c).
+ * thread and no clock, so the same code serves over TCP (server.c) and inside the simulation (sim.c).
  * Not thread-safe: its shell calls it from one flow of control. Outputs are called from within the inputs and must not
  * call back; a shell that cannot send reports the connection as closed later.
  *
@@ -29,7 +29,7 @@
  * Who is at the door, and has not proved anything yet, is heard before silence is judged, for a quarter of the bound at most.
  * HEARTBEATS come from those on whom somebody depends (NEED; who closes depends on all others), and from those who wait for
  * the job to begin. An idle job is silent.
- * THE END. See store_end.c.
+ * THE END. See termination.c.
  */
 #ifndef WFI_STORE_H
 #define WFI_STORE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_link.c - the store's connections: greeting and proof, sealed frames, mail that is kept, and resuming. */
-#include "net/store_state.h"
+/* session.c - what is said on the store's connections: greeting and proof, sealed frames, mail that is kept, and resuming. */
+#include "job/store/state.h"
 
 #include "base/guarded.h"
 #include "base/log.h"
@@ -16,6 +16,12 @@
 int64_t wfi_store_bound_ms(const wfi_store *store)
 {
     return store->options.death_timeout_ms < 0 ? UNBOUND_MS : store->options.death_timeout_ms;
+}
+
+void wfi_store_due_by(wfi_store *store, uint64_t when_ns)
+{
+    if (when_ns < store->due_ns)
+        store->due_ns = when_ns;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_server.c - the store's life as a server: its thread, its rounds, strangers, the end. Connections: store_peer.c. */
+/* server.c - the store's life as a server: its thread, its rounds, strangers, the end. Connections: connection.c. */
 #include "base/alloc.h"
-#include "net/store_peer.h"
+#include "job/store/connection.h"
 
 #include "base/error.h"
 #include "base/log.h"

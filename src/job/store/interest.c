@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_need.c - who depends on whom, and therefore who sends heartbeats.
+ * interest.c - who depends on whom, and therefore who sends heartbeats.
  *
  * A worker is told to beat while somebody needs it, and from then on its silence is death: the bound counts from the moment
  * the store learns of the need. A worker that closes needs all the others, as it waits for them to close. A need ends when
  * it is taken back, and with the life of either.
  */
 #include "base/alloc.h"
-#include "net/store_state.h"
+#include "job/store/state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_sim.h - the store inside the simulation: served by rank 0's group, so that it is paused and killed with rank 0. */
+/* sim.h - the store inside the simulation: served by rank 0's group, so that it is paused and killed with rank 0. */
 #ifndef WFI_STORE_SIM_H
 #define WFI_STORE_SIM_H
 
-#include "net/store.h"
+#include "job/store/store.h"
 
 #include <weft/sim.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_state.h - the store's inside, shared by store*.c of the state machine only. */
+/* state.h - the store's inside, for the files of the state machine only: store, join, session, interest, death, termination. */
 #ifndef WFI_STORE_STATE_H
 #define WFI_STORE_STATE_H
 
 #include "base/clock.h"
 #include "base/map.h"
 #include "job/protocol/outbox.h"
-#include "net/store.h"
+#include "job/store/store.h"
 
 typedef enum wfi_store_stage {
     WFI_STORE_STRANGER, /* has said nothing */
@@ -93,7 +93,8 @@ struct wfi_store {
     uint64_t wave_at_ns; /* a wave to begin later; WFI_NEVER */
 };
 
-/* store_link.c */
+/* session.c */
+void wfi_store_due_by(wfi_store *store, uint64_t when_ns); /* the next tick */
 void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size);
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
 /* To a member, connected or not: what its type says is kept reaches it if it lives. */
@@ -113,16 +114,13 @@ void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms);
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
     WEFT_PRINTF(4, 5);
 
-/* store.c */
-void wfi_store_due_by(wfi_store *store, uint64_t when_ns);
-
-/* store_join.c */
+/* join.c */
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns);
 void wfi_store_free_seat(wfi_store *store, int rank);             /* of one that waits */
 void wfi_store_fail_gathering(wfi_store *store, const char *why); /* who waits is told, and so is who comes later */
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns);
 
-/* store_death.c */
+/* death.c */
 void wfi_store_declare_dead(wfi_store *store, int rank, const char *why);
 void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, bool unconfirmed, uint64_t now_ns);
 void wfi_store_give_up_lost(wfi_store *store, int rank);
@@ -135,15 +133,14 @@ bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns);
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 
-/* store_need.c */
+/* interest.c */
 /* False: there is no memory for it now. */
 bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns);
 void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns); /* it depends on all others */
 void wfi_store_need_gone(wfi_store *store, int rank);                    /* its needs, and all needs of it, are over */
 void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns); /* tells it to beat, or to stop */
 
-/* store_end.c */
-
+/* termination.c */
 void wfi_store_end_closing(wfi_store *store);
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
 void wfi_store_end_members_changed(wfi_store *store); /* whatever wave there was is void */

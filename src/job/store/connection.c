@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_peer.c - one TCP connection of the store's server: frames in, bounded buffer out, orderly closing. */
-#include "net/store_peer.h"
+/* connection.c - one TCP connection of the store's server: frames in, bounded buffer out, orderly closing. */
+#include "job/store/connection.h"
 
 #include "base/alloc.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_death.c - silence, suspicion, death and farewell. The rules stand in store.h. */
-#include "net/store_state.h"
+/* death.c - silence, suspicion, death and farewell. The rules stand in store.h. */
+#include "job/store/state.h"
 
 #include "base/log.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_sim.c - the store over the simulation's channels.
+ * sim.c - the store over the simulation's channels.
  *
  * Messages come from the world's loop, ticks from a fiber of rank 0's group. Both are one thread, and neither gives way
  * inside, so nothing is locked.
  */
-#include "net/store_sim.h"
+#include "job/store/sim.h"
 
 #include "base/alloc.h"
 #include "base/list.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store.c - the store's state machine: its life, its inputs and outputs. Its contract stands in store.h; joining is in
- * store_join.c, connections are in store_link.c, death is in store_death.c, the end in store_end.c.
+ * join.c, what is said on connections in session.c, who depends on whom in interest.c, death in death.c, the end in
+ * termination.c.
  */
 #include "base/alloc.h"
-#include "net/store_state.h"
+#include "job/store/state.h"
 
 #include "base/guarded.h"
 #include "base/log.h"
@@ -84,12 +85,6 @@ void wfi_store_destroy(wfi_store *store)
     free(store->seats);
     free(store->members);
     free(store);
-}
-
-void wfi_store_due_by(wfi_store *store, uint64_t when_ns)
-{
-    if (when_ns < store->due_ns)
-        store->due_ns = when_ns;
 }
 
 void wfi_store_tick(wfi_store *store, uint64_t now_ns)
