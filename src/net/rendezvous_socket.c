@@ -7,10 +7,10 @@
  * store was found it is looked for again: a name is not resolved twice, as that might block.
  */
 #include "base/alloc.h"
+#include "job/launch/spawn.h"
 #include "job/store/server.h"
 #include "net/rendezvous_link.h"
 #include "net/rendezvous_pipe.h"
-#include "net/spawn.h"
 
 #include "base/descriptors.h"
 #include "base/list.h"

@@ -9,8 +9,8 @@
 #include "base/guarded.h"
 #include "base/log.h"
 #include "base/socket.h"
+#include "job/launch/spawn.h"
 #include "mem/slab.h"
-#include "net/spawn.h"
 #include "tensor/kernels.h"
 #include "topo/share.h"
 

@@ -6,8 +6,8 @@
  */
 #include "board.h"
 
+#include "job/launch/spawn.h"
 #include "net/net_internal.h"
-#include "net/spawn.h"
 #include "rpc/agent.h"
 
 #include <weft/metrics.h>

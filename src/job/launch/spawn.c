@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.c - starting the other workers of a job as children of this process. Waiting for them: spawn_wait.c.
+ * spawn.c - starting the other workers of a job as children of this process. Waiting for them: wait.c.
  *
  * All that the children need is built before the fork; between fork and exec only async-signal-safe functions run. A pipe
  * that closes on exec brings back the errno of an exec that failed. The job's secret is random and travels in a sealed file in
  * memory: the environment holds the descriptor's number only. A child's first agent closes it (src/job/protocol/secret.c).
  */
-#include "net/spawn.h"
+#include "job/launch/spawn.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -332,29 +332,4 @@ weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
     if (status)
         wfi_error_give(options ? options->error : NULL, error);
     return status;
-}
-
-int weft_job_pid(const weft_job *job, int rank)
-{
-    return job && rank >= 1 && rank <= job->count ? (int)job->children[rank - 1].pid : 0;
-}
-
-int wfi_job_world_size(const weft_job *job)
-{
-    return job->count + 1;
-}
-
-int wfi_job_port(const weft_job *job)
-{
-    return job->port;
-}
-
-const wfi_secret *wfi_job_secret(const weft_job *job)
-{
-    return job->secret;
-}
-
-int wfi_job_take_fd(weft_job *job)
-{
-    return atomic_exchange(&job->store_fd, -1);
 }

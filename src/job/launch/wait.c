@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn_wait.c - waiting for the children of a job, killing those who do not end, leaving no zombie.
+ * wait.c - a job that was started: what it is, waiting for its children, killing those who do not end, leaving no zombie.
  *
  * Nothing here depends on SIGCHLD, and an application may have a handler for it that reaps any child: one that is gone
  * when we come (ECHILD) has ended with a code nobody knows. A child is signalled only when it was not reaped a moment
  * before, as its number may be another process's by then.
  */
-#include "net/spawn.h"
+#include "job/launch/spawn.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -25,6 +25,31 @@
 #define SLICE_NS (100ull * 1000 * 1000) /* a child reaped by others is noticed so late at worst */
 #define BLIND_NS (5l * 1000 * 1000)     /* the same, where there are no pidfds */
 #define TERM_MS 1000                    /* from SIGTERM to SIGKILL */
+
+int weft_job_pid(const weft_job *job, int rank)
+{
+    return job && rank >= 1 && rank <= job->count ? (int)job->children[rank - 1].pid : 0;
+}
+
+int wfi_job_world_size(const weft_job *job)
+{
+    return job->count + 1;
+}
+
+int wfi_job_port(const weft_job *job)
+{
+    return job->port;
+}
+
+const wfi_secret *wfi_job_secret(const weft_job *job)
+{
+    return job->secret;
+}
+
+int wfi_job_take_fd(weft_job *job)
+{
+    return atomic_exchange(&job->store_fd, -1);
+}
 
 /* True if the child has ended; reaps it. */
 static bool reap(wfi_child *child)
