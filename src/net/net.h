@@ -26,8 +26,8 @@
 #include "base/mutex.h"
 #include "future/executor.h"
 #include "future/future.h"
+#include "job/link/rendezvous.h"
 #include "mem/mem.h"
-#include "net/rendezvous.h"
 #include "topo/topo.h"
 
 #include <weft/agent.h>

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/rendezvous.h"
+#include "job/link/rendezvous.h"
 
 #include <pthread.h>
 

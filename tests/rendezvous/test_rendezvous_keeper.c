@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/rendezvous_link.h"
+#include "job/link/link.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "store_bench.h"
 
-#include "net/rendezvous_link.h"
+#include "job/link/link.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/rendezvous.h"
+#include "job/link/rendezvous.h"
 
 #include <stdio.h>
 #include <stdlib.h>

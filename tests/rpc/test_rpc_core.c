@@ -9,8 +9,8 @@
  * on the stack, and a key that was just copied may be in one.
  */
 #include "base/guarded.h"
+#include "job/link/link.h"
 #include "net/net_internal.h"
-#include "net/rendezvous_link.h"
 #include "rpc/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"

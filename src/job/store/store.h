@@ -25,7 +25,7 @@
  * nothing came yet: after the bound. (4) Silence for the bound of one that was told to beat. (5) One that was suspected and
  * does not answer. All others are told; the dead one is, too, whenever it speaks. The bound is the store's (rank 0's
  * option), for all. Time in which the store itself did not run (its ticks came late) is nobody's silence; after half a bound of it
- * everybody gets a new one. Its workers wait for three bounds (rendezvous_link.h).
+ * everybody gets a new one. Its workers wait for three bounds (job/link/link.h).
  * Who is at the door, and has not proved anything yet, is heard before silence is judged, for a quarter of the bound at most.
  * HEARTBEATS come from those on whom somebody depends (NEED; who closes depends on all others), and from those who wait for
  * the job to begin. An idle job is silent.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_link.h - the worker's end of the store's protocol, without its transport; for rendezvous*.c only.
+ * link.h - the worker's end of the store's protocol, without its transport; for the files of this folder.
  *
  * A link has two wires (connections): the current one, and the next one, which joins, or resumes when the store has been
  * silent on the current one or that broke. A wire greets, checks the store's proof, and presents itself (join or resume);
- * with the answer the next wire becomes the current one. A shell (rendezvous_socket.c, rendezvous_sim.c) embeds
+ * with the answer the next wire becomes the current one. A shell (socket.c, sim.c) embeds
  * wfi_rendezvous, moves the bytes of both wires, and feeds what happens and the time from one flow of control at a time,
  * the link's own.
  *
- * RESUMING (also store.h). While it beats, a link that heard nothing for a quarter of the bound opens the next wire, again
+ * RESUMING (also job/store/store.h). While it beats, a link that heard nothing for a quarter of the bound opens the next wire, again
  * and again; one whose current wire broke does so at once. The current wire is not given up before the store has answered
  * on the next: to the store the end of the wire that counts is the end of the process. What the
  * current wire says between `resume` and its answer is said again on the next, and skipped there.
@@ -20,14 +20,14 @@
  * may be taken below the agent's lock, by suspect, need, closing and report. Upcalls are made without it. The rest belongs
  * to the link's own flow of control; what open returned (members, key) never changes.
  */
-#ifndef WFI_RENDEZVOUS_LINK_H
-#define WFI_RENDEZVOUS_LINK_H
+#ifndef WFI_LINK_H
+#define WFI_LINK_H
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "job/link/rendezvous.h"
 #include "job/protocol/outbox.h"
 #include "job/protocol/wire.h"
-#include "net/rendezvous.h"
 
 typedef enum wfi_link_state {
     WFI_LINK_JOINING,
@@ -132,11 +132,11 @@ bool wfi_link_is_steady(
 /* How long rank 0's store serves on for the others: the bound, or 2 s where that is switched off. */
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
 
-/* rendezvous.c, for rendezvous_link.c: upcalls. */
+/* rendezvous.c, for session.c: upcalls. */
 void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
 void wfi_link_evicted(wfi_rendezvous *link, const char *why);
 void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message);
-/* rendezvous_link.c, for rendezvous.c. */
+/* session.c, for rendezvous.c. */
 void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message);
 bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message); /* false: no memory to keep it */
 

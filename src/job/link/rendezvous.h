@@ -5,7 +5,7 @@
  * The store (src/job/store/store.c) is a state machine fed with messages and a clock; rank 0 runs it, in a thread over sockets or
  * inside the simulation. It alone numbers incarnations and declares deaths. Evidence: a worker's link that closes without a
  * goodbye, silence for death_timeout_ms of one that somebody needs, or `suspect` reports by peers that are confirmed by
- * silence. A link survives its connections (rendezvous_link.h): a cut shorter than the bound goes unnoticed. A worker that is
+ * silence. A link survives its connections (link.h): a cut shorter than the bound goes unnoticed. A worker that is
  * declared dead is told so when it speaks: `evicted`; `store_lost` comes when the store is surely gone, or was silent for
  * three bounds.
  *

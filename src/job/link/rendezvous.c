@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous.c - a worker's link to the store: its life, its upcalls, its interface. Its wires: rendezvous_link.c. */
-#include "net/rendezvous_link.h"
+/* rendezvous.c - a worker's link to the store: its life, its upcalls, its interface. Its wires: session.c. */
+#include "job/link/link.h"
 
 #include "base/guarded.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous_pipe.c - one TCP connection of a link to the store. */
-#include "net/rendezvous_pipe.h"
+/* connection.c - one TCP connection of a link to the store. */
+#include "job/link/connection.h"
 
 #include "job/protocol/wire.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_socket.c - the link to the store over TCP, with a thread of its own or pumped.
+ * socket.c - the link to the store over TCP, with a thread of its own or pumped.
  *
  * The caller of open connects (again and again: rank 0 may come later), joins and reads the answer. Then the link belongs
  * to its thread, or to the pump: reading, ticks, upcalls. Others only send on the current wire, under the lock. Where the
@@ -8,9 +8,9 @@
  */
 #include "base/alloc.h"
 #include "job/launch/spawn.h"
+#include "job/link/connection.h"
+#include "job/link/link.h"
 #include "job/store/server.h"
-#include "net/rendezvous_link.h"
-#include "net/rendezvous_pipe.h"
 
 #include "base/descriptors.h"
 #include "base/list.h"

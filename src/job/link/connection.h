@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous_pipe.h - one TCP connection of a link to the store: frames in, a bounded buffer out. For rendezvous_socket.c. */
-#ifndef WFI_RENDEZVOUS_PIPE_H
-#define WFI_RENDEZVOUS_PIPE_H
+/* connection.h - one TCP connection of a link to the store: frames in, a bounded buffer out. For socket.c. */
+#ifndef WFI_LINK_CONNECTION_H
+#define WFI_LINK_CONNECTION_H
 
 #include "base/socket.h"
 

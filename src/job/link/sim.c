@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_sim.c - the link to the store over the simulation's channels.
+ * sim.c - the link to the store over the simulation's channels.
  *
  * Frames and upcalls come from the world's loop; ticks (heartbeats, the store's silence, and its upcall) from a fiber of
  * the rank's group, so that a paused rank is silent. All is one thread. close is called on a fiber; off any fiber it only
  * frees, for a rank that was killed, or after the world has run.
  */
 #include "base/alloc.h"
+#include "job/link/link.h"
 #include "job/store/sim.h"
-#include "net/rendezvous_link.h"
 
 #include "base/list.h"
 #include "base/parker.h"

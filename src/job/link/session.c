@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous_link.c - the two wires of a link: greeting, proof, joining, resuming, heartbeats. See rendezvous_link.h. */
-#include "net/rendezvous_link.h"
+/* session.c - the two wires of a link: greeting, proof, joining, resuming, heartbeats. See link.h. */
+#include "job/link/link.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
