@@ -132,13 +132,19 @@ bool wfi_link_is_steady(
 /* How long rank 0's store serves on for the others: the bound, or 2 s where that is switched off. */
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
 
-/* rendezvous.c, for session.c: upcalls. */
+/* events.c: upcalls. */
 void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
 void wfi_link_evicted(wfi_rendezvous *link, const char *why);
 void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message);
-/* session.c, for rendezvous.c. */
+bool wfi_link_flip_need(wfi_rendezvous *link, int rank, bool needed); /* lock held; false: that is no news */
+
+/* post.c */
 void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message);
 bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message); /* false: no memory to keep it */
+void wfi_link_send_heartbeat(wfi_rendezvous *link);
+/* On one of the wires, and kept nowhere. */
+void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_message *message);
+void wfi_link_send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size); /* lock held */
 
 weft_status wfi_link_open_socket(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.c - the two wires of a link: greeting, proof, joining, resuming, heartbeats. See link.h. */
+/* session.c - a link, with its two wires: greeting, proof, joining, resuming, heartbeats. See link.h. */
 #include "job/link/link.h"
 
 #include "base/alloc.h"
+#include "base/guarded.h"
 #include "base/log.h"
 
 #include <sodium.h>
@@ -15,6 +16,8 @@
 #define UNBOUND_MS 2000                /* in place of the bound, where that is switched off */
 #define DIAL_LEAST_NS (10 * NS_PER_MS)
 #define LOST_BOUNDS 3 /* so many bounds without a word: the store is lost */
+#define RESERVE 64    /* letters: that we close, and our reports */
+#define RESERVED_BYTES 64
 
 static uint64_t bound_ns(const wfi_rendezvous *link)
 {
@@ -34,68 +37,92 @@ static void set_stage(wfi_rendezvous *link, wfi_which which, wfi_wire_stage stag
     link->wires[which].since_ns = wfi_now(link->clock);
 }
 
-/* ---- Sending --------------------------------------------------------------------------------------------------- */
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static void send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
+static void free_secrets(wfi_rendezvous *link)
 {
-    uint8_t sealed[WFI_STORE_SMALL_MAX + WFI_SEAL_BYTES];
-    wfi_assert_held(&link->lock);
-    bool seals = link->wires[which].stage >= WFI_WIRE_PRESENTED;
-    if (seals)
-        size = wfi_seal_frame(&link->wires[which].seal, frame, size, sealed);
-    link->shell->send(link, which, seals ? sealed : frame, size);
+    wfi_guarded_free(link->secret);
+    wfi_guarded_free(link->wires);
+    wfi_guarded_free(link->job_key);
 }
 
-static void send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_message *message)
+static bool make_secrets(wfi_rendezvous *link, const wfi_rendezvous_options *options)
 {
-    uint8_t frame[WFI_STORE_SMALL_MAX];
-    size_t size = wfi_store_encode(message, frame);
-    wfi_mutex_lock(&link->lock);
-    send_frame(link, which, frame, size);
-    wfi_mutex_unlock(&link->lock);
-}
-
-/*
- * Needs are told again later and suspicions are repeated, so they do without the reserve. WEFT_ERR_MEMORY: such a one was not said.
- * Without the rest we could not go on.
- */
-static weft_status keep(wfi_rendezvous *link, wfi_store_type type, const uint8_t *frame, size_t size)
-{
-    bool can_wait = type == WFI_STORE_NEED || type == WFI_STORE_SUSPECT;
-    weft_status status = wfi_mail_keep(&link->mail, frame, size, !can_wait);
-    link->mail_is_full = status == WEFT_ERR_TOO_LARGE || (status && !can_wait);
-    return status;
-}
-
-bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message)
-{
-    uint8_t frame[WFI_STORE_SMALL_MAX];
-    wfi_assert_held(&link->lock);
-    if (link->state != WFI_LINK_MEMBER || link->mail_is_full)
-        return true;
-    size_t size = wfi_store_encode(message, frame);
-    if (wfi_store_type_is_kept(message->type) && keep(link, message->type, frame, size)) {
-        if (!link->mail_is_full)
-            return false;
-    } else if (link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
-        send_frame(link, WFI_CURRENT, frame, size);
-    if (wfi_store_type_is_kept(message->type))
-        link->shell->wake(link); /* it is to be acknowledged */
+    link->secret = wfi_guarded_calloc(options->secret_size);
+    link->wires = wfi_guarded_calloc(2 * sizeof *link->wires);
+    link->job_key = wfi_guarded_calloc(WFI_JOB_KEY_BYTES);
+    if (!link->secret || !link->wires || !link->job_key) {
+        free_secrets(link);
+        return false;
+    }
+    if (options->secret_size)
+        memcpy(link->secret, options->secret, options->secret_size);
+    link->secret_size = options->secret_size;
     return true;
 }
 
-void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message)
+static void plan_join(wfi_rendezvous *link, const wfi_rendezvous_options *options)
 {
-    wfi_mutex_lock(&link->lock);
-    (void)wfi_link_post_locked(link, message);
-    wfi_mutex_unlock(&link->lock);
+    wfi_store_message *join = &link->join;
+    *join = (wfi_store_message){.type = WFI_STORE_JOIN,
+                                .rank = options->rank,
+                                .world_size = options->world_size,
+                                .elastic = options->elastic,
+                                .address_size = options->address_size};
+    snprintf(join->text, sizeof join->text, "%s", options->name ? options->name : "");
+    if (options->address_size)
+        memcpy(join->address, options->address, options->address_size);
+    if (options->public_key)
+        memcpy(join->public_key, options->public_key, sizeof join->public_key);
+    link->patience_ns = wfi_deadline(link->clock, options->join_timeout_ms);
 }
 
-static void send_heartbeat(wfi_rendezvous *link)
+weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *options, const wfi_link_shell *shell)
 {
-    wfi_store_message heartbeat = {.type = WFI_STORE_HEARTBEAT, .received = link->received};
-    link->acked = link->received;
-    wfi_link_post(link, &heartbeat);
+    if (sodium_init() < 0 || !make_secrets(link, options))
+        return WEFT_ERR_MEMORY;
+    if (wfi_mail_reserve_init(&link->reserve, RESERVE, RESERVED_BYTES)) {
+        free_secrets(link);
+        return WEFT_ERR_MEMORY;
+    }
+    link->shell = shell;
+    link->clock = options->clock;
+    link->events = *options->events;
+    link->rank = options->rank;
+    link->world_size = options->world_size;
+    link->world.death_timeout_ms = -1;
+    link->state = WFI_LINK_JOINING;
+    wfi_mail_init(&link->mail, &link->reserve);
+    wfi_mutex_init(&link->lock);
+    plan_join(link, options);
+    return WEFT_OK;
+}
+
+void wfi_link_fini(wfi_rendezvous *link)
+{
+    free_secrets(link);
+    sodium_memzero(link->world.token, sizeof link->world.token);
+    free(link->world.members);
+    free(link->incarnations);
+    free(link->needs);
+    wfi_mail_fini(&link->mail);
+    wfi_mail_reserve_fini(&link->reserve);
+    wfi_mutex_fini(&link->lock);
+}
+
+int64_t wfi_link_patience_ms(const wfi_rendezvous *link)
+{
+    uint64_t now_ns = wfi_now(link->clock);
+    if (link->patience_ns == WFI_NEVER)
+        return -1;
+    return link->patience_ns > now_ns ? (int64_t)((link->patience_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS) : 0;
+}
+
+weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error)
+{
+    wfi_error_detail detail = {.code = link->refusal, .worker = -1};
+    wfi_error_give(error, wfi_error_create(&detail, "%s", link->refusal_text));
+    return detail.code;
 }
 
 /* ---- The greeting ---------------------------------------------------------------------------------------------- */
@@ -107,7 +134,7 @@ void wfi_link_dialled(wfi_rendezvous *link)
     set_stage(link, WFI_NEXT, WFI_WIRE_GREETING);
     link->shell->random(link, wire->greeting.worker_nonce, WFI_NONCE_BYTES);
     memcpy(hello.nonce, wire->greeting.worker_nonce, WFI_NONCE_BYTES);
-    send_on(link, WFI_NEXT, &hello);
+    wfi_link_send_on(link, WFI_NEXT, &hello);
 }
 
 static void present(wfi_rendezvous *link)
@@ -118,12 +145,12 @@ static void present(wfi_rendezvous *link)
         link->join.timeout_ms = wfi_link_patience_ms(link);
         if (sodium_is_zero(link->join.token, sizeof link->join.token))
             link->shell->random(link, link->join.token, sizeof link->join.token);
-        send_on(link, WFI_NEXT, &link->join);
+        wfi_link_send_on(link, WFI_NEXT, &link->join);
         return;
     }
     resume.incarnation = link->incarnation;
     memcpy(resume.token, link->world.token, sizeof resume.token);
-    send_on(link, WFI_NEXT, &resume);
+    wfi_link_send_on(link, WFI_NEXT, &resume);
 }
 
 static void refuse(wfi_rendezvous *link, weft_status status, const char *text)
@@ -243,7 +270,7 @@ static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
         set_stage(link, WFI_CURRENT, WFI_WIRE_LIVE);
         set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
         for (const wfi_letter *letter = NULL; (letter = wfi_mail_next(&link->mail, letter));)
-            send_frame(link, WFI_CURRENT, letter->frame, letter->size);
+            wfi_link_send_frame(link, WFI_CURRENT, letter->frame, letter->size);
     }
     wfi_mutex_unlock(&link->lock);
     if (!sane) {
@@ -251,7 +278,7 @@ static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
         return;
     }
     wfi_log(WEFT_LOG_INFO, "rank %d: resumed with the store on another connection", link->rank);
-    send_heartbeat(link); /* confirms the wire */
+    wfi_link_send_heartbeat(link); /* confirms the wire */
 }
 
 /* Sealed: from somebody who has the secret, if there is one. */
@@ -405,7 +432,7 @@ static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
     if (now_ns >= link->beat_ns && now_ns - wire->since_ns >= bound_ns(link) / 4) {
         wfi_store_message heartbeat = {.type = WFI_STORE_HEARTBEAT};
         link->beat_ns = now_ns + bound_ns(link) / 4 + 1;
-        send_on(link, WFI_NEXT, &heartbeat);
+        wfi_link_send_on(link, WFI_NEXT, &heartbeat);
     }
     uint64_t beat_ns = wire->since_ns + bound_ns(link) / 4;
     return earlier(link->beat_ns > beat_ns ? link->beat_ns : beat_ns, link->heard_ns + bound_ns(link) + 1);
@@ -460,7 +487,7 @@ static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
     link->was_beating = beats || is_broken;
     if (beats && now_ns >= link->beat_ns) {
         link->beat_ns = now_ns + bound / 8 + 1;
-        send_heartbeat(link);
+        wfi_link_send_heartbeat(link);
     }
     if (beats)
         due_ns = link->beat_ns;

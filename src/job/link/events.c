@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* events.c - a member's life: what the store tells it, its upcalls, and its end. See link.h. */
+#include "job/link/link.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+
+#define GRACE_MS 2000 /* where the bound is switched off */
+
+bool wfi_link_is_out(wfi_rendezvous *link)
+{
+    wfi_mutex_lock(&link->lock);
+    bool out = link->state == WFI_LINK_OUT;
+    wfi_mutex_unlock(&link->lock);
+    return out;
+}
+
+bool wfi_link_is_steady(const wfi_rendezvous *link)
+{
+    return link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE && link->wires[WFI_NEXT].stage == WFI_WIRE_NONE;
+}
+
+/* True for the one who ends the link: only that one makes the last upcall. */
+static bool go_out(wfi_rendezvous *link)
+{
+    wfi_mutex_lock(&link->lock);
+    bool was_member = link->state == WFI_LINK_MEMBER;
+    link->state = WFI_LINK_OUT;
+    wfi_mutex_unlock(&link->lock);
+    return was_member;
+}
+
+void wfi_link_lost(wfi_rendezvous *link, const char *why)
+{
+    if (!go_out(link))
+        return;
+    wfi_log_in(&(wfi_log_context){.rank = link->rank, .clock = link->clock}, WEFT_LOG_INFO, "the store is lost: %s",
+               why);
+    link->events.store_lost(link->events.arg, why);
+}
+
+void wfi_link_evicted(wfi_rendezvous *link, const char *why)
+{
+    if (!go_out(link))
+        return;
+    wfi_log_in(&(wfi_log_context){.rank = link->rank, .clock = link->clock}, WEFT_LOG_INFO, "evicted: %s", why);
+    link->events.evicted(link->events.arg, why);
+}
+
+/* News of a rank that does not exist, or of ourselves, would be the store's nonsense. */
+static bool names_another(const wfi_rendezvous *link, const wfi_store_message *message)
+{
+    return message->rank >= 0 && message->rank < link->world_size && message->rank != link->rank;
+}
+
+static void joined(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    wfi_member member;
+    if (!names_another(link, message))
+        return;
+    wfi_store_member_of_message(&member, message);
+    wfi_mutex_lock(&link->lock);
+    link->incarnations[member.rank] = member.incarnation;
+    wfi_mutex_unlock(&link->lock);
+    if (link->events.joined)
+        link->events.joined(link->events.arg, &member);
+}
+
+bool wfi_link_flip_need(wfi_rendezvous *link, int rank, bool needed)
+{
+    uint8_t bit = (uint8_t)(1u << (rank % 8));
+    wfi_assert_held(&link->lock);
+    if (needed == ((link->needs[rank / 8] & bit) != 0))
+        return false;
+    link->needs[rank / 8] ^= bit;
+    link->need_count += needed ? 1 : -1;
+    return true;
+}
+
+/* Somebody is gone, and so is our need of it. False: of whom the store tells is nobody we know. */
+static bool forget(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    if (!names_another(link, message))
+        return false;
+    wfi_mutex_lock(&link->lock);
+    link->incarnations[message->rank] = 0;
+    (void)wfi_link_flip_need(link, message->rank, false);
+    wfi_mutex_unlock(&link->lock);
+    return true;
+}
+
+void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    const wfi_rendezvous_events *events = &link->events;
+    switch (message->type) {
+    case WFI_STORE_SPEAK:
+        wfi_link_post(link, &(wfi_store_message){.type = WFI_STORE_HEARTBEAT, .received = link->received});
+        break;
+    case WFI_STORE_BEAT:
+        link->told_to_beat = message->on;
+        break;
+    case WFI_STORE_JOINED:
+        joined(link, message);
+        break;
+    case WFI_STORE_DIED:
+        if (forget(link, message))
+            events->died(events->arg, message->rank, message->incarnation, message->text);
+        break;
+    case WFI_STORE_LEFT:
+        if (forget(link, message))
+            events->left(events->arg, message->rank, message->incarnation);
+        break;
+    case WFI_STORE_DIAL:
+        events->dial(events->arg, message->rank, message->incarnation);
+        break;
+    case WFI_STORE_EVICTED:
+        wfi_link_evicted(link, message->text);
+        break;
+    case WFI_STORE_PROBE:
+        events->probe(events->arg, message->round);
+        break;
+    case WFI_STORE_TERMINATED:
+        events->terminated(events->arg);
+        break;
+    default: /* what makes no sense now: its coming is all it says */
+        break;
+    }
+}
+
+bool wfi_link_say_goodbye(wfi_rendezvous *link)
+{
+    wfi_store_message message = {.type = WFI_STORE_GOODBYE};
+    wfi_mutex_lock(&link->lock);
+    bool is_connected = link->state == WFI_LINK_MEMBER && link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE;
+    (void)wfi_link_post_locked(link, &message);
+    link->state = WFI_LINK_OUT; /* in one go: the store closes the connection at that word, which is no loss of it */
+    wfi_mutex_unlock(&link->lock);
+    return is_connected;
+}
+
+int64_t wfi_link_grace_ms(const wfi_rendezvous *link)
+{
+    int64_t bound_ms = link->world.death_timeout_ms;
+    return bound_ms < 0 || bound_ms > GRACE_MS ? GRACE_MS : bound_ms;
+}

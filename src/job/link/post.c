@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* post.c - saying something to the store: what is kept until it is acknowledged, what is sealed. See link.h. */
+#include "job/link/link.h"
+
+void wfi_link_send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
+{
+    uint8_t sealed[WFI_STORE_SMALL_MAX + WFI_SEAL_BYTES];
+    wfi_assert_held(&link->lock);
+    bool seals = link->wires[which].stage >= WFI_WIRE_PRESENTED;
+    if (seals)
+        size = wfi_seal_frame(&link->wires[which].seal, frame, size, sealed);
+    link->shell->send(link, which, seals ? sealed : frame, size);
+}
+
+void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_message *message)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    size_t size = wfi_store_encode(message, frame);
+    wfi_mutex_lock(&link->lock);
+    wfi_link_send_frame(link, which, frame, size);
+    wfi_mutex_unlock(&link->lock);
+}
+
+/*
+ * Needs are told again later and suspicions are repeated, so they do without the reserve. WEFT_ERR_MEMORY: such a one was not said.
+ * Without the rest we could not go on.
+ */
+static weft_status keep(wfi_rendezvous *link, wfi_store_type type, const uint8_t *frame, size_t size)
+{
+    bool can_wait = type == WFI_STORE_NEED || type == WFI_STORE_SUSPECT;
+    weft_status status = wfi_mail_keep(&link->mail, frame, size, !can_wait);
+    link->mail_is_full = status == WEFT_ERR_TOO_LARGE || (status && !can_wait);
+    return status;
+}
+
+bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    wfi_assert_held(&link->lock);
+    if (link->state != WFI_LINK_MEMBER || link->mail_is_full)
+        return true;
+    size_t size = wfi_store_encode(message, frame);
+    if (wfi_store_type_is_kept(message->type) && keep(link, message->type, frame, size)) {
+        if (!link->mail_is_full)
+            return false;
+    } else if (link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
+        wfi_link_send_frame(link, WFI_CURRENT, frame, size);
+    if (wfi_store_type_is_kept(message->type))
+        link->shell->wake(link); /* it is to be acknowledged */
+    return true;
+}
+
+void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message)
+{
+    wfi_mutex_lock(&link->lock);
+    (void)wfi_link_post_locked(link, message);
+    wfi_mutex_unlock(&link->lock);
+}
+
+void wfi_link_send_heartbeat(wfi_rendezvous *link)
+{
+    wfi_store_message heartbeat = {.type = WFI_STORE_HEARTBEAT, .received = link->received};
+    link->acked = link->received;
+    wfi_link_post(link, &heartbeat);
+}
