@@ -60,6 +60,13 @@ typedef struct wfi_slab_stats {
 void wfi_slab_stats_read(wfi_slab_stats *out);
 void wfi_slab_trim(size_t keep_bytes); /* gives idle slabs beyond keep_bytes back to the system */
 
+/* A piece of memory here, and the one of the same size elsewhere that it is copied from or to. */
+typedef struct wfi_segment {
+    void *local;
+    wfi_storage *storage; /* that `local` lies in; whoever transfers keeps a reference until done */
+    uint64_t size, remote_address, remote_key;
+} wfi_segment;
+
 /*
  * The registration cache of one fabric domain: which ranges are registered, keyed by storage id. On fabrics whose keys
  * live for one transfer it is bypassed by its owner. An entry in use is never dropped; idle ones go least recently used

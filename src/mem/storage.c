@@ -11,12 +11,6 @@
 
 #define SMALL_ALIGNMENT 64
 
-uint64_t wfi_storage_next_id(void)
-{
-    static _Atomic uint64_t last;
-    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-}
-
 /* With so many bytes of room behind it. */
 static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size, size_t room)
 {

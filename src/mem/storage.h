@@ -32,6 +32,4 @@ static inline wfi_reg_anchor *wfi_storage_anchor(wfi_storage *storage)
     return storage->slab != NULL ? &storage->slab->anchor : &storage->anchor;
 }
 
-uint64_t wfi_storage_next_id(void);
-
 #endif

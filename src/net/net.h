@@ -217,12 +217,6 @@ weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, v
  */
 void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet);
 
-typedef struct wfi_segment {
-    void *local;
-    wfi_storage *storage; /* that `local` lies in; the owner keeps a reference until done */
-    uint64_t size, remote_address, remote_key;
-} wfi_segment;
-
 typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
 
 /*
