@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_lane.c - connections: request, answer, a third step that tells the acceptor, and the goodbye that closes or refuses.
+ * lane.c - connections: request, answer, a third step that tells the acceptor, and the goodbye that closes or refuses.
  *
  * An end says goodbye at most once; the goodbye is ordered behind its messages. An end that is told goes BROKEN and waits
  * for its owner to let go; one that nobody owns yet (a request that was not answered) is let go at once.
  */
 #include "base/alloc.h"
-#include "sim/sim_world.h"
+#include "sim/world.h"
 
 #include <stdlib.h>
 #include <string.h>

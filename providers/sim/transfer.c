@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_transfer.c - messages, remote reads and writes.
+ * transfer.c - messages, remote reads and writes.
  *
  * An operation's memory is read when its bytes leave, not when it is posted, and for writes when they arrive: who frees or
  * changes it too early is found out. A write that had left when its lane was closed still arrives, from a copy taken then,
@@ -8,7 +8,7 @@
  * pieces, and its key counts when it begins: as on tcp, closing the region does not stop it, closing the lane does.
  */
 #include "base/alloc.h"
-#include "sim/sim_world.h"
+#include "sim/world.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_fault.c - what goes wrong on purpose: deaths, pauses, cuts, resets. */
-#include "sim/sim_world.h"
+/* fault.c - what goes wrong on purpose: deaths, pauses, cuts, resets. */
+#include "sim/world.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_channel.c - the store's message channels. What comes to an end that has no callbacks yet waits in its inbox.
+ * channel.c - the store's message channels. What comes to an end that has no callbacks yet waits in its inbox.
  */
 #include "base/alloc.h"
-#include "sim/sim_world.h"
+#include "sim/world.h"
 
 #include <stdlib.h>
 #include <string.h>

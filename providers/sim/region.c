@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_region.c - registered memory: random keys, and random bases, so that nobody gets away with taking offsets for
+ * region.c - registered memory: random keys, and random bases, so that nobody gets away with taking offsets for
  * addresses or the reverse.
  */
 #include "base/alloc.h"
-#include "sim/sim_world.h"
+#include "sim/world.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_fabric.c - the fabric of one simulated worker: opening, polling, and the table of its operations. */
+/* fabric.c - the fabric of one simulated worker: opening, polling, and the table of its operations. */
 #include "base/alloc.h"
-#include "sim/sim_world.h"
+#include "sim/world.h"
 
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_event.c - virtual time: the heap of events, travelling, being held, and the fingerprint. */
-#include "sim/sim_world.h"
+/* event.c - virtual time: the heap of events, travelling, being held, and the fingerprint. */
+#include "sim/world.h"
 
 #include <stdlib.h>
 

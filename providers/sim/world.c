@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_world.c - the world: its life, its programs, and the loop that moves time. */
-#include "sim/sim_world.h"
+/* world.c - the world: its life, its programs, and the loop that moves time. */
+#include "sim/world.h"
 
 #include "base/alloc.h"
 

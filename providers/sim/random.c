@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_random.c - the world's random numbers: xoshiro256** 1.0 by David Blackman and Sebastiano Vigna (2018), its state
+ * random.c - the world's random numbers: xoshiro256** 1.0 by David Blackman and Sebastiano Vigna (2018), its state
  * filled by splitmix64, as its authors recommend (prng.di.unimi.it).
  */
-#include "sim/sim_world.h"
+#include "sim/world.h"
 
 static uint64_t rotate_left(uint64_t x, int bits)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_world.h - the simulation's own structs; only the files of this folder include it.
+ * world.h - the simulation's own structs; only the files of this folder include it.
  *
  * LOCKING: none. A world and everything in it is used by one thread at a time (weft/sim.h says so), and fibers give way
  * only where they wait; nothing here waits except weft_sim_sleep.
@@ -59,7 +59,7 @@ typedef enum sim_kind {
     SIM_WALL,
 } sim_kind;
 
-/* ---- Time (sim_event.c) ---------------------------------------------------------------------------------------- */
+/* ---- Time (event.c) ---------------------------------------------------------------------------------------------- */
 
 /* One direction of a connection: its bandwidth, and the order of what must stay in order. */
 typedef struct sim_wire {
@@ -95,7 +95,7 @@ void wfi_sim_let_go(weft_sim *sim, wfi_list *held);
 void wfi_sim_drop_events(weft_sim *sim);
 void wfi_sim_trace(weft_sim *sim, sim_kind kind, int a, int b, uint64_t size);
 
-/* ---- Randomness (sim_random.c) --------------------------------------------------------------------------------- */
+/* ---- Randomness (random.c) --------------------------------------------------------------------------------------- */
 
 typedef struct sim_random {
     uint64_t state[4];
@@ -104,7 +104,7 @@ typedef struct sim_random {
 void wfi_sim_random_seed(sim_random *random, uint64_t seed);
 uint64_t wfi_sim_random_next(sim_random *random);
 
-/* ---- The world (sim_world.c) and its faults (sim_fault.c) ------------------------------------------------------- */
+/* ---- The world (world.c) and its faults (fault.c) ---------------------------------------------------------------- */
 
 typedef struct sim_fabric sim_fabric;
 
@@ -156,7 +156,7 @@ wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b); /* the held ev
 bool wfi_sim_is_walled(const weft_sim *sim, int from, int to);
 void wfi_sim_let_all_go(weft_sim *sim);
 
-/* ---- The fabric: sim_fabric.c, sim_lane.c, sim_transfer.c, sim_region.c ----------------------------------------- */
+/* ---- The fabric: fabric.c, lane.c, transfer.c, region.c ---------------------------------------------------------- */
 
 struct sim_fabric {
     wfi_fabric base;
@@ -286,7 +286,7 @@ uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t re
 bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *region, const void *data, size_t size);
 void wfi_sim_regions_free(sim_fabric *fabric);
 
-/* ---- Channels (sim_channel.c) ----------------------------------------------------------------------------------- */
+/* ---- Channels (channel.c) ---------------------------------------------------------------------------------------- */
 
 /* What a kernel has for its sockets: room for some small messages, whatever its processes' memory does. */
 weft_status wfi_sim_stock_init(weft_sim *sim);
