@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fabric.c - the fabric of one simulated worker: opening, polling, and the table of its operations. */
+/* fabric.c - the fabric of one simulated worker: opening and closing, and the table of its operations. */
 #include "base/alloc.h"
 #include "sim/world.h"
 
@@ -22,22 +22,6 @@ static const wfi_fabric_limits limits_like_verbs = {
     .send_parts_max = SIM_PARTS_MAX,
     .needs_local_regions = true,
 };
-
-void wfi_sim_fabric_wake(sim_fabric *fabric)
-{
-    if (fabric->ready && wfi_list_empty(&fabric->ready_link))
-        wfi_list_push_back(&fabric->sim->ready, &fabric->ready_link);
-}
-
-void wfi_sim_complete(sim_fabric *fabric, sim_op *op, weft_status status, size_t size)
-{
-    op->status = status;
-    op->size = size;
-    wfi_list_push_back(&fabric->completions, &op->link);
-    wfi_sim_fabric_wake(fabric);
-}
-
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
 
 static weft_status fail(weft_error **error, weft_status code, const char *text)
 {
@@ -128,67 +112,6 @@ static const char *fabric_iface(const wfi_fabric *fabric)
     return "sim";
 }
 
-/* ---- Polling --------------------------------------------------------------------------------------------------- */
-
-static size_t fabric_poll(wfi_fabric *base, wfi_completion *out, size_t room)
-{
-    sim_fabric *fabric = (sim_fabric *)base;
-    size_t count = 0;
-    wfi_list *node;
-    while (count < room && (node = wfi_list_pop_front(&fabric->completions))) {
-        sim_op *op = wfi_container_of(node, sim_op, link);
-        out[count++] = (wfi_completion){.op = (wfi_op *)op, .status = op->status, .size = op->size};
-    }
-    if (count)
-        wfi_sim_trace(fabric->sim, SIM_POLL, fabric->rank->rank, -1, count);
-    return count;
-}
-
-static void fill_event(wfi_event *out, const sim_notice *notice)
-{
-    sim_end *end = notice->end;
-    const sim_end *peer = &end->pair->ends[!end->index];
-    *out = (wfi_event){.kind = notice->kind};
-    if (notice->kind == WFI_EVENT_REQUEST) {
-        out->request = (wfi_connect_request *)end->pair;
-    } else {
-        out->lane = (wfi_lane *)end;
-        out->lane_user = end->user;
-    }
-    if (notice->kind == WFI_EVENT_CLOSED) {
-        out->status = end->why;
-    } else if (notice->kind == WFI_EVENT_REQUEST || end->index == 0) {
-        memcpy(out->data, peer->data, peer->data_size);
-        out->data_size = peer->data_size;
-    }
-}
-
-static size_t fabric_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
-{
-    (void)timeout_ms;
-    (void)wake_fd;
-    sim_fabric *fabric = (sim_fabric *)base;
-    size_t count = 0;
-    wfi_list *node;
-    while (count < room && (node = wfi_list_pop_front(&fabric->notices)))
-        fill_event(&out[count++], wfi_container_of(node, sim_notice, link));
-    if (count)
-        wfi_sim_trace(fabric->sim, SIM_POLL_EVENTS, fabric->rank->rank, -1, count);
-    return count;
-}
-
-static int fabric_wait_fd(wfi_fabric *fabric)
-{
-    (void)fabric;
-    return -1;
-}
-
-static bool fabric_may_sleep(wfi_fabric *base)
-{
-    const sim_fabric *fabric = (const sim_fabric *)base;
-    return wfi_list_empty(&fabric->completions) && wfi_list_empty(&fabric->notices);
-}
-
 const wfi_fabric_ops wfi_fabric_sim = {
     .size = sizeof(wfi_fabric_ops),
     .name = "sim",
@@ -208,8 +131,8 @@ const wfi_fabric_ops wfi_fabric_sim = {
     .write = wfi_sim_write,
     .region_open = wfi_sim_region_open,
     .region_close = wfi_sim_region_close,
-    .poll = fabric_poll,
-    .poll_events = fabric_poll_events,
-    .wait_fd = fabric_wait_fd,
-    .may_sleep = fabric_may_sleep,
+    .poll = wfi_sim_poll,
+    .poll_events = wfi_sim_poll_events,
+    .wait_fd = wfi_sim_wait_fd,
+    .may_sleep = wfi_sim_may_sleep,
 };

@@ -73,23 +73,12 @@ void weft_sim_resume(weft_sim *sim, int rank)
 
 /* ---- Links ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t link_key(int a, int b)
-{
-    uint32_t low = (uint32_t)(a < b ? a : b), high = (uint32_t)(a < b ? b : a);
-    return (uint64_t)high << 32 | low;
-}
-
-wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b)
-{
-    return sim->cuts.count ? wfi_map_get(&sim->cuts, link_key(a, b)) : NULL;
-}
-
 void weft_sim_cut(weft_sim *sim, int a, int b)
 {
     if (a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
         return;
     wfi_list *held = malloc(sizeof *held);
-    if (!held || wfi_map_put(&sim->cuts, link_key(a, b), held) != WEFT_OK) {
+    if (!held || wfi_map_put(&sim->cuts, wfi_sim_link_key(a, b), held) != WEFT_OK) {
         free(held);
         sim->broken = WEFT_ERR_MEMORY;
         return;
@@ -100,7 +89,7 @@ void weft_sim_cut(weft_sim *sim, int a, int b)
 
 void weft_sim_heal(weft_sim *sim, int a, int b)
 {
-    wfi_list *held = wfi_map_take(&sim->cuts, link_key(a, b));
+    wfi_list *held = wfi_map_take(&sim->cuts, wfi_sim_link_key(a, b));
     if (!held)
         return;
     wfi_sim_trace(sim, SIM_HEAL, a, b, 0);
@@ -108,23 +97,13 @@ void weft_sim_heal(weft_sim *sim, int a, int b)
     free(held);
 }
 
-static uint64_t wall_key(int from, int to)
-{
-    return (uint64_t)(uint32_t)from << 32 | (uint32_t)to;
-}
-
-bool wfi_sim_is_walled(const weft_sim *sim, int from, int to)
-{
-    return sim->walls.count && wfi_map_get(&sim->walls, wall_key(from, to));
-}
-
 void wfi_sim_wall(weft_sim *sim, int from, int to, bool up)
 {
     if (from < 0 || to < 0)
         return;
     wfi_sim_trace(sim, SIM_WALL, from, to, up);
-    (void)wfi_map_take(&sim->walls, wall_key(from, to));
-    if (up && wfi_map_put(&sim->walls, wall_key(from, to), sim) != WEFT_OK)
+    (void)wfi_map_take(&sim->walls, wfi_sim_wall_key(from, to));
+    if (up && wfi_map_put(&sim->walls, wfi_sim_wall_key(from, to), sim) != WEFT_OK)
         sim->broken = WEFT_ERR_MEMORY;
 }
 

@@ -5,6 +5,8 @@
  */
 #include "sim/world.h"
 
+#include <string.h>
+
 static uint64_t rotate_left(uint64_t x, int bits)
 {
     return x << bits | x >> (64 - bits);
@@ -36,4 +38,17 @@ uint64_t wfi_sim_random_next(sim_random *random)
     s[2] ^= shifted;
     s[3] = rotate_left(s[3], 45);
     return result;
+}
+
+uint64_t wfi_sim_random(weft_sim *sim)
+{
+    return wfi_sim_random_next(&sim->random);
+}
+
+void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size)
+{
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t random = wfi_sim_random(sim);
+        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
+    }
 }

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { STACK_BYTES = 256 * 1024 };
 
@@ -69,13 +68,6 @@ static void programs_free(weft_sim *sim)
         free(wfi_container_of(node, sim_program, link));
 }
 
-static void ranks_free(weft_sim *sim)
-{
-    for (size_t i = 0; i < sim->rank_capacity; i++)
-        free(sim->ranks[i]);
-    free(sim->ranks);
-}
-
 void weft_sim_destroy(weft_sim *sim)
 {
     if (!sim)
@@ -89,7 +81,7 @@ void weft_sim_destroy(weft_sim *sim)
     wfi_sim_drop_events(sim);
     wfi_fibers_destroy(sim->fibers);
     programs_free(sim);
-    ranks_free(sim);
+    wfi_sim_ranks_free(sim);
     wfi_map_fini(&sim->cuts);
     wfi_map_fini(&sim->walls);
     free(sim->heap);
@@ -97,42 +89,7 @@ void weft_sim_destroy(weft_sim *sim)
     free(sim);
 }
 
-/* ---- Workers and programs -------------------------------------------------------------------------------------- */
-
-sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank)
-{
-    return rank >= 0 && (size_t)rank < sim->rank_capacity ? sim->ranks[rank] : NULL;
-}
-
-static bool ranks_grow(weft_sim *sim, size_t wanted)
-{
-    size_t capacity = sim->rank_capacity * 2 > wanted ? sim->rank_capacity * 2 : wanted;
-    sim_rank **ranks = realloc(sim->ranks, capacity * sizeof *ranks);
-    if (!ranks)
-        return false;
-    for (size_t i = sim->rank_capacity; i < capacity; i++)
-        ranks[i] = NULL;
-    sim->ranks = ranks;
-    sim->rank_capacity = capacity;
-    return true;
-}
-
-sim_rank *wfi_sim_rank(weft_sim *sim, int rank)
-{
-    sim_rank *found = wfi_sim_rank_seen(sim, rank);
-    if (found || rank < 0 || rank >= SIM_RANK_MAX)
-        return found;
-    if ((size_t)rank >= sim->rank_capacity && !ranks_grow(sim, (size_t)rank + 1))
-        return NULL;
-    found = wfi_calloc(1, sizeof *found);
-    if (!found)
-        return NULL;
-    found->rank = rank;
-    wfi_list_init(&found->held);
-    wfi_list_init(&found->channels);
-    sim->ranks[rank] = found;
-    return found;
-}
+/* ---- Programs -------------------------------------------------------------------------------------------------- */
 
 static void program_main(void *arg)
 {
@@ -264,17 +221,4 @@ wfi_fibers *wfi_sim_fibers(weft_sim *sim)
 const wfi_clock *wfi_sim_clock(weft_sim *sim)
 {
     return &sim->clock;
-}
-
-uint64_t wfi_sim_random(weft_sim *sim)
-{
-    return wfi_sim_random_next(&sim->random);
-}
-
-void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size)
-{
-    for (size_t at = 0; at < size; at += 8) {
-        uint64_t random = wfi_sim_random(sim);
-        memcpy((uint8_t *)out + at, &random, size - at < 8 ? size - at : 8);
-    }
 }

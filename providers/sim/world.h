@@ -150,13 +150,19 @@ struct weft_sim {
     bool registers; /* as verbs does: every range that an operation names must be registered */
 };
 
-sim_rank *wfi_sim_rank(weft_sim *sim, int rank); /* made at first use; NULL: bad rank or out of memory */
-sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank);
-wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b); /* the held events, or NULL */
-bool wfi_sim_is_walled(const weft_sim *sim, int from, int to);
 void wfi_sim_let_all_go(weft_sim *sim);
 
-/* ---- The fabric: fabric.c, lane.c, transfer.c, region.c ---------------------------------------------------------- */
+/* ---- Workers (rank.c) -------------------------------------------------------------------------------------------- */
+
+sim_rank *wfi_sim_rank(weft_sim *sim, int rank); /* made at first use; NULL: bad rank or out of memory */
+sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank);
+void wfi_sim_ranks_free(weft_sim *sim);
+wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b); /* the held events, or NULL */
+uint64_t wfi_sim_link_key(int a, int b);                          /* in the world's cuts */
+bool wfi_sim_is_walled(const weft_sim *sim, int from, int to);
+uint64_t wfi_sim_wall_key(int from, int to); /* in the world's walls */
+
+/* ---- The fabric: fabric.c, cq.c, lane.c, transfer.c, region.c ---------------------------------------------------- */
 
 struct sim_fabric {
     wfi_fabric base;
@@ -253,10 +259,16 @@ typedef struct sim_packet {
 
 _Static_assert(sizeof(sim_op) <= sizeof(((wfi_op *)0)->reserved), "sim_op fits what an operation reserves");
 
-void wfi_sim_fabric_wake(sim_fabric *fabric); /* something became pollable */
 void wfi_sim_fabric_kill(sim_fabric *fabric);
 void wfi_sim_fabric_free(sim_fabric *fabric);
+
+/* cq.c */
+void wfi_sim_fabric_wake(sim_fabric *fabric); /* something became pollable */
 void wfi_sim_complete(sim_fabric *fabric, sim_op *op, weft_status status, size_t size);
+size_t wfi_sim_poll(wfi_fabric *fabric, wfi_completion *out, size_t room);
+size_t wfi_sim_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
+int wfi_sim_wait_fd(wfi_fabric *fabric);
+bool wfi_sim_may_sleep(wfi_fabric *fabric);
 
 weft_status wfi_sim_connect(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
                             size_t data_size, void *lane_user, wfi_lane **out);
