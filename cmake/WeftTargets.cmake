@@ -12,6 +12,9 @@ add_library(weft_objects OBJECT)
 target_include_directories(weft_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src
   ${PROJECT_SOURCE_DIR}/providers)
 target_link_libraries(weft_objects PUBLIC weft_deps PRIVATE weft_flags)
+if(WEFT_GPU_ONLY) # what stands in for libraries that are not there
+  target_include_directories(weft_objects BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
+endif()
 
 set(weft_include $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
