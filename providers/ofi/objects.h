@@ -79,7 +79,8 @@ typedef struct wfofi_fabric {
     uint64_t strangers_due_ns;
     uint64_t strangers[WFOFI_STRANGERS_MAX];
     size_t stranger_count;
-    size_t strangers_ended; /* hung up on, and not yet told to whom reads our events */
+    unsigned strangers_late; /* looks in a row that began anew */
+    size_t strangers_ended;  /* hung up on, and not yet told to whom reads our events */
 } wfofi_fabric;
 
 typedef enum wfofi_lane_state {

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#define LATE_NS UINT64_C(200000000)
+#define LATE_MAX 4   /* looks in a row */
 #define LOOK_MS 1000 /* between two looks: a caller gets one to two of these to say what it wants */
 
 void wfofi_strangers_suspect(wfofi_fabric *fabric)
@@ -107,10 +109,24 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
     return now.ended;
 }
 
+/*
+ * A look that comes late begins anew: this process got no processor, and those who call may not have got one either. Not for ever, as
+ * a program may poll seldom.
+ */
+static void begin_anew_if_late(wfofi_fabric *fabric, uint64_t late_ns)
+{
+    bool is_late = late_ns > LATE_NS && fabric->strangers_late < LATE_MAX;
+    fabric->strangers_late = is_late ? fabric->strangers_late + 1 : 0;
+    if (is_late)
+        fabric->stranger_count = 0;
+}
+
 void wfofi_strangers_look(wfofi_fabric *fabric)
 {
-    if (!fabric->strangers_suspected || wfi_now(&wfi_clock_real) < fabric->strangers_due_ns)
+    uint64_t now = wfi_now(&wfi_clock_real);
+    if (!fabric->strangers_suspected || now < fabric->strangers_due_ns)
         return;
+    begin_anew_if_late(fabric, now - fabric->strangers_due_ns);
     fabric->strangers_ended += look_now(fabric, false);
     if (!wfofi_lost_close(fabric, false))
         fabric->strangers_suspected = true;

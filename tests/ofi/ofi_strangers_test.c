@@ -127,6 +127,21 @@ static void a_stranger_who_stays_silent_is_hung_up_on(void **state)
     scene_close(s);
 }
 
+/* Whose looks come late, for want of a processor, hangs up late: who calls may have got none either. But in the end it does. */
+static void who_looks_late_hangs_up_late(void **state)
+{
+    (void)state;
+    scene *s = scene_open();
+    int silent = ofi_call(&s->b, NULL, 0), looks = 0;
+    for (; !is_hung_up(silent) && looks < 20; looks++) {
+        ofi_step(&s->b, NULL);
+        usleep(1300000);
+    }
+    assert_in_range(looks, 5, 19);
+    close(silent);
+    scene_close(s);
+}
+
 static void a_request_that_waits_is_no_stranger(void **state)
 {
     (void)state;
@@ -186,6 +201,7 @@ int main(void)
         cmocka_unit_test(a_promise_unkept_delays_little),
         cmocka_unit_test(garbage_delays_nobody),
         cmocka_unit_test(a_stranger_who_stays_silent_is_hung_up_on),
+        cmocka_unit_test(who_looks_late_hangs_up_late),
         cmocka_unit_test(a_request_that_waits_is_no_stranger),
         cmocka_unit_test(events_end_at_their_time_beside_a_stranger_who_left),
         cmocka_unit_test(a_wake_ends_the_wait_for_events),
