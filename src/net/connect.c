@@ -17,13 +17,19 @@
 #define STARVED_AFTER 4 /* attempts */
 #define JUMP_MAX (UINT32_C(1) << 30)
 
+/* For our own sake, and not because the peer wants it. */
+static bool line_has_use(const wfi_line *line)
+{
+    const wfi_peer *peer = line->peer;
+    return line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
+}
+
 static bool line_needed(const wfi_line *line)
 {
     const wfi_peer *peer = line->peer;
     if (peer->status || peer->net->closing)
         return false;
-    bool has_use = line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
-    return has_use || line->wanted_ns > wfi_net_now(peer->net);
+    return line_has_use(line) || line->wanted_ns > wfi_net_now(peer->net);
 }
 
 /*
@@ -76,7 +82,7 @@ static void line_failed(wfi_line *line, weft_status lack, const char *why)
                     line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, line->failures, why);
     if (ours)
         line_starved(line, lack);
-    else if (line->failures >= 2)
+    else if (line->failures >= 2 && line_has_use(line)) /* or two who cannot dial would send each other for ever */
         wfi_peer_suspect(line->peer, why);
     line_retry(line);
 }

@@ -403,6 +403,21 @@ static void a_suspect_that_answers_lives(void **state)
     bench_destroy(at);
 }
 
+static void a_flood_of_suspicions_does_not_reach_the_suspect(void **state)
+{
+    (void)state;
+    bench *at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    for (int i = 0; i < 1000; i++)
+        suspect_rank_1(at);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_DIAL), 2);
+    bench_say_type(at, 2, WFI_STORE_HEARTBEAT);
+    bench_pass(at, 1001);
+    suspect_rank_1(at);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_DIAL), 3);
+    bench_destroy(at);
+}
+
 static void a_suspicion_of_another_incarnation_or_nobody_is_ignored(void **state)
 {
     (void)state;
@@ -536,6 +551,7 @@ int main(void)
         cmocka_unit_test(rank_0_is_not_judged_by_its_silence),
         cmocka_unit_test(a_suspicion_asks_but_does_not_shorten_the_bound),
         cmocka_unit_test(a_suspect_that_answers_lives),
+        cmocka_unit_test(a_flood_of_suspicions_does_not_reach_the_suspect),
         cmocka_unit_test(a_suspicion_of_another_incarnation_or_nobody_is_ignored),
         cmocka_unit_test(a_store_that_was_stopped_itself_accuses_nobody),
         cmocka_unit_test(a_goodbye_is_told_as_left_not_as_death),

@@ -209,6 +209,40 @@ static void called_from_outside(weft_agent *agent, void *arg)
     s->done = true;
 }
 
+/* Neither can dial the other. Once nobody wants anything the store hears nothing any more. */
+static void called_in_vain(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int rank = weft_agent_rank(agent);
+    if (rank == OWNER) {
+        wfi_sim_wall(s->w.sim, OUTSIDE, INSIDE, true);
+        wfi_sim_wall(s->w.sim, INSIDE, OUTSIDE, true);
+    }
+    while (rank != OUTSIDE && !s->done)
+        sleep_ms(10);
+    if (rank != OUTSIDE)
+        return;
+    sleep_ms(1);
+    weft_future *future = start(agent, INSIDE, "meet", WEFT_NO_VALUES);
+    sleep_ms(3 * BOUND_MS / 2);
+    MUST_OK(weft_future_cancel(future)); /* before anybody is given up */
+    weft_future_unref(future);
+    sleep_ms(20000);
+    uint64_t before = wfi_sim_channel_messages(s->w.sim);
+    sleep_ms(10000);
+    MUST(wfi_sim_channel_messages(s->w.sim) == before);
+    s->done = true;
+}
+
+static void nobody_is_sent_for_when_nothing_is_wanted(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        scene s = {0};
+        run(&s, seed, called_in_vain);
+    }
+}
+
 static void a_first_call_asks_by_way_of_the_store(void **state)
 {
     (void)state;
@@ -282,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whoever_can_dial_does),
         cmocka_unit_test(a_first_call_asks_by_way_of_the_store),
+        cmocka_unit_test(nobody_is_sent_for_when_nothing_is_wanted),
         cmocka_unit_test(payloads_end_within_the_bound),
         cmocka_unit_test(who_stands_still_is_not_behind_a_wall),
     };

@@ -324,7 +324,7 @@ static bool read_link_body(wfi_reader *reader, wfi_store_message *out)
         read_array(reader, out->nonce, sizeof out->nonce);
         out->timeout_ms = wfi_read_i64(reader);
         read_array(reader, out->proof, sizeof out->proof);
-        return out->timeout_ms < INT64_MAX / 1000000;
+        return out->timeout_ms <= INT64_MAX / 1000000;
     case WFI_STORE_RESUME:
         read_member(reader, out);
         read_array(reader, out->token, sizeof out->token);

@@ -74,6 +74,20 @@ void wfi_store_give_up_lost(wfi_store *store, int rank)
 
 /* ---- Suspicion and silence ------------------------------------------------------------------------------------- */
 
+/* Perhaps the way is open in the other direction only. A worker may suspect each other one; a forger does not get to ask for more. */
+static void ask_to_dial(wfi_store *store, int rank, int by, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[by];
+    if (now_ns - seat->asks_ns > (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS / 2) {
+        seat->asks_ns = now_ns;
+        seat->asks = 0;
+    }
+    if (seat->asks++ >= store->options.world_size)
+        return;
+    wfi_store_message dial = {.type = WFI_STORE_DIAL, .rank = by, .incarnation = store->members[by].incarnation};
+    wfi_store_tell(store, rank, &dial);
+}
+
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns)
 {
@@ -82,9 +96,7 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
     bool is_former = store->members[message->rank].incarnation != message->incarnation;
     if (is_former || store->seats[message->rank].state != WFI_SEAT_ALIVE)
         return;
-    wfi_store_message dial = {
-        .type = WFI_STORE_DIAL, .rank = from->rank, .incarnation = store->members[from->rank].incarnation};
-    wfi_store_tell(store, message->rank, &dial); /* perhaps the way is open in its direction only */
+    ask_to_dial(store, message->rank, from->rank, now_ns);
     wfi_store_suspect(store, message->rank, from->rank, message->text, now_ns);
 }
 

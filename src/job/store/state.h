@@ -48,11 +48,13 @@ typedef struct wfi_seat { /* a rank's place */
     uint64_t heard_ns;
     uint64_t suspected_ns; /* when the answer to a suspicion is due; WFI_NEVER: it is not suspected */
     int suspected_by;
-    char words[160]; /* why it is suspected; of a dead one: why it was declared so */
-    uint32_t fate;   /* the incarnation that these words were about, once it is dead */
-    bool beats;      /* has been told to: somebody depends on it, so silence is death */
-    int needed_by;   /* so many */
-    uint8_t *needs;  /* whom it depends on, a bit a rank; NULL: nobody ever */
+    uint64_t asks_ns; /* since when `asks` counts */
+    int asks;         /* so many workers were asked to dial this one */
+    char words[160];  /* why it is suspected; of a dead one: why it was declared so */
+    uint32_t fate;    /* the incarnation that these words were about, once it is dead */
+    bool beats;       /* has been told to: somebody depends on it, so silence is death */
+    int needed_by;    /* so many */
+    uint8_t *needs;   /* whom it depends on, a bit a rank; NULL: nobody ever */
     bool closing;
     bool answered; /* in the wave under way */
     wfi_idle_report report, report_before;
