@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# layers.sh ROOT [TABLE] - a folder includes only from folders below it, and from include/weft/.
+# layers.sh ROOT [TABLE [UP]] - a folder includes only from folders below it, and from include/weft/.
+# layers.sh --list ROOT       - what UP should say: the includes that run up. It may only get shorter.
 #
 # The table (layers.txt, beside this file) has each layer and what it rests on. A subfolder is a layer of its own: its parent may
 # rest on it, or it on its parent. Of the foreign headers, each is for one layer: that is what keeps libfabric, hwloc and oneDNN
 # replaceable.
+# UP (includes_up.txt, beside this file, where it is there) has the includes that still run up: "FILE HEADER", a line each.
 set -euo pipefail
+list=0
+[ "$1" != --list ] || { list=1; shift; }
 table_file=$(realpath "${2:-$(dirname "$0")/layers.txt}")
+up_file=$(realpath -m "${3:-$(dirname "$0")/includes_up.txt}")
 cd "$1"
 
 table=$(grep -v '^#' "$table_file")
+up=
+[ $list = 1 ] || [ ! -f "$up_file" ] || up=$(grep -v '^#' "$up_file" || true)
 foreign='
 rdma/ providers/
 hwloc src/topo/
@@ -29,7 +36,8 @@ done
 mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 [ ${#files[@]} -gt 0 ] || { echo "no sources under $1"; exit 1; }
 
-awk -v table="$table" -v foreign="$foreign" '
+[ $list = 0 ] || echo '# The includes that run up, written by layers.sh --list: a file, and the header above it. This list may only get shorter.'
+awk -v table="$table" -v foreign="$foreign" -v up="$up" -v list=$list '
 # The layer of a path: src/rpc/call.c is rpc, src/job/store/store.c is job/store, providers/fabric.h is providers.
 function layer_of(path) {
   if (path !~ /^(src|providers)\//) { sub(/\/.*/, "", path); return path }
@@ -70,7 +78,11 @@ function check_quoted(name,    from, target, to) {
   if (target == "") { complain("\"" name "\" is in no layer"); return }
   to = layer_of(target)
   if (from == "include") complain("a public header includes \"" name "\": <weft/...> and libc only")
-  else if (from != to && !((from, to) in below)) complain(from " may not include from " to " (\"" name "\")")
+  else if (from != to && !((from, to) in below)) {
+    if (list) print FILENAME, name
+    else if ((FILENAME " " name) in allowed_up) delete allowed_up[FILENAME " " name]
+    else complain(from " may not include from " to " (\"" name "\")")
+  }
 }
 function check_angle(name,    i, allowed, ok, n, where) {
   if (layer_of(FILENAME) == "include") {
@@ -98,6 +110,8 @@ function close_over(    changed, pair, a, b, c, names) {
   } while (changed)
 }
 BEGIN {
+  n = split(up, rows, "\n")
+  for (i = 1; i <= n; i++) if (rows[i] != "") allowed_up[rows[i]] = 1
   n = split(table, rows, "\n")
   for (i = 1; i <= n; i++) {
     if (rows[i] == "") continue
@@ -120,6 +134,9 @@ FNR == 1 && FILENAME ~ /^(src|providers)\// && !(layer_of(FILENAME) in layer) {
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ { name = $0; sub(/^[^"]*"/, "", name); sub(/".*/, "", name); check_quoted(name) }
 /^[ \t]*#[ \t]*include[ \t]*</ { name = $0; sub(/^[^<]*</, "", name); sub(/>.*/, "", name); check_angle(name) }
-END { exit bad }
+END {
+  for (row in allowed_up) { print "includes_up.txt: \"" row "\" is no longer needed: strike it"; bad = 1 }
+  exit bad
+}
 ' "${files[@]}"
-echo "${#files[@]} files keep to their layers"
+[ $list = 1 ] || echo "${#files[@]} files keep to their layers"

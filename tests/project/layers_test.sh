@@ -32,7 +32,7 @@ expect() { # expect pass|refuse WHAT [FILE LINE]: the tree with LINE added to FI
   tree
   [ $# -lt 3 ] || echo "$4" >>"$3"
   local got=pass
-  "$here/layers.sh" "$work/t" >"$work/said" 2>&1 || got=refuse
+  "$here/layers.sh" "$work/t" "$here/layers.txt" /dev/null >"$work/said" 2>&1 || got=refuse
   if [ "$got" != "$1" ]; then
     echo "expected $1: $2"
     cat "$work/said"
@@ -53,11 +53,26 @@ expect refuse "a public header on a foreign one" include/weft/base.h '#include <
 expect refuse "a parent that a subfolder rests on, from that" src/tensor/shape.c '#include "tensor/cpu/gemm.h"'
 expect refuse "a subfolder's header, through its parent" src/mem/mem.h '#include "tensor/cpu/gemm.h"'
 
+# What stands in the list of includes that run up is let pass, and struck when it is no longer there.
+echo 'src/base/log.c mem/mem.h' >"$work/up"
+tree
+if ! "$here/layers.sh" "$work/t" "$here/layers.txt" "$work/up" >"$work/said" 2>&1 && grep -q 'strike it' "$work/said"; then :; else
+  echo "expected a listed include that is gone to be struck"
+  fail=1
+fi
+echo '#include "mem/mem.h"' >>src/base/log.c
+if ! "$here/layers.sh" "$work/t" "$here/layers.txt" "$work/up" >"$work/said" 2>&1; then
+  echo "expected a listed include to pass"
+  cat "$work/said"
+  fail=1
+fi
+"$here/layers.sh" --list "$work/t" | grep -qx 'src/base/log.c mem/mem.h' || { echo "expected --list to name it"; fail=1; }
+
 expect_folder() { # expect_folder WHAT FOLDER: refused, as the table does not have it
   tree
   mkdir -p "$2"
   echo >"$2/x.c"
-  if "$here/layers.sh" "$work/t" >"$work/said" 2>&1 || ! grep -q "no entry" "$work/said"; then
+  if "$here/layers.sh" "$work/t" "$here/layers.txt" /dev/null >"$work/said" 2>&1 || ! grep -q "no entry" "$work/said"; then
     echo "expected refuse: $1"
     fail=1
   fi
@@ -73,7 +88,7 @@ expect_table() { # expect_table pass|refuse WHAT ROW...: the tree under a table 
   shift 2
   rm -r examples src/{net,rpc,nn,optim} providers
   printf '%s\n' '# a comment' "$@" >"$work/table"
-  "$here/layers.sh" "$work/t" "$work/table" >"$work/said" 2>&1 || got=refuse
+  "$here/layers.sh" "$work/t" "$work/table" /dev/null >"$work/said" 2>&1 || got=refuse
   if [ "$got" != "$wanted" ]; then
     echo "expected $wanted: $what"
     cat "$work/said"
