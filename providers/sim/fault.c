@@ -57,7 +57,8 @@ void weft_sim_pause(weft_sim *sim, int rank)
         return;
     wfi_sim_trace(sim, SIM_PAUSE, rank, -1, 0);
     paused->paused = true;
-    wfi_fibers_freeze(sim->fibers, rank, true);
+    if (wfi_fibers_freeze(sim->fibers, rank) != WEFT_OK)
+        sim->broken = WEFT_ERR_MEMORY;
 }
 
 void weft_sim_resume(weft_sim *sim, int rank)
@@ -67,7 +68,7 @@ void weft_sim_resume(weft_sim *sim, int rank)
         return;
     wfi_sim_trace(sim, SIM_RESUME, rank, -1, 0);
     resumed->paused = false;
-    wfi_fibers_freeze(sim->fibers, rank, false);
+    wfi_fibers_thaw(sim->fibers, rank);
     wfi_sim_let_go(sim, &resumed->held);
 }
 

@@ -15,7 +15,6 @@
 #include "base/fiber.h"
 #include "base/context.h"
 #include "base/list.h"
-#include "base/log.h"
 #include "base/map.h"
 
 #include <assert.h>
@@ -302,17 +301,22 @@ size_t wfi_fibers_live(const wfi_fibers *fibers, int group_id)
     return one != NULL ? one->live : 0;
 }
 
-void wfi_fibers_freeze(wfi_fibers *fibers, int group_id, bool frozen)
+weft_status wfi_fibers_freeze(wfi_fibers *fibers, int group_id)
 {
-    group *one = frozen ? make_group(fibers, group_id) : find_group(fibers, group_id);
-    if (one == NULL) {
-        if (frozen)
-            wfi_log(WEFT_LOG_ERROR, "out of memory: fibers of group %d are not frozen", group_id);
+    group *one = make_group(fibers, group_id);
+    if (one == NULL)
+        return WEFT_ERR_MEMORY;
+    one->frozen = true;
+    return WEFT_OK;
+}
+
+void wfi_fibers_thaw(wfi_fibers *fibers, int group_id)
+{
+    group *one = find_group(fibers, group_id);
+    if (one == NULL)
         return;
-    }
-    one->frozen = frozen;
-    if (!frozen)
-        wfi_list_splice(&fibers->ready, &one->held);
+    one->frozen = false;
+    wfi_list_splice(&fibers->ready, &one->held);
 }
 
 void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)

@@ -21,11 +21,13 @@ void wfi_fibers_destroy(wfi_fibers *fibers); /* fibers that have not ended are d
 /* A new runnable fiber of group `group` (the simulation's rank). WEFT_ERR_MEMORY. */
 weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group, void (*run)(void *arg), void *arg);
 
-size_t wfi_fibers_run(wfi_fibers *fibers);                          /* how many turns were given */
-uint64_t wfi_fibers_next_deadline(wfi_fibers *fibers);              /* of parked fibers; WFI_NEVER */
-void wfi_fibers_expire(wfi_fibers *fibers);                         /* makes those runnable whose deadline has passed */
-size_t wfi_fibers_live(const wfi_fibers *fibers, int group);        /* not ended; group -1: all */
-void wfi_fibers_freeze(wfi_fibers *fibers, int group, bool frozen); /* give no turns to this group */
+size_t wfi_fibers_run(wfi_fibers *fibers);                   /* how many turns were given */
+uint64_t wfi_fibers_next_deadline(wfi_fibers *fibers);       /* of parked fibers; WFI_NEVER */
+void wfi_fibers_expire(wfi_fibers *fibers);                  /* makes those runnable whose deadline has passed */
+size_t wfi_fibers_live(const wfi_fibers *fibers, int group); /* not ended; group -1: all */
+/* The group gets no turns until it is thawed. WEFT_ERR_MEMORY: it still gets them. */
+weft_status wfi_fibers_freeze(wfi_fibers *fibers, int group);
+void wfi_fibers_thaw(wfi_fibers *fibers, int group);
 void wfi_fibers_abandon(wfi_fibers *fibers, int group); /* never run them again; their stacks are freed by destroy */
 
 wfi_fiber *wfi_fiber_current(void); /* NULL on a plain thread */

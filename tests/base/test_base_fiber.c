@@ -126,13 +126,13 @@ static void a_frozen_group_gets_no_turns_until_it_thaws(void **state)
 {
     world *w = *state;
     writer a = {w, 'a', 10, 2}, b = {w, 'b', 10, 2};
-    wfi_fibers_freeze(w->fibers, 7, true);
+    assert_int_equal(wfi_fibers_freeze(w->fibers, 7), WEFT_OK);
     wfi_fiber_spawn(w->fibers, 7, write_letters, &a);
     wfi_fiber_spawn(w->fibers, 8, write_letters, &b);
     run_until_idle(w);
     assert_string_equal(w->log, "bb");
     assert_int_equal(wfi_fibers_live(w->fibers, 7), 1);
-    wfi_fibers_freeze(w->fibers, 7, false);
+    wfi_fibers_thaw(w->fibers, 7);
     run_until_idle(w);
     assert_string_equal(w->log, "bbaa");
 }
