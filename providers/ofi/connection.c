@@ -2,7 +2,7 @@
 /* connection.c - connecting, accepting, rejecting. */
 #include "objects.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>

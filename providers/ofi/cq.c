@@ -2,7 +2,7 @@
 /* cq.c - completions: read in batches, settled in their lane's books, handed out in order. */
 #include "objects.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #define BATCH 32
 

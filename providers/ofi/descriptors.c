@@ -11,7 +11,7 @@
  */
 #include "objects.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -12,7 +12,7 @@
 #include "objects.h"
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -15,7 +15,7 @@
  */
 #include "objects.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <poll.h>
 

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "objects.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <sodium.h>
 #include <stdlib.h>

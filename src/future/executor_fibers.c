@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* executor_fibers.c - the workers of the fiber form: a fiber begins for queued tasks and ends when it finds none. */
-#include "base/log.h"
+#include "base/text/log.h"
 #include "future/executor_impl.h"
 
 static void fiber_work(void *arg)

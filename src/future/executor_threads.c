@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* executor_threads.c - the workers of the thread form; the protocol is in executor_impl.h. */
 #include "base/alloc.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "future/executor_impl.h"
 
 #include <signal.h>

@@ -2,7 +2,7 @@
 /* backend.c - host memory by mmap; the CUDA kinds are handed to cuda_memory.c where it is built. */
 #include "mem/backend.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
  */
 #include "mem/backend.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <cuda_runtime_api.h>
 

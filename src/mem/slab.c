@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/env.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/mutex.h"
 #include "mem/backend.h"
 

@@ -6,7 +6,7 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/socket.h"
 #include "sim/sim.h"
 #include "topo/share.h"

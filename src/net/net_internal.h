@@ -17,7 +17,7 @@
 #define WFI_NET_INTERNAL_H
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/map.h"
 #include "base/parker.h"
 #include "fabric.h"

@@ -3,7 +3,7 @@
 #include "nn/module.h"
 
 #include "base/alloc.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <stdlib.h>
 #include <string.h>

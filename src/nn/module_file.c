@@ -16,7 +16,7 @@
 
 #include "base/codec.h"
 #include "base/error.h"
-#include "base/output.h"
+#include "base/text/output.h"
 #include "tensor/tensor.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* adam_optimizer.c - Adam: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
 #include "optim/optimizer.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <math.h>
 

@@ -10,7 +10,7 @@
 #include "autograd/op.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <math.h>
 #include <stdlib.h>

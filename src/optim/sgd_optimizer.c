@@ -2,7 +2,7 @@
 /* sgd_optimizer.c - stochastic gradient descent: one slot, the velocity, where there is momentum. */
 #include "optim/optimizer.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "sim/sim.h"
 #include "rpc/call.h"
 #include "rpc/group.h"

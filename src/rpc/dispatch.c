@@ -7,7 +7,7 @@
 #include "rpc/rref.h"
 #include "rpc/batch.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 static void on_known_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {

@@ -4,7 +4,7 @@
  * that it is of one moment; it is printed without.
  */
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "rpc/batch.h"
 #include "rpc/call.h"
 #include "rpc/rref.h"

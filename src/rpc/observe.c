@@ -4,7 +4,7 @@
 #include "rpc/observe_internal.h"
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>

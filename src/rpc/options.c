@@ -7,7 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/socket.h"
 #include "job/launch/spawn.h"
 #include "mem/slab.h"

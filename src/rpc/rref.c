@@ -5,7 +5,7 @@
 #include "rpc/rref_internal.h"
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "rpc/call.h"
 #include "rpc/values.h"
 

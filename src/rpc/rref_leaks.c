@@ -8,7 +8,7 @@
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include "rpc/rref.h"
 #include "rpc/rref_internal.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 #include "rpc/serve.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "rpc/batch.h"
 #include "rpc/budget.h"
 #include "rpc/group.h"

@@ -7,7 +7,7 @@
  */
 #include "rpc/batch.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #define LOOK_AFTER_MS 1000
 

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "rpc/trace_internal.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <limits.h>

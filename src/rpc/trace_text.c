@@ -8,7 +8,7 @@
  */
 #include "rpc/trace_internal.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "rpc/batch.h"
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 static void tell(weft_call *call, weft_status why, const char *text)
 {

@@ -3,7 +3,7 @@
 #include "tensor/parallel.h"
 
 #include "base/env.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "tensor/kernels.h"
 #include "topo/share.h"
 

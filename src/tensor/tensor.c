@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "tensor/kernels.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* view.c - tensors over the storage of another, and packed or converted copies. */
 #include "tensor/kernels.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <string.h>
 

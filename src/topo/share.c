@@ -3,7 +3,7 @@
 #include "topo/share.h"
 
 #include "base/env.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "topo/cgroup.h"
 
 #include <pthread.h>

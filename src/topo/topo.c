@@ -8,7 +8,7 @@
 #include "topo/topo.h"
 
 #include "base/env.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <hwloc.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_base_log.c - levels, the sink and what becomes of the text. */
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/socket.h"
 #include "job/protocol/wire.h"
 

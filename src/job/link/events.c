@@ -2,7 +2,7 @@
 /* events.c - a member's life: what the store tells it, its upcalls, and its end. See link.h. */
 #include "job/link/link.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/guarded.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <sodium.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 
 #include "base/descriptors.h"
 #include "base/list.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/guarded.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* death.c - silence, suspicion, death and farewell. The rules stand in store.h. */
 #include "job/store/state.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* join.c - joining: who may, who has to wait for whom, and how the others learn of it. The rules stand in store.h. */
 #include "job/store/state.h"
 
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <sodium.h>
 #include <string.h>

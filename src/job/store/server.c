@@ -4,7 +4,7 @@
 #include "job/store/connection.h"
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <sodium.h>

@@ -3,7 +3,7 @@
 #include "job/store/state.h"
 
 #include "base/guarded.h"
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <sodium.h>
 #include <stdarg.h>

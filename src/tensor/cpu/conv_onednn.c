@@ -10,7 +10,7 @@
 #include "tensor/cpu/onednn.h"
 
 #include "base/list.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/mutex.h"
 #include "tensor/cpu/libraries.h"
 

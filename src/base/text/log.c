@@ -9,7 +9,7 @@
  * The level starts at LEVEL_UNREAD, above every level: the first line of any level comes here, reads WEFT_LOG and is
  * filtered then.
  */
-#include "base/log.h"
+#include "base/text/log.h"
 #include "base/env.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c - a text as a JSON string: what is UTF-8 in it, and what has to be escaped. */
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output.c - a file that is written whole or not at all. */
-#include "base/output.h"
+#include "base/text/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
