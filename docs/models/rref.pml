@@ -8,7 +8,7 @@
  * handle, how many messages arrive a second time.
  *
  * WHERE IT IS IN THE C CODE
- *   ordinary[], wire[]      src/net/send.c: an urgent message goes ahead of ordinary ones that wait, what has left arrives in
+ *   ordinary[], wire[]      src/net/message/send.c: an urgent message goes ahead of ordinary ones that wait, what has left arrives in
  *                           order; a second copy of any message, later, stands for all that resending could do
  *   O, on CALL              wfi_owned_create_for; on FORK: wfi_owned_fork_said; on DROP: wfi_owned_drop_said; a verdict:
  *                           wfi_owned_peer_gone (src/rpc/rref_table.c)

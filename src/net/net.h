@@ -12,7 +12,7 @@
  * again (each has a sequence number, the receiver drops what it had), transfers go on with the chunks that are missing. If
  * it cannot be opened the store is told (wfi_rendezvous_suspect), whose verdict fails what is outstanding. Where the store
  * goes on hearing of a peer that we do not reach, the link between the two is cut: after WFI_REACH_BOUNDS bounds transfers fail,
- * and peer_unreachable is told; attempts go on (reach.c). Where only the bulk lane cannot be opened, from either side, transfers
+ * and peer_unreachable is told; attempts go on (detector.c). Where only the bulk lane cannot be opened, from either side, transfers
  * fail after one bound.
  *
  * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,

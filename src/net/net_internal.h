@@ -144,7 +144,7 @@ struct wfi_conn {
     wfi_region *receive_region;
 };
 
-/* A message of net's own, to a peer's net: embedded in the peer, one of a kind under way at a time (notes.c). */
+/* A message of net's own, to a peer's net: embedded in the peer, one of a kind under way at a time (control.c). */
 typedef struct wfi_note {
     wfi_message message;
     wfi_peer *peer;
@@ -180,7 +180,7 @@ struct wfi_peer {
     size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_keep added */
     uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
 
-    /* Reaching it: reach.c. */
+    /* Reaching it: detector.c. */
     int awaited;           /* so many wait for an answer of its */
     uint64_t needed_ns;    /* since when somebody needs it; or when those who did were last failed */
     uint64_t suspected_ns; /* when the store was last asked to look */
@@ -361,7 +361,7 @@ struct wfi_net {
     atomic_bool inline_busy;
 };
 
-/* defer.c */
+/* progress/lock.c */
 void wfi_net_settle(wfi_net *net);                        /* [locked] calls what is due to be called */
 wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role); /* a leader gets the first task to run itself */
 
@@ -377,14 +377,14 @@ void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
 void wfi_lean_due(wfi_timer *timer);
 
-/* reach.c; all [locked] */
+/* detector.c; all [locked] */
 void wfi_reach_watch(wfi_peer *peer); /* somebody needs it */
 void wfi_reach_stuck(wfi_peer *peer); /* the same; and a transfer may wait for a lane */
 void wfi_peer_silence(wfi_timer *timer);
 void wfi_reach_regained(wfi_peer *peer); /* a lane is up */
 void wfi_reach_pinged(wfi_peer *peer);   /* it has answered a ping */
 
-/* notes.c; all [locked] */
+/* control.c; all [locked] */
 #define WFI_NET_MESSAGES 0xF0     /* types from here on are net's own */
 #define WFI_NET_MESSAGES_END 0xF4 /* and nothing is of these */
 void wfi_notes_init(wfi_peer *peer);
@@ -394,7 +394,7 @@ void wfi_note_dial(wfi_peer *peer); /* asks it to open the bulk lane */
 bool wfi_note_ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size);
 void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t size); /* one that came */
 
-/* refuse.c; [locked] Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
+/* reject.c; [locked] Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
 void wfi_net_refused(wfi_net *net, const char *format, ...) WEFT_PRINTF(2, 3);
 /*
  * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting and asking is
@@ -415,7 +415,7 @@ weft_status wfi_conn_post_receives(wfi_conn *conn);
 weft_status wfi_rx_post(wfi_rx *rx);
 const uint8_t *wfi_rx_frame(wfi_rx *rx, size_t size);
 
-/* connect.c; all [locked] */
+/* channel.c; all [locked] */
 void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */
 void wfi_turns_due(wfi_timer *timer);
 void wfi_line_want(wfi_line *line);   /* there is something to do: connect if nothing is under way */
@@ -436,7 +436,7 @@ bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_m
 /* Ours and that peer's; made at first use. NULL: no memory. [locked] */
 const uint8_t *wfi_peer_pair_key(wfi_peer *peer);
 
-/* hello.c: the private data of a connection */
+/* handshake.c: the private data of a connection */
 typedef struct wfi_hello {
     wfi_lane_kind kind;
     bool answer;
@@ -506,7 +506,7 @@ weft_status wfi_timers_reserve(wfi_net *net,
 void wfi_timers_release(wfi_net *net, size_t count); /* so many of those are no more */
 size_t wfi_timers_fire(wfi_net *net);
 
-/* progress.c */
+/* round.c */
 void wfi_net_starve(
     wfi_net *net); /* [locked] there was no memory to post something: it is tried again, and given up after a while */
 void wfi_starved_due(wfi_timer *timer);
@@ -525,7 +525,7 @@ bool wfi_token_sleep(wfi_net *net, int bed, int fd_extra, uint64_t until_ns);
 weft_status wfi_token_init(wfi_net *net);
 void wfi_token_fini(wfi_net *net);
 
-/* bed.c: where threads sleep that see to the net */
+/* sleeper.c: where threads sleep that see to the net */
 bool wfi_bed_sleep(wfi_net *net, int bed, const int fds[2],
                    uint64_t timeout_ns); /* true: it was called; fds: -1: none */
 void wfi_bed_call(wfi_net *net, int bed);
@@ -555,7 +555,7 @@ wfi_task *wfi_idle_lead(void *arg);  /* the executor's idle hook */
 void wfi_idle_nudge(void *arg);
 void wfi_fiber_ready(void *arg); /* wfi_fabric_options.ready */
 
-/* member.c */
+/* membership.c */
 const wfi_rendezvous_events *wfi_member_events(void);
 void wfi_member_catch_up(wfi_net *net); /* [locked] what was told while opening */
 void wfi_member_forget(wfi_net *net);   /* what was told, if opening failed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.c - the caller's side of a remote call. In order: weft_rpc_async (async.c) -> wfi_call_start -> the message goes
- * (src/net/send.c) -> the reply comes (reply.c) or the timer fires -> wfi_call_complete.
+ * (src/net/message/send.c) -> the reply comes (reply.c) or the timer fires -> wfi_call_complete.
  */
 #include "rpc/call.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refuse.c - strangers and nonsense: counted all, said aloud a few times a second. */
+/* reject.c - strangers and nonsense: counted all, said aloud a few times a second. */
 #include "net/net_internal.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hello.c - the private data of a connection: who, which lane, how far it has received, and a proof of the pair's key; and
+ * handshake.c - the private data of a connection: who, which lane, how far it has received, and a proof of the pair's key; and
  * the keys of the connection's frames.
  *
  *   0 u16 magic   2 u8 version   3 u8 lane (1: bulk) + 2 if it is an answer   4 u32 rank   8 u32 incarnation
@@ -11,7 +11,7 @@
  * The proof is a hash under the key that only these two have (pair.c), over these fields, over rank and incarnation of the one
  * that is spoken to, and in an answer over the nonce of the request: so nobody else can make it, and it is worth nothing in
  * another job or life, in the other direction, or as an answer to another request. A recorded request is worth nothing either:
- * its generation is no longer new (connect.c).
+ * its generation is no longer new (channel.c).
  *
  * The sign is a hash under the job's key over the same. It says no more than that a member made this: of a worker that the store has
  * not announced here yet there is no key to check the proof with, and those who come too early are told from strangers by it.

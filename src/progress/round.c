@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - one round: completions, timers, posts that were refused; and rounds for agents without threads. */
+/* round.c - one round: completions, timers, posts that were refused; and rounds for agents without threads. */
 #include "net/net_internal.h"
 
 #define EVENTS_BATCH 8

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notes.c - what a net says to a peer's net, in messages of its own among those of the layer above.
+ * control.c - what a net says to a peer's net, in messages of its own among those of the layer above.
  *
  *   0xF0 PING      nothing: that it is acknowledged is the answer
  *   0xF1 QUESTION  number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bed.c - where the poller and the leader sleep: poll(2) on what may come and on an eventfd of their own.
+ * sleeper.c - where the poller and the leader sleep: poll(2) on what may come and on an eventfd of their own.
  *
  * No call is lost: the caller sets `called`, then looks whether somebody is in the bed; the sleeper gets into the bed,
  * then looks whether it was called. One of them sees the other (both sequentially consistent).

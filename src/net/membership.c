@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member.c - what the store says: who joined, deaths and departures of peers, our own eviction, the closing protocol.
+ * membership.c - what the store says: who joined, deaths and departures of peers, our own eviction, the closing protocol.
  *
  * Each word names an incarnation, and is about that one or about nobody. What comes before the table is here waits in a
  * list, and is taken in the same order afterwards.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reach.c - whether a peer that somebody needs can be reached: silence, signs of life, and giving up for now.
+ * detector.c - whether a peer that somebody needs can be reached: silence, signs of life, and giving up for now.
  *
  * A peer is needed while messages or transfers for it are not through, or somebody waits for its answer. Then a timer looks
  * twice within the bound of detection. Messages that nobody acknowledges for half the bound: the store is asked to look; for all
  * of it: the lane is opened anew. Nothing on its way, and nothing heard for the bound: a ping, which its net acknowledges, so
  * that a cut is noticed by who only waits. No lane to send on for the bound: the store is asked to look, and asks the peer to dial
- * us (connect.c).
+ * us (channel.c).
  *
  * UNREACHABLE. Death is the store's to declare. But a link may be cut between two workers who both reach the store: no
  * verdict comes. So after WFI_REACH_BOUNDS bounds without a sign what waits for the peer fails, and whoever comes later has
@@ -15,7 +15,7 @@
  * Time in which we ourselves did not run counts for nobody.
  *
  * NO BULK LANE. A peer that answers on the control lane may still be one to whom no bulk lane can be had, from either side
- * (connect.c): large payloads would wait for ever. After a quarter of the bound the peer is asked to dial us; transfers that have
+ * (channel.c): large payloads would wait for ever. After a quarter of the bound the peer is asked to dial us; transfers that have
  * waited for all of it, while the peer answered pings, end with WEFT_ERR_UNREACHABLE. Messages go on, and the attempts with the
  * next transfer.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connect.c - how a peer's lines get their connections, and lose them.
+ * channel.c - how a peer's lines get their connections, and lose them.
  *
  * Attempts are numbered per line (generation). When two cross, the higher number stays; equal numbers, the lower rank's.
  * A request that is not newer than the connection that is up was overtaken by it and is refused; a newer one means that
@@ -8,9 +8,9 @@
  * which they see things.
  *
  * ONE WAY. A firewall may let one of two workers dial the other and not the reverse. Where an attempt at a bulk lane fails, or takes
- * long (reach.c), a note on the control lane asks the peer to try as well; the peer does so for WFI_WANTED_NS, though it needs no
+ * long (detector.c), a note on the control lane asks the peer to try as well; the peer does so for WFI_WANTED_NS, though it needs no
  * such lane itself. Once that was how the lane came up, the next attempts ask at once. A control lane is asked for by way of the
- * store, which passes on whom each worker suspects (DIAL in job/protocol/wire.h). Where neither gets through, reach.c ends what waits.
+ * store, which passes on whom each worker suspects (DIAL in job/protocol/wire.h). Where neither gets through, detector.c ends what waits.
  */
 #include "net/net_internal.h"
 
@@ -197,7 +197,7 @@ void wfi_line_ask(wfi_line *line)
 
 /*
  * A bulk lane that is up here is one that the peer has lost, unless the two crossed on their way. A control lane may also be
- * wanted by a peer to whom we were slow to answer: a ping finds out, and reach.c breaks the lane if nobody acknowledges it.
+ * wanted by a peer to whom we were slow to answer: a ping finds out, and detector.c breaks the lane if nobody acknowledges it.
  */
 void wfi_line_wanted(wfi_line *line)
 {

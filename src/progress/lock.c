@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * defer.c - the agent's lock, and what is done when it is let go: callbacks that are due (lock still held), then the
+ * lock.c - the agent's lock, and what is done when it is let go: callbacks that are due (lock still held), then the
  * releases, inline handlers and tasks that were deferred (lock no longer held).
  */
 #include "net/net_internal.h"

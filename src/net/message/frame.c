@@ -9,7 +9,7 @@
  *  32  u32 frames consumed on this connection                             36  u32 size of the frame
  *  40  messages: u8 type, u8 zero, u16 size, bytes
  *
- * The key is that of one connection and one direction (hello.c), so a frame can be neither forged nor changed, turned round
+ * The key is that of one connection and one direction (handshake.c), so a frame can be neither forged nor changed, turned round
  * or brought from another connection; its number says that it was neither replayed nor taken out of order.
  */
 #include "net/net_internal.h"
