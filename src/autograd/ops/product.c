@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_product.c - matmul and linear. */
+/* product.c - matmul and linear. */
 #include "autograd/op.h"
 
 /* saved: a [M, K], b [K, L]; dy [M, L]. da = dy b^T, db = a^T dy */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_pool.c - max_pool2d and adaptive_avg_pool2d. */
+/* pool.c - max_pool2d and adaptive_avg_pool2d. */
 #include "autograd/op.h"
 
 /* saved: indices */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_conv.c - conv2d. */
+/* conv.c - conv2d. */
 #include "autograd/op.h"
 
 /* saved: x, weight */

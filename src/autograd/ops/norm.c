@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_norm.c - batch_norm2d. */
+/* norm.c - batch_norm2d. */
 #include "autograd/op.h"
 
 #define DEFAULT_MOMENTUM 0.1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_gather.c - gather: elements picked along one dimension by an index. */
+/* gather.c - gather: elements picked along one dimension by an index. */
 #include "autograd/op.h"
 
 /* saved: index; shapes[0]: x's; dims[0] */

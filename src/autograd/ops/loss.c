@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_loss.c - softmax, log_softmax, and losses. */
+/* loss.c - softmax, log_softmax, and losses. */
 #include "autograd/op.h"
 
 /* saved: y; dims[0] */

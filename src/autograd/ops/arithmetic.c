@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_arithmetic.c - add, sub, mul, div, with broadcasting. */
+/* arithmetic.c - add, sub, mul, div, with broadcasting. */
 #include "autograd/op.h"
 
 /* Takes over `full` and gives what of it belongs to an operand of `shape`: summed over its broadcast dimensions. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_elementwise.c - functions of one tensor, element by element. */
+/* elementwise.c - functions of one tensor, element by element. */
 #include "autograd/op.h"
 
 static weft_status scaled(const weft_tensor *dy, double factor, weft_tensor **dx)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_dropout.c - dropout and dropout2d: a product with a random mask of 0 and 1 / (1 - p). */
+/* dropout.c - dropout and dropout2d: a product with a random mask of 0 and 1 / (1 - p). */
 #include "autograd/op.h"
 
 /* saved: mask, of x's shape or [N, C, 1, ...] */

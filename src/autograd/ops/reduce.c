@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_reduce.c - sum, mean, argmax. */
+/* reduce.c - sum, mean, argmax. */
 #include "autograd/op.h"
 
 /* shapes[0]: x's; mask: the reduced dimensions */

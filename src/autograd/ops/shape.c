@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_shape.c - views of other shapes, clone and detach. */
+/* shape.c - views of other shapes, clone and detach. */
 #include "autograd/op.h"
 
 /* shapes[0]: x's */

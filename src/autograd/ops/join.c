@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_join.c - stack and concat: a list of tensors side by side along one dimension, new or old. */
+/* join.c - stack and concat: a list of tensors side by side along one dimension, new or old. */
 #include "autograd/op.h"
 
 /* Where input i lies in `y` along `dim`, as a view. starts [inputs + 1]; NULL: they are stacked. NULL: no memory. */

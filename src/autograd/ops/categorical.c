@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_categorical.c - drawing classes from distributions. */
+/* categorical.c - drawing classes from distributions. */
 #include "autograd/op.h"
 
 static const wfi_node_type categorical_type = {"categorical", NULL};
