@@ -19,10 +19,10 @@ up=
 foreign='
 rdma/ providers/
 hwloc src/topo/
-oneapi/ src/tensor/cpu/
-dnnl src/tensor/cpu/
-cblas src/tensor/cpu/
-openblas src/tensor/cpu/
+oneapi/ src/tensor/cpu/product/
+dnnl src/tensor/cpu/product/
+cblas src/tensor/cpu/product/
+openblas src/tensor/cpu/product/
 cuda src/mem/cuda src/tensor/cuda/
 cublas src/tensor/cuda/
 cudnn src/tensor/cuda/

@@ -4,7 +4,7 @@
  * operators, while these run with weft's own.
  */
 #include "check_gradients.h"
-#include "tensor/cpu/libraries.h"
+#include "tensor/cpu/product/libraries.h"
 
 #include <cblas.h>
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
 /* elementwise.c - arithmetic and comparison with broadcasting, and the quick paths on equal shapes. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/cpu/strided.h"
+#include "tensor/strided.h"
 #include "tensor/kernels.h"
 
 #include <math.h>

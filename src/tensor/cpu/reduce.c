@@ -6,7 +6,7 @@
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/cpu/strided.h"
+#include "tensor/strided.h"
 #include "tensor/kernels.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c - matrix products and the linear layer. */
 #include "tensor/check.h"
-#include "tensor/cpu/gemm.h"
-#include "tensor/cpu/libraries.h"
+#include "tensor/cpu/product/gemm.h"
+#include "tensor/cpu/product/libraries.h"
 #include "tensor/kernels.h"
 
 #include <cblas.h>

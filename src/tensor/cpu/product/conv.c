@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv.c - the convolution kernels: checks, and the choice between oneDNN (float32) and plain products (float64). */
-#include "tensor/cpu/conv.h"
+#include "tensor/cpu/product/conv.h"
 
 #include "tensor/check.h"
 

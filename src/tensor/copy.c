@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c - copies, conversions and fills over any strides. */
 #include "tensor/parallel.h"
-#include "tensor/cpu/strided.h"
+#include "tensor/strided.h"
 #include "tensor/kernels.h"
 
 #include <math.h>

@@ -7,12 +7,12 @@
  * for each set of sizes and kept.
  */
 #include "base/alloc.h"
-#include "tensor/cpu/onednn.h"
+#include "tensor/cpu/product/onednn.h"
 
 #include "base/list.h"
 #include "base/text/log.h"
 #include "base/mutex.h"
-#include "tensor/cpu/libraries.h"
+#include "tensor/cpu/product/libraries.h"
 
 #include <stdlib.h>
 #include <string.h>

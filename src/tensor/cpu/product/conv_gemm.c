@@ -4,8 +4,8 @@
  *
  * For float64, where the numbers serve to check gradients, and for what oneDNN does not offer.
  */
-#include "tensor/cpu/conv.h"
-#include "tensor/cpu/gemm.h"
+#include "tensor/cpu/product/conv.h"
+#include "tensor/cpu/product/gemm.h"
 
 #include <string.h>
 

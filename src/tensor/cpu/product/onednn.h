@@ -8,7 +8,7 @@
 #ifndef WFI_TENSOR_CPU_ONEDNN_H
 #define WFI_TENSOR_CPU_ONEDNN_H
 
-#include "tensor/cpu/conv.h"
+#include "tensor/cpu/product/conv.h"
 
 #include <oneapi/dnnl/dnnl.h>
 

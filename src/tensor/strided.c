@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* strided.c - see strided.h. */
-#include "tensor/cpu/strided.h"
+#include "tensor/strided.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onednn.c - what oneDNN 2 and 3 do differently. */
 #include "base/alloc.h"
-#include "tensor/cpu/onednn.h"
+#include "tensor/cpu/product/onednn.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libraries.c - see libraries.h. */
-#include "tensor/cpu/libraries.h"
+#include "tensor/cpu/product/libraries.h"
 
 #include "tensor/kernels.h"
 
