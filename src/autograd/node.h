@@ -9,7 +9,8 @@
 #ifndef WFI_NODE_H
 #define WFI_NODE_H
 
-#include "tensor/kernels.h"
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/product/product.h"
 
 #include <stdatomic.h>
 

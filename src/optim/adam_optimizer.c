@@ -3,6 +3,7 @@
 #include "optim/optimizer.h"
 
 #include "base/text/log.h"
+#include "tensor/cpu/optim/optim.h"
 
 #include <math.h>
 

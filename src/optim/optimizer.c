@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text/log.h"
+#include "tensor/copy.h"
 
 #include <math.h>
 #include <stdlib.h>

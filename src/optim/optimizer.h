@@ -7,7 +7,7 @@
 #ifndef WFI_OPTIMIZER_H
 #define WFI_OPTIMIZER_H
 
-#include "tensor/kernels.h"
+#include "tensor/tensor.h"
 
 #include <weft/optim.h>
 

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/list.h"
 #include "rpc/values.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/cpu.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
  * up. So the text is not of one instant; each row is.
  */
 #include "rpc/observe_internal.h"
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

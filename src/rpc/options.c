@@ -11,7 +11,7 @@
 #include "base/socket.h"
 #include "job/launch/spawn.h"
 #include "mem/slab.h"
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 #include "topo/share.h"
 
 #include <stdio.h>

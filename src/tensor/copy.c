@@ -2,7 +2,7 @@
 /* copy.c - copies, conversions and fills over any strides. */
 #include "tensor/parallel.h"
 #include "tensor/strided.h"
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
 
 #include <math.h>
 #include <string.h>

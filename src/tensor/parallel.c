@@ -4,7 +4,6 @@
 
 #include "base/env.h"
 #include "base/text/log.h"
-#include "tensor/kernels.h"
 #include "topo/share.h"
 
 #include <pthread.h>

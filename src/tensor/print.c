@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print.c - single elements, and tensors as text. */
-#include "tensor/kernels.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 

@@ -29,11 +29,6 @@ weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double lo
 weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mean, double deviation); /* floats */
 /* `value` with probability p, else 0. For dropout: p = 1 - rate, value = 1 / p. Floats. */
 weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value);
-/*
- * drawn [...] int64: the class that number i picks from row i of `weights` [..., C] (floats; finite, >= 0, not all 0). Else
- * WEFT_ERR_INVALID, and the first row that is not so.
- */
-weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights, int64_t *bad_row);
 /* A permutation of 0 .. numel-1 (Fisher-Yates), int64. */
 weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.c - tensors over the storage of another, and packed or converted copies. */
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
 
 #include "base/text/log.h"
 

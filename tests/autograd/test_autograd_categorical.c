@@ -10,7 +10,8 @@
 #include <cmocka.h>
 
 #include "oracle/formula.h"
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
+#include "tensor/parallel.h"
 
 #include <math.h>
 #include <string.h>

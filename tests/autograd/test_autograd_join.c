@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "oracle/formula.h"
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 
 #include <math.h>
 #include <stdlib.h>

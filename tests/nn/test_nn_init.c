@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 
 #include <math.h>
 #include <string.h>

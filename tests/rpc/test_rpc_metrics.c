@@ -4,7 +4,7 @@
 #include "rpc/observe_internal.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

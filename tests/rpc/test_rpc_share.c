@@ -7,7 +7,7 @@
 #include "rpc/children.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 #include "topo/share.h"
 
 #include <pthread.h>

@@ -3,8 +3,11 @@
 #ifndef CHECK_GRADIENTS_H
 #define CHECK_GRADIENTS_H
 
-#include "tensor/kernels.h"
-#include "tensor/random.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/optim/optim.h"
+#include "tensor/cpu/product/product.h"
+#include "tensor/parallel.h"
 
 #include <math.h>
 #include <stdarg.h>

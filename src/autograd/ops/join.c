@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* join.c - stack and concat: a list of tensors side by side along one dimension, new or old. */
 #include "autograd/op.h"
+#include "tensor/copy.h"
 
 /* Where input i lies in `y` along `dim`, as a view. starts [inputs + 1]; NULL: they are stacked. NULL: no memory. */
 static weft_tensor *place_of(weft_tensor *y, int dim, const weft_tensor *starts, size_t i)

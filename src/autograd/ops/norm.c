@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* norm.c - batch_norm2d. */
 #include "autograd/op.h"
+#include "tensor/copy.h"
 
 #define DEFAULT_MOMENTUM 0.1
 #define DEFAULT_EPS 1e-5

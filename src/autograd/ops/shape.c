@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shape.c - views of other shapes, clone and detach. */
 #include "autograd/op.h"
+#include "tensor/copy.h"
 
 /* shapes[0]: x's */
 static weft_status reshape_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

@@ -8,7 +8,7 @@
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/random.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/strided.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 

@@ -2,7 +2,8 @@
 /* gather.c - elements of x picked along one dimension by an index, and their gradients added up where they came from. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
 
 #include <assert.h>
 

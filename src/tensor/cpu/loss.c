@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss.c - negative log likelihood and mean squared error. Sums are kept in double, in order. */
 #include "tensor/check.h"
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,8 @@
 /* pool.c - max pooling and adaptive average pooling; a plane of one image and channel is one piece of work. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,8 @@
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/strided.h"
-#include "tensor/kernels.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* softmax.c - softmax and its logarithm along one dimension; the largest is taken off first, so that exp stays finite. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/cpu.h"
 
 #include <math.h>
 

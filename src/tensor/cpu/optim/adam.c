@@ -2,7 +2,7 @@
 /* adam.c - one step of Adam, as PyTorch defines it, in one pass over memory. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/optim/optim.h"
 
 #include <math.h>
 

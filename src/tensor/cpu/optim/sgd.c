@@ -2,7 +2,7 @@
 /* sgd.c - one step of stochastic gradient descent, as PyTorch defines it, in one pass over memory. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/optim/optim.h"
 
 typedef struct sgd_args {
     void *parameter, *velocity;

@@ -3,6 +3,9 @@
 #include "tensor/cpu/product/conv.h"
 
 #include "tensor/check.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/product/product.h"
 
 #include <limits.h>
 

@@ -3,7 +3,7 @@
 #ifndef WFI_CONV_H
 #define WFI_CONV_H
 
-#include "tensor/kernels.h"
+#include "tensor/tensor.h"
 
 typedef enum wfi_conv_pass { WFI_CONV_FORWARD, WFI_CONV_BACKWARD_DATA, WFI_CONV_BACKWARD_WEIGHT } wfi_conv_pass;
 

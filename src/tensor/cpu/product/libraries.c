@@ -2,7 +2,7 @@
 /* libraries.c - see libraries.h. */
 #include "tensor/cpu/product/libraries.h"
 
-#include "tensor/kernels.h"
+#include "tensor/parallel.h"
 
 #include <cblas.h>
 #include <dlfcn.h>

@@ -3,7 +3,8 @@
 #include "tensor/check.h"
 #include "tensor/cpu/product/gemm.h"
 #include "tensor/cpu/product/libraries.h"
-#include "tensor/kernels.h"
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/product/product.h"
 
 #include <cblas.h>
 #include <limits.h>

@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.h - the arithmetic without a tape: forward and backward pairs on tensors.
+ * cpu.h - arithmetic on tensors in host memory, without a tape: most functions come as a forward and a backward pass. The loops are our
+ * own; what a library computes is in tensor/cpu/product/.
+ *
+ * No kernel takes a lock or keeps anything between calls, and any thread may call. A large one shares its loop among the threads of
+ * tensor/parallel.h. Kernels do not call wfi_storage_wrote (mem.h), by which a tape notices that a saved tensor was changed in place:
+ * their callers know whether the output was new, and do.
  *
  * Unless a comment says otherwise: tensors are contiguous, in host memory, of one floating dtype (float32 or float64); the
  * caller has made the outputs with the right shapes (the _shape functions say which); outputs are overwritten, and may not
  * overlap inputs except where "in place" is said. NULL stands for an optional tensor that is not there or not wanted.
  * WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED (device memory, not contiguous), _INVALID, _MEMORY; outputs are undefined then.
- * Elementwise and reducing kernels give the same bits for any number of threads. Any thread may call.
+ * Elementwise and reducing kernels give the same bits for any number of threads.
  *
  * Letters: N batch, C channels, O output channels, H W height and width, K kernel size.
  */
-#ifndef WFI_KERNELS_H
-#define WFI_KERNELS_H
+#ifndef WFI_CPU_H
+#define WFI_CPU_H
 
+#include "tensor/random.h"
 #include "tensor/tensor.h"
-
-/* How many threads a kernel may use: WEFT_CPU_THREADS, else OMP_NUM_THREADS, else this process's share of the cores
- * (topo/share.h), which may change when a job begins. */
-int wfi_cpu_threads(void);
-weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error); /* what the variable says, 0: nothing */
-void wfi_cpu_threads_set(int threads); /* for the whole process, from the next kernel on; < 1 is 1 */
-
-/* --- copying; any strides, any dtypes --- */
-weft_status wfi_copy(const weft_tensor *x, weft_tensor *y);   /* same shape; converts as C does (bool: not zero) */
-void wfi_fill(weft_tensor *y, double value);                  /* any dtype and strides */
-weft_status wfi_expand(const weft_tensor *x, weft_tensor *y); /* y = x broadcast to y's shape; same dtype */
 
 /* --- elementwise --- */
 typedef enum wfi_binary_op { WFI_ADD, WFI_SUB, WFI_MUL, WFI_DIV } wfi_binary_op;
@@ -69,6 +64,13 @@ weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, 
 /* dx = the sum of what was picked from each element, floats. */
 weft_status wfi_gather_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx);
 
+/* --- drawing --- */
+/*
+ * drawn [...] int64: the class that number i picks from row i of `weights` [..., C] (floats; finite, >= 0, not all 0). Else
+ * WEFT_ERR_INVALID, and the first row that is not so.
+ */
+weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights, int64_t *bad_row);
+
 /* --- softmax and losses; dim >= 0 --- */
 weft_status wfi_softmax(const weft_tensor *x, int dim, weft_tensor *y);
 weft_status wfi_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
@@ -84,27 +86,6 @@ weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *targ
 weft_status wfi_mse_loss(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y);
 weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *target,
                                   wfi_reduction reduction, weft_tensor *dx);
-
-/* --- products --- */
-/* y [M, L] = op(a) [M, K] op(b) [K, L]; op transposes where asked: then a is [K, M], b [L, K]. */
-weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y);
-/* y [N, O] = x [N, I] weight [O, I]^T + bias [O] */
-weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, weft_tensor *y);
-weft_status wfi_linear_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight, weft_tensor *dx,
-                                weft_tensor *dweight, weft_tensor *dbias);
-
-/* --- convolution; x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O], y [N, O, OH, OW] --- */
-typedef struct wfi_conv2d {
-    int64_t stride[2], padding[2], dilation[2]; /* height, width */
-    int64_t groups;
-} wfi_conv2d;
-weft_status wfi_conv2d_shape(const weft_shape *x, const weft_shape *weight, const wfi_conv2d *how, weft_shape *y);
-weft_status wfi_conv2d_forward(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
-                               const wfi_conv2d *how, weft_tensor *y);
-weft_status wfi_conv2d_backward_data(const weft_tensor *dy, const weft_tensor *weight, const wfi_conv2d *how,
-                                     weft_tensor *dx);
-weft_status wfi_conv2d_backward_weight(const weft_tensor *dy, const weft_tensor *x, const wfi_conv2d *how,
-                                       weft_tensor *dweight, weft_tensor *dbias);
 
 /* --- batch normalisation; x [N, C, H, W] or [N, C]; all others [C] --- */
 /*
@@ -135,28 +116,5 @@ weft_status wfi_max_pool2d_backward(const weft_tensor *dy, const weft_tensor *in
 /* y [N, C, OH, OW]: cell i covers rows floor(i H / OH) to ceil((i + 1) H / OH). */
 weft_status wfi_adaptive_avg_pool2d(const weft_tensor *x, weft_tensor *y);
 weft_status wfi_adaptive_avg_pool2d_backward(const weft_tensor *dy, weft_tensor *dx);
-
-/* --- updates, in place --- */
-typedef struct wfi_sgd {
-    double lr, momentum, dampening, weight_decay;
-    bool nesterov;
-    bool first; /* the momentum buffer holds nothing yet: it becomes the gradient */
-} wfi_sgd;
-/* PyTorch's SGD. `velocity` may be NULL when momentum is 0. */
-weft_status wfi_sgd_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *velocity,
-                         const wfi_sgd *how);
-
-typedef struct wfi_adam {
-    double lr, beta1, beta2, eps, weight_decay;
-    uint64_t step; /* which one this is; the first is 1 */
-} wfi_adam;
-/* PyTorch's Adam. `mean` and `square` (and `largest`, NULL without AMSGrad) are zeros before the first step. */
-weft_status wfi_adam_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *mean, weft_tensor *square,
-                          weft_tensor *largest, const wfi_adam *how);
-
-/*
- * weft_tensor_assign and weft_tensor_fill call wfi_storage_wrote (mem.h) on their target, so that a tape notices a saved
- * tensor that was changed in place. Kernels do not: their callers know whether the output was new.
- */
 
 #endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy.h - copies, conversions and fills, of any strides and dtypes. They take no lock; any thread may call. Device memory is copied
+ * only whole and contiguous, without a conversion.
+ */
+#ifndef WFI_COPY_H
+#define WFI_COPY_H
+
+#include "tensor/tensor.h"
+
+weft_status wfi_copy(const weft_tensor *x, weft_tensor *y);   /* same shape; converts as C does (bool: not zero) */
+void wfi_fill(weft_tensor *y, double value);                  /* any dtype and strides */
+weft_status wfi_expand(const weft_tensor *x, weft_tensor *y); /* y = x broadcast to y's shape; same dtype */
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* create.c - new tensors with something in them. */
+#include "tensor/copy.h"
+
+#include "base/text/log.h"
+
+#include <string.h>
+
+weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype)
+{
+    return weft_tensor_full(shape, dtype, 0);
+}
+
+weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value)
+{
+    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    if (tensor != NULL)
+        wfi_fill(tensor, value);
+    return tensor;
+}
+
+weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype)
+{
+    weft_tensor *counted = weft_tensor_empty(WEFT_SHAPE(count), WEFT_INT64);
+    if (counted == NULL)
+        return NULL;
+    int64_t *data = wfi_tensor_address(counted);
+    for (int64_t i = 0; i < count; i++)
+        data[i] = i;
+    if (dtype == WEFT_INT64)
+        return counted;
+    weft_tensor *tensor = weft_tensor_to(counted, dtype);
+    weft_tensor_unref(counted);
+    return tensor;
+}
+
+weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data)
+{
+    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    if (tensor == NULL || tensor->numel == 0)
+        return tensor;
+    if (data == NULL) {
+        weft_tensor_unref(tensor);
+        wfi_log(WEFT_LOG_DEBUG, "no copy of a NULL pointer");
+        return NULL;
+    }
+    memcpy(wfi_tensor_address(tensor), data, weft_tensor_nbytes(tensor));
+    return tensor;
+}
