@@ -23,11 +23,6 @@
 
 #include <stdio.h>
 
-static uint64_t bound_ns(const wfi_net *net)
-{
-    return (uint64_t)net->death_timeout_ms * 1000000;
-}
-
 static uint64_t later(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -44,15 +39,6 @@ static bool is_needed(const wfi_peer *peer)
     return peer->awaited > 0 || wfi_peer_has_to_send(peer) || !wfi_list_empty(&peer->works);
 }
 
-void wfi_reach_watch(wfi_peer *peer)
-{
-    wfi_net *net = peer->net;
-    if (peer->silence.heap_index || peer->status || net->closing || net->death_timeout_ms < 0)
-        return;
-    peer->needed_ns = wfi_net_now(net);
-    (void)wfi_net_timer_set(net, &peer->silence, peer->needed_ns + bound_ns(net) / 2); /* reserved */
-}
-
 void wfi_peer_await(wfi_peer *peer, int change)
 {
     wfi_assert_held(&peer->net->lock);
@@ -64,13 +50,6 @@ void wfi_peer_await(wfi_peer *peer, int change)
 bool wfi_peer_is_unreachable(const wfi_peer *peer)
 {
     return peer->unreachable;
-}
-
-void wfi_reach_regained(wfi_peer *peer)
-{
-    if (peer->unreachable)
-        wfi_log_net(peer->net, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
-    peer->unreachable = false;
 }
 
 /* The lanes themselves are tried on: line_needed goes by what is to be sent. */
@@ -100,6 +79,36 @@ static void look_again(wfi_peer *peer, uint64_t after)
         (void)wfi_net_timer_set(peer->net, &peer->silence, due_ns); /* reserved */
 }
 
+/* ---- Signs of life --------------------------------------------------------------------------------------------- */
+
+/* Twice within the bound is enough: the store does not end a suspicion before that. */
+void wfi_peer_suspect(wfi_peer *peer, const char *why)
+{
+    wfi_net *net = peer->net;
+    uint64_t now = wfi_net_now(net), pause = net->death_timeout_ms < 0 ? 0 : (uint64_t)net->death_timeout_ms * 500000;
+    if (peer->suspected_ns && now - peer->suspected_ns < pause)
+        return;
+    peer->suspected_ns = now;
+    if (!peer->status && net->open && !net->closing)
+        wfi_rendezvous_suspect(net->rendezvous, peer->rank, peer->member.incarnation, why);
+}
+
+void wfi_note_ping(wfi_peer *peer)
+{
+    if (peer->ping.out)
+        return;
+    peer->pinged_ns = wfi_net_now(peer->net);
+    wfi_note_send(&peer->ping, WFI_NOTE_PING, 0);
+}
+
+/* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
+void wfi_reach_pinged(wfi_peer *peer)
+{
+    wfi_net *net = peer->net;
+    if (net->death_timeout_ms >= 0 && elapsed(peer, peer->pinged_ns) >= wfi_reach_bound_ns(net) / 4)
+        peer->stuck_ns = wfi_net_now(net);
+}
+
 /* ---- No bulk lane ------------------------------------------------------------------------------------------------ */
 
 static bool is_stuck(const wfi_peer *peer)
@@ -111,15 +120,7 @@ void wfi_reach_stuck(wfi_peer *peer)
 {
     wfi_reach_watch(peer);
     if (peer->silence.heap_index && is_stuck(peer))
-        look_again(peer, bound_ns(peer->net) / 4);
-}
-
-/* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
-void wfi_reach_pinged(wfi_peer *peer)
-{
-    wfi_net *net = peer->net;
-    if (net->death_timeout_ms >= 0 && elapsed(peer, peer->pinged_ns) >= bound_ns(net) / 4)
-        peer->stuck_ns = wfi_net_now(net);
+        look_again(peer, wfi_reach_bound_ns(peer->net) / 4);
 }
 
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
@@ -154,7 +155,7 @@ static void give_up_bulk(wfi_peer *peer)
 static void look_at_bulk(wfi_peer *peer)
 {
     wfi_line *line = &peer->lines[WFI_BULK];
-    uint64_t bound = bound_ns(peer->net), stuck = elapsed(peer, peer->stuck_ns);
+    uint64_t bound = wfi_reach_bound_ns(peer->net), stuck = elapsed(peer, peer->stuck_ns);
     bool has_tried = line->conn || line->why, is_heard = !peer->ping.out;
     if (stuck >= bound && has_tried && is_heard) {
         give_up_bulk(peer);
@@ -172,14 +173,14 @@ static void look_at_bulk(wfi_peer *peer)
 static void look_at_silence(wfi_peer *peer)
 {
     wfi_net *net = peer->net;
-    uint64_t silent = elapsed(peer, later(peer->heard_ns, peer->waiting_ns)), half = bound_ns(net) / 2;
+    uint64_t silent = elapsed(peer, later(peer->heard_ns, peer->waiting_ns)), half = wfi_reach_bound_ns(net) / 2;
     if (silent < half) {
         look_again(peer, half - silent);
         return;
     }
     wfi_peer_suspect(peer, "it does not answer");
     wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]), *bulk = wfi_line_up(&peer->lines[WFI_BULK]);
-    if (silent < bound_ns(net) || !conn)
+    if (silent < wfi_reach_bound_ns(net) || !conn)
         return;
     peer->waiting_ns = net->now_ns;
     wfi_line_broken(conn);
@@ -193,7 +194,7 @@ void wfi_peer_silence(wfi_timer *timer)
     wfi_net *net = peer->net;
     if (!is_needed(peer))
         return;
-    uint64_t late = net->now_ns - timer->deadline_ns, half = bound_ns(net) / 2;
+    uint64_t late = net->now_ns - timer->deadline_ns, half = wfi_reach_bound_ns(net) / 2;
     if (late > half) /* we were stopped, or got no processor: we did not listen */
         peer->needed_ns = peer->waiting_ns = net->now_ns;
     peer->stuck_ns += late;
@@ -201,12 +202,63 @@ void wfi_peer_silence(wfi_timer *timer)
     if (is_stuck(peer))
         look_at_bulk(peer);
     uint64_t unheard = elapsed(peer, later(peer->heard_ns, peer->needed_ns));
-    if (unheard >= WFI_REACH_BOUNDS * bound_ns(net))
+    if (unheard >= WFI_REACH_BOUNDS * wfi_reach_bound_ns(net))
         give_up(peer, unheard);
     else if (!wfi_list_empty(&peer->sent))
         look_at_silence(peer);
-    else if (unheard >= bound_ns(net) && !wfi_peer_has_to_send(peer))
+    else if (unheard >= wfi_reach_bound_ns(net) && !wfi_peer_has_to_send(peer))
         wfi_note_ping(peer);
-    else if (unheard >= bound_ns(net) && !wfi_line_up(&peer->lines[WFI_CONTROL]))
+    else if (unheard >= wfi_reach_bound_ns(net) && !wfi_line_up(&peer->lines[WFI_CONTROL]))
         wfi_peer_suspect(peer, "no connection to it opens");
+}
+
+/* ---- Leaning --------------------------------------------------------------------------------------------------- */
+
+#define LEAN_LOOKS 8 /* within the bound */
+
+static void look_at_leaners_soon(wfi_net *net)
+{
+    uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
+    if (!net->lean_timer.heap_index)
+        (void)wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns);
+}
+
+/* False: it could not be told for want of memory. */
+static bool tell_need(wfi_peer *peer)
+{
+    bool needed = peer->leaning > 0;
+    if (needed != peer->needed &&
+        !wfi_rendezvous_need(peer->net->rendezvous, peer->rank, peer->member.incarnation, needed))
+        return false;
+    peer->needed = needed;
+    return true;
+}
+
+void wfi_lean_due(wfi_timer *timer)
+{
+    wfi_net *net = wfi_container_of(timer, wfi_net, lean_timer);
+    while (!wfi_list_empty(&net->leaners)) {
+        wfi_peer *peer = wfi_container_of(net->leaners.next, wfi_peer, lean_link);
+        if (!tell_need(peer)) {
+            look_at_leaners_soon(net);
+            return;
+        }
+        wfi_list_remove(&peer->lean_link);
+    }
+}
+
+/*
+ * Calls come and go faster than the store should hear of them: a peer whose sum has left what the store believes is put on
+ * a list, and looked at when the timer fires, once for the whole list. Nothing changes, nothing fires.
+ */
+void wfi_peer_lean(wfi_peer *peer, int change)
+{
+    wfi_net *net = peer->net;
+    wfi_assert_held(&net->lock);
+    peer->leaning += change;
+    if ((peer->leaning > 0) == peer->needed || peer->status || net->closing || net->death_timeout_ms < 0)
+        return;
+    if (wfi_list_empty(&peer->lean_link))
+        wfi_list_push_back(&net->leaners, &peer->lean_link);
+    look_at_leaners_soon(net);
 }

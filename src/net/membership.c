@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - what the store says: who joined, deaths and departures of peers, our own eviction, the closing protocol.
+ * membership.c - what the store says: who joined, deaths and departures of peers, our own eviction, the closing protocol. And
+ * what a peer is made of, and its end.
  *
  * Each word names an incarnation, and is about that one or about nobody. What comes before the table is here waits in a
  * list, and is taken in the same order afterwards.
  */
+#include "base/alloc.h"
 #include "net/net_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* One thing that the store said about a worker. */
 typedef struct news {
@@ -15,6 +18,89 @@ typedef struct news {
     wfi_member member; /* of those who went only rank and incarnation count */
     weft_status why;   /* WEFT_OK: it joined */
 } news;
+
+/* ---- Peers ----------------------------------------------------------------------------------------------------- */
+
+static void line_init(wfi_peer *peer, wfi_lane_kind kind)
+{
+    wfi_line *line = &peer->lines[kind];
+    line->peer = peer;
+    line->kind = kind;
+    wfi_list_init(&line->turn);
+    line->timer.fire = wfi_line_timer;
+    line->timer.reserved = true;
+}
+
+static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
+{
+    peer->net = net;
+    peer->holds = 1;
+    peer->member = *member;
+    peer->rank = member->rank;
+    wfi_list_init(&peer->lean_link);
+    line_init(peer, WFI_CONTROL);
+    line_init(peer, WFI_BULK);
+    wfi_list_init(&peer->urgent);
+    wfi_list_init(&peer->queued);
+    wfi_list_init(&peer->sent);
+    peer->resend = &peer->sent;
+    wfi_list_init(&peer->works);
+    wfi_list_init(&peer->exposed);
+    peer->ack.fire = wfi_peer_ack_due;
+    peer->silence.fire = wfi_peer_silence;
+    wfi_notes_init(peer);
+    peer->ack.reserved = peer->silence.reserved = true;
+}
+
+/* All that is remembered of those who held the rank before. */
+static void take_over(wfi_peer *peer, const wfi_peer *former)
+{
+    bool left = former->status == WEFT_ERR_PEER_LEFT;
+    memcpy(peer->left + left, former->left, sizeof(peer->left) - left * sizeof(*peer->left));
+    if (left)
+        peer->left[0] = former->member.incarnation;
+}
+
+weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out)
+{
+    wfi_assert_held(&net->lock);
+    wfi_peer *peer = wfi_calloc(1, sizeof(*peer));
+    if (!peer || wfi_timers_reserve(net, WFI_PEER_TIMERS)) {
+        free(peer);
+        return WEFT_ERR_MEMORY;
+    }
+    peer_init(net, peer, member);
+    wfi_list_push_back(&net->known, &peer->link);
+    wfi_peer *former = net->peers[peer->rank];
+    if (former)
+        take_over(peer, former);
+    net->peers[peer->rank] = peer;
+    wfi_peer_unref(former);
+    *out = peer;
+    return WEFT_OK;
+}
+
+void wfi_peer_fail(wfi_peer *peer, weft_status why)
+{
+    wfi_net *net = peer->net;
+    wfi_assert_held(&net->lock);
+    if (!peer->status)
+        peer->status = why;
+    for (int kind = 0; kind < WFI_LANE_KINDS; kind++) {
+        wfi_line *line = &peer->lines[kind];
+        if (line->conn)
+            wfi_conn_close(line->conn);
+        wfi_net_timer_clear(net, &line->timer);
+        wfi_list_remove(&line->turn);
+    }
+    wfi_net_timer_clear(net, &peer->ack);
+    wfi_net_timer_clear(net, &peer->silence);
+    wfi_list_remove(&peer->lean_link);
+    peer->owes_ack = false;
+    wfi_peer_fail_messages(peer, why);
+    wfi_works_fail(peer, why);
+    wfi_exposed_end_all(peer);
+}
 
 /* Fails what is outstanding with the peer, calls its owners, and only then tells the layer above. */
 static void peer_gone(wfi_peer *peer, weft_status why, const char *text)

@@ -16,28 +16,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define UNPRIVILEGED 1024 /* the first port that anybody may have */
-
 /* ---- Small answers --------------------------------------------------------------------------------------------- */
-
-const wfi_clock *wfi_net_clock(const wfi_net *net)
-{
-    return net->clock;
-}
-
-uint64_t wfi_net_now(const wfi_net *net)
-{
-    return net->in_round ? net->now_ns : wfi_now(net->clock);
-}
 
 int64_t wfi_net_death_timeout_ms(const wfi_net *net)
 {
     return net->death_timeout_ms;
 }
 
-wfi_driver *wfi_net_driver(wfi_net *net)
+const char *wfi_net_interface(const wfi_net *net)
 {
-    return &net->driver;
+    return net->ops->iface(net->fabric);
 }
 
 int wfi_net_rank(const wfi_net *net)
@@ -86,6 +74,18 @@ void wfi_net_stats(wfi_net *net, weft_stats *out)
     out->rendezvous_messages = net->store_counts.messages;
 }
 
+bool wfi_net_is_flushed(const wfi_net *net)
+{
+    for (const wfi_list *link = net->known.next; link != &net->known; link = link->next) {
+        const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
+        bool is_empty = wfi_list_empty(&peer->urgent) && wfi_list_empty(&peer->queued) && wfi_list_empty(&peer->sent) &&
+                        wfi_list_empty(&peer->works);
+        if (!peer->status && !peer->unreachable && !is_empty)
+            return false;
+    }
+    return true;
+}
+
 void wfi_net_begin_closing(wfi_net *net)
 {
     if (!net->closing)
@@ -114,14 +114,6 @@ static weft_status refuse(weft_error **error, weft_status code, const char *text
     if (error)
         wfi_error_give(error, wfi_error_create(&detail, "%s", text));
     return code;
-}
-
-static weft_status refuse_value(weft_error **error, const char *what, const char *value, const char *hint)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
-    if (error)
-        wfi_error_give(error, wfi_error_create(&detail, "%s is \"%s\": %s", what, value, hint));
-    return WEFT_ERR_INVALID;
 }
 
 static wfi_net *net_create(const wfi_net_options *options)
@@ -181,64 +173,6 @@ static weft_status make_descriptors(wfi_net *net, weft_error **error)
     net->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (net->events_fd < 0 || wfi_token_init(net))
         return wfi_descriptors_fail("make events", error);
-    return WEFT_OK;
-}
-
-static bool read_port(const char **text, long *out)
-{
-    char *end;
-    if (**text < '0' || **text > '9')
-        return false;
-    *out = strtol(*text, &end, 10);
-    *text = end;
-    return *out >= 1 && *out <= 65535;
-}
-
-/* "low-high", or one port; but "1" is as likely to be meant for "yes". */
-static bool read_ports(const char *text, wfi_fabric_options *out)
-{
-    long low, high;
-    if (!text || !*text)
-        return true;
-    if (!read_port(&text, &low))
-        return false;
-    high = low;
-    if (*text == '-') {
-        text++;
-        if (!read_port(&text, &high))
-            return false;
-    } else if (low < UNPRIVILEGED) {
-        return false;
-    }
-    out->port_low = (int)low;
-    out->port_high = (int)high;
-    return !*text && low <= high;
-}
-
-static weft_status open_fabric(wfi_net *net, const wfi_net_options *options, weft_error **error)
-{
-    const weft_agent_options *agent = options->agent;
-    wfi_fabric_options how = {.rank = net->fibers       ? net->group
-                                      : agent->has_rank ? net->rank
-                                                        : -1,
-                              .iface = agent->iface,
-                              .towards = agent->master_addr,
-                              .port_spared = agent->master_port,
-                              .sim = options->sim,
-                              .ready = wfi_fiber_ready,
-                              .ready_arg = net};
-    net->ops = wfi_fabric_find(agent->fabric);
-    if (!net->ops)
-        return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
-    if (!read_ports(agent->ports, &how))
-        return refuse_value(error, "ports (WEFT_PORTS)", agent->ports,
-                            "\"low-high\", each 1 to 65535, low not above high; or one port from 1024 on");
-    weft_status status = net->ops->open(&how, &net->fabric, error);
-    if (status)
-        return status;
-    net->limits = net->ops->limits(net->fabric);
-    if (wfi_peers_create(net) || wfi_cache_create(net))
-        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
     return WEFT_OK;
 }
 
@@ -339,7 +273,9 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     }
     status = make_descriptors(net, error);
     if (!status)
-        status = open_fabric(net, options, error);
+        status = wfi_transport_open(net, options, error);
+    if (!status && (wfi_peers_create(net) || wfi_cache_create(net)))
+        status = refuse(error, WEFT_ERR_MEMORY, "out of memory");
     if (status)
         goto close_store;
     status = join(net, options, store_fd, error);

@@ -17,6 +17,7 @@
 #define WFI_NET_INTERNAL_H
 
 #include "base/clock.h"
+#include "base/codec.h"
 #include "base/text/log.h"
 #include "base/map.h"
 #include "base/parker.h"
@@ -365,19 +366,22 @@ struct wfi_net {
 void wfi_net_settle(wfi_net *net);                        /* [locked] calls what is due to be called */
 wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role); /* a leader gets the first task to run itself */
 
-/* peer.c; all [locked] */
+/* peer.c, membership.c; all [locked] */
+#define WFI_PEER_TIMERS 4 /* two lines', acknowledgement, silence */
 weft_status wfi_peers_create(wfi_net *net);
 /* A new incarnation takes its seat, and the one before it, which has ended, is out of the table. */
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out);
 void wfi_peers_destroy(wfi_net *net);
 void wfi_peer_fail(wfi_peer *peer, weft_status why);        /* closes lanes, fails what is outstanding */
 void wfi_peer_fail_queued(wfi_peer *peer, weft_status why); /* what has not left, but for what lasts */
+void wfi_peer_fail_messages(wfi_peer *peer, weft_status why);
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position);
 void wfi_peer_nonsense(wfi_conn *conn, const char *what);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
 void wfi_lean_due(wfi_timer *timer);
 
 /* detector.c; all [locked] */
+uint64_t wfi_reach_bound_ns(const wfi_net *net);
 void wfi_reach_watch(wfi_peer *peer); /* somebody needs it */
 void wfi_reach_stuck(wfi_peer *peer); /* the same; and a transfer may wait for a lane */
 void wfi_peer_silence(wfi_timer *timer);
@@ -386,12 +390,11 @@ void wfi_reach_pinged(wfi_peer *peer);   /* it has answered a ping */
 
 /* control.c; all [locked] */
 #define WFI_NET_MESSAGES 0xF0     /* types from here on are net's own */
-#define WFI_NET_MESSAGES_END 0xF4 /* and nothing is of these */
+enum { WFI_NOTE_PING = WFI_NET_MESSAGES, WFI_NOTE_QUESTION, WFI_NOTE_ANSWER, WFI_NOTE_DIAL, WFI_NET_MESSAGES_END };
 void wfi_notes_init(wfi_peer *peer);
+void wfi_note_send(wfi_note *note, uint8_t type, size_t size); /* of note->bytes; none of that kind is out */
 void wfi_note_ping(wfi_peer *peer);
 void wfi_note_dial(wfi_peer *peer); /* asks it to open the bulk lane */
-/* Whether `size` bytes there may still be read or written, as `kind` does. False: the question before is still on its way. */
-bool wfi_note_ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size);
 void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t size); /* one that came */
 
 /* reject.c; [locked] Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
@@ -408,6 +411,7 @@ void wfi_silent_due(wfi_timer *timer);
 
 /* connection.c; all [locked] */
 wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation);
+weft_status wfi_conn_make_receives(wfi_conn *conn);
 void wfi_conn_close(wfi_conn *conn); /* nothing of it touches memory any more; freed with its last operation */
 void wfi_conn_reported(wfi_conn *conn);
 weft_status wfi_conn_post_receives(wfi_conn *conn);
@@ -415,8 +419,31 @@ weft_status wfi_conn_post_receives(wfi_conn *conn);
 weft_status wfi_rx_post(wfi_rx *rx);
 const uint8_t *wfi_rx_frame(wfi_rx *rx, size_t size);
 
+/* handshake.c: the private data of a connection */
+typedef struct wfi_hello {
+    wfi_lane_kind kind;
+    bool answer;
+    int rank;
+    uint32_t incarnation, generation;
+    uint64_t position, nonce;
+    uint64_t asked; /* an answer: the nonce of the request; else 0 */
+} wfi_hello;
+void wfi_conn_make_keys(wfi_conn *conn);
+size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
+                       uint8_t out[WFI_CONNECT_DATA_MAX]);
+/* What some member says; who it is, that does not prove. False: no member made it. */
+bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
+/* One that could be read: whoever has this key has made it, for `to`. */
+bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
+
 /* channel.c; all [locked] */
 void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */
+void wfi_attempt_failed(wfi_conn *conn, const char *why);
+uint64_t wfi_line_limit(const wfi_line *line);
+void wfi_line_hello(const wfi_line *line, const wfi_conn *conn, wfi_hello *out);
+/* `lack`: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; else the peer's or the network's doing. `why` lasts for ever. */
+void wfi_line_failed(wfi_line *line, weft_status lack, const char *why);
+void wfi_line_is_up(wfi_line *line);
 void wfi_turns_due(wfi_timer *timer);
 void wfi_line_want(wfi_line *line);   /* there is something to do: connect if nothing is under way */
 void wfi_line_broken(wfi_conn *conn); /* close it, and try again if there is need */
@@ -435,23 +462,6 @@ bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_m
                      uint8_t out[WFI_PAIR_KEY_BYTES]);
 /* Ours and that peer's; made at first use. NULL: no memory. [locked] */
 const uint8_t *wfi_peer_pair_key(wfi_peer *peer);
-
-/* handshake.c: the private data of a connection */
-typedef struct wfi_hello {
-    wfi_lane_kind kind;
-    bool answer;
-    int rank;
-    uint32_t incarnation, generation;
-    uint64_t position, nonce;
-    uint64_t asked; /* an answer: the nonce of the request; else 0 */
-} wfi_hello;
-void wfi_conn_make_keys(wfi_conn *conn);
-size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
-                       uint8_t out[WFI_CONNECT_DATA_MAX]);
-/* What some member says; who it is, that does not prove. False: no member made it. */
-bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
-/* One that could be read: whoever has this key has made it, for `to`. */
-bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
 
 /* frame.c */
 #define WFI_FRAME_HEAD 40
@@ -490,26 +500,40 @@ void wfi_works_doubt(wfi_peer *peer); /* a new lane is up: those that the last o
 void wfi_works_ask(wfi_peer *peer);   /* the next question, if there is one */
 void wfi_works_told(wfi_peer *peer, bool offered); /* the answer to the last one */
 void wfi_works_fail(wfi_peer *peer, weft_status why);
+wfi_work *wfi_work_at(wfi_list *node);
+void wfi_work_end(wfi_work *work, weft_status why);
+bool wfi_work_has_free(wfi_work *work); /* moves `next` to the first free chunk; false if there is none */
+/* Where chunk `index` lies: its segment, whose number goes to *at (NULL: nowhere). */
+const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size, size_t *at);
+
+/* revalidate.c; all [locked] */
+void wfi_note_answer(wfi_peer *peer);
+void wfi_works_question(wfi_peer *peer, wfi_reader *reader);
+void wfi_works_answer(wfi_peer *peer, wfi_reader *reader);
 void wfi_work_destroy(wfi_work *work);
 
-/* expose.c */
+/* transport.c */
+weft_status wfi_transport_open(wfi_net *net, const wfi_net_options *options, weft_error **error);
 weft_status wfi_cache_create(wfi_net *net);
-void wfi_exposed_end_all(wfi_peer *peer); /* [locked] closes the regions; the records stay with their owners */
 void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status);
+void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
+void wfi_transport_dispatch(const wfi_completion *completion);
+void wfi_transport_post_again(wfi_net *net); /* some post found no room; completions since then may have made some */
+void wfi_net_starve(
+    wfi_net *net); /* [locked] no memory to post something: it is tried again, and given up after a while */
+void wfi_starved_due(wfi_timer *timer);
+
+/* expose.c */
+void wfi_exposed_end_all(wfi_peer *peer); /* [locked] closes the regions; the records stay with their owners */
 /* Whether that range is exposed to the peer, for that access. [locked] */
 bool wfi_exposed_covers(const wfi_peer *peer, uint64_t address, uint64_t key, uint64_t size, unsigned access);
-void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
 
-/* timer.c; [locked] */
-weft_status wfi_timers_reserve(wfi_net *net,
-                               size_t count);        /* room for so many more that are `reserved`: they never fail */
+/* timer.c; [locked] reserve: room for so many more that are `reserved`: they never fail */
+weft_status wfi_timers_reserve(wfi_net *net, size_t count);
 void wfi_timers_release(wfi_net *net, size_t count); /* so many of those are no more */
 size_t wfi_timers_fire(wfi_net *net);
 
 /* round.c */
-void wfi_net_starve(
-    wfi_net *net); /* [locked] there was no memory to post something: it is tried again, and given up after a while */
-void wfi_starved_due(wfi_timer *timer);
 size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine); /* token held, lock not */
 size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd);
 void wfi_net_wake(wfi_net *net); /* whoever sleeps over the completions and timers */
@@ -525,9 +549,8 @@ bool wfi_token_sleep(wfi_net *net, int bed, int fd_extra, uint64_t until_ns);
 weft_status wfi_token_init(wfi_net *net);
 void wfi_token_fini(wfi_net *net);
 
-/* sleeper.c: where threads sleep that see to the net */
-bool wfi_bed_sleep(wfi_net *net, int bed, const int fds[2],
-                   uint64_t timeout_ns); /* true: it was called; fds: -1: none */
+/* sleeper.c: where threads sleep that see to the net. fds: -1: none. True: it was called. */
+bool wfi_bed_sleep(wfi_net *net, int bed, const int fds[2], uint64_t timeout_ns);
 void wfi_bed_call(wfi_net *net, int bed);
 
 /* spin.c */
@@ -550,6 +573,8 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
 /* threads.c */
 weft_status wfi_threads_start(wfi_net *net);
 void wfi_threads_stop(wfi_net *net);
+weft_status wfi_fiber_start(wfi_net *net);
+void wfi_fiber_stop(wfi_net *net);
 void wfi_watcher_call(wfi_net *net); /* somebody has to see to things */
 wfi_task *wfi_idle_lead(void *arg);  /* the executor's idle hook */
 void wfi_idle_nudge(void *arg);

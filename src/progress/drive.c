@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drive.c - a thread that waits for a future makes the progress itself, for a while; see token.c. */
+/*
+ * drive.c - a thread that waits for a future makes the progress itself, for a while; see token.c. Without threads whoever waits, or
+ * calls wfi_net_progress, does all of it.
+ */
 #include "net/net_internal.h"
 
 #define LOOK_MS 5
 #define LIE_NS UINT64_C(5000000)
 #define BESIDE_NS UINT64_C(50000)
+#define RARE_NS UINT64_C(5000000) /* without threads: connection events have no descriptor to sleep on */
 
 static void progress_for(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
@@ -82,6 +86,48 @@ static bool see_to_it(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
     return wfi_token_release(net, WFI_WAITER);
 }
 
+/* ---- Without threads ------------------------------------------------------------------------------------------- */
+
+/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: it is done where a
+ * sleep was ended by something else than messages, and otherwise now and then. */
+static size_t manual_round(wfi_net *net, bool slept)
+{
+    size_t done = wfi_round(net, WFI_MANUAL, NULL);
+    uint64_t now = wfi_now(net->clock);
+    if ((done || !slept) && now < net->token.look_ns)
+        return done;
+    uint64_t due_ns = now + RARE_NS, store_due_ns = WFI_NEVER;
+    done += wfi_round_events(net, 0, -1);
+    net->token.store_fd = net->stopped ? -1 : wfi_rendezvous_pump(net->rendezvous, &store_due_ns);
+    net->token.look_ns = due_ns < store_due_ns ? due_ns : store_due_ns;
+    return done;
+}
+
+size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
+{
+    uint64_t until = wfi_deadline(net->clock, timeout_ms);
+    bool slept = false;
+    size_t done = 0;
+    if (net->fibers || net->forked || !wfi_token_take(net, WFI_MANUAL))
+        return 0;
+    for (int offers = timeout_ms && net->token.came ? WFI_OFFERS : 0;; offers--) {
+        bool offered = offers > 0 && wfi_spin_offer(net);
+        done = manual_round(net, slept);
+        if (done || wfi_now(net->clock) >= until)
+            break;
+        if (offered && offers > 1)
+            continue;
+        slept = true;
+        uint64_t nap = net->token.look_ns < until ? net->token.look_ns : until;
+        if (!wfi_token_sleep(net, WFI_BED_POLLER, net->token.store_fd, nap))
+            return 0;
+    }
+    if (done || timeout_ms)
+        net->token.came = done > 0;
+    (void)wfi_token_release(net, WFI_MANUAL);
+    return done;
+}
+
 /* Nobody else progresses, nor runs what has come: without threads, whoever waits does both. */
 static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
 {
@@ -100,6 +146,8 @@ static void drive_alone(wfi_net *net, wfi_parker *parker, uint64_t deadline_ns)
             return;
     }
 }
+
+/* ---- The driver ------------------------------------------------------------------------------------------------ */
 
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
 {

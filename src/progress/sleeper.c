@@ -42,3 +42,19 @@ bool wfi_bed_sleep(wfi_net *net, int bed, const int fds[2], uint64_t timeout_ns)
     atomic_store(&net->token.in_bed[bed], false);
     return atomic_exchange(&net->token.called[bed], false);
 }
+
+void wfi_watcher_call(wfi_net *net)
+{
+    wfi_bed_call(net, atomic_load(&net->token.leader_in) ? WFI_BED_LEADER : WFI_BED_POLLER);
+}
+
+void wfi_net_wake(wfi_net *net)
+{
+    if (net->fibers) {
+        wfi_fiber_ready(net);
+        return;
+    }
+    wfi_bed_call(net, WFI_BED_POLLER);
+    wfi_bed_call(net, WFI_BED_LEADER);
+    wfi_bed_call(net, WFI_BED_WAITER);
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads.c - who sees to the net: the poller and the event thread, the leader in the executor's idle hook; in the
- * simulation one fiber. token.c has the rules.
+ * threads.c - who sees to the net: the poller and the event thread, the leader in the executor's idle hook.
+ * token.c has the rules.
  */
 #include "net/net_internal.h"
 
@@ -19,22 +19,6 @@
 static const int no_fds[2] = {-1, -1};
 
 /* ---- Watching -------------------------------------------------------------------------------------------------- */
-
-void wfi_watcher_call(wfi_net *net)
-{
-    wfi_bed_call(net, atomic_load(&net->token.leader_in) ? WFI_BED_LEADER : WFI_BED_POLLER);
-}
-
-void wfi_net_wake(wfi_net *net)
-{
-    if (net->fibers) {
-        wfi_fiber_ready(net);
-        return;
-    }
-    wfi_bed_call(net, WFI_BED_POLLER);
-    wfi_bed_call(net, WFI_BED_LEADER);
-    wfi_bed_call(net, WFI_BED_WAITER);
-}
 
 /* The leader stays: until it leaves there is nothing to do. */
 static void poller_block(wfi_net *net)
@@ -124,64 +108,6 @@ static void *events_main(void *arg)
     return NULL;
 }
 
-/* ---- The simulation's fiber ------------------------------------------------------------------------------------ */
-
-void wfi_fiber_ready(void *arg)
-{
-    wfi_net *net = arg;
-    if (net->fiber_runs)
-        wfi_unpark(&net->fiber_parker);
-}
-
-static void fiber_park(wfi_net *net, uint64_t drained_by)
-{
-    wfi_mutex_lock(&net->lock);
-    uint64_t next = atomic_load_explicit(&net->next_deadline_ns, memory_order_relaxed);
-    net->sleep_until_ns = next < drained_by ? next : drained_by;
-    uint64_t until = net->sleep_until_ns;
-    wfi_mutex_unlock(&net->lock);
-    (void)wfi_park(&net->fiber_parker, until);
-    net->sleep_until_ns = 0;
-}
-
-static void fiber_main(void *arg)
-{
-    wfi_net *net = arg;
-    uint64_t drained_by = WFI_NEVER;
-    wfi_parker_init(&net->fiber_parker);
-    net->fiber_runs = true;
-    for (;;) {
-        if (wfi_round_events(net, 0, -1) + wfi_round(net, WFI_POLLER, NULL))
-            continue;
-        bool stop = atomic_load(&net->stop);
-        if (stop && drained_by == WFI_NEVER)
-            drained_by = wfi_now(net->clock) + DRAIN_NS;
-        if (stop && (!net->zombies || wfi_now(net->clock) >= drained_by))
-            break;
-        fiber_park(net, drained_by);
-    }
-    net->fiber_runs = false;
-    net->fiber_ended = true;
-    if (net->closer)
-        wfi_unpark(net->closer);
-}
-
-static void fiber_stop(wfi_net *net)
-{
-    wfi_parker parker;
-    if (!wfi_fiber_current()) { /* a worker that was killed, or a world that has run: nobody else would read these */
-        while (net->zombies && wfi_round(net, WFI_WAITER, NULL))
-            continue;
-        return;
-    }
-    wfi_parker_init(&parker);
-    net->closer = &parker;
-    wfi_fiber_ready(net);
-    while (net->fiber_made && !net->fiber_ended)
-        (void)wfi_park(&parker, WFI_NEVER);
-    net->closer = NULL;
-}
-
 /* ---- Starting and stopping ------------------------------------------------------------------------------------- */
 
 static weft_status start(pthread_t *thread, void *(*run)(void *), wfi_net *net)
@@ -196,15 +122,11 @@ static weft_status start(pthread_t *thread, void *(*run)(void *), wfi_net *net)
 
 weft_status wfi_threads_start(wfi_net *net)
 {
-    weft_status status;
-    if (net->fibers) {
-        status = wfi_fiber_spawn(net->fibers, net->group, fiber_main, net);
-        net->fiber_made = !status;
-        return status;
-    }
+    if (net->fibers)
+        return wfi_fiber_start(net);
     if (net->no_threads)
         return WEFT_OK;
-    status = start(&net->events, events_main, net);
+    weft_status status = start(&net->events, events_main, net);
     if (status)
         return status;
     net->events_started = true;
@@ -238,7 +160,7 @@ void wfi_threads_stop(wfi_net *net)
     uint64_t one = 1;
     atomic_store(&net->stop, true);
     if (net->fibers) {
-        fiber_stop(net);
+        wfi_fiber_stop(net);
         return;
     }
     wfi_net_wake(net);

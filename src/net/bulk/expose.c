@@ -10,41 +10,6 @@
 
 #include <stdlib.h>
 
-static weft_status cache_open(void *domain, void *data, size_t size, void **region)
-{
-    wfi_net *net = domain;
-    return net->ops->region_open(net->fabric, data, size, WFI_REMOTE_READ | WFI_REMOTE_WRITE | WFI_LOCAL,
-                                 (wfi_region **)region);
-}
-
-static void cache_close(void *domain, void *region)
-{
-    wfi_net *net = domain;
-    net->ops->region_close(net->fabric, region);
-}
-
-weft_status wfi_cache_create(wfi_net *net)
-{
-    static const wfi_reg_ops ops = {.open = cache_open, .close = cache_close};
-    if (net->limits->keys_per_transfer && !net->limits->needs_local_regions)
-        return WEFT_OK;
-    return wfi_reg_cache_create(&ops, net, 256, &net->cache);
-}
-
-void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status)
-{
-    void *region = NULL;
-    *status = wfi_reg_cache_get(net->cache, storage, &region);
-    return region;
-}
-
-void wfi_local_region_put(wfi_net *net, wfi_storage *storage)
-{
-    wfi_reg_cache_put(net->cache, storage);
-}
-
-/* ---- Exposures ------------------------------------------------------------------------------------------------- */
-
 static void drop_storage(wfi_task *task)
 {
     wfi_exposed *exposed = wfi_container_of(task, wfi_exposed, task);

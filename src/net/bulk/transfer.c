@@ -3,12 +3,7 @@
  * transfer.c - large payloads, cut in chunks that are read or written on the peer's bulk lane.
  *
  * A bitmap says which chunks are under way or done, so a transfer goes on with what is missing when its lane was lost.
- * Transfers take turns, chunk by chunk.
- *
- * DOUBT. A key that the peer withdrew breaks the lane, and so does a cut cable: from here they look the same. So a transfer
- * that a lane took along asks, on the control lane, whether the peer still offers what its next chunk lies in. If not, it
- * ends with WEFT_ERR_PROTOCOL; if so, that chunk goes, alone, and with it the doubt. However often lanes break, a transfer
- * whose memory is on offer goes on. Those that had nothing under way do not ask.
+ * Transfers take turns, chunk by chunk. revalidate.c has what they do after a lane was lost.
  */
 #include "base/alloc.h"
 #include "net/net_internal.h"
@@ -31,8 +26,7 @@ static bool is_taken(const wfi_work *work, uint64_t index)
     return work->taken[index / 64] >> (index % 64) & 1;
 }
 
-/* Moves `next` to the first free chunk; false if there is none. */
-static bool has_free(wfi_work *work)
+bool wfi_work_has_free(wfi_work *work)
 {
     uint64_t count = work_chunks(work);
     while (work->next < count && is_taken(work, work->next))
@@ -113,7 +107,7 @@ static void finish_if_over(wfi_work *work)
     wfi_list_push_back(&work->peer->net->finished, &work->link);
 }
 
-static void work_end(wfi_work *work, weft_status why)
+void wfi_work_end(wfi_work *work, weft_status why)
 {
     if (!work->ending)
         work->status = why;
@@ -150,9 +144,7 @@ static size_t segment_of(const wfi_work *work, uint64_t index)
     return low;
 }
 
-/* Where chunk `index` lies: its segment, whose number goes to *which (NULL: nowhere). */
-static const wfi_segment *chunk_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size,
-                                      size_t *which)
+const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size, size_t *which)
 {
     uint64_t max = chunk_max(work->peer->net);
     size_t at = segment_of(work, index);
@@ -171,7 +163,7 @@ static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
     const wfi_work *work = chunk->work;
     uint64_t remote, size;
     size_t which;
-    const wfi_segment *segment = chunk_place(work, chunk->index, &remote, &size, &which);
+    const wfi_segment *segment = wfi_work_place(work, chunk->index, &remote, &size, &which);
     wfi_region *region = work->regions ? work->regions[which] : NULL;
     char *local = (char *)segment->local + (remote - segment->remote_address);
     chunk->size = size;
@@ -257,7 +249,7 @@ void wfi_chunk_reported(wfi_chunk *chunk, const wfi_completion *completion)
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
-static wfi_work *work_at(wfi_list *node)
+wfi_work *wfi_work_at(wfi_list *node)
 {
     return wfi_container_of(node, wfi_work, link);
 }
@@ -265,8 +257,8 @@ static wfi_work *work_at(wfi_list *node)
 static wfi_work *next_work(wfi_peer *peer)
 {
     for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
-        wfi_work *work = work_at(node);
-        if (has_free(work) && (!work->doubted || (work->vouched && !work->under_way)))
+        wfi_work *work = wfi_work_at(node);
+        if (wfi_work_has_free(work) && (!work->doubted || (work->vouched && !work->under_way)))
             return work;
     }
     return NULL;
@@ -294,56 +286,10 @@ void wfi_works_pump(wfi_peer *peer)
     }
 }
 
-/* ---- Doubt ----------------------------------------------------------------------------------------------------- */
-
-/* Sends the question; false: one is still on its way. */
-static bool ask_about(wfi_work *work)
-{
-    wfi_peer *peer = work->peer;
-    uint64_t remote, size;
-    const wfi_segment *segment = chunk_place(work, work->next, &remote, &size, NULL);
-    if (!wfi_note_ask(peer, work->owner->kind, remote, segment->remote_key, size))
-        return false;
-    peer->asked = work;
-    return true;
-}
-
-void wfi_works_ask(wfi_peer *peer)
-{
-    for (wfi_list *node = peer->works.next; node != &peer->works && !peer->asked; node = node->next) {
-        wfi_work *work = work_at(node);
-        if (work->doubted && !work->vouched && !work->under_way && has_free(work) && !ask_about(work))
-            return;
-    }
-}
-
-void wfi_works_told(wfi_peer *peer, bool offered)
-{
-    wfi_work *work = peer->asked;
-    peer->asked = NULL;
-    if (work && offered)
-        work->vouched = true;
-    else if (work)
-        work_end(work, WEFT_ERR_PROTOCOL);
-    wfi_works_ask(peer);
-    wfi_works_pump(peer);
-}
-
-void wfi_works_doubt(wfi_peer *peer)
-{
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
-        wfi_work *work = work_at(node);
-        work->doubted = work->doubted || work->interrupted;
-        work->vouched = work->vouched && !work->interrupted;
-        work->interrupted = false;
-    }
-    wfi_works_ask(peer);
-}
-
 void wfi_works_fail(wfi_peer *peer, weft_status why)
 {
     while (!wfi_list_empty(&peer->works))
-        work_end(work_at(peer->works.next), why);
+        wfi_work_end(wfi_work_at(peer->works.next), why);
 }
 
 /* ---- The contract ---------------------------------------------------------------------------------------------- */
@@ -380,7 +326,7 @@ void wfi_net_transfer_cancel(wfi_net *net, wfi_transfer *transfer)
         return;
     wfi_peer *peer = work->peer;
     bool busy = work->under_way > 0;
-    work_end(work, WEFT_ERR_CANCELLED);
+    wfi_work_end(work, WEFT_ERR_CANCELLED);
     /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have ended. */
     if (busy && peer->lines[WFI_BULK].conn) {
         wfi_line_end(&peer->lines[WFI_BULK]);

@@ -5,7 +5,72 @@
  * Nothing comes twice: a hello tells what its writer has received, the other side sends what comes after that, and nothing
  * more is read from an older connection. So a message that is not the next one is refused with its frame.
  */
+#include "base/alloc.h"
 #include "net/net_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_BYTES 4096
+#define HEADS_BYTES ((size_t)WFI_RECEIVE_DEPTH * WFI_RECEIVE_HEAD)
+#define REST_BYTES (WFI_FRAME_BYTES - WFI_RECEIVE_HEAD)
+
+static_assert(HEADS_BYTES <= PAGE_BYTES, "the heads fit a page");
+
+/* ---- Receives -------------------------------------------------------------------------------------------------- */
+
+/*
+ * Most frames are small. So that a peer with which only such were exchanged costs one page and not one for each receive, the
+ * first bytes of all receives lie together in a page, and what longer frames have besides behind it.
+ */
+weft_status wfi_conn_make_receives(wfi_conn *conn)
+{
+    wfi_net *net = conn->net;
+    size_t bytes = (size_t)WFI_RECEIVE_DEPTH * WFI_FRAME_BYTES;
+    conn->receives = wfi_calloc(WFI_RECEIVE_DEPTH, sizeof(*conn->receives));
+    conn->receive_data = aligned_alloc(PAGE_BYTES, bytes);
+    if (!conn->receives || !conn->receive_data)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < WFI_RECEIVE_DEPTH; i++) {
+        conn->receives[i].flight.conn = conn;
+        conn->receives[i].flight.kind = WFI_FLIGHT_RECEIVE;
+        conn->receives[i].head = conn->receive_data + i * WFI_RECEIVE_HEAD;
+        conn->receives[i].rest = conn->receive_data + HEADS_BYTES + i * REST_BYTES;
+    }
+    if (!net->limits->needs_local_regions)
+        return WEFT_OK;
+    return net->ops->region_open(net->fabric, conn->receive_data, bytes, WFI_LOCAL, &conn->receive_region);
+}
+
+weft_status wfi_rx_post(wfi_rx *rx)
+{
+    wfi_conn *conn = rx->flight.conn;
+    const wfi_room rooms[] = {{.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = conn->receive_region},
+                              {.data = rx->rest, .size = REST_BYTES, .region = conn->receive_region}};
+    weft_status status = conn->net->ops->post_recv(conn->lane, &rx->flight.op, rooms, 2);
+    conn->outstanding += status == WEFT_OK;
+    return status;
+}
+
+weft_status wfi_conn_post_receives(wfi_conn *conn)
+{
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; conn->receives && i < WFI_RECEIVE_DEPTH && !status; i++)
+        status = wfi_rx_post(&conn->receives[i]);
+    return status;
+}
+
+const uint8_t *wfi_rx_frame(wfi_rx *rx, size_t size)
+{
+    uint8_t *whole = rx->flight.conn->net->whole_frame;
+    if (size <= WFI_RECEIVE_HEAD)
+        return rx->head;
+    memcpy(whole, rx->head, WFI_RECEIVE_HEAD);
+    memcpy(whole + WFI_RECEIVE_HEAD, rx->rest, size - WFI_RECEIVE_HEAD);
+    return whole;
+}
+
+/* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
 /* Walks the messages without handing them up: a frame that is malformed changes nothing. */
 static bool well_formed(const wfi_frame *frame, const uint8_t *data, size_t size)

@@ -62,19 +62,6 @@ void wfi_tx_recycle(wfi_net *net, wfi_tx *tx)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-size_t wfi_message_size(const wfi_message *message)
-{
-    size_t size = message->head_size;
-    for (int i = 0; i < message->part_count; i++)
-        size += message->parts[i].size;
-    return size;
-}
-
-size_t wfi_message_weight(const wfi_message *message)
-{
-    return wfi_message_size(message) + message->keeps;
-}
-
 static void put_bytes(wfi_tx *tx, const void *data, size_t size)
 {
     if (size)
@@ -209,11 +196,6 @@ static bool send_new(wfi_conn *conn, bool requests_too)
     }
     (void)commit(peer, &peer->queued, commit(peer, &peer->urgent, count));
     return true;
-}
-
-bool wfi_peer_has_to_send(const wfi_peer *peer)
-{
-    return !wfi_list_empty(&peer->urgent) || !wfi_list_empty(&peer->queued) || !wfi_list_empty(&peer->sent);
 }
 
 void wfi_peer_flush(wfi_peer *peer)

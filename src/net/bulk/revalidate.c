@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * revalidate.c - whether memory is still on offer, asked and answered after a bulk lane broke.
+ *
+ * DOUBT. A key that the peer withdrew breaks the lane, and so does a cut cable: from here they look the same. So a transfer
+ * that a lane took along asks, on the control lane, whether the peer still offers what its next chunk lies in. If not, it
+ * ends with WEFT_ERR_PROTOCOL; if so, that chunk goes, alone, and with it the doubt. However often lanes break, a transfer
+ * whose memory is on offer goes on. Those that had nothing under way do not ask.
+ */
+#include "net/net_internal.h"
+
+#include "base/codec.h"
+
+/* ---- Asking ---------------------------------------------------------------------------------------------------- */
+
+/* Whether `size` bytes there may still be read or written, as `kind` does. False: the question before is still on its way. */
+static bool ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size)
+{
+    wfi_writer writer;
+    if (peer->question.out)
+        return false;
+    wfi_writer_init(&writer, peer->question.bytes, sizeof(peer->question.bytes));
+    wfi_write_u64(&writer, ++peer->questions);
+    wfi_write_u64(&writer, address);
+    wfi_write_u64(&writer, key);
+    wfi_write_u64(&writer, size);
+    wfi_write_u8(&writer, kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+    assert(!writer.failed);
+    wfi_note_send(&peer->question, WFI_NOTE_QUESTION, writer.size);
+    return true;
+}
+
+/* Sends the question; false: one is still on its way. */
+static bool ask_about(wfi_work *work)
+{
+    wfi_peer *peer = work->peer;
+    uint64_t remote, size;
+    const wfi_segment *segment = wfi_work_place(work, work->next, &remote, &size, NULL);
+    if (!ask(peer, work->owner->kind, remote, segment->remote_key, size))
+        return false;
+    peer->asked = work;
+    return true;
+}
+
+void wfi_works_ask(wfi_peer *peer)
+{
+    for (wfi_list *node = peer->works.next; node != &peer->works && !peer->asked; node = node->next) {
+        wfi_work *work = wfi_work_at(node);
+        if (work->doubted && !work->vouched && !work->under_way && wfi_work_has_free(work) && !ask_about(work))
+            return;
+    }
+}
+
+void wfi_works_told(wfi_peer *peer, bool offered)
+{
+    wfi_work *work = peer->asked;
+    peer->asked = NULL;
+    if (work && offered)
+        work->vouched = true;
+    else if (work)
+        wfi_work_end(work, WEFT_ERR_PROTOCOL);
+    wfi_works_ask(peer);
+    wfi_works_pump(peer);
+}
+
+void wfi_works_doubt(wfi_peer *peer)
+{
+    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
+        wfi_work *work = wfi_work_at(node);
+        work->doubted = work->doubted || work->interrupted;
+        work->vouched = work->vouched && !work->interrupted;
+        work->interrupted = false;
+    }
+    wfi_works_ask(peer);
+}
+
+void wfi_works_answer(wfi_peer *peer, wfi_reader *reader)
+{
+    uint64_t number = wfi_read_u64(reader);
+    bool offered = wfi_read_u8(reader);
+    if (!reader->failed && number == peer->questions)
+        wfi_works_told(peer, offered);
+}
+
+/* ---- Answering ------------------------------------------------------------------------------------------------- */
+
+/* Only once the answer before has arrived: looking through what is exposed takes time. */
+static bool covers_query(const wfi_peer *peer)
+{
+    const wfi_query *query = &peer->query;
+    bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
+    return is_one && wfi_exposed_covers(peer, query->address, query->key, query->size, query->access);
+}
+
+void wfi_note_answer(wfi_peer *peer)
+{
+    wfi_writer writer;
+    peer->answer_due = peer->answer.out;
+    if (peer->answer_due)
+        return;
+    wfi_writer_init(&writer, peer->answer.bytes, sizeof(peer->answer.bytes));
+    wfi_write_u64(&writer, peer->query.number);
+    wfi_write_u8(&writer, covers_query(peer));
+    wfi_note_send(&peer->answer, WFI_NOTE_ANSWER, writer.size);
+}
+
+void wfi_works_question(wfi_peer *peer, wfi_reader *reader)
+{
+    wfi_query query;
+    query.number = wfi_read_u64(reader);
+    query.address = wfi_read_u64(reader);
+    query.key = wfi_read_u64(reader);
+    query.size = wfi_read_u64(reader);
+    query.access = wfi_read_u8(reader);
+    if (reader->failed)
+        return;
+    peer->query = query;
+    wfi_note_answer(peer);
+}
