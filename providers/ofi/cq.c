@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cq.c - completions: read in batches, settled in their lane's books, handed out in order. */
+/* cq.c - completions: read in batches, and settled in their lane's books. */
 #include "objects.h"
 
 #include "base/text/log.h"
@@ -90,22 +90,4 @@ void wfofi_cq_progress(wfofi_fabric *fabric)
 {
     wfi_assert_held(&fabric->cq_lock);
     read_batch(fabric);
-}
-
-size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
-{
-    wfofi_fabric *fabric = wfofi_of(base);
-    size_t count = 0;
-    wfi_mutex_lock(&fabric->cq_lock);
-    wfofi_cq_progress(fabric);
-    while (count < room) {
-        wfi_list *link = wfi_list_pop_front(&fabric->ready);
-        if (!link)
-            break;
-        wfofi_op *op = wfi_container_of(link, wfofi_op, link);
-        out[count++] = (wfi_completion){.op = (wfi_op *)op, .status = op->done.status, .size = op->done.size};
-    }
-    wfi_mutex_unlock(&fabric->cq_lock);
-    wfofi_parked_look(fabric);
-    return count;
 }

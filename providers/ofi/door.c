@@ -7,7 +7,7 @@
  * block holds up nobody. libfabric accepts in one round and reads from that socket in a later one at the earliest; so
  * around each round we ask before it which descriptor is the next, as the lowest free one is, and after it make that (and
  * those behind it) non-blocking if it has become a caller's. Where another thread took the number meanwhile, we look through all.
- * What slips through that has the receive timeout (descriptors.c).
+ * What slips through that has the receive timeout (sockets/descriptors.c).
  */
 #include "objects.h"
 

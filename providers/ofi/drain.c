@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - no endpoint is closed while a read is under way on it.
+ * drain.c - closing a lane: no endpoint is closed while a read is under way on it.
  *
  * libfabric 1.13 to 1.17's tcp, closing an endpoint that is in the middle of receiving the answer to a read, puts that
  * read's record back into its pool twice; operations after that share records (docs/libfabric.md).
@@ -65,6 +65,17 @@ static void park(wfi_lane *lane)
     (void)fi_cq_signal(fabric->cq); /* what our turns found is reported by whoever polls */
 }
 
+/* Its descriptor; -1: not found, or dead already. */
+static int shutdown_socket(const wfi_lane *lane)
+{
+    wfofi_sockaddr local, peer;
+    size_t local_size = sizeof local.storage, peer_size = sizeof peer.storage;
+    if (fi_getname(&lane->ep->fid, &local.storage, &local_size) != 0 ||
+        fi_getpeer(lane->ep, &peer.storage, &peer_size) != 0)
+        return -1;
+    return wfofi_shutdown_socket(&local, &peer);
+}
+
 /* The socket was not found, or is dead already. In the first case the peer's answers land: all that is left is to wait for them. */
 static void wait_for_reads(wfi_lane *lane)
 {
@@ -77,14 +88,14 @@ static void wait_for_reads(wfi_lane *lane)
 }
 
 /*
- * The receive has no room: a message without one would stand before everything that came behind it, and one that does not
+ * False: the reads have not ended, and the lane is parked. The receive has no room: a message without one would stand before everything that came behind it, and one that does not
  * fit ends the connection.
  */
-bool wfofi_drain(wfi_lane *lane)
+static bool drain(wfi_lane *lane)
 {
     if (!lane->fabric->provider->sockets || reads_of(lane) == 0)
         return true;
-    int fd = wfofi_shutdown_socket(lane);
+    int fd = shutdown_socket(lane);
     (void)fi_recv(lane->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, NULL);
     if (give_turns(lane))
         return true;
@@ -95,6 +106,17 @@ bool wfofi_drain(wfi_lane *lane)
     throw_away(fd);
     park(lane);
     return false;
+}
+
+void wfofi_lane_close(wfi_lane *lane)
+{
+    if (!lane)
+        return;
+    wfi_mutex_lock(&lane->lock);
+    lane->state = WFOFI_CLOSING;
+    wfi_mutex_unlock(&lane->lock);
+    if (drain(lane))
+        wfofi_lane_end(lane);
 }
 
 /* ---- Parked lanes ------------------------------------------------------------------------------------------------ */

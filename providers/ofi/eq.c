@@ -218,11 +218,28 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
 }
 
 /* For closing: nobody is left to answer these. */
-void wfofi_requests_drop(wfofi_fabric *fabric)
+static void drop_requests(wfofi_fabric *fabric)
 {
     wfi_event event;
     while (read_one(fabric, &event) != READ_NOTHING)
         ;
     while (!wfi_list_empty(&fabric->requests))
         wfofi_reject(&fabric->base, wfi_container_of(fabric->requests.next, wfi_connect_request, link));
+}
+
+/*
+ * libfabric 1.17 forgets sockets that it has accepted and not announced, and what it keeps about them. So nobody is accepted any
+ * more, and it gets to read the end of those who were: of several in one round, but not of any number.
+ */
+void wfofi_events_end(wfofi_fabric *fabric)
+{
+    drop_requests(fabric);
+    if (!fabric->provider->sockets)
+        return;
+    if (fabric->listen_fd >= 0)
+        (void)shutdown(fabric->listen_fd, SHUT_RDWR);
+    drop_requests(fabric);
+    for (size_t rounds = wfofi_strangers_hang_up(fabric) + 1; rounds; rounds--)
+        drop_requests(fabric);
+    (void)wfofi_lost_close(fabric, true);
 }

@@ -175,9 +175,7 @@ void wfofi_close(wfi_fabric *base)
         wfofi_log(fabric, WEFT_LOG_ERROR, "fabric '%s' closed with a lane open", fabric->provider->name);
         wfofi_lane_close(wfi_container_of(fabric->lanes.next, wfi_lane, link));
     }
-    wfofi_requests_drop(fabric);
-    if (fabric->provider->sockets)
-        wfofi_strangers_end(fabric);
+    wfofi_events_end(fabric);
     if (wfofi_parked_end(fabric))
         take_apart(fabric);
     else
@@ -206,4 +204,9 @@ void wfofi_peer_text(const uint8_t *address, size_t size, char *out, size_t room
 size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out)
 {
     return wfofi_address_encode(&wfofi_of(fabric)->local, out);
+}
+
+bool wfofi_same_host(const uint8_t *one, const uint8_t *other, size_t size)
+{
+    return size > 3 && one[0] == other[0] && memcmp(one + 3, other + 3, size - 3) == 0;
 }

@@ -13,6 +13,7 @@
 #include "objects.h"
 
 #include <poll.h>
+#include <string.h>
 #include <unistd.h>
 
 #define BATCH 64
@@ -22,6 +23,33 @@ typedef struct lost {
     int fds[BATCH];
     size_t count;
 } lost;
+
+static bool has_peer(const wfi_list *lanes, const wfofi_sockaddr *peer)
+{
+    for (const wfi_list *at = lanes->next; at != lanes; at = at->next) {
+        const wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
+        if (lane->peer.size && wfofi_address_equal(&lane->peer, peer))
+            return true;
+    }
+    return false;
+}
+
+bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
+{
+    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
+    if (has_peer(&fabric->lanes, peer) || has_peer(&fabric->parked, peer))
+        return true;
+    for (const wfi_list *at = fabric->requests.next; at != &fabric->requests; at = at->next) {
+        const struct fi_info *info = wfi_container_of(at, wfi_connect_request, link)->info;
+        wfofi_sockaddr asking = {.size = (socklen_t)info->dest_addrlen};
+        if (info->dest_addrlen > sizeof asking.storage)
+            continue;
+        memcpy(&asking.storage, info->dest_addr, info->dest_addrlen);
+        if (wfofi_address_equal(&asking, peer))
+            return true;
+    }
+    return false;
+}
 
 /* A dead lane's socket cannot say any more whose it was; each of the others can. events_lock held. */
 static bool every_lane_is_alive(const wfofi_fabric *fabric)
@@ -78,7 +106,7 @@ bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read)
     wfi_mutex_lock(&fabric->events_lock);
     do {
         found = (lost){.fabric = fabric};
-        wfofi_each_ended(fabric, note_lost, &found);
+        wfofi_each_ended(&fabric->local, fabric->listen_fd, note_lost, &found);
         done = !found.count || close_noted(fabric, &found, all_were_read);
     } while (done && found.count == BATCH);
     wfi_mutex_unlock(&fabric->events_lock);

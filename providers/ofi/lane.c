@@ -90,14 +90,3 @@ void wfofi_lane_end(wfi_lane *lane)
     free(lane->briefs);
     free(lane);
 }
-
-void wfofi_lane_close(wfi_lane *lane)
-{
-    if (!lane)
-        return;
-    wfi_mutex_lock(&lane->lock);
-    lane->state = WFOFI_CLOSING;
-    wfi_mutex_unlock(&lane->lock);
-    if (wfofi_drain(lane))
-        wfofi_lane_end(lane);
-}

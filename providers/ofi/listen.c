@@ -2,6 +2,8 @@
 /* listen.c - the listening endpoint, on a free port or within a range. */
 #include "objects.h"
 
+#include "base/text/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +63,11 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
             low, high, high - low + 1, high > low ? "s" : "", text);
     if (ret != 0)
         return wfofi_fail(error, ret, "cannot listen on %s", text);
-    if (fabric->provider->sockets)
-        wfofi_bound_strangers(fabric);
+    if (!fabric->provider->sockets)
+        return WEFT_OK;
+    fabric->listen_fd = wfofi_bound_listener(&fabric->local);
+    if (fabric->listen_fd < 0)
+        wfofi_log(fabric, WEFT_LOG_WARN,
+                  "no receive timeout on the listening socket: a stranger can hold up connections");
     return WEFT_OK;
 }

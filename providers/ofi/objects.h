@@ -20,6 +20,7 @@
 #define WFOFI_OBJECTS_H
 
 #include "ofi.h"
+#include "ofi/sockets/sockets.h"
 
 #include "base/error.h"
 #include "base/list.h"
@@ -32,18 +33,11 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
-#include <net/if.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 
 #define WFOFI_API FI_VERSION(1, 17)
 #define WFOFI_BRIEF_MAX 192
 #define WFOFI_STRANGERS_MAX 256 /* looked after at a time */
-
-typedef struct wfofi_sockaddr {
-    struct sockaddr_storage storage;
-    socklen_t size;
-} wfofi_sockaddr;
 
 typedef struct wfofi_fabric {
     wfi_fabric base;
@@ -138,33 +132,8 @@ static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
     return (wfofi_fabric *)(uintptr_t)fabric;
 }
 
-/* address.c */
-weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockaddr *out, weft_error **error);
-void wfofi_address_set_port(wfofi_sockaddr *address, int port);
-int wfofi_address_port(const wfofi_sockaddr *address);
-bool wfofi_address_equal(const wfofi_sockaddr *a, const wfofi_sockaddr *b);
-uint64_t wfofi_address_hash(const wfofi_sockaddr *address);
-size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out);
-weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out);
-#define WFOFI_ADDRESS_TEXT 80
-void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TEXT]);
-
-void wfofi_address_iface(const wfofi_sockaddr *address, char out[IF_NAMESIZE]); /* "": none has it */
-
 /* listen.c */
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
-
-/* descriptors.c */
-void wfofi_bound_strangers(wfofi_fabric *fabric);
-bool wfofi_is_caller(int fd, const wfofi_sockaddr *local);
-int wfofi_shutdown_socket(const wfi_lane *lane); /* its descriptor; -1: not found, or dead already */
-/* Every connected socket of this process with that local address, until `visit` says true. */
-typedef bool wfofi_caller_fn(int fd, const wfofi_sockaddr *peer, void *arg);
-void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg);
-
-/* Every accepted socket of the fabric's that is at its end: we shut it down, or it is dead. A dead one has no peer: NULL. */
-void wfofi_each_ended(const wfofi_fabric *fabric, wfofi_caller_fn *visit, void *arg);
-bool wfofi_is_ended(int fd);
 
 /* door.c. In the log: `doing` something failed with this libfabric return value; if descriptors are out, that alone, once a minute. */
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
@@ -176,18 +145,18 @@ void wfofi_door_after(wfofi_fabric *fabric, int next);
 void wfofi_strangers_suspect(wfofi_fabric *fabric);
 int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
 void wfofi_strangers_look(wfofi_fabric *fabric);
-void wfofi_strangers_end(wfofi_fabric *fabric);
-/* Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
-bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);
+size_t wfofi_strangers_hang_up(wfofi_fabric *fabric); /* on all, for closing; says on how many */
 
+/* forgotten.c. Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
+bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);
 /*
- * forgotten.c: closes the accepted sockets that libfabric has lost; false: some may be, and it is not sure yet.
+ * Closes the accepted sockets that libfabric has lost; false: some may be, and it is not sure yet.
  * `all_were_read`: nobody is accepted any more, and libfabric has had its turn at every socket since that socket ended.
  */
 bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read);
 
-/* eq.c */
-void wfofi_requests_drop(wfofi_fabric *fabric);
+/* eq.c. For closing: nobody is accepted from now on, and whoever waits for an answer is rejected. */
+void wfofi_events_end(wfofi_fabric *fabric);
 
 /* cq.c */
 void wfofi_cq_progress(wfofi_fabric *fabric); /* reads one batch; cq_lock held */
@@ -202,7 +171,6 @@ void wfofi_lane_abandon(wfi_lane *lane); /* one that nobody has seen */
 void wfofi_lane_end(wfi_lane *lane);
 
 /* drain.c */
-bool wfofi_drain(wfi_lane *lane); /* ends the lane's reads; false: they have not ended, and the lane is parked */
 void wfofi_parked_look(wfofi_fabric *fabric); /* ends the parked lanes whose reads have ended */
 bool wfofi_parked_end(wfofi_fabric *fabric);  /* for closing; false: some are left */
 

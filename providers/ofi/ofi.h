@@ -14,7 +14,7 @@ typedef struct wfofi_provider {
     const char *name;        /* libfabric's name of it */
     const char *advice;      /* what to do if libfabric does not offer it */
     bool keys_per_transfer;  /* registering costs next to nothing */
-    bool sockets;            /* built on sockets of this process: see descriptors.c */
+    bool sockets;            /* built on sockets of this process: see sockets/ */
     bool progress_at_target; /* remote reads and writes need the target to poll */
 } wfofi_provider;
 

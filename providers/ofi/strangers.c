@@ -45,33 +45,6 @@ typedef struct look {
     size_t count, ended;
 } look;
 
-static bool has_peer(const wfi_list *lanes, const wfofi_sockaddr *peer)
-{
-    for (const wfi_list *at = lanes->next; at != lanes; at = at->next) {
-        const wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
-        if (lane->peer.size && wfofi_address_equal(&lane->peer, peer))
-            return true;
-    }
-    return false;
-}
-
-bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
-{
-    wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
-    if (has_peer(&fabric->lanes, peer) || has_peer(&fabric->parked, peer))
-        return true;
-    for (const wfi_list *at = fabric->requests.next; at != &fabric->requests; at = at->next) {
-        const struct fi_info *info = wfi_container_of(at, wfi_connect_request, link)->info;
-        wfofi_sockaddr asking = {.size = (socklen_t)info->dest_addrlen};
-        if (info->dest_addrlen > sizeof asking.storage)
-            continue;
-        memcpy(&asking.storage, info->dest_addr, info->dest_addrlen);
-        if (wfofi_address_equal(&asking, peer))
-            return true;
-    }
-    return false;
-}
-
 static bool was_there(const wfofi_fabric *fabric, uint64_t hash)
 {
     for (size_t i = 0; i < fabric->stranger_count; i++) {
@@ -132,16 +105,7 @@ void wfofi_strangers_look(wfofi_fabric *fabric)
         fabric->strangers_suspected = true;
 }
 
-/*
- * For closing: libfabric 1.17 forgets sockets that it has accepted and not announced, and what it keeps about them. So nobody
- * is accepted any more, and it gets to read the end of those who were: of several in one round, but not of any number.
- */
-void wfofi_strangers_end(wfofi_fabric *fabric)
+size_t wfofi_strangers_hang_up(wfofi_fabric *fabric)
 {
-    if (fabric->listen_fd >= 0)
-        (void)shutdown(fabric->listen_fd, SHUT_RDWR);
-    wfofi_requests_drop(fabric);
-    for (size_t rounds = look_now(fabric, true) + 1; rounds; rounds--)
-        wfofi_requests_drop(fabric);
-    (void)wfofi_lost_close(fabric, true);
+    return look_now(fabric, true);
 }

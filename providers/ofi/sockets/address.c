@@ -4,9 +4,10 @@
  *
  * On the wire an address is: one byte 4 or 6, the port (2 bytes, big-endian), then 4 or 16 bytes.
  */
-#include "objects.h"
+#include "ofi/sockets/sockets.h"
 
 #include "base/descriptors.h"
+#include "base/error.h"
 #include "base/map.h"
 
 #include <arpa/inet.h>
@@ -67,11 +68,6 @@ size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out)
     else
         memcpy(out + 3, &v6_of(address)->sin6_addr, 16);
     return v4 ? 7 : 19;
-}
-
-bool wfofi_same_host(const uint8_t *one, const uint8_t *other, size_t size)
-{
-    return size > 3 && one[0] == other[0] && memcmp(one + 3, other + 3, size - 3) == 0;
 }
 
 weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out)

@@ -9,9 +9,7 @@
  *     caller can do.
  *   - An endpoint with a read under way must not be closed; a socket that is shut down ends the read (drain.c).
  */
-#include "objects.h"
-
-#include "base/text/log.h"
+#include "ofi/sockets/sockets.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -93,41 +91,35 @@ static bool bound_listener(int fd, void *arg)
     return true;
 }
 
-void wfofi_bound_strangers(wfofi_fabric *fabric)
+int wfofi_bound_listener(const wfofi_sockaddr *local)
 {
-    listener_search search = {.local = &fabric->local, .found = -1};
+    listener_search search = {.local = local, .found = -1};
     each_descriptor(bound_listener, &search);
-    fabric->listen_fd = search.found;
-    if (search.found < 0)
-        wfofi_log(fabric, WEFT_LOG_WARN,
-                  "no receive timeout on the listening socket: a stranger can hold up connections");
+    return search.found;
 }
 
-/* ---- One lane's socket ----------------------------------------------------------------------------------------- */
+/* ---- A connected socket ----------------------------------------------------------------------------------------- */
 
-typedef struct lane_search {
-    wfofi_sockaddr local, peer;
+typedef struct connected_search {
+    const wfofi_sockaddr *local, *peer;
     int found; /* -1 */
-} lane_search;
+} connected_search;
 
-static bool shutdown_lane(int fd, void *arg)
+static bool shutdown_connected(int fd, void *arg)
 {
-    lane_search *search = arg;
+    connected_search *search = arg;
     wfofi_sockaddr peer;
-    if (!local_is(fd, &search->local) || !peer_of(fd, &peer) || !wfofi_address_equal(&peer, &search->peer))
+    if (!local_is(fd, search->local) || !peer_of(fd, &peer) || !wfofi_address_equal(&peer, search->peer))
         return false;
     shutdown(fd, SHUT_RDWR);
     search->found = fd;
     return true;
 }
 
-int wfofi_shutdown_socket(const wfi_lane *lane)
+int wfofi_shutdown_socket(const wfofi_sockaddr *local, const wfofi_sockaddr *peer)
 {
-    lane_search search = {.found = -1};
-    size_t local_size = sizeof search.local.storage, peer_size = sizeof search.peer.storage;
-    if (fi_getname(&lane->ep->fid, &search.local.storage, &local_size) == 0 &&
-        fi_getpeer(lane->ep, &search.peer.storage, &peer_size) == 0)
-        each_descriptor(shutdown_lane, &search);
+    connected_search search = {.local = local, .peer = peer, .found = -1};
+    each_descriptor(shutdown_connected, &search);
     return search.found;
 }
 
@@ -189,8 +181,8 @@ static bool visit_ended(int fd, void *arg)
     return search->visit(fd, peer_of(fd, &peer) ? &peer : NULL, search->arg);
 }
 
-void wfofi_each_ended(const wfofi_fabric *fabric, wfofi_caller_fn *visit, void *arg)
+void wfofi_each_ended(const wfofi_sockaddr *local, int listen_fd, wfofi_caller_fn *visit, void *arg)
 {
-    caller_search search = {.local = &fabric->local, .listen_fd = fabric->listen_fd, .visit = visit, .arg = arg};
+    caller_search search = {.local = local, .listen_fd = listen_fd, .visit = visit, .arg = arg};
     each_descriptor(visit_ended, &search);
 }

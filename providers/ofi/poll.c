@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* poll.c - handing out settled completions in order, and sleeping until there are some. */
+#include "objects.h"
+
+size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    size_t count = 0;
+    wfi_mutex_lock(&fabric->cq_lock);
+    wfofi_cq_progress(fabric);
+    while (count < room) {
+        wfi_list *link = wfi_list_pop_front(&fabric->ready);
+        if (!link)
+            break;
+        wfofi_op *op = wfi_container_of(link, wfofi_op, link);
+        out[count++] = (wfi_completion){.op = (wfi_op *)op, .status = op->done.status, .size = op->done.size};
+    }
+    wfi_mutex_unlock(&fabric->cq_lock);
+    wfofi_parked_look(fabric);
+    return count;
+}
+
+int wfofi_wait_fd(wfi_fabric *base)
+{
+    return wfofi_of(base)->cq_fd;
+}
+
+/*
+ * What lane_close puts into `ready` shows on no socket; it signals the completion queue afterwards, so that one who slept
+ * on the strength of this answer is woken.
+ */
+bool wfofi_may_sleep(wfi_fabric *base)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    struct fid *queue = &fabric->cq->fid;
+    if (fi_trywait(fabric->fabric, &queue, 1) != FI_SUCCESS)
+        return false;
+    wfi_mutex_lock(&fabric->cq_lock);
+    bool nothing = wfi_list_empty(&fabric->ready);
+    wfi_mutex_unlock(&fabric->cq_lock);
+    return nothing;
+}
