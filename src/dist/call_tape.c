@@ -4,7 +4,7 @@
  * error when the call or the batch is finished, and closed then. Its seed follows from which call, or batch, it is. Here because
  * src/rpc may not know tapes. Under a distributed context a call's will be a child of the context's tape.
  */
-#include "rpc/batch.h"
+#include "rpc/batch/batch.h"
 
 #include <weft/rpc.h>
 #include <weft/tape.h>

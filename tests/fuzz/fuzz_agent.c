@@ -7,7 +7,7 @@
  */
 #include "fuzz/fuzz_targets.h"
 
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 
 #include <weft/weft.h>
 

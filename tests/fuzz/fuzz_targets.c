@@ -4,7 +4,7 @@
 
 #include "job/protocol/wire.h"
 #include "net/net_internal.h"
-#include "rpc/unpack.h"
+#include "value/decode.h"
 
 #include <stdlib.h>
 #include <string.h>

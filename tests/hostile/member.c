@@ -7,7 +7,7 @@
 
 #include "net/net_internal.h"
 #include "ofi/objects.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 
 #include <errno.h>
 #include <fcntl.h>

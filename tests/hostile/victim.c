@@ -8,7 +8,7 @@
 
 #include "job/launch/spawn.h"
 #include "net/net_internal.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 
 #include <weft/metrics.h>
 

@@ -8,7 +8,7 @@ fail=0
 
 tree() { # a small tree that keeps to the rules
   rm -rf "$work/t"
-  mkdir -p "$work/t"/{include/weft,src/{base,mem,net,rpc,nn,optim,tensor/cpu},providers/{sim,ofi,tcp},examples/common}
+  mkdir -p "$work/t"/{include/weft,src/{base,mem,net,dist,nn,optim,tensor/cpu},providers/{sim,ofi,tcp},examples/common}
   cd "$work/t"
   echo '#include <stdint.h>' >include/weft/base.h
   echo '#include <weft/base.h>' >src/base/log.h
@@ -19,7 +19,7 @@ tree() { # a small tree that keeps to the rules
   echo '#include "fabric.h"' >providers/sim/sim.h
   printf '#include "sim/sim.h"\n#include "net.h"\n' >src/net/net.c
   echo '' >src/net/net.h
-  printf '#include "../net/net.h"\n#include "base/log.h"\n' >src/rpc/rpc.c
+  printf '#include "../net/net.h"\n#include "base/log.h"\n' >src/dist/dist.c
   echo '' >src/optim/optim.h
   echo '#include "mem/mem.h"' >src/tensor/tensor.h
   echo '' >src/tensor/shape.c
@@ -41,12 +41,12 @@ expect() { # expect pass|refuse WHAT [FILE LINE]: the tree with LINE added to FI
 }
 expect pass "a tree in order"
 expect refuse "base from mem" src/base/log.c '#include "mem/mem.h"'
-expect refuse "up, through .." src/base/log.c '#include "../rpc/rpc.h"'
+expect refuse "up, through .." src/base/log.c '#include "../dist/dist.h"'
 expect refuse "a sideways include" src/nn/nn.c '#include "optim/optim.h"'
-expect refuse "rpc's net from a provider" providers/sim/sim.c '  #  include "net/net.h"'
+expect refuse "net from a provider" providers/sim/sim.c '  #  include "net/net.h"'
 expect refuse "one provider from another" providers/sim/sim.c '#include "ofi/ep.h"'
 expect refuse "an example into src" examples/one.c '#include "../src/base/log.h"'
-expect refuse "a header of nowhere" src/rpc/rpc.c '#include "none.h"'
+expect refuse "a header of nowhere" src/dist/dist.c '#include "none.h"'
 expect refuse "libfabric outside the providers" src/net/net.c '#include <rdma/fabric.h>'
 expect refuse "a public header on an inner one" include/weft/base.h '#include "base/log.h"'
 expect refuse "a public header on a foreign one" include/weft/base.h '#include <hwloc.h>'
@@ -86,7 +86,7 @@ expect_table() { # expect_table pass|refuse WHAT ROW...: the tree under a table 
   tree
   local got=pass wanted=$1 what=$2
   shift 2
-  rm -r examples src/{net,rpc,nn,optim} providers
+  rm -r examples src/{net,dist,nn,optim} providers
   printf '%s\n' '# a comment' "$@" >"$work/table"
   "$here/layers.sh" "$work/t" "$work/table" /dev/null >"$work/said" 2>&1 || got=refuse
   if [ "$got" != "$wanted" ]; then

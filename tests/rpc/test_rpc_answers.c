@@ -5,8 +5,8 @@
  */
 #include "base/error.h"
 #include "net/net_internal.h"
-#include "rpc/agent.h"
-#include "rpc/call.h"
+#include "rpc/agent/agent.h"
+#include "rpc/client/client.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 

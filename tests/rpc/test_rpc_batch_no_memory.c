@@ -4,7 +4,7 @@
  * is served as ever. The linker puts the functions below in the place of the library's.
  */
 #include "net/net.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 

@@ -6,8 +6,8 @@
  * The numbers are chosen against the hash that tables without a key have, which anybody can read in src/base/map.c. The
  * simulation makes keys of its seed, so that the same slots are looked at in every run.
  */
-#include "rpc/agent.h"
-#include "rpc/batch.h"
+#include "rpc/agent/agent.h"
+#include "rpc/batch/batch.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -175,7 +175,7 @@ static void chosen_ids_names_and_forks_do_not_meet(void **s)
 
 /* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 
-/* As src/rpc/batch_seats.c hashed one empty float32 tensor of two dimensions, before it had a key. */
+/* As src/rpc/batch/rows.c hashed one empty float32 tensor of two dimensions, before it had a key. */
 static uint64_t hash_of_shape(uint64_t size)
 {
     const uint64_t prime = UINT64_C(0x9E3779B97F4A7C15);

@@ -11,7 +11,7 @@
 #include "base/guarded.h"
 #include "job/link/link.h"
 #include "net/net_internal.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 

@@ -6,7 +6,7 @@
 #include "rpc/must.h"
 #include "rpc/stage.h"
 
-#include "rpc/serve.h"
+#include "rpc/server/server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

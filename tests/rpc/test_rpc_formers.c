@@ -7,7 +7,7 @@
 #include "rpc/world.h"
 
 #include "net/net_internal.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
  * test_rpc_hostile.c - nonsense from the wire: mutated bytes into the decoders, and a worker that sends its peer whatever it
  * likes. Nothing crashes, nothing hangs, and the victim's other calls go on.
  */
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
-#include "rpc/unpack.h"
+#include "value/decode.h"
 #include "rpc/world.h"
 
 #include <setjmp.h>

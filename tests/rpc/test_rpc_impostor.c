@@ -5,10 +5,10 @@
  *
  * The caller's call is with the callee, which holds it. The impostor has nothing to do with it.
  */
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
-#include "rpc/pack.h"
-#include "rpc/rref.h"
+#include "value/encode.h"
+#include "rpc/refs/refs.h"
 #include "rpc/world.h"
 
 #include <setjmp.h>

@@ -9,7 +9,7 @@
 
 #include "base/mutex.h"
 #include "net/net.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * for the landing place's address and key, and pushes there again and again, whatever it is told.
  */
 #include "rpc/must.h"
-#include "rpc/serve.h"
+#include "rpc/server/server.h"
 #include "rpc/world.h"
 #include "tensor/tensor.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it comes from the wire. */
 #include "rpc/must.h"
-#include "rpc/unpack.h"
+#include "value/decode.h"
 #include "rpc/world.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_metrics.c - what is counted and timed of calls, by API and as Prometheus text. */
 #include "rpc/must.h"
-#include "rpc/observe_internal.h"
+#include "rpc/observe/internal.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
 #include "tensor/parallel.h"

@@ -5,7 +5,7 @@
  * of the library's.
  */
 #include "net/net.h"
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 

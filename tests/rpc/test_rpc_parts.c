@@ -3,8 +3,8 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
-#include "rpc/agent.h"
-#include "rpc/call.h"
+#include "rpc/agent/agent.h"
+#include "rpc/client/client.h"
 
 #include <pthread.h>
 #include <setjmp.h>

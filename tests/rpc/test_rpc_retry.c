@@ -4,7 +4,7 @@
  * attempt and in a pause, the agent's end meanwhile; for rpc_remote, multicast and ourselves as well.
  */
 #include "rpc/must.h"
-#include "rpc/serve.h"
+#include "rpc/server/server.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>

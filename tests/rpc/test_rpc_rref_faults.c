@@ -9,8 +9,8 @@
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
 
-#include "rpc/agent.h"
-#include "rpc/rref.h"
+#include "rpc/agent/agent.h"
+#include "rpc/refs/refs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

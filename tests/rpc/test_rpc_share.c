@@ -3,7 +3,7 @@
  * test_rpc_share.c - the workers of a job that are on one machine divide its cores and its memory, whether a launcher says how many
  * they are or the job's table does; agents of one process divide the process's memory, and share its threads.
  */
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/children.h"
 #include "rpc/must.h"
 #include "rpc/world.h"

@@ -3,7 +3,7 @@
  * test_rpc_unwanted.c - handlers learn that nobody waits for them: by cancel, time-out, the caller's death and departure, and the
  * agent's end; what has not begun does not begin; what was started within is cancelled too.
  */
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 

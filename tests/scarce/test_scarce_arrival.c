@@ -3,7 +3,7 @@
  * test_scarce_arrival.c - calls arrive while the callee has no memory at all, more of them than it can even refuse: what it could
  * not take in it takes when there is memory. Every call ends, and with what is true of it.
  */
-#include "rpc/agent.h"
+#include "rpc/agent/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 #include "scarce/scarce.h"

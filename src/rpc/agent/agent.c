@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent.c - opening and ending an agent, and what can be asked of it. */
+#include "rpc/agent/agent.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/text/log.h"
+#include "sim/sim.h"
+#include "rpc/client/client.h"
+#include "rpc/group/group.h"
+#include "rpc/observe/observe.h"
+#include "rpc/refs/refs.h"
+#include "rpc/server/server.h"
+#include "topo/share.h"
+#include "topo/topo.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Atomic int agents; /* of this process */
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+weft_agent *wfi_agent_ref(weft_agent *agent)
+{
+    atomic_fetch_add_explicit(&agent->refs, 1, memory_order_relaxed);
+    return agent;
+}
+
+void wfi_agent_unref(weft_agent *agent)
+{
+    if (atomic_fetch_sub_explicit(&agent->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    wfi_functions_fini(agent);
+    wfi_letters_fini(agent);
+    pthread_mutex_destroy(&agent->function_lock);
+    wfi_map_fini(&agent->calls);
+    wfi_group_pasts_fini(agent);
+    wfi_names_fini(agent);
+    wfi_cores_destroy(agent->cores);
+    free(agent->peers);
+    free(agent);
+    atomic_fetch_sub(&agents, 1);
+}
+
+/* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees the
+ * other. */
+bool wfi_agent_enter(weft_agent *agent)
+{
+    atomic_fetch_add(&agent->late_users, 1);
+    if (!atomic_load(&agent->closed))
+        return true;
+    atomic_fetch_sub(&agent->late_users, 1);
+    return false;
+}
+
+void wfi_agent_leave(weft_agent *agent)
+{
+    atomic_fetch_sub(&agent->late_users, 1);
+}
+
+static weft_agent *make_agent(void)
+{
+    weft_agent *agent = wfi_calloc(1, sizeof *agent);
+    if (!agent)
+        return NULL;
+    atomic_init(&agent->refs, 1);
+    atomic_fetch_add(&agents, 1);
+    pthread_mutex_init(&agent->function_lock, NULL);
+    wfi_map_init(&agent->functions);
+    wfi_map_init(&agent->calls);
+    wfi_map_init(&agent->rrefs);
+    wfi_map_init(&agent->forks);
+    wfi_map_init(&agent->group_pasts);
+    wfi_list_init(&agent->pasts_over);
+    wfi_map_init(&agent->found_names);
+    wfi_map_init(&agent->given_names);
+    wfi_map_init_keyed(&agent->fork_index, &agent->hash_key);
+    wfi_list_init(&agent->references);
+    wfi_list_init(&agent->local_calls);
+    wfi_list_init(&agent->retries);
+    wfi_list_init(&agent->groups);
+    wfi_list_init(&agent->membership.events);
+    wfi_list_init(&agent->spare_letters);
+    agent->probe_timer.reserved = true;
+    return agent;
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static weft_status register_all(weft_agent *agent, weft_error **error)
+{
+    const weft_agent_options *options = &agent->options.values;
+    weft_status st = wfi_function_register(agent, &wfi_fetch_function);
+    if (!st)
+        st = wfi_function_register(agent, &wfi_gather_function);
+    if (!st)
+        st = wfi_function_register(agent, &wfi_made_function);
+    if (!options->functions && options->function_count) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "functions is NULL with a function_count of %zu",
+                                   options->function_count);
+        return WEFT_ERR_INVALID;
+    }
+    for (size_t i = 0; i < options->function_count && !st; i++) {
+        const weft_function *function = &options->functions[i];
+        const char *name = function->name ? function->name : "(no name)";
+        st = weft_agent_register(agent, function);
+        if (st)
+            *error = weft_error_create(
+                st, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                st == WEFT_ERR_EXISTS
+                    ? "the name is taken"
+                    : "it needs a name of 1 to 127 bytes outside \"weft:\", a "
+                      "function in run or run_batch, signatures that end with WEFT_NONE (WEFT_REST last), "
+                      "flags that go together, and a land function for WEFT_LAND_ADD");
+    }
+    return st;
+}
+
+static void bind_worker(void *arg)
+{
+    const weft_agent *agent = arg;
+    wfi_topo_bind_thread(agent->cores, agent->options.values.workers);
+}
+
+static weft_status make_executor(weft_agent *agent)
+{
+    const weft_agent_options *options = &agent->options.values;
+    wfi_executor_options how = {.workers = options->workers,
+                                .manual = options->no_threads,
+                                .group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : options->rank,
+                                .thread_name = "weft-work",
+                                .thread_started = agent->cores ? bind_worker : NULL,
+                                .started_arg = agent};
+    if (options->sim)
+        how.fibers = wfi_sim_fibers(options->sim);
+    return wfi_executor_create(&how, &agent->executor);
+}
+
+/* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among agents, too. */
+static void take_share(weft_agent *agent)
+{
+    if (agent->options.values.sim)
+        return;
+    wfi_net_lock(agent->net);
+    int here = wfi_net_members_here(agent->net);
+    wfi_net_unlock(agent->net);
+    int ours = atomic_load(&agents); /* those of another job, too: then it is a guess */
+    if (ours > here)
+        ours = here;
+    wfi_share_tell((here + ours - 1) / ours);
+    wfi_options_share(&agent->options, ours);
+}
+
+/* Handlers may run from here on, before opening has returned. */
+static void on_joined(void *arg)
+{
+    weft_agent *agent = arg;
+    int rank = wfi_net_rank(agent->net);
+    wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
+    take_share(agent);
+}
+
+static const wfi_upcalls upcalls = {.joined = on_joined,
+                                    .message = wfi_on_message,
+                                    .peer_gone = wfi_on_peer_gone,
+                                    .peer_unreachable = wfi_on_peer_unreachable,
+                                    .peer_joined = wfi_on_peer_joined,
+                                    .self_gone = wfi_on_self_gone,
+                                    .probe = wfi_on_probe,
+                                    .terminated = wfi_on_terminated};
+
+static weft_status open_net(weft_agent *agent, weft_error **error)
+{
+    wfi_net_options how = {.agent = &agent->options.values,
+                           .upcalls = &upcalls,
+                           .arg = agent,
+                           .executor = agent->executor,
+                           .cores = agent->cores,
+                           .sim = agent->options.values.sim,
+                           .store_fd = agent->options.store_fd,
+                           .children = agent->options.children};
+    agent->options.store_fd = -1; /* net's now */
+    weft_status st = wfi_net_open(&how, &agent->net, error);
+    wfi_options_wipe(&agent->options);
+    if (!st)
+        wfi_forks_watch(agent);
+    return st;
+}
+
+/* False: no memory. */
+static bool make_tables(weft_agent *agent)
+{
+    size_t seats = (size_t)agent->options.values.world_size;
+    wfi_net_random(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
+    agent->peers = wfi_calloc(seats, sizeof *agent->peers);
+    for (size_t rank = 0; agent->peers && rank < seats; rank++)
+        wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
+    return agent->peers;
+}
+
+static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
+{
+    weft_status st = wfi_options_resolve(options, &agent->options, error);
+    if (st)
+        return st;
+    agent->call_timeout_ms = agent->options.values.call_timeout_ms;
+    agent->terminated = wfi_future_create(NULL, NULL);
+    if (!make_tables(agent) || !agent->terminated)
+        return WEFT_ERR_MEMORY;
+    agent->cores = wfi_binding_of(&agent->options.values);
+    st = register_all(agent, error);
+    if (!st)
+        st = make_executor(agent);
+    if (!st)
+        st = wfi_observer_open(agent, error);
+    if (!st)
+        st = open_net(agent, error);
+    return st;
+}
+
+static void stop_from_outside(weft_agent *agent);
+
+/* Whoever does not take the sentence reads it in the log. */
+static void tell(const weft_agent_options *options, weft_error *error)
+{
+    int rank = options && options->has_rank ? options->rank : -1;
+    if (!options || !options->error)
+        wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
+    wfi_error_give(options ? options->error : NULL, error);
+}
+
+weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
+{
+    weft_error *error = NULL;
+    if (!out)
+        return WEFT_ERR_INVALID;
+    weft_agent *agent = make_agent();
+    weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
+    if (!st && (st = wfi_observer_begin(agent, &error))) {
+        stop_from_outside(agent); /* net is open: the ordinary end */
+        agent = NULL;
+    }
+    if (!st) {
+        *out = agent;
+        return WEFT_OK;
+    }
+    if (!error)
+        error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
+    tell(options, error);
+    if (!agent)
+        return st;
+    if (agent->options.store_fd > 0)
+        close(agent->options.store_fd);
+    wfi_options_wipe(&agent->options);
+    wfi_executor_destroy(agent->executor);
+    wfi_observer_close(agent);
+    weft_future_unref(agent->terminated);
+    wfi_agent_unref(agent);
+    return st;
+}
+
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
+
+/* Whether the calling flow of control is a handler or continuation of this agent, on whatever runs these. */
+static bool is_inside(weft_agent *agent)
+{
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    wfi_parker nobody;
+    if (wfi_executor_current() == agent->executor)
+        return true;
+    wfi_parker_init(&nobody);
+    return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
+}
+
+/* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
+static void stop_from_outside(weft_agent *agent)
+{
+    wfi_observer_end(agent);
+    wfi_net_lock(agent->net);
+    agent->stopped = true;
+    wfi_groups_end(agent);
+    wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
+    wfi_local_fail_all(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
+    wfi_owned_fail_all(agent, WEFT_ERR_CLOSED, "the owner closed its agent before the value was made");
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        wfi_serve_peer_gone(agent, rank, WEFT_ERR_CLOSED, "this worker closed its agent");
+    }
+    wfi_rrefs_end(agent);
+    wfi_net_timer_clear(agent->net, &agent->probe_timer);
+    wfi_net_timer_clear(agent->net, &agent->stall_timer);
+    wfi_net_unlock(agent->net);
+    wfi_net_stop(agent->net);
+    wfi_intakes_await(agent);
+    wfi_executor_destroy(agent->executor);
+    atomic_store(&agent->closed, true);
+    while (atomic_load(&agent->late_users))
+        sched_yield();
+    wfi_forks_forget(agent);
+    wfi_net_close(agent->net);
+    wfi_observer_close(agent);
+    wfi_serve_orphan_all(agent);
+    wfi_rrefs_fini(agent);
+    wfi_membership_fini(agent);
+    weft_future_unref(agent->terminated);
+    weft_future_unref(agent->answers_settled);
+    wfi_agent_unref(agent);
+}
+
+/* In a child of fork() the connections are the parent's: closing them there would end the parent's membership. */
+static bool is_refused(const weft_agent *agent, const char *function)
+{
+    if (agent->forked)
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+                      "%s does nothing in a child of fork(): agent and connections are the parent's; leave the child "
+                      "by exec or _exit",
+                      function);
+    return agent->forked;
+}
+
+void weft_agent_stop(weft_agent *agent)
+{
+    if (!agent || is_refused(agent, "weft_agent_stop"))
+        return;
+    if (is_inside(agent)) {
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+                      "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
+        return;
+    }
+    wfi_groups_flush(agent);
+    stop_from_outside(agent);
+}
+
+weft_status weft_agent_close(weft_agent *agent)
+{
+    if (!agent)
+        return WEFT_OK;
+    if (is_refused(agent, "weft_agent_close"))
+        return WEFT_ERR_STATE;
+    if (is_inside(agent))
+        return WEFT_ERR_DEADLOCK; /* it would wait for itself */
+    weft_status st = wfi_agent_await_end(agent);
+    size_t leaks = wfi_rrefs_report_leaks(agent);
+    if (!st && leaks && agent->options.values.leaks_fail)
+        st = WEFT_ERR_STATE;
+    stop_from_outside(agent);
+    return st;
+}
+
+/* ---- Asking ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_agent_usable(const weft_agent *agent)
+{
+    return agent->stopped ? WEFT_ERR_CLOSED : agent->gone;
+}
+
+int weft_agent_rank(const weft_agent *agent)
+{
+    return agent->options.values.rank;
+}
+
+int weft_agent_world_size(const weft_agent *agent)
+{
+    return agent->options.values.world_size;
+}
+
+/* [agent lock] */
+bool wfi_agent_knows_alive(const weft_agent *agent, int rank)
+{
+    if (rank == wfi_agent_rank(agent))
+        return !agent->gone;
+    wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    return peer && wfi_peer_status(peer) == WEFT_OK;
+}
+
+bool weft_agent_alive(const weft_agent *agent, int rank)
+{
+    wfi_net_lock(agent->net);
+    bool alive = wfi_agent_knows_alive(agent, rank);
+    wfi_net_unlock(agent->net);
+    return alive;
+}
+
+weft_worker weft_agent_worker(const weft_agent *agent, int rank)
+{
+    wfi_net_lock(agent->net);
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    weft_worker worker = {rank, member ? member->incarnation : 0};
+    wfi_net_unlock(agent->net);
+    return worker;
+}
+
+size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
+{
+    size_t count = 0;
+    wfi_net_lock(agent->net);
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        if (!wfi_agent_knows_alive(agent, rank))
+            continue;
+        if (count < capacity)
+            out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};
+        count++;
+    }
+    wfi_net_unlock(agent->net);
+    return count;
+}
+
+uint64_t weft_agent_now_ns(const weft_agent *agent)
+{
+    return wfi_now(wfi_net_clock(agent->net));
+}
+
+weft_status weft_agent_status(const weft_agent *agent)
+{
+    wfi_net_lock(agent->net);
+    weft_status st = agent->gone;
+    wfi_net_unlock(agent->net);
+    return st;
+}
+
+static size_t run_handlers(weft_agent *agent)
+{
+    const wfi_clock *clock = wfi_net_clock(agent->net);
+    return wfi_executor_run_some(agent->executor, clock, wfi_now(clock) + WFI_HANDLERS_NS);
+}
+
+size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
+{
+    if (!agent->options.values.no_threads || agent->forked)
+        return 0;
+    size_t ran = run_handlers(agent);
+    size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
+    return ran + handled + run_handlers(agent);
+}
+
+weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
+{
+    if (timeout_ms < WEFT_FOREVER)
+        return WEFT_ERR_INVALID;
+    wfi_net_lock(agent->net);
+    agent->call_timeout_ms = timeout_ms ? timeout_ms : 60000;
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}
+
+void weft_agent_stats(const weft_agent *agent, weft_stats *out)
+{
+    if (!out)
+        return;
+    *out = (weft_stats){0};
+    if (!agent)
+        return;
+    wfi_net_lock(agent->net);
+    *out = agent->stats;
+    out->bytes_held = agent->held_bytes;
+    wfi_net_stats(agent->net, out); /* sets what net counts; to its bytes come those that it cannot see */
+    out->bytes_sent += agent->stats.bytes_sent;
+    out->bytes_received += agent->stats.bytes_received;
+    wfi_net_unlock(agent->net);
+}

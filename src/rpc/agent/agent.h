@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent.h - the agent, as the files of src/rpc see it.
+ *
+ * LOCKING. Everything below the line "agent lock" is guarded by the one lock of the agent, net's (net/net.h). What stands
+ * above it is set while opening and constant afterwards. User code never runs with the lock held.
+ *
+ * LIFE. The memory of an agent is counted: the user's handle, each call being served and each remote reference hold it,
+ * so that a call deferred by a careless user may still be finished after the agent was closed. What such a late comer
+ * finds is `closed`: it then touches neither net nor executor.
+ */
+#ifndef WFI_AGENT_H
+#define WFI_AGENT_H
+
+#include "base/map.h"
+#include "net/net.h"
+#include "rpc/agent/options.h"
+#include "value/wire.h"
+#include "topo/topo.h"
+
+#include <weft/rpc.h>
+#include <weft/rref.h>
+
+typedef struct wfi_outcall wfi_outcall;
+typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
+
+/*
+ * A flag of weft's own functions that neither block nor run user code: whichever thread took the call in runs them at once, so
+ * that a full executor does not hold them up.
+ */
+#define WFI_AT_ONCE (1u << 16)
+
+/* What is known of the references that one incarnation of a rank has to values of ours: refs/owned.c. */
+typedef struct wfi_fork_book {
+    uint32_t incarnation; /* whose; 0: nobody's yet */
+    wfi_list forks;
+    size_t count;
+    uint64_t forks_seen;     /* the highest number of any FORK */
+    uint64_t creations_seen; /* the highest number of a name that it had made here, or gave up */
+    uint64_t calls_seen;     /* the highest id of a call that made one */
+} wfi_fork_book;
+
+/* What one other worker asked of us. */
+typedef struct wfi_rpc_peer {
+    wfi_map serving;    /* its calls, by its ids */
+    size_t early_parts; /* of operations of groups that are not open here: group/gather.c */
+    uint32_t watched;   /* the incarnation that `watches` counts for: agent/watch.c */
+    size_t watches;
+    weft_member_event untold[2]; /* events of this rank for which memory was out, in order: agent/membership.c */
+    int untold_count;
+    size_t kept_count; /* replies and results on their way to it, or kept for it: agent/budget.c */
+    uint64_t kept_bytes;
+    struct {
+        uint64_t first, last; /* ids of calls that were refused, and are to be told so; 0: none */
+        bool no_memory;       /* that was why, for one of them at least */
+        bool telling;         /* a letter with others is under way */
+        uint64_t heard;       /* of our own: the highest id that it has refused */
+    } refused;                /* server/refuse.c */
+    size_t answers;           /* letters that answer what it said, and that it has not acknowledged: agent/notify.c */
+    wfi_fork_book book;
+} wfi_rpc_peer;
+
+/* A function as registered; never removed while the agent lives. */
+typedef struct wfi_registered {
+    weft_function function;      /* its name is owned */
+    struct wfi_batcher *batcher; /* of run_batch: batch/batch.h */
+    pthread_mutex_t adding;      /* to places of its land: a leaf, held by the thread that adds (server/accumulate.c) */
+    struct wfi_registered *next; /* others with the same hash */
+} wfi_registered;
+
+/* Membership events wait here for the executor, one task for all, so that the user sees them one at a time. */
+typedef struct wfi_membership {
+    wfi_list events;
+    wfi_task task;
+    bool running;
+    size_t untold; /* of wfi_rpc_peer: events for which memory was out */
+} wfi_membership;
+
+struct weft_agent {
+    atomic_int refs;
+    wfi_options options;
+    wfi_net *net;
+    wfi_executor *executor;
+    wfi_cores *cores;                       /* near the chosen interface; NULL: anywhere */
+    pthread_mutex_t function_lock;          /* a leaf, over `functions` alone: registering needs no net */
+    wfi_map functions;                      /* by hash of the name */
+    _Atomic(struct wfi_batcher *) batchers; /* all, newest first; grows only: batch/batch.h */
+    wfi_hash_key hash_key;                  /* of all tables whose keys others choose; never changes */
+    wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
+    atomic_int absences;                    /* said to members that gather, and not answered: group/member.c */
+    atomic_int intakes_elsewhere;           /* being decoded on the process's executor: payload/inbound.c */
+    atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
+    atomic_bool closed;                     /* net and executor are gone, or going */
+    wfi_list open_link;                     /* agent/forks.c */
+    bool forked;                            /* this is a child of fork(), and the agent its parent's */
+
+    /* ---- agent lock ---- */
+    wfi_map calls;        /* outstanding ones of ours, by id */
+    wfi_list local_calls; /* being served for ourselves */
+    wfi_list retries;     /* calls of ours that are tried again: client/retry.c */
+    size_t resting_bytes; /* what these hold in their pauses */
+    uint64_t next_call_id, next_rref_number, next_fork;
+    size_t serving; /* calls of others and our own that have not been finished */
+    int64_t call_timeout_ms;
+    weft_status gone; /* why this worker is out of the job */
+    bool closing, stopped;
+    bool probed;
+    uint64_t probe_round;
+    wfi_timer probe_timer;
+    wfi_timer stall_timer;    /* agent/overload.c */
+    uint64_t stall_taken;     /* tasks, when it last looked */
+    bool stall_seen;          /* and all workers waited */
+    uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
+    bool refuses_calls;
+    weft_future *terminated;
+    wfi_list groups;     /* group/group.h */
+    size_t owed_answers; /* of operations of groups that are over: not finished, or not known to have arrived */
+    weft_future *answers_settled; /* completes when there are none; NULL: nobody waits for that */
+    wfi_map group_pasts;          /* what was of each name and list: wfi_group_past */
+    wfi_list pasts_over;          /* of those the ones that can only be asked for, oldest first */
+    size_t pasts_over_count;
+    size_t early_parts;  /* of all workers */
+    wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: agent/workers.c */
+    wfi_map given_names; /* what weft_agent_name has given, by its hash */
+    wfi_call_observer *observer;
+    size_t held_bytes; /* against options.memory_budget_bytes: agent/budget.c */
+    wfi_membership membership;
+    wfi_map rrefs;       /* owned by us, by hash of the name: refs/owned.c */
+    wfi_map fork_index;  /* forks that others have of our values, by rank and number */
+    wfi_map forks;       /* references of ours to others' values, awaiting confirmation, by fork */
+    wfi_list references; /* all of ours to others' values */
+    size_t letters;      /* small messages (agent/notify.c) that their receivers have not acknowledged */
+    wfi_list spare_letters;
+    size_t spare_letter_count, promised_letters;
+    size_t leaked_forks; /* of workers that left without dropping them */
+    weft_stats stats;
+};
+
+weft_agent *wfi_agent_ref(weft_agent *agent);
+void wfi_agent_unref(weft_agent *agent);
+static inline int wfi_agent_rank(const weft_agent *agent)
+{
+    return agent->options.values.rank;
+}
+
+/*
+ * For what a user may do after the agent was closed (finish a call, drop a reference): true if the agent is still there, and
+ * then stays until wfi_agent_leave.
+ */
+bool wfi_agent_enter(weft_agent *agent);
+void wfi_agent_leave(weft_agent *agent);
+
+/* From when net is open until it closes: in a child of fork() the agent is then marked (forks.c). */
+void wfi_forks_watch(weft_agent *agent);
+void wfi_forks_forget(weft_agent *agent);
+
+/* Cores for weft's own threads; NULL: anywhere (agent/binding.c). */
+wfi_cores *wfi_binding_of(const weft_agent_options *options);
+
+/* WEFT_OK, or why no call may start now. [agent lock] */
+weft_status wfi_agent_usable(const weft_agent *agent);
+bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
+/* A future of this agent, its executor and its waiting, which weft alone completes. NULL if memory is out. */
+weft_future *wfi_agent_future(weft_agent *agent);
+
+/* By name; NULL if there is none. Any thread. */
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function); /* names of weft's own as well */
+const weft_function *wfi_function_find(weft_agent *agent, const char *name);
+void wfi_functions_fini(weft_agent *agent);
+
+void wfi_names_fini(weft_agent *agent); /* agent/workers.c */
+
+/* Tells the user's callback, in order, on the executor. [agent lock] */
+void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, const char *why);
+void wfi_membership_fini(weft_agent *agent);
+
+/* Net's upcalls, each in the file of its subject. [agent lock] */
+void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
+void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text);
+void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text);
+void wfi_on_peer_joined(void *arg, wfi_peer *peer);
+void wfi_on_self_gone(void *arg, weft_status why, const char *text);
+void wfi_on_probe(void *arg, uint64_t round);
+void wfi_on_terminated(void *arg);
+
+/* Waits until the job is over (agent/closing.c). Not locked. */
+weft_status wfi_agent_await_end(weft_agent *agent);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * binding.c - the cores near the network interface that a job will use, for weft's own threads. The interface is the one
+ * that was chosen, or the one that routes to the store.
+ */
+#include "rpc/agent/agent.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+    if (!a || a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    return a->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
+}
+
+/* The name of the interface that has this address. */
+static bool interface_of(const struct sockaddr *address, char *name, size_t room)
+{
+    struct ifaddrs *all, *found = NULL;
+    if (getifaddrs(&all))
+        return false;
+    for (struct ifaddrs *one = all; one && !found; one = one->ifa_next)
+        if (same_address(one->ifa_addr, address))
+            found = one;
+    if (found)
+        snprintf(name, room, "%s", found->ifa_name);
+    freeifaddrs(all);
+    return found != NULL;
+}
+
+/* Which of our addresses would speak to `to`: a datagram socket is connected, nothing is sent. */
+static bool local_towards(const struct addrinfo *to, struct sockaddr_storage *local)
+{
+    socklen_t size = sizeof *local;
+    int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool found = !connect(fd, to->ai_addr, to->ai_addrlen) && !getsockname(fd, (struct sockaddr *)local, &size);
+    close(fd);
+    return found;
+}
+
+static bool find_interface(const char *host, bool is_ours, char *name, size_t room)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
+    struct sockaddr_storage local = {0};
+    if (getaddrinfo(host, "9", &hints, &list))
+        return false;
+    bool found = is_ours ? interface_of(list->ai_addr, name, room)
+                         : local_towards(list, &local) && interface_of((struct sockaddr *)&local, name, room);
+    freeaddrinfo(list);
+    return found;
+}
+
+wfi_cores *wfi_binding_of(const weft_agent_options *options)
+{
+    char name[64];
+    if (options->no_binding || options->sim)
+        return NULL;
+    if (!options->iface)
+        return find_interface(options->master_addr, false, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
+    wfi_cores *cores = wfi_topo_near_interface(options->iface);
+    if (!cores && find_interface(options->iface, true, name, sizeof name))
+        cores = wfi_topo_near_interface(name);
+    return cores;
+}

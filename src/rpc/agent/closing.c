@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * closing.c - the graceful end.
+ *
+ * Of a static job, and of rank 0 of any: every worker that closes answers the store's probes when it is idle; the store
+ * (src/job/store/termination.c) finds out that nothing is outstanding anywhere, and says so to all at once.
+ *
+ * Of another worker of an elastic job: it leaves by itself, once its own calls are answered, those that it serves are
+ * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
+ * LEAVE_SERVING_MS, it refuses what comes new.
+ */
+#include "rpc/batch/batch.h"
+#include "rpc/group/group.h"
+#include "rpc/server/server.h"
+
+#include "base/error.h"
+
+#define LEAVE_SERVING_MS 500
+#define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
+#define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
+
+/* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited for. */
+static bool letters_have_arrived(const weft_agent *agent)
+{
+    return agent->letters == 0 || wfi_net_is_flushed(agent->net);
+}
+
+/* In this order at the end: what is released may give the executor something to do. */
+static bool is_idle(const weft_agent *agent)
+{
+    return agent->closing && agent->calls.count == 0 && wfi_list_empty(&agent->retries) && agent->serving == 0 &&
+           letters_have_arrived(agent) && wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
+}
+
+static void answer_if_idle(weft_agent *agent);
+
+static void look_again(wfi_timer *timer)
+{
+    answer_if_idle(wfi_container_of(timer, weft_agent, probe_timer));
+}
+
+static void answer_if_idle(weft_agent *agent)
+{
+    if (!agent->probed)
+        return;
+    if (!is_idle(agent)) {
+        agent->probe_timer.fire = look_again;
+        uint64_t soon = wfi_deadline(wfi_net_clock(agent->net), LOOK_AGAIN_MS);
+        if (wfi_net_timer_set(agent->net, &agent->probe_timer, soon))
+            wfi_on_terminated(agent); /* no memory even for a timer: leave rather than hang */
+        return;
+    }
+    agent->probed = false;
+    wfi_idle_report report = {.idle = true,
+                              .started = agent->stats.calls_started,
+                              .finished = agent->stats.calls_finished,
+                              .served = agent->stats.calls_served};
+    wfi_net_report_idle(agent->net, agent->probe_round, &report);
+}
+
+/* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
+
+/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more, perhaps a
+ * deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is answered. */
+static bool serves_somebody(const wfi_map *serving)
+{
+    size_t cursor = 0;
+    uint64_t id;
+    const weft_call *call = wfi_map_next(serving, &cursor, &id);
+    while (call && ((call->stage == WFI_SERVE_SERVING && atomic_load(&call->unwanted)) ||
+                    (call->stage != WFI_SERVE_SERVING && call->peer && wfi_peer_is_unreachable(call->peer))))
+        call = wfi_map_next(serving, &cursor, &id);
+    return call != NULL;
+}
+
+static bool owes_nothing(const weft_agent *agent, uint64_t now_ns)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (serves_somebody(&agent->peers[rank].serving))
+            return false;
+    bool refused_for_long = agent->refuses_calls && now_ns - agent->serves_until_ns >= LEAVE_REFUSING_MS * 1000000ull;
+    return !wfi_rrefs_await_owners(agent) && (refused_for_long || wfi_net_is_flushed(agent->net));
+}
+
+static void leave_when_settled(weft_agent *agent)
+{
+    uint64_t now_ns = wfi_now(wfi_net_clock(agent->net));
+    if (is_idle(agent) && owes_nothing(agent, now_ns)) {
+        wfi_on_terminated(agent);
+        return;
+    }
+    agent->refuses_calls = now_ns >= agent->serves_until_ns;
+    if (wfi_net_timer_set(agent->net, &agent->probe_timer, now_ns + LOOK_AGAIN_MS * 1000000ull))
+        wfi_on_terminated(agent); /* no memory even for a timer: leave rather than hang */
+}
+
+static void look_whether_settled(wfi_timer *timer)
+{
+    leave_when_settled(wfi_container_of(timer, weft_agent, probe_timer));
+}
+
+static void begin_leaving(weft_agent *agent)
+{
+    agent->serves_until_ns = wfi_deadline(wfi_net_clock(agent->net), LEAVE_SERVING_MS);
+    agent->probe_timer.fire = look_whether_settled;
+    leave_when_settled(agent);
+}
+
+/* ---- The end of a job -------------------------------------------------------------------------------------------- */
+
+void wfi_on_probe(void *arg, uint64_t round)
+{
+    weft_agent *agent = arg;
+    agent->probed = true;
+    agent->probe_round = round;
+    answer_if_idle(agent);
+}
+
+void wfi_on_terminated(void *arg)
+{
+    weft_agent *agent = arg;
+    weft_status st = wfi_future_complete(agent->terminated, NULL, NULL);
+    (void)st; /* once is enough */
+}
+
+weft_status wfi_agent_await_end(weft_agent *agent)
+{
+    wfi_net_lock(agent->net);
+    agent->closing = true;
+    wfi_local_settle_left(agent);
+    wfi_groups_closing(agent);
+    wfi_batchers_pump(agent);
+    if (agent->gone)
+        wfi_on_terminated(agent);
+    else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0)
+        begin_leaving(agent);
+    else
+        wfi_net_begin_closing(agent->net);
+    wfi_net_unlock(agent->net);
+    weft_status st = WEFT_OK;
+    if (agent->options.values.no_threads) {
+        while (!weft_future_done(agent->terminated))
+            weft_agent_progress(agent, 10);
+    } else {
+        st = weft_future_wait(agent->terminated, WEFT_FOREVER);
+    }
+    return st ? st : weft_agent_status(agent);
+}

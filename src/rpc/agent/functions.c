@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
+#include "base/alloc.h"
+#include "rpc/batch/batch.h"
+#include "rpc/observe/observe.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const wfi_registered *find_locked(weft_agent *agent, const char *name, uint64_t hash)
+{
+    const wfi_registered *entry = wfi_map_get(&agent->functions, hash);
+    while (entry && strcmp(entry->function.name, name) != 0)
+        entry = entry->next;
+    return entry;
+}
+
+const weft_function *wfi_function_find(weft_agent *agent, const char *name)
+{
+    uint64_t hash = wfi_hash_bytes(name, strlen(name));
+    pthread_mutex_lock(&agent->function_lock);
+    const wfi_registered *entry = find_locked(agent, name, hash);
+    pthread_mutex_unlock(&agent->function_lock);
+    return entry ? &entry->function : NULL;
+}
+
+/* What is wrong with a signature; NULL: nothing. */
+static const char *signature_problem(const weft_type *types)
+{
+    for (int i = 0; i < WEFT_MAX_SIGNATURE; i++) {
+        if (types[i] == WEFT_NONE)
+            return NULL;
+        if (types[i] < WEFT_NULL || types[i] > WEFT_REST)
+            return "has a number that is no type";
+        if (types[i] == WEFT_REST && i + 1 < WEFT_MAX_SIGNATURE && types[i + 1] != WEFT_NONE)
+            return "goes on after WEFT_REST";
+    }
+    return "is not ended by WEFT_NONE";
+}
+
+static const char *flags_problem(const weft_function *function)
+{
+    const unsigned all = WEFT_INLINE | WEFT_URGENT | WEFT_LAZY | WEFT_LAND_ADD | WFI_AT_ONCE,
+                   both = WEFT_URGENT | WEFT_LAZY;
+    unsigned flags = function->flags;
+    if (flags & ~all)
+        return "has a bit that is no flag";
+    if ((flags & both) == both)
+        return "is WEFT_URGENT and WEFT_LAZY at once";
+    if (flags & WEFT_LAND_ADD && !function->land)
+        return "is WEFT_LAND_ADD without a land function";
+    return flags & WEFT_LAND_ADD && flags & WEFT_INLINE ? "is WEFT_LAND_ADD and WEFT_INLINE at once" : NULL;
+}
+
+/* Only the code goes back: what was at fault stands in the log. */
+static weft_status refuse(const weft_agent *agent, const weft_function *function, weft_status status, const char *field,
+                          const char *problem)
+{
+    const char *name = function && function->name ? function->name : "(no name)";
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s %s", name, field, problem);
+    return status;
+}
+
+static weft_status check(const weft_agent *agent, const weft_function *function)
+{
+    const weft_status bad = WEFT_ERR_INVALID;
+    const char *problem;
+    if (!function)
+        return refuse(agent, NULL, bad, "the function", "is NULL");
+    if (!function->name || !function->name[0])
+        return refuse(agent, function, bad, "name", "is NULL or empty");
+    if (strlen(function->name) > WFI_FUNCTION_NAME_MAX)
+        return refuse(agent, function, bad, "name", "is longer than 127 bytes");
+    if (!function->run && !function->run_batch)
+        return refuse(agent, function, bad, "run", "is NULL");
+    if ((problem = signature_problem(function->takes)))
+        return refuse(agent, function, bad, "takes", problem);
+    if ((problem = signature_problem(function->gives)))
+        return refuse(agent, function, bad, "gives", problem);
+    if ((problem = flags_problem(function)))
+        return refuse(agent, function, bad, "flags", problem);
+    problem = wfi_batch_problem(function);
+    return problem ? refuse(agent, function, bad, "batch", problem) : WEFT_OK;
+}
+
+static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
+{
+    const char *name = entry->function.name;
+    uint64_t hash = wfi_hash_bytes(name, strlen(name));
+    if (find_locked(agent, name, hash))
+        return WEFT_ERR_EXISTS;
+    wfi_registered *head = wfi_map_get(&agent->functions, hash);
+    if (!head)
+        return wfi_map_put(&agent->functions, hash, entry);
+    entry->next = head->next;
+    head->next = entry;
+    return WEFT_OK;
+}
+
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
+{
+    weft_status st = agent ? check(agent, function) : WEFT_ERR_INVALID;
+    if (st)
+        return st;
+    wfi_registered *entry = wfi_calloc(1, sizeof *entry);
+    char *name = strdup(function->name);
+    st = entry && name ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st) {
+        entry->function = *function;
+        entry->function.name = name;
+        if (function->run_batch)
+            st = wfi_batcher_create(agent, &entry->function, &entry->batcher);
+    }
+    if (!st) {
+        pthread_mutex_init(&entry->adding, NULL);
+        pthread_mutex_lock(&agent->function_lock);
+        st = insert_locked(agent, entry);
+        pthread_mutex_unlock(&agent->function_lock);
+    }
+    if (st) {
+        if (entry)
+            wfi_batcher_destroy(entry->batcher);
+        free(name);
+        free(entry);
+    } else if (entry->batcher) {
+        wfi_batcher_announce(entry->batcher);
+    }
+    if (st == WEFT_ERR_EXISTS)
+        return refuse(agent, function, st, "name", "is taken");
+    return st;
+}
+
+weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
+{
+    if (agent && function && function->name && strncmp(function->name, "weft:", 5) == 0)
+        return refuse(agent, function, WEFT_ERR_INVALID, "name", "begins with \"weft:\", as only weft's own do");
+    if (agent && function && function->flags & WFI_AT_ONCE)
+        return refuse(agent, function, WEFT_ERR_INVALID, "flags", "has a bit that is no flag");
+    return wfi_function_register(agent, function);
+}
+
+void wfi_functions_fini(weft_agent *agent)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    for (wfi_registered *entry; (entry = wfi_map_next(&agent->functions, &cursor, &hash));) {
+        while (entry) {
+            wfi_registered *next = entry->next;
+            pthread_mutex_destroy(&entry->adding);
+            wfi_batcher_destroy(entry->batcher);
+            free((char *)entry->function.name);
+            free(entry);
+            entry = next;
+        }
+    }
+    wfi_map_fini(&agent->functions);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* future.c - futures that know agents and values: weft/future.h's functions that src/future may not define. */
+#include "rpc/agent/agent.h"
+#include "value/values.h"
+
+weft_future *wfi_agent_future(weft_agent *agent)
+{
+    weft_future *future = wfi_future_create(agent->executor, wfi_net_driver(agent->net));
+    if (future)
+        wfi_future_own(future);
+    return future;
+}
+
+weft_future *weft_future_create(weft_agent *agent)
+{
+    return agent ? wfi_future_create(agent->executor, wfi_net_driver(agent->net)) : wfi_future_create(NULL, NULL);
+}
+
+const weft_values *weft_future_values(const weft_future *future)
+{
+    if (wfi_future_payload_kind(future) != wfi_values_drop)
+        return NULL;
+    return weft_future_payload(future);
+}
+
+weft_tensor *weft_future_tensor(const weft_future *future, size_t index)
+{
+    weft_tensor *tensor = NULL;
+    weft_status st = weft_values_get_tensor(weft_future_values(future), index, &tensor);
+    return st ? NULL : tensor;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * membership.c - telling the user who came, died or left: one at a time, in order, on the executor.
+ *
+ * Where memory is out for an event, its seat notes it (`untold`), and so does whatever follows for that seat; it is told when what
+ * waits in the list has been. A seat's events alternate, so of more than two that nobody was told the later ones cancel out.
+ */
+#include "base/alloc.h"
+#include "rpc/agent/agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct wfi_member_news {
+    wfi_list link;
+    weft_member_event event;
+    int rank;
+    char why[128];
+} wfi_member_news;
+
+static void note_untold(weft_agent *agent, weft_member_event event, int rank)
+{
+    wfi_rpc_peer *seat = &agent->peers[rank];
+    if (seat->untold_count == 2) {
+        seat->untold_count = 1;
+        agent->membership.untold--;
+        return;
+    }
+    seat->untold[seat->untold_count++] = event;
+    agent->membership.untold++;
+}
+
+static bool take_untold(weft_agent *agent, wfi_member_news *out)
+{
+    if (!agent->membership.untold)
+        return false;
+    int rank = 0;
+    while (!agent->peers[rank].untold_count)
+        rank++;
+    wfi_rpc_peer *seat = &agent->peers[rank];
+    *out = (wfi_member_news){.event = seat->untold[0], .rank = rank, .why = "memory was out when it was noticed"};
+    seat->untold[0] = seat->untold[1];
+    seat->untold_count--;
+    agent->membership.untold--;
+    return true;
+}
+
+static bool next_news(weft_agent *agent, wfi_member_news *out)
+{
+    wfi_net_lock(agent->net);
+    wfi_list *link = wfi_list_pop_front(&agent->membership.events);
+    bool more = link || take_untold(agent, out);
+    agent->membership.running = more;
+    wfi_net_unlock(agent->net);
+    if (link) {
+        wfi_member_news *news = wfi_container_of(link, wfi_member_news, link);
+        *out = *news;
+        free(news);
+    }
+    return more;
+}
+
+static void tell_all(wfi_task *task)
+{
+    weft_agent *agent = wfi_container_of(task, weft_agent, membership.task);
+    const weft_agent_options *options = &agent->options.values;
+    for (wfi_member_news news; next_news(agent, &news);)
+        options->on_membership(agent, news.event, news.rank, news.why, options->membership_arg);
+}
+
+void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, const char *why)
+{
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (!agent->options.values.on_membership)
+        return;
+    wfi_member_news *news = agent->peers[rank].untold_count ? NULL : wfi_calloc(1, sizeof *news);
+    if (news) {
+        news->event = event;
+        news->rank = rank;
+        snprintf(news->why, sizeof news->why, "%s", why ? why : "");
+        wfi_list_push_back(&agent->membership.events, &news->link);
+    } else {
+        note_untold(agent, event, rank);
+    }
+    if (agent->membership.running)
+        return;
+    agent->membership.running = true;
+    agent->membership.task.run = tell_all;
+    wfi_net_defer(agent->net, &agent->membership.task, WFI_DEFER_WORKER);
+}
+
+void wfi_membership_fini(weft_agent *agent)
+{
+    for (wfi_list *link; (link = wfi_list_pop_front(&agent->membership.events));)
+        free(wfi_container_of(link, wfi_member_news, link));
+}

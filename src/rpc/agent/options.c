@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c - what an agent was asked for: its options, then the environment, then the defaults. */
+#include "rpc/agent/options.h"
+
+#include "base/alloc.h"
+#include "base/descriptors.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/guarded.h"
+#include "base/text/log.h"
+#include "base/socket.h"
+#include "job/launch/spawn.h"
+#include "mem/slab.h"
+#include "tensor/parallel.h"
+#include "topo/share.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNKNOWN_BUDGET ((uint64_t)1 << 30) /* where nothing says how much memory there is */
+#define LEAST_BUDGET ((uint64_t)1 << 20)
+/* A worker beats four times a bound and dials a lost store every 10 ms: in less, a thread that waited for a core is a death. */
+#define LEAST_DEATH_MS 100
+
+/* Ranks as launchers name them, where RANK and WORLD_SIZE are not set: Open MPI, PMI (MPICH, Hydra), Slurm. */
+static const char *const launchers[][2] = {
+    {"RANK", "WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS"},
+};
+
+static weft_status invalid(weft_error **error, const char *what, const char *value, const char *hint)
+{
+    *error = weft_error_create(WEFT_ERR_INVALID, "%s is \"%s\": %s", what, value, hint);
+    return WEFT_ERR_INVALID;
+}
+
+/* Takes `option`, else the variable, else the default (which may be NULL: stays empty). */
+static weft_status take_text(const char *option, const char *variable, const char *fallback, char *out, size_t room,
+                             weft_error **error)
+{
+    const char *text = option ? option : wfi_env_string(variable);
+    if (!text)
+        text = fallback ? fallback : "";
+    if (strlen(text) >= room)
+        return invalid(error, variable, text, "too long");
+    memcpy(out, text, strlen(text) + 1);
+    return WEFT_OK;
+}
+
+/* What one launcher says. Elastic: the rank may be missing, or -1. */
+static weft_status ask_launcher(size_t which, bool elastic, int64_t *rank, int64_t *size, weft_error **error)
+{
+    *rank = *size = WEFT_ANY_RANK;
+    weft_status st = wfi_env_i64(launchers[which][0], elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
+    return st ? st : wfi_env_i64(launchers[which][1], 1, 65536, size, error);
+}
+
+/* No launcher says all. If one says half, that is the likely mistake. */
+static weft_status no_rank(bool elastic, weft_error **error)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
+        if (!rank == !size)
+            continue;
+        *error = weft_error_create(WEFT_ERR_INVALID, "%s is set (\"%.32s\"), but %s is not: which worker this is, %s",
+                                   launchers[i][!rank], rank ? rank : size, launchers[i][rank != NULL],
+                                   "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
+        return WEFT_ERR_INVALID;
+    }
+    *error = weft_error_create(WEFT_ERR_INVALID,
+                               elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
+                                         "seats the elastic job has"
+                                       : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
+                                         "which worker this is");
+    return WEFT_ERR_INVALID;
+}
+
+static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
+{
+    int64_t rank = WEFT_ANY_RANK, size = -1;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        weft_status st = ask_launcher(i, values->elastic, &rank, &size, error);
+        if (st)
+            return st;
+        if (size >= 1 && (rank >= 0 || values->elastic))
+            break;
+        size = -1;
+    }
+    if (size < 1)
+        return no_rank(values->elastic, error);
+    values->rank = (int)rank;
+    values->world_size = (int)size;
+    return WEFT_OK;
+}
+
+static weft_status check_rank(const weft_agent_options *values, weft_error **error)
+{
+    int lowest = values->elastic ? WEFT_ANY_RANK : 0;
+    if (values->world_size >= 1 && values->world_size <= 65536 && values->rank >= lowest &&
+        values->rank < values->world_size)
+        return WEFT_OK;
+    bool any = values->rank == WEFT_ANY_RANK && !values->elastic;
+    *error = weft_error_create(WEFT_ERR_INVALID, "rank %d of world size %d: ranks count from 0 to world size - 1%s",
+                               values->rank, values->world_size,
+                               any ? "; WEFT_ANY_RANK is for elastic jobs (elastic, WEFT_ELASTIC)" : "");
+    return WEFT_ERR_INVALID;
+}
+
+static weft_status resolve_rank(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    weft_status st = values->elastic ? WEFT_OK : wfi_env_bool("WEFT_ELASTIC", &values->elastic, error);
+    if (!st && values->job) {
+        values->rank = 0;
+        values->world_size = wfi_job_world_size(values->job);
+        values->master_port = wfi_job_port(values->job);
+        out->store_fd = wfi_job_take_fd(values->job);
+        out->children = wfi_children_of(values->job); /* without memory nobody watches them */
+    } else if (!st && !values->has_rank) {
+        st = rank_from_launcher(values, error);
+    }
+    if (!st)
+        st = check_rank(values, error);
+    values->has_rank = !st;
+    return st;
+}
+
+static weft_status resolve_port(weft_agent_options *values, weft_error **error)
+{
+    int64_t port = values->master_port;
+    weft_status st = port ? WEFT_OK : wfi_env_i64("MASTER_PORT", 1, 65535, &port, error);
+    if (st)
+        return st;
+    if (!port && !values->sim) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "no MASTER_PORT: name the port on which rank 0 serves the store");
+        return WEFT_ERR_INVALID;
+    }
+    if (port < 0 || port > 65535) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "master_port is %lld: ports are 1 to 65535", (long long)port);
+        return WEFT_ERR_INVALID;
+    }
+    values->master_port = (int)port;
+    return WEFT_OK;
+}
+
+static weft_status check_time_limits(const weft_agent_options *values, weft_error **error)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } limits[] = {{"rendezvous_timeout_ms", values->rendezvous_timeout_ms},
+                  {"call_timeout_ms", values->call_timeout_ms},
+                  {"death_timeout_ms", values->death_timeout_ms}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (limits[i].value >= WEFT_FOREVER)
+            continue;
+        *error = weft_error_create(WEFT_ERR_INVALID, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none",
+                                   limits[i].name, (long long)limits[i].value);
+        return WEFT_ERR_INVALID;
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_death(int64_t death_ms, const char *source, weft_error **error)
+{
+    if (death_ms <= 0 || death_ms >= LEAST_DEATH_MS)
+        return WEFT_OK;
+    *error = weft_error_create(WEFT_ERR_INVALID,
+                               "%s is %lld ms, too short to tell the dead from the busy: %d at least, or "
+                               "WEFT_FOREVER (-1): never",
+                               source, (long long)death_ms, LEAST_DEATH_MS);
+    return WEFT_ERR_INVALID;
+}
+
+static weft_status resolve_times(weft_agent_options *values, weft_error **error)
+{
+    int64_t death = 2000;
+    weft_status st = check_time_limits(values, error);
+    if (!st && !values->death_timeout_ms)
+        st = wfi_env_i64("WEFT_DEATH_MS", -1, INT64_MAX / 1000000, &death, error);
+    if (!st)
+        st = check_death(values->death_timeout_ms, "death_timeout_ms", error);
+    if (!st)
+        st = check_death(death, "WEFT_DEATH_MS", error);
+    if (st)
+        return st;
+    values->death_timeout_ms = values->death_timeout_ms ? values->death_timeout_ms : death ? death : 2000;
+    values->rendezvous_timeout_ms = values->rendezvous_timeout_ms ? values->rendezvous_timeout_ms : 60000;
+    values->call_timeout_ms = values->call_timeout_ms ? values->call_timeout_ms : 60000;
+    return WEFT_OK;
+}
+
+/* "4096", "512M", "1.5G": bytes, with K, M, G or T for powers of 1,024. */
+static bool read_bytes(const char *text, size_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    double value = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    for (const char *at = units; unit && at <= unit; at++)
+        value *= 1024;
+    end += unit != NULL;
+    if (*end || text[1] == 'x' || text[1] == 'X' || !(value >= 1 && value < 9e18))
+        return false;
+    *out = (size_t)value;
+    return true;
+}
+
+static weft_status resolve_budget(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    const char *text = values->memory_budget_bytes ? NULL : wfi_env_string("WEFT_MEMORY_BUDGET");
+    if (text && !read_bytes(text, &values->memory_budget_bytes))
+        return invalid(error, "WEFT_MEMORY_BUDGET", text, "a number of bytes, above 0, perhaps with K, M, G or T");
+    out->budget_is_ours = !values->memory_budget_bytes;
+    wfi_options_share(out, 1);
+    return WEFT_OK;
+}
+
+static weft_status resolve_metrics(weft_agent_options *values, weft_error **error)
+{
+    int64_t port = values->metrics_port;
+    weft_status st = port ? WEFT_OK : wfi_env_i64("WEFT_METRICS_PORT", -1, 65535, &port, error);
+    if (st)
+        return st;
+    if (port < -1 || port > 65535) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "metrics_port is %lld: ports are 1 to 65535, -1 is any free one",
+                                   (long long)port);
+        return WEFT_ERR_INVALID;
+    }
+    values->metrics_port = (int)port;
+    return WEFT_OK;
+}
+
+static weft_status resolve_numbers(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    int64_t workers = values->workers ? values->workers : 4;
+    bool unbound = values->no_binding;
+    weft_status st = values->workers ? WEFT_OK : wfi_env_i64("WEFT_WORKERS", 1, 1024, &workers, error);
+    if (!st)
+        st = wfi_env_bool("WEFT_NO_BINDING", &unbound, error);
+    if (st)
+        return st;
+    if (workers < 1 || workers > 1024) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "workers is %lld: 1 to 1024", (long long)workers);
+        return WEFT_ERR_INVALID;
+    }
+    values->workers = (int)workers;
+    values->no_binding = unbound || values->no_binding;
+    values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
+    st = resolve_times(values, error);
+    if (!st)
+        st = resolve_budget(out, error);
+    return st ? st : resolve_metrics(values, error);
+}
+
+static bool is_worker_name(const char *name)
+{
+    static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:";
+    return name[0] && strspn(name, legal) == strlen(name);
+}
+
+static weft_status take_texts(wfi_options *out, const char *fallback_name, weft_error **error)
+{
+    const weft_agent_options *values = &out->values;
+    weft_status st = take_text(values->name, "WEFT_NAME", fallback_name, out->name, sizeof out->name, error);
+    if (!st)
+        st = take_text(values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr,
+                       error);
+    if (!st)
+        st = take_text(values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "tcp", out->fabric, sizeof out->fabric,
+                       error);
+    if (!st)
+        st = take_text(values->iface, "WEFT_IFACE", NULL, out->iface, sizeof out->iface, error);
+    if (!st)
+        st = take_text(values->ports, "WEFT_PORTS", NULL, out->ports, sizeof out->ports, error);
+    if (!st)
+        st = take_text(values->trace_file, "WEFT_TRACE", NULL, out->trace_file, sizeof out->trace_file, error);
+    return st;
+}
+
+static weft_status resolve_texts(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    char fallback[32] = ""; /* with a rank that the store gives, so is the name */
+    if (values->rank >= 0)
+        snprintf(fallback, sizeof fallback, "worker%d", values->rank);
+    weft_status st = take_texts(out, fallback, error);
+    if (st)
+        return st;
+    bool is_named = values->name || out->name[0] || values->rank >= 0;
+    if (is_named && !is_worker_name(out->name))
+        return invalid(error, "the worker's name", out->name, "1 to 127 of [A-Za-z0-9-_:]");
+    values->name = out->name;
+    values->master_addr = out->master_addr;
+    values->fabric = out->fabric;
+    values->iface = out->iface[0] ? out->iface : NULL;
+    values->ports = out->ports[0] ? out->ports : NULL;
+    values->trace_file = out->trace_file[0] ? out->trace_file : NULL;
+    if ((strcmp(out->fabric, "sim") == 0) != (values->sim != NULL))
+        return invalid(error, "fabric", out->fabric, "\"sim\" and a simulated world (.sim) go together");
+    return WEFT_OK;
+}
+
+/* Whether strangers of other machines may reach the ports. */
+static bool is_exposed(const wfi_options *options)
+{
+    return !options->values.sim && !wfi_host_is_loopback(options->master_addr);
+}
+
+static weft_status resolve_secret(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    if (values->job && values->secret) {
+        *error = weft_error_create(WEFT_ERR_INVALID, "secret: a job of weft_spawn has a secret of its own");
+        return WEFT_ERR_INVALID;
+    }
+    out->secret = wfi_guarded_calloc(sizeof *out->secret);
+    if (!out->secret)
+        return WEFT_ERR_MEMORY;
+    if (values->job)
+        *out->secret = *wfi_job_secret(values->job);
+    weft_status st = values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
+    values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
+    values->secret_size = values->secret ? out->secret->size : 0;
+    if (!st && !values->secret)
+        wfi_log_in(&(wfi_log_context){.rank = out->values.rank}, is_exposed(out) ? WEFT_LOG_WARN : WEFT_LOG_INFO,
+                   "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
+    return st;
+}
+
+/* What the process reads for itself, once, where it is first needed: there nobody could be told of a bad value. */
+static weft_status check_process(weft_error **error)
+{
+    int64_t number;
+    int level;
+    weft_status st = wfi_log_setting(&level, error);
+    if (!st)
+        st = wfi_cpu_threads_setting(&number, error);
+    if (!st)
+        st = wfi_share_setting(&number, error);
+    return st ? st : wfi_slab_setting(&number, error);
+}
+
+weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error)
+{
+    memset(out, 0, sizeof *out);
+    out->store_fd = -1;
+    if (given)
+        out->values = *given;
+    weft_status st = check_process(error);
+    if (!st)
+        st = resolve_rank(out, error);
+    if (!st)
+        wfi_spawn_joined();
+    if (!st)
+        st = resolve_port(&out->values, error);
+    if (!st)
+        st = resolve_numbers(out, error);
+    if (!st)
+        st = resolve_texts(out, error);
+    if (!st)
+        st = resolve_secret(out, error);
+    if (!st && !out->values.sim)
+        st = wfi_descriptors_raise(error);
+    wfi_secret_hide(); /* also if it was not asked for, or something else is wrong: then for the next try */
+    return st;
+}
+
+void wfi_options_settle(wfi_options *options, int rank, const char *name)
+{
+    options->values.rank = rank;
+    snprintf(options->name, sizeof options->name, "%s", name);
+}
+
+void wfi_options_share(wfi_options *options, int agents)
+{
+    uint64_t share = wfi_share_memory() / (uint64_t)agents;
+    if (!options->budget_is_ours)
+        return;
+    uint64_t half = share > 0 ? share / 2 : UNKNOWN_BUDGET;
+    options->values.memory_budget_bytes = half > LEAST_BUDGET ? half : LEAST_BUDGET;
+}
+
+void wfi_options_wipe(wfi_options *options)
+{
+    free(options->children);
+    options->children = NULL;
+    wfi_guarded_free(options->secret);
+    options->secret = NULL;
+    options->values.secret = NULL;
+    options->values.secret_size = 0;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * overload.c - calls that no worker can take. A worker whose handler waits is compensated by another, but not without end; when
+ * all of them wait, perhaps for calls that stand in the same queue at home or at another worker that is as full, nothing would
+ * move before some time limit ends. So when every worker has been waiting for a second and none has taken a task, the
+ * calls in the queue, which have not run, are refused with WEFT_ERR_BUSY, and their callers go on.
+ */
+#include "rpc/batch/batch.h"
+
+#include "base/text/log.h"
+
+#define LOOK_AFTER_MS 1000
+
+static void turn_all_away(weft_agent *agent)
+{
+    size_t count = 0;
+    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_serve_handler_task)); count++)
+        wfi_serve_turn_away(wfi_container_of(task, weft_call, task));
+    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
+        count += wfi_batch_turn_away(task);
+    wfi_batchers_pump(agent); /* what waited for these to be over */
+    agent->stats.calls_refused += count;
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
+                  count);
+}
+
+static void look(wfi_timer *timer)
+{
+    weft_agent *agent = wfi_container_of(timer, weft_agent, stall_timer);
+    uint64_t taken, before = agent->stall_taken;
+    bool stuck = wfi_executor_is_stuck(agent->executor, &taken);
+    if (stuck && agent->stall_seen && taken == before)
+        turn_all_away(agent);
+    agent->stall_seen = stuck;
+    agent->stall_taken = taken;
+    wfi_stall_watch(agent);
+}
+
+/* Cheap where calls are served faster than they come: nothing is set while there are workers for all. */
+void wfi_stall_watch(weft_agent *agent)
+{
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (agent->stopped || agent->stall_timer.heap_index || agent->serving <= (size_t)agent->options.values.workers)
+        return;
+    agent->stall_timer.fire = look;
+    uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);
+    if (wfi_net_timer_set(agent->net, &agent->stall_timer, when))
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+                      "no memory to watch over a queue of calls: it is tried again with the next call");
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * workers.c - whose name is which: weft_agent_find and weft_agent_name.
+ *
+ * What weft_agent_name gives lives as long as the agent, though the worker of that name may be long gone. So it gives a copy, one
+ * of each name that was ever asked for: nothing is kept of those whom nobody asks for, nor twice for those who come again.
+ */
+#include "base/alloc.h"
+#include "rpc/agent/agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct given_name {
+    struct given_name *next; /* others with the same hash */
+    char text[];
+} given_name;
+
+/* ---- By name ------------------------------------------------------------------------------------------------------- */
+
+/* [agent lock] */
+static bool holds_name(const weft_agent *agent, int rank, const char *name)
+{
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    return member && strcmp(member->name, name) == 0 && wfi_agent_knows_alive(agent, rank);
+}
+
+/* Where a name was found the last time is looked at first: calls by name need not look at every seat. Nothing keeps what is
+ * remembered true, so it is looked at again. [agent lock] */
+static int find_name(weft_agent *agent, const char *name)
+{
+    int world_size = agent->options.values.world_size;
+    uint64_t hash = wfi_hash_keyed(&agent->hash_key, name, strlen(name));
+    int found = (int)(uintptr_t)wfi_map_get(&agent->found_names, hash) - 1;
+    if (found >= 0 && holds_name(agent, found, name))
+        return found;
+    for (found = 0; found < world_size && !holds_name(agent, found, name);)
+        found++;
+    if (found == world_size)
+        return -1;
+    if (agent->found_names.count > 2 * (size_t)world_size) /* names of those who went, by now */
+        wfi_map_fini(&agent->found_names);
+    wfi_map_take(&agent->found_names, hash);
+    weft_status st = wfi_map_put(&agent->found_names, hash, (void *)(uintptr_t)(found + 1));
+    (void)st; /* else it is looked for again */
+    return found;
+}
+
+int weft_agent_find(const weft_agent *agent, const char *name)
+{
+    wfi_net_lock(agent->net);
+    int found =
+        name ? find_name((weft_agent *)agent, name) : -1; /* what it remembers is no part of what the user sees */
+    wfi_net_unlock(agent->net);
+    return found;
+}
+
+/* ---- By rank ------------------------------------------------------------------------------------------------------- */
+
+/* NULL: no memory. [agent lock] */
+static const char *give_name(weft_agent *agent, const char *name)
+{
+    uint64_t hash = wfi_hash_keyed(&agent->hash_key, name, strlen(name));
+    given_name *first = wfi_map_get(&agent->given_names, hash), *given = first;
+    while (given && strcmp(given->text, name) != 0)
+        given = given->next;
+    if (given)
+        return given->text;
+    size_t size = strlen(name) + 1;
+    given = wfi_calloc(1, sizeof *given + size);
+    if (!given)
+        return NULL;
+    memcpy(given->text, name, size);
+    if (first) {
+        given->next = first->next;
+        first->next = given;
+    } else if (wfi_map_put(&agent->given_names, hash, given)) {
+        free(given);
+        return NULL;
+    }
+    return given->text;
+}
+
+const char *weft_agent_name(const weft_agent *agent, int rank)
+{
+    wfi_net_lock(agent->net);
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    const char *name = member ? give_name((weft_agent *)agent, member->name) : NULL; /* as above */
+    wfi_net_unlock(agent->net);
+    return name;
+}
+
+void wfi_names_fini(weft_agent *agent)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    for (given_name *given, *next; (given = wfi_map_next(&agent->given_names, &cursor, &hash));)
+        for (; given; given = next) {
+            next = given->next;
+            free(given);
+        }
+    wfi_map_fini(&agent->given_names);
+    wfi_map_fini(&agent->found_names);
+}

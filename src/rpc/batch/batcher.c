@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* batcher.c - the batcher of a function: its options, its callers, who comes in and who leaves; see batch.h. */
+#include "base/alloc.h"
+#include "rpc/batch/batch.h"
+
+#include "base/error.h"
+#include "value/values.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_SIZE 64
+#define DEFAULT_QUEUE 1024
+#define DEFAULT_ADAPTIVE_WAIT_US 10000
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static size_t count_types(const weft_type *types, weft_type wanted)
+{
+    size_t count = 0;
+    for (size_t i = 0; types[i] != WEFT_NONE; i++)
+        count += types[i] == wanted;
+    return count;
+}
+
+static const char *callers_problem(const int *ranks, size_t count)
+{
+    if (count && !ranks)
+        return "has callers at NULL";
+    for (size_t i = 0; i < count; i++) {
+        if (ranks[i] < 0)
+            return "expects a negative rank";
+        for (size_t k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return "expects a rank twice";
+    }
+    return NULL;
+}
+
+const char *wfi_batch_problem(const weft_function *function)
+{
+    const weft_batch_options *o = &function->batch;
+    if (!function->run_batch)
+        return o->size || o->wait_us || o->adaptive || o->caller_count || o->in_flight || o->queue
+                   ? "is set without run_batch"
+                   : NULL;
+    if (function->run)
+        return "has run_batch and run";
+    if (function->land)
+        return "is not for functions with land";
+    if (count_types(function->takes, WEFT_TENSORS) + count_types(function->takes, WEFT_LIST) +
+        count_types(function->takes, WEFT_ANY) + count_types(function->takes, WEFT_REST))
+        return "is not for functions that take WEFT_TENSORS, WEFT_LIST, WEFT_ANY or WEFT_REST";
+    if (o->size < 0 || o->size > WEFT_MAX_BATCH)
+        return "has a size that is not 0 to 65536";
+    if (o->wait_us < WEFT_FOREVER)
+        return "has a negative wait_us";
+    if (o->adaptive && o->wait_us == WEFT_FOREVER)
+        return "is adaptive and waits for ever";
+    if (o->in_flight < 0 || o->queue < 0)
+        return "has a negative in_flight or queue";
+    if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < (o->size ? o->size : DEFAULT_SIZE))
+        return "waits for ever for more calls than its queue holds";
+    return callers_problem(o->callers, o->caller_count);
+}
+
+static weft_status copy_ranks(const int *ranks, size_t count, const int **out)
+{
+    int *copy = count ? malloc(count * sizeof *copy) : NULL;
+    if (count && !copy)
+        return WEFT_ERR_MEMORY;
+    if (count)
+        memcpy(copy, ranks, count * sizeof *copy);
+    *out = copy;
+    return WEFT_OK;
+}
+
+static void take_defaults(weft_batch_options *o)
+{
+    o->size = o->size ? o->size : DEFAULT_SIZE;
+    o->in_flight = o->in_flight ? o->in_flight : 1;
+    int many = o->size < DEFAULT_QUEUE / 4 ? DEFAULT_QUEUE : 4 * o->size;
+    o->queue = o->queue ? o->queue : many;
+    if (o->adaptive && !o->wait_us)
+        o->wait_us = DEFAULT_ADAPTIVE_WAIT_US;
+}
+
+weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function, wfi_batcher **out)
+{
+    wfi_batcher *batcher = wfi_calloc(1, sizeof *batcher);
+    weft_status st = batcher ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st) {
+        batcher->options = function->batch;
+        st = copy_ranks(function->batch.callers, function->batch.caller_count, &batcher->options.callers);
+    }
+    if (st) {
+        free(batcher);
+        return st;
+    }
+    take_defaults(&batcher->options);
+    batcher->agent = agent;
+    batcher->function = function;
+    batcher->tensor_count = count_types(function->takes, WEFT_TENSOR);
+    batcher->timer.fire = wfi_batch_timer;
+    batcher->look_ns = WFI_NEVER;
+    wfi_list_init(&batcher->forms);
+    wfi_map_init(&batcher->forms_by_hash);
+    wfi_map_init(&batcher->callers);
+    wfi_histogram_init(&batcher->sizes);
+    wfi_histogram_init(&batcher->waits);
+    *out = batcher;
+    return WEFT_OK;
+}
+
+void wfi_batcher_announce(wfi_batcher *batcher)
+{
+    batcher->next = atomic_load(&batcher->agent->batchers);
+    while (!atomic_compare_exchange_weak(&batcher->agent->batchers, &batcher->next, batcher)) {}
+}
+
+void wfi_batcher_destroy(wfi_batcher *batcher)
+{
+    size_t cursor = 0;
+    uint64_t rank;
+    if (!batcher)
+        return;
+    for (wfi_batch_caller *caller; (caller = wfi_map_next(&batcher->callers, &cursor, &rank));)
+        free(caller);
+    wfi_map_fini(&batcher->callers);
+    wfi_map_fini(&batcher->forms_by_hash);
+    wfi_histogram_fini(&batcher->sizes);
+    wfi_histogram_fini(&batcher->waits);
+    free((int *)batcher->options.callers);
+    free(batcher);
+}
+
+wfi_batcher *wfi_batcher_of(const weft_function *function)
+{
+    return function && function->run_batch ? wfi_container_of(function, wfi_registered, function)->batcher : NULL;
+}
+
+weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks, size_t count)
+{
+    const int *copy = NULL;
+    if (!agent || !function || callers_problem(ranks, count))
+        return WEFT_ERR_INVALID;
+    wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, function));
+    weft_status st = batcher ? copy_ranks(ranks, count, &copy) : WEFT_ERR_NOT_FOUND;
+    if (st)
+        return st;
+    wfi_net_lock(agent->net);
+    const int *before = batcher->options.callers;
+    batcher->options.callers = copy;
+    batcher->options.caller_count = count;
+    wfi_batcher_pump(batcher);
+    wfi_net_unlock(agent->net);
+    free((int *)before);
+    return WEFT_OK;
+}
+
+/* ---- Callers ------------------------------------------------------------------------------------------------------- */
+
+wfi_batch_caller *wfi_batch_caller_of(wfi_batcher *batcher, int rank)
+{
+    return wfi_map_get(&batcher->callers, (uint64_t)rank);
+}
+
+static wfi_batch_caller *know_caller(wfi_batcher *batcher, int rank)
+{
+    wfi_batch_caller *caller = wfi_batch_caller_of(batcher, rank);
+    if (caller)
+        return caller;
+    caller = wfi_calloc(1, sizeof *caller);
+    if (!caller)
+        return NULL;
+    caller->rank = rank;
+    caller->number = batcher->callers.count;
+    if (wfi_map_put(&batcher->callers, (uint64_t)rank, caller)) {
+        free(caller);
+        return NULL;
+    }
+    return caller;
+}
+
+void wfi_batch_count_active(wfi_batcher *batcher)
+{
+    size_t cursor = 0;
+    uint64_t rank;
+    batcher->active = 0;
+    for (wfi_batch_caller *c; (c = wfi_map_next(&batcher->callers, &cursor, &rank));) {
+        c->is_active = c->queued || batcher->begun - c->seen <= WFI_REMEMBERED_BATCHES;
+        batcher->active += c->is_active;
+    }
+}
+
+size_t wfi_batch_share(const wfi_batcher *batcher, size_t whole)
+{
+    size_t active = batcher->active ? batcher->active : 1;
+    return (whole + active - 1) / active;
+}
+
+weft_error *wfi_batch_admit(weft_call *call)
+{
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    wfi_batch_caller *caller = know_caller(batcher, call->from);
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (!caller)
+        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to note its caller");
+    size_t most = (size_t)batcher->options.queue;
+    caller->seen = batcher->begun;
+    batcher->active += !caller->is_active;
+    caller->is_active = true;
+    if (batcher->queued >= most && caller->queued >= wfi_batch_share(batcher, most)) {
+        batcher->stats.refused++;
+        call->agent->stats.calls_refused++;
+        return wfi_call_error(call, WEFT_ERR_BUSY, "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d",
+                              batcher->queued, call->function->name, caller->queued, caller->rank);
+    }
+    caller->queued++;
+    batcher->queued++;
+    call->queued = true;
+    return NULL;
+}
+
+void wfi_batch_unqueue(weft_call *call)
+{
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    if (!call->queued)
+        return;
+    call->queued = false;
+    batcher->queued--;
+    wfi_batch_caller_of(batcher, call->from)->queued--;
+}
+
+/* ---- Coming and going ------------------------------------------------------------------------------------------------ */
+
+static weft_error *cannot_be_a_row(const weft_call *call, weft_tensor *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (weft_tensor_ndim(tensors[i]) == WEFT_MAX_DIMS)
+            return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu has %d dimensions, a row of a batch %d at most", i,
+                                  WEFT_MAX_DIMS, WEFT_MAX_DIMS - 1);
+    return NULL;
+}
+
+void wfi_batch_join(weft_call *call)
+{
+    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    size_t count = wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE);
+    weft_error *error = cannot_be_a_row(call, tensors, count);
+    if (!error && atomic_load(&call->unwanted)) /* one to ourselves, given up while it waited for its references */
+        error = wfi_call_error(call, (weft_status)atomic_load(&call->unwanted), "nobody waits for it any more");
+    if (!error && !call->queued) /* one to ourselves */
+        error = wfi_batch_admit(call);
+    if (!error && !wfi_batch_find_room(call, tensors))
+        error = wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a batch");
+    if (error) {
+        wfi_batch_leave(call);
+        wfi_serve_refuse(call, error);
+        return;
+    }
+    call->stage = WFI_SERVE_SERVING;
+    wfi_observe_ready(call);
+    call->holds += 2; /* the user's, until finished, and the batch's */
+    wfi_serve_watch_deadline(call);
+    wfi_batch_arrived(call, wfi_net_now(call->agent->net));
+}
+
+void wfi_batch_leave(weft_call *call)
+{
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    batcher->stats.left_out += atomic_load(&call->unwanted) != WEFT_OK;
+    wfi_batch_unqueue(call);
+    wfi_batch_leave_room(call);
+    wfi_batcher_pump(batcher); /* what waited for it alone may begin */
+}
+
+void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text)
+{
+    wfi_batch_leave(call);
+    wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* batch/handler_api.c - what a handler sees of its batch, and what anybody may ask of a batched function. */
+#include "rpc/batch/batch.h"
+
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+size_t weft_batch_count(const weft_batch *batch)
+{
+    return batch->count;
+}
+
+weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
+{
+    const weft_type *takes = batch->batcher->function->takes;
+    size_t before = 0;
+    for (size_t i = 0; i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_NONE; i++) {
+        if (i == index)
+            return takes[i] == WEFT_TENSOR ? batch->rows[before] : NULL;
+        before += takes[i] == WEFT_TENSOR;
+    }
+    return NULL;
+}
+
+weft_call *weft_batch_call(const weft_batch *batch, size_t row)
+{
+    return row < batch->count ? batch->calls[row] : NULL;
+}
+
+weft_agent *weft_batch_agent(const weft_batch *batch)
+{
+    return batch->agent;
+}
+
+void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...)
+{
+    if (batch->error)
+        return;
+    wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
+                               .remote_code = code < 0 ? code : WEFT_ERR_INVALID,
+                               .function = batch->batcher->function->name,
+                               .worker = wfi_agent_rank(batch->agent)};
+    va_list args;
+    va_start(args, format);
+    batch->error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+}
+
+static bool is_integer(weft_dtype dtype)
+{
+    return !wfi_dtype_is_float(dtype) && dtype != WEFT_BOOL_DTYPE;
+}
+
+/* What is wrong with `rows` as result `index`; NULL: nothing. */
+static const char *problem_with(const weft_batch *batch, size_t index, const weft_tensor *rows)
+{
+    const weft_type *gives = batch->batcher->function->gives;
+    size_t count = 0;
+    while (gives[count] != WEFT_NONE)
+        count++;
+    weft_type type = index < count ? gives[index] : WEFT_NONE;
+    bool scalar = type == WEFT_I64 || type == WEFT_F64 || type == WEFT_BOOL;
+    if (!scalar && type != WEFT_TENSOR && type != WEFT_ANY)
+        return "is none that `gives` says rows can be: TENSOR, ANY, I64, F64, BOOL";
+    if (!rows)
+        return "is NULL";
+    if (weft_tensor_ndim(rows) < 1 || weft_tensor_size(rows, 0) != (int64_t)batch->count)
+        return "has not a row for each call";
+    if (scalar && weft_tensor_numel(rows) != (int64_t)batch->count)
+        return "has rows of more than one element where `gives` says a scalar";
+    if ((type == WEFT_I64 && !is_integer(rows->dtype)) || (type == WEFT_F64 && !wfi_dtype_is_float(rows->dtype)))
+        return "has a dtype that is not what `gives` says";
+    return NULL;
+}
+
+void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
+{
+    const char *problem = problem_with(batch, index, rows);
+    if (!problem) {
+        weft_tensor *before = batch->given[index];
+        batch->given[index] = weft_tensor_ref(rows);
+        weft_tensor_unref(before);
+        return;
+    }
+    weft_error *kept = rows || !batch->slot.error ? NULL : batch->slot.error(batch->slot.value);
+    weft_error_unref(kept);
+    if (kept)
+        return; /* the tape says why it is NULL, and is asked at the end */
+    char text[WFI_TENSOR_TEXT] = "";
+    if (rows)
+        wfi_tensor_type_text(text, rows->dtype, rows->shape);
+    weft_batch_fail(batch, rows ? WEFT_ERR_SHAPE : WEFT_ERR_INVALID, "result %zu of a batch of %zu%s%s %s", index,
+                    batch->count, rows ? ", " : "", text, problem);
+}
+
+weft_batch *weft_batch_defer(weft_batch *batch)
+{
+    batch->deferred = true;
+    return batch;
+}
+
+weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *function, weft_batch_stats *out)
+{
+    weft_agent *agent = (weft_agent *)const_agent; /* its locks are taken; nothing else of it changes */
+    if (out)
+        *out = (weft_batch_stats){0};
+    if (!agent || !function || !out)
+        return WEFT_ERR_INVALID;
+    const wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, function));
+    if (!batcher)
+        return WEFT_ERR_NOT_FOUND;
+    wfi_net_lock(agent->net);
+    *out = batcher->stats;
+    out->waiting = batcher->queued;
+    out->running = batcher->running;
+    out->mean_size = out->batches ? (double)out->calls / (double)out->batches : 0;
+    out->size_p50 = wfi_histogram_quantile(&batcher->sizes, 0.5);
+    out->size_p99 = wfi_histogram_quantile(&batcher->sizes, 0.99);
+    out->size_max = batcher->sizes.max;
+    out->wait_p50_ns = wfi_histogram_quantile(&batcher->waits, 0.5);
+    out->wait_p99_ns = wfi_histogram_quantile(&batcher->waits, 0.99);
+    out->wait_max_ns = batcher->waits.max;
+    out->chosen_wait_ns = (uint64_t)batcher->chosen_ns;
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}

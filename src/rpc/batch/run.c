@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.c - a batch's handler, and its results; see batch.h. Calls that nobody waits for any more are left out, the rows of
+ * the others become the tensors that the handler sees, and what it gives is cut by rows again.
+ */
+#include "rpc/batch/batch.h"
+
+#include "base/error.h"
+#include "value/values.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Rows ---------------------------------------------------------------------------------------------------------- */
+
+static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
+{
+    weft_shape shape = {row->shape.ndim + 1, {(int64_t)batch->count}};
+    memcpy(shape.dims + 1, row->shape.dims, (size_t)row->shape.ndim * sizeof(shape.dims[0]));
+    return weft_tensor_empty(shape, row->dtype);
+}
+
+/* Where rows lie already; else a tensor of their own. */
+static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
+{
+    weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
+    if (slab && (int64_t)(batch->first_row + batch->count) <= weft_tensor_size(slab, 0))
+        return weft_tensor_narrow(slab, 0, (int64_t)batch->first_row, (int64_t)batch->count);
+    weft_tensor *rows = make_rows(batch, first);
+    batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
+    return rows;
+}
+
+/* Most calls' tensors lie in their rows already. */
+static bool is_in_row(const weft_tensor *rows, size_t row, const weft_tensor *tensor)
+{
+    return wfi_tensor_address(tensor) == (char *)wfi_tensor_address(rows) + row * weft_tensor_nbytes(tensor);
+}
+
+static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const weft_tensor *from)
+{
+    if (is_in_row(batch->rows[index], row, from))
+        return WEFT_OK;
+    weft_tensor *place = weft_tensor_select(batch->rows[index], 0, (int64_t)row);
+    weft_status st = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
+    batch->copied_bytes += st ? 0 : wfi_copied(weft_tensor_nbytes(from));
+    weft_tensor_unref(place);
+    return st;
+}
+
+static weft_status assemble(weft_batch *batch)
+{
+    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
+    size_t count = batch->batcher->tensor_count;
+    for (size_t row = 0; row < batch->count; row++) {
+        wfi_values_tensors(weft_values_args(batch->calls[row]->args), tensors, count);
+        for (size_t i = 0; i < count; i++) {
+            if (row == 0)
+                batch->rows[i] = find_rows(batch, i, tensors[i]);
+            weft_status st = batch->rows[i] ? fill_row(batch, i, row, tensors[i]) : WEFT_ERR_MEMORY;
+            if (st)
+                return st;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- Results --------------------------------------------------------------------------------------------------------- */
+
+/* Row `row` of a result, as its type wants it; holds a reference if it is a tensor. */
+static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
+{
+    switch (type) {
+    case WEFT_I64:
+        return weft_of_i64(weft_tensor_get_i64(rows, (int64_t)row));
+    case WEFT_F64:
+        return weft_of_f64(weft_tensor_get_f64(rows, (int64_t)row));
+    case WEFT_BOOL:
+        return weft_of_bool(weft_tensor_get_f64(rows, (int64_t)row) != 0);
+    default:
+        return weft_of_tensor(weft_tensor_select(rows, 0, (int64_t)row));
+    }
+}
+
+/* How many results of the first ones were given; where a later one was, too, the call fails for the one between. */
+static size_t count_given(const weft_batch *batch, weft_call *call)
+{
+    size_t count = 0, last = WEFT_MAX_SIGNATURE;
+    while (count < WEFT_MAX_SIGNATURE && batch->given[count])
+        count++;
+    while (last > count && !batch->given[last - 1])
+        last--;
+    if (last > count)
+        weft_call_fail(call, WEFT_ERR_STATE, "the handler gave result %zu and no result %zu", last - 1, count);
+    return count;
+}
+
+static void give_row(weft_batch *batch, size_t row)
+{
+    const weft_type *gives = batch->batcher->function->gives;
+    weft_value values[WEFT_MAX_SIGNATURE];
+    weft_call *call = batch->calls[row];
+    size_t count = count_given(batch, call);
+    bool short_of_memory = false;
+    if (call->error)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        values[i] = cut(gives[i], batch->given[i], row);
+        short_of_memory |= values[i].type == WEFT_TENSOR && !values[i].as.tensor;
+    }
+    if (short_of_memory)
+        weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for row %zu of a batch", row);
+    else if (count)
+        weft_call_give(call, (weft_args){values, count});
+    for (size_t i = 0; i < count; i++)
+        if (values[i].type == WEFT_TENSOR)
+            weft_tensor_unref(values[i].as.tensor);
+}
+
+static bool is_in(const wfi_storage *storage, weft_tensor *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i] && tensors[i]->storage == storage)
+            return true;
+    return false;
+}
+
+/* One row of what all have together: of what was given, of what the handler saw, or of where its own arguments lie. */
+static bool is_row(const weft_batch *batch, const weft_call *call, const weft_tensor *tensor)
+{
+    weft_tensor *own[WEFT_MAX_SIGNATURE] = {NULL};
+    if (wfi_storage_size(tensor->storage) <= weft_tensor_nbytes(tensor))
+        return false;
+    wfi_values_tensors(weft_values_args(call->args), own, WEFT_MAX_SIGNATURE);
+    return is_in(tensor->storage, batch->given, WEFT_MAX_SIGNATURE) ||
+           is_in(tensor->storage, batch->rows, WEFT_MAX_SIGNATURE) || is_in(tensor->storage, own, WEFT_MAX_SIGNATURE);
+}
+
+/* Results that stay here behind a reference: a view would keep the rows of all the others as long as that lives. */
+static void keep_copies(weft_batch *batch, weft_call *call)
+{
+    weft_args results = weft_values_args(call->results);
+    size_t count = wfi_values_tensors(results, NULL, 0);
+    weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
+    bool done = tensors != NULL;
+    if (done)
+        wfi_values_tensors(results, tensors, count);
+    for (size_t i = 0; done && i < count; i++) {
+        bool copies = is_row(batch, call, tensors[i]);
+        weft_tensor *kept = copies ? weft_tensor_clone(tensors[i]) : weft_tensor_ref(tensors[i]);
+        batch->copied_bytes += copies && kept ? wfi_copied(weft_tensor_nbytes(kept)) : 0;
+        tensors[i] = kept;
+        done = kept != NULL;
+        count = done ? count : i;
+    }
+    if (done)
+        wfi_values_replace_tensors(call->results, tensors);
+    else
+        weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for a copy that stays behind a reference");
+    for (size_t i = 0; tensors && i < count; i++)
+        weft_tensor_unref(tensors[i]);
+    free(tensors);
+}
+
+static void take_slot_error(weft_batch *batch)
+{
+    weft_error *kept = batch->slot.error && !batch->error ? batch->slot.error(batch->slot.value) : NULL;
+    if (!kept)
+        return;
+    const char *operator_name = weft_error_function(kept);
+    weft_batch_fail(batch, weft_error_code(kept), "%s%s%s", operator_name, operator_name[0] ? ": " : "",
+                    weft_error_message(kept));
+    weft_error_unref(kept);
+}
+
+static void answer_all(weft_batch *batch, weft_status status)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        weft_call *call = batch->calls[i];
+        if (batch->error && !call->error)
+            call->error = weft_error_ref(batch->error);
+        if (!call->error && !status && !call->results && !call->object)
+            give_row(batch, i);
+        if (!call->error && !status && call->results && call->owned)
+            keep_copies(batch, call);
+        weft_values_unref(call->args); /* a row keeps all of them, until this caller has its answer */
+        call->args = NULL;
+        weft_call_finish(call, status);
+    }
+    batch->count = 0;
+}
+
+static void release_work(weft_batch *batch)
+{
+    if (batch->slot.drop)
+        batch->slot.drop(batch->slot.value);
+    for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++) {
+        weft_tensor_unref(batch->rows[i]);
+        weft_tensor_unref(batch->given[i]);
+    }
+    weft_error_unref(batch->error);
+}
+
+/* The handler's thread and whoever finishes the batch hold it. */
+static void let_go_of(weft_batch *batch, int holds)
+{
+    weft_agent *agent = wfi_agent_ref(batch->agent);
+    bool open = wfi_agent_enter(agent);
+    if (open)
+        wfi_net_lock(agent->net);
+    batch->holds -= holds;
+    wfi_batch_free_if_over(batch);
+    if (open) {
+        wfi_net_unlock(agent->net);
+        wfi_agent_leave(agent);
+    }
+    wfi_agent_unref(agent);
+}
+
+/* The handler left a deferred batch, which others may have finished meanwhile. */
+static void leave_deferred(weft_batch *batch)
+{
+    wfi_net_lock(batch->agent->net);
+    batch->has_left = true;
+    if (batch->agent->closing || batch->agent->stopped)
+        wfi_local_settle_left(batch->agent);
+    wfi_net_unlock(batch->agent->net);
+    let_go_of(batch, 1);
+}
+
+/* [agent lock] */
+static void note_copied(weft_batch *batch)
+{
+    batch->batcher->stats.copied_bytes += batch->copied_bytes;
+    batch->agent->stats.bytes_copied += batch->copied_bytes;
+    batch->copied_bytes = 0;
+}
+
+static void run_the_next(weft_batch *batch)
+{
+    wfi_batcher *batcher = batch->batcher;
+    weft_agent *agent = batch->agent;
+    if (!wfi_agent_enter(agent))
+        return;
+    wfi_net_lock(agent->net);
+    if (batch->ran)
+        wfi_batch_note_handler(batch, wfi_now(wfi_net_clock(agent->net)));
+    note_copied(batch);
+    batcher->running--;
+    wfi_batcher_pump(batcher);
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+}
+
+static void finish(weft_batch *batch, weft_status status, int holds)
+{
+    take_slot_error(batch);
+    answer_all(batch, status);
+    run_the_next(batch);
+    release_work(batch);
+    let_go_of(batch, holds);
+}
+
+void weft_batch_finish(weft_batch *batch, weft_status status)
+{
+    if (batch)
+        finish(batch, status, 1);
+}
+
+/* ---- Before the handler -------------------------------------------------------------------------------------------- */
+
+static void leave_out(weft_call *call, weft_status why)
+{
+    call->error = wfi_call_error(call, why, "nobody waited for it any more when its batch began: it did not run");
+    wfi_serve_answer(call);
+}
+
+/* Those that are still wanted stay; the last ones take the rows of those that do not. */
+static void leave_out_unwanted(weft_batch *batch)
+{
+    size_t row = 0;
+    while (row < batch->count) {
+        weft_call *call = batch->calls[row];
+        weft_status why = wfi_serve_begin(call);
+        if (!why) {
+            row++;
+            continue;
+        }
+        batch->calls[row] = batch->calls[--batch->count];
+        leave_out(call, why);
+    }
+}
+
+/* From here on its calls are in the handler's hands, as deferred ones are. */
+static void hand_over(weft_batch *batch, size_t left_out, bool runs)
+{
+    wfi_batcher *batcher = batch->batcher;
+    wfi_net_lock(batch->agent->net);
+    for (size_t i = 0; i < batch->count; i++) {
+        weft_call *call = batch->calls[i];
+        call->deferred = true;
+        call->runs_in = batch;
+        if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
+            wfi_serve_lean(call, true);
+        wfi_serve_drop_hold(call); /* the batch's; the user's is left */
+    }
+    batch->spare_bytes += batch->made_bytes; /* until the batch is over */
+    batch->agent->held_bytes += batch->made_bytes;
+    if (batch->count && runs)
+        wfi_batch_count(batch, wfi_now(wfi_net_clock(batch->agent->net)));
+    batcher->stats.left_out += left_out;
+    note_copied(batch);
+    wfi_net_unlock(batch->agent->net);
+}
+
+void wfi_batch_task(wfi_task *task)
+{
+    weft_batch *batch = wfi_container_of(task, weft_batch, task);
+    const weft_function *function = batch->batcher->function;
+    size_t before = batch->count;
+    leave_out_unwanted(batch);
+    weft_status st = assemble(batch);
+    hand_over(batch, before - batch->count, !st);
+    if (st || !batch->count) {
+        for (size_t i = 0; i < batch->count; i++)
+            batch->calls[i]->error = wfi_call_error(batch->calls[i], st, "no memory for a batch of %zu", batch->count);
+        finish(batch, st, 2);
+        return;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        wfi_observe_running(batch->calls[i]);
+        batch->calls[i]->ran = true;
+    }
+    batch->ran = true;
+    st = function->run_batch(batch, function->user);
+    if (batch->deferred) {
+        if (st != WEFT_DEFERRED)
+            wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
+                          "\"%s\" deferred a batch and returned %s: somebody has to finish it all the same",
+                          function->name, weft_status_name(st));
+        leave_deferred(batch);
+        return;
+    }
+    if (st == WEFT_DEFERRED)
+        weft_batch_fail(batch, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_batch_defer");
+    finish(batch, st == WEFT_DEFERRED ? WEFT_ERR_STATE : st, 2);
+}
+
+size_t wfi_batch_turn_away(wfi_task *task)
+{
+    weft_batch *batch = wfi_container_of(task, weft_batch, task);
+    size_t count = batch->count;
+    for (size_t i = 0; i < count; i++)
+        wfi_serve_turn_away(batch->calls[i]);
+    batch->batcher->running--;
+    batch->holds = 0;
+    wfi_batch_free_if_over(batch);
+    return count;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * async.c - the public ways to call: async, sync, remote. They make a plan of what was asked for, find the target's rank, and
+ * choose between wire and home. One that is to be tried again goes by retry.c; many targets at once: multicast.c.
+ */
+#include "rpc/client/client.h"
+
+#include "base/error.h"
+#include "rpc/refs/refs.h"
+#include "rpc/server/server.h"
+
+#include <string.h>
+
+static const weft_rpc_options defaults;
+
+/* The target's rank, or -1 with the error. */
+static int resolve(weft_agent *agent, weft_target to, weft_error **error)
+{
+    int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
+    if (rank >= 0 && rank < wfi_net_world_size(agent->net))
+        return rank;
+    weft_status gone = weft_agent_status(agent); /* then nobody has a name any more */
+    if (to.name && gone)
+        *error = weft_error_create(gone, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));
+    else if (to.name)
+        *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker is named \"%s\"", to.name);
+    else
+        *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker has rank %d: the world size is %d", to.rank,
+                                   wfi_net_world_size(agent->net));
+    return -1;
+}
+
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+{
+    int rank = resolve(agent, plan->to, error);
+    if (rank < 0)
+        return weft_error_code(*error);
+    bool home = rank == wfi_agent_rank(agent);
+    weft_status st = home ? wfi_call_start_local(agent, plan, out) : wfi_call_start(agent, rank, plan, out);
+    if (st)
+        *error = wfi_plan_explain(agent, plan, st, rank);
+    return st;
+}
+
+/* A handler that returns the failure of a call that did not even start passes that on as well. */
+static void note_failure(const weft_rpc_options *options, const weft_error *error)
+{
+    if (!options->within)
+        return;
+    weft_call *parent = (weft_call *)options->within;
+    wfi_net_lock(parent->agent->net);
+    wfi_parent_note(parent, error);
+    wfi_net_unlock(parent->agent->net);
+}
+
+void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error)
+{
+    weft_status st = weft_error_code(error);
+    bool is_mistake = st == WEFT_ERR_INVALID || st == WEFT_ERR_TYPE || st == WEFT_ERR_SHAPE || st == WEFT_ERR_DEADLOCK;
+    if (is_mistake && agent && !(options && options->error))
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
+                      weft_error_message(error));
+    wfi_error_give(options ? options->error : NULL, error);
+}
+
+weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+{
+    weft_status st = wfi_plan_check(agent, plan);
+    if (st) {
+        *error = wfi_plan_explain(agent, plan, st, -1);
+        return st;
+    }
+    bool again = plan->options->retry.attempts > 1;
+    st = again ? wfi_retry_start(agent, plan, out, error) : wfi_call_begin(agent, plan, out, error);
+    if (st)
+        note_failure(plan->options, *error);
+    return st;
+}
+
+static weft_status start(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
+{
+    weft_error *error = NULL;
+    weft_status st = wfi_rpc_start(agent, plan, out, &error);
+    if (st)
+        wfi_rpc_give_error(agent, plan->options, error);
+    return st;
+}
+
+weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                           const weft_rpc_options *options, weft_future **out)
+{
+    weft_future *future = NULL;
+    if (!agent)
+        return WEFT_ERR_INVALID;
+    options = options ? options : &defaults;
+    wfi_call_plan plan = {
+        .to = to, .function = function, .arguments = arguments, .options = options, .within = &options->within};
+    weft_status st = start(agent, &plan, &future);
+    if (!st && out)
+        *out = future;
+    else
+        weft_future_unref(future); /* the call goes on alone */
+    return st;
+}
+
+/* ---- Waiting ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
+{
+    if (!wfi_net_is_inline(agent->net))
+        return WEFT_OK;
+    weft_error *error = weft_error_create(WEFT_ERR_DEADLOCK,
+                                          "nothing was started: an inline handler, a land or a destructor, on the "
+                                          "thread that reads the network, cannot wait; call async, or register without "
+                                          "WEFT_INLINE");
+    if (options)
+        note_failure(options, error);
+    wfi_rpc_give_error(agent, options, error);
+    return WEFT_ERR_DEADLOCK;
+}
+
+weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
+                          weft_values **out)
+{
+    weft_status st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
+    if (st && !weft_future_done(future)) {
+        weft_status over = weft_future_cancel(future); /* nobody else has it, and nothing of it may outlast this */
+        (void)over;
+    }
+    if (st) {
+        const weft_error *error = weft_future_error(future);
+        wfi_rpc_give_error(agent, options,
+                           error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st)));
+    } else if (out) {
+        *out = weft_values_ref((weft_values *)weft_future_values(future));
+    }
+    weft_future_unref(future);
+    return st;
+}
+
+weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                          const weft_rpc_options *options, weft_values **out)
+{
+    weft_future *future;
+    weft_status st = agent ? wfi_rpc_may_wait(agent, options) : WEFT_ERR_INVALID;
+    if (!st)
+        st = weft_rpc_async(agent, to, function, arguments, options, &future);
+    return st ? st : wfi_rpc_await(agent, future, options, out);
+}
+
+/* ---- Leaving the result there ------------------------------------------------------------------------------------- */
+
+weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                            const weft_rpc_options *options, weft_rref **out)
+{
+    weft_error *error;
+    weft_rref *rref;
+    weft_future *making = NULL;
+    options = options ? options : &defaults;
+    if (!agent || !out) {
+        wfi_rpc_give_error(agent, options, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
+        return WEFT_ERR_INVALID;
+    }
+    int rank = resolve(agent, to, &error);
+    if (rank < 0) {
+        weft_status st = weft_error_code(error);
+        wfi_rpc_give_error(agent, options, error);
+        return st;
+    }
+    weft_status st = wfi_rref_create_pending(agent, rank, &rref);
+    if (st)
+        return st;
+    wfi_call_plan plan = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
+                          .function = function,
+                          .arguments = arguments,
+                          .options = options,
+                          .remote = rref,
+                          .within = &options->within};
+    st = start(agent, &plan, &making);
+    if (st) {
+        weft_rref_unref(rref);
+        return st;
+    }
+    weft_future_unref(making); /* the call itself tells the handle how it ended */
+    *out = rref;
+    return WEFT_OK;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client.h - a call of ours that is under way, from weft_rpc_async to the completion of its future. */
+#ifndef WFI_CALL_H
+#define WFI_CALL_H
+
+#include "rpc/payload/inbound.h"
+#include "rpc/observe/observe.h"
+#include "value/encode.h"
+
+/*
+ * Something of ours that was started within a served call: in that call's `children` until one of the two ends. parent_over
+ * is called when the served call ends first, after the child was taken out of the list. why: WEFT_OK, it has been answered and
+ * the child goes on alone; else nobody wants the child either. [agent lock]
+ */
+typedef struct wfi_child {
+    wfi_list link;
+    weft_call *within; /* the served call, while it is being served; else NULL */
+    void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
+} wfi_child;
+
+/* What is to be called, and how: on the stack of whoever starts it, borrowed from the user. */
+typedef struct wfi_call_plan {
+    weft_target to;
+    const char *function;
+    weft_args arguments;
+    const weft_rpc_options *options;
+    weft_rref *remote;        /* rpc_remote: the handle for the result; NULL */
+    bool is_attempt;          /* of client/retry.c, which tells `remote` how it all ended */
+    wfi_shared_pack **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
+    const weft_call *const *within; /* where the served call stands; read under the agent's lock */
+    uint64_t deadline_ns;           /* 0: to be found from the options */
+    bool owed;                      /* into a full queue as well: whoever starts these bounds them */
+    bool waited;                    /* there was no room at first: for the error, if the time then ran out */
+} wfi_call_plan;
+
+/*
+ * Guarded by the agent's lock once it is in the table. It lives until it has completed and net has let go of its message:
+ * `holds` counts those. What must not be freed under the lock goes in a deferred task.
+ */
+struct wfi_outcall {
+    weft_agent *agent;
+    wfi_peer *peer; /* held from its launch until the last hold goes */
+    uint64_t id;
+    int holds;
+    bool completed;
+    weft_future *future;
+    wfi_timer timer;
+
+    wfi_pack arguments;
+    wfi_writer header;
+    wfi_message message;
+    bool message_out;  /* net has it */
+    size_t kept_bytes; /* copies, counted with the peer until it has completed */
+
+    weft_tensor **land;           /* referenced; the results' places */
+    wfi_exposure *land_exposures; /* of the large ones among them; NULL: none is */
+    size_t land_count, land_exposed;
+
+    wfi_intake results;
+    bool needs_done;            /* the callee keeps something until we say DONE */
+    weft_error *failure;        /* why it ends, while the intake of its results is being cancelled */
+    weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
+    bool is_attempt;            /* which leaves that to client/retry.c */
+    unsigned letters;           /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
+    wfi_child child;            /* of the served call that this one is made for, if any */
+    struct wfi_parts_in *parts; /* streamed results: client/stream.c */
+    wfi_span span;
+    wfi_task release;
+    uint8_t function_size;
+    char function[]; /* its name, ended by NUL */
+};
+
+/* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */
+weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan); /* client/check.c */
+/* What is wrong with the values of a list that cannot go (`why`), in words; `what` names one of them ("argument"). Empty: it cannot
+ * be seen. Not locked, the agent entered. */
+void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
+                    size_t room);
+/* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
+weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
+/* Of values that are not a call's arguments: which of them is why, in words. */
+weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
+/* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
+weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
+/* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */
+weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+/* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK, with the detail,
+ * in an inline handler. `options` may be NULL. Not locked. */
+weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
+/* To whoever asked for it (options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
+void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
+/* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which nobody else
+ * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL; and `agent`, where the function
+ * that waits takes no options, so that nobody could ask for the error. */
+weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
+                          weft_values **out);
+/* The same call again and again, as its options say (client/retry.c). */
+weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
+/* One call (not its retries), to whomever the plan names. *error, if the start fails, is the detail. Not locked. */
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+/* The same to another worker. */
+weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out);
+/* The same to ourselves, by reference (client/loopback.c). */
+weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_future **out);
+/* What bounds a call: its own time limit, and the call that it is made within. WEFT_OK, WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED.
+ * [agent lock] */
+weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns);
+
+/* The number of the next call, to whomever it goes: by it log and trace tell our calls apart. [agent lock] */
+uint64_t wfi_call_next_id(weft_agent *agent);
+/* What is said of a call that had no answer in time: an attempt (client/retry.c) has a limit of its own. */
+static inline const char *wfi_late_text(bool is_attempt)
+{
+    return is_attempt ? "no answer within the time limit of this attempt" : "no answer within the call's time limit";
+}
+
+/* Completes the future of a call to ourselves, which waited for parts. [agent lock] */
+void wfi_local_complete(weft_call *call, weft_error *error);
+/* Fails the calls to ourselves that have not been answered. [agent lock] */
+void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
+/* The handler of a call to ourselves begins: WEFT_OK, or why it must not any more. Not locked. */
+weft_status wfi_local_begin(weft_call *call);
+/* It has returned, and the call is deferred. [agent lock] */
+void wfi_local_left(weft_call *call);
+/* Fails those that nobody wants and whose arguments nobody reads, after that may have changed for some. [agent lock] */
+void wfi_local_settle_left(weft_agent *agent);
+
+void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
+/* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be
+ * done with what we exposed. [agent lock] */
+void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet);
+/* Completes the future that the user holds, with `values` or `error` (one of them; borrowed), and so `remote`, unless it is
+ * NULL. Whose alone that is to do. [agent lock] */
+void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
+/* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
+void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text);
+/* The same with this error, which it takes over. [agent lock] */
+void wfi_call_abort(wfi_outcall *call, weft_error *error);
+void wfi_call_drop_hold(wfi_outcall *call);                                                    /* [agent lock] */
+void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text); /* peer NULL: all */
+
+extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */
+
+/* server/nested.c. All [agent lock]. */
+void wfi_child_join(wfi_child *child, weft_call *parent); /* no-op but for child->within if parent is NULL */
+void wfi_child_leave(wfi_child *child);                   /* no-op if it is nobody's */
+/* The same when it has ended; error: how it failed, which is noted, or NULL. */
+void wfi_child_end(wfi_child *child, const weft_error *error);
+/* WEFT_OK, or why nothing may start within it any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
+weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
+/* A call made within it failed: if its handler returns the same, the error goes on with its chain. */
+void wfi_parent_note(weft_call *parent, const weft_error *error);
+/* It has been answered, or will never be: what was started within it goes on alone. */
+void wfi_calls_forget_within(weft_call *call);
+/* Cancels what was started within a call that nobody wants any more, and forgets it all. */
+void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
+
+/* A message that is its own owner: type and a few bytes, urgent. One that was promised, or that answers a message which was taken
+ * in after wfi_letters_ready, fails only where the peer is gone, and nothing is owed to it. share: out of what was promised; NULL:
+ * nothing was. All [agent lock]. */
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+/* The same, behind the calls that wait for that peer. */
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
+/* As wfi_post; `arrived` is called when the peer has it, unless it is gone. */
+weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
+                              void (*arrived)(weft_agent *agent, int rank));
+/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none but promised ones. */
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
+/* Adds `count` to *share: so many letters can be posted later, whatever memory there is then. WEFT_ERR_MEMORY. */
+weft_status wfi_letters_promise(weft_agent *agent, unsigned count, unsigned *share);
+void wfi_letters_release(weft_agent *agent, unsigned *share); /* what is left of it will not be needed */
+bool wfi_letters_ready(weft_agent *agent);                    /* one can be posted that nobody promised */
+void wfi_letters_fini(weft_agent *agent);                     /* not locked */
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remote.c - calling a function on what a reference names: on its owner, with the reference as argument 0. */
+#include "rpc/refs/refs.h"
+#include "rpc/refs/internal.h"
+
+#include "base/error.h"
+#include "rpc/client/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool are_of(const weft_agent *agent, weft_args values, int depth)
+{
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
+            return false;
+        if (value->type == WEFT_LIST && depth < WEFT_MAX_LIST_DEPTH && !are_of(agent, value->as.list, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
+{
+    return are_of(agent, values, 0);
+}
+
+/* The owner's incarnation: a reborn one has no such value, and shall not be asked. */
+static weft_target to_owner(const weft_rref *rref)
+{
+    return weft_to_worker((weft_worker){(int)rref->name.owner, rref->name.owner_incarnation});
+}
+
+/* The reference, then the arguments; to be freed. NULL: no memory. */
+static weft_value *prepend(weft_rref *rref, weft_args arguments)
+{
+    weft_value *items = malloc((arguments.count + 1) * sizeof *items);
+    if (!items)
+        return NULL;
+    items[0] = weft_of_rref(rref);
+    if (arguments.count)
+        memcpy(items + 1, arguments.items, arguments.count * sizeof *items);
+    return items;
+}
+
+/* Why it cannot be called, with the detail where the caller wants it. The agent is entered. */
+static weft_status check(weft_rref *rref, const weft_rpc_options *options)
+{
+    weft_agent *agent = rref->agent;
+    wfi_net_lock(agent->net);
+    weft_error *error = rref->lost ? weft_error_ref(rref->error) : NULL;
+    wfi_net_unlock(agent->net);
+    weft_status st = error ? weft_error_code(error) : WEFT_OK;
+    if (error)
+        wfi_error_give(options ? options->error : NULL, error);
+    return st;
+}
+
+typedef struct rref_question {
+    const char *function;
+    weft_args arguments;
+    const weft_rpc_options *options;
+} rref_question;
+
+/* As a call whose future comes, or (`made`) one whose result stays there. */
+static weft_status start(weft_rref *rref, const rref_question *q, weft_future **future, weft_rref **made, bool remote)
+{
+    weft_agent *agent = rref ? rref->agent : NULL;
+    if (!rref)
+        return WEFT_ERR_INVALID;
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    weft_status st = check(rref, q->options);
+    bool at_null = q->arguments.count && !q->arguments.items; /* the call says what is wrong with that */
+    weft_value *items = st || at_null ? NULL : prepend(rref, q->arguments);
+    if (!st && !at_null && !items)
+        st = WEFT_ERR_MEMORY;
+    weft_args args = at_null ? q->arguments : (weft_args){items, q->arguments.count + 1};
+    if (!st && remote)
+        st = weft_rpc_remote(agent, to_owner(rref), q->function, args, q->options, made);
+    else if (!st)
+        st = weft_rpc_async(agent, to_owner(rref), q->function, args, q->options, future);
+    wfi_agent_leave(agent);
+    free(items);
+    return st;
+}
+
+weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
+                                const weft_rpc_options *options, weft_future **out)
+{
+    return start(rref, &(rref_question){function, arguments, options}, out, NULL, false);
+}
+
+weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
+                                 const weft_rpc_options *options, weft_rref **out)
+{
+    return start(rref, &(rref_question){function, arguments, options}, NULL, out, true);
+}
+
+/* [agent not entered] */
+static weft_status may_wait(weft_rref *rref, const weft_rpc_options *options)
+{
+    if (!rref || !wfi_agent_enter(rref->agent))
+        return WEFT_OK; /* the start says so */
+    weft_status st = wfi_rpc_may_wait(rref->agent, options);
+    wfi_agent_leave(rref->agent);
+    return st;
+}
+
+weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
+                               const weft_rpc_options *options, weft_values **out)
+{
+    weft_future *future;
+    weft_status st = may_wait(rref, options);
+    if (!st)
+        st = weft_rref_rpc_async(rref, function, arguments, options, &future);
+    return st ? st : wfi_rpc_await(rref->agent, future, options, out);
+}

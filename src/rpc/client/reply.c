@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reply.c - the caller's side, second half: a reply comes, its results are taken in, the future completes. */
+#include "rpc/client/client.h"
+
+#include "base/error.h"
+#include "rpc/server/stream.h"
+
+#include <stdlib.h>
+
+/* Results land where the caller asked: place number i is the caller's tensor i. */
+static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
+{
+    wfi_outcall *call = arg;
+    (void)dtype;
+    (void)shape; /* the unpacker checks them */
+    return index < call->land_count ? weft_tensor_ref(call->land[index]) : NULL;
+}
+
+static void results_ready(wfi_intake *intake, weft_status status)
+{
+    wfi_outcall *call = wfi_container_of(intake, wfi_outcall, results);
+    weft_agent *agent = call->agent;
+    if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
+        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->letters);
+    if (call->failure) { /* aborted while the results came */
+        wfi_call_complete(call, NULL, call->failure, false);
+        return;
+    }
+    if (!status) {
+        agent->stats.bytes_received += intake->landed_bytes;
+        wfi_call_complete(call, intake->values, NULL, true);
+        return;
+    }
+    wfi_error_detail detail = {.code = status,
+                               .remote_code = WEFT_ERR_UNKNOWN, /* it may have run */
+                               .function = call->function,
+                               .worker = wfi_peer_rank(call->peer)};
+    weft_error *error = wfi_error_create(&detail, "the results: %s", intake->problem);
+    wfi_call_complete(call, NULL, error, !call->land_exposed);
+    weft_error_unref(error);
+}
+
+/* A failed push, or a peer that does not keep to its word, may still have writes under way: with landing places exposed the
+ * lane is closed, though the peer says that it is done. */
+static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
+{
+    weft_error *error = wfi_error_read(reader);
+    if (!error) {
+        wfi_error_detail detail = {.code = WEFT_ERR_PROTOCOL,
+                                   .remote_code = WEFT_ERR_UNKNOWN,
+                                   .function = call->function,
+                                   .worker = wfi_peer_rank(call->peer)};
+        error = wfi_error_create(&detail, "malformed error in a reply");
+    }
+    wfi_call_complete(call, NULL, error, !call->land_exposed);
+    weft_error_unref(error);
+}
+
+/* Of a call that is not ours any more: as often as the callee likes. */
+static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id)
+{
+    uint8_t room[8];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, id);
+    wfi_post_answer(agent, to, WFI_RPC_DONE, &writer, NULL);
+}
+
+void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+{
+    uint64_t id = wfi_read_u64(reader);
+    uint8_t flags = wfi_read_u8(reader);
+    uint32_t parts = wfi_read_u32(reader);
+    if (reader->failed)
+        return;
+    wfi_outcall *call = wfi_map_get(&agent->calls, id);
+    if (!call || call->peer != from || call->results.state != WFI_INTAKE_NEW || call->failure) {
+        /* Late: the call has ended. Whatever the callee keeps for it may go. */
+        if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_intake_busy(&call->results)))
+            say_done(agent, from, id);
+        return;
+    }
+    if (call->parts && !wfi_parts_in_expect(call->parts, parts))
+        return; /* a second reply */
+    wfi_observe_answered(call);
+    if (flags & WFI_REPLY_ERROR) {
+        fail_by_reply(call, reader);
+        return;
+    }
+    call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
+    call->results.options = (wfi_unpack_options){
+        .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
+    call->results.free_places = true; /* the places stay as they are until it has completed */
+    call->results.ready = results_ready;
+    wfi_intake_start(&call->results, reader);
+}

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.c - the caller's side of a remote call. In order: weft_rpc_async (async.c) -> wfi_call_start -> the message goes
+ * (src/net/message/send.c) -> the reply comes (reply.c) or the timer fires -> wfi_call_complete.
+ */
+#include "rpc/client/client.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "rpc/server/stream.h"
+#include "rpc/refs/refs.h"
+#include "rpc/server/server.h"
+#include "value/values.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COMPANY_BYTES                                                                                                  \
+    1152 /* a call's future, letters, entries in tables, and what malloc adds: measured, test_rpc_queue */
+
+/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+
+static void free_call(wfi_outcall *call)
+{
+    for (size_t i = 0; i < call->land_count; i++)
+        weft_tensor_unref(call->land[i]);
+    free(call->land);
+    free(call->land_exposures);
+    wfi_intake_fini(&call->results);
+    wfi_parts_in_free(call->parts);
+    wfi_pack_fini(&call->arguments);
+    wfi_writer_fini(&call->header);
+    weft_future_unref(call->future);
+    weft_rref_unref(call->remote);
+    weft_error_unref(call->failure);
+    wfi_agent_unref(call->agent);
+    free(call);
+}
+
+static void release_task(wfi_task *task)
+{
+    free_call(wfi_container_of(task, wfi_outcall, release));
+}
+
+void wfi_call_drop_hold(wfi_outcall *call)
+{
+    if (--call->holds)
+        return;
+    wfi_peer_unref(call->peer);
+    call->release.run = release_task;
+    wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
+}
+
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
+
+static void withdraw(wfi_outcall *call, bool quiet)
+{
+    wfi_net *net = call->agent->net;
+    /* What was exposed to be written goes first: with quiet unset that closes the bulk lane for both. */
+    if (call->land_exposed)
+        wfi_net_withdraw(net, call->peer, call->land_exposures, call->land_exposed, quiet);
+    wfi_pack_withdraw(&call->arguments, net, call->peer, quiet || call->land_exposed);
+    call->land_exposed = 0;
+}
+
+/* Whatever the call ended with: some of it may have been pushed. What rode in the reply, the unpacker has seen to. */
+static void landed(const wfi_outcall *call)
+{
+    for (size_t i = 0; i < call->land_count; i++)
+        if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
+            wfi_storage_wrote(call->land[i]->storage); /* tapes notice that it changed under them */
+}
+
+void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
+{
+    weft_status st;
+    if (error)
+        st = wfi_future_fail(future, error);
+    else
+        st = wfi_future_complete(future, weft_values_ref((weft_values *)values), wfi_values_drop);
+    (void)st; /* who calls this does so once */
+    if (remote)
+        wfi_rref_created(remote, error);
+}
+
+void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet)
+{
+    weft_agent *agent = call->agent;
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (call->completed || (call->parts && wfi_parts_in_wait(call->parts, values, error, quiet, call->failure != NULL)))
+        return;
+    call->completed = true;
+    wfi_map_take(&agent->calls, call->id);
+    wfi_net_timer_clear(agent->net, &call->timer);
+    wfi_observe_completed(call, weft_error_code(error));
+    wfi_peer_lean(call->peer, -1);
+    wfi_peer_await(call->peer, -1);
+    wfi_peer_keep(call->peer, -(int64_t)call->kept_bytes);
+    wfi_letters_release(agent, &call->letters);
+    wfi_child_end(&call->child, call->is_attempt ? NULL : error);
+    if (!error)
+        agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
+    withdraw(call, quiet);
+    landed(call);
+    if (call->message_out && wfi_net_unsend(agent->net, call->peer, &call->message)) {
+        call->message_out = false;
+        wfi_call_drop_hold(call);
+    }
+    agent->stats.calls_finished++;
+    agent->stats.calls_failed += error != NULL;
+    wfi_call_settle(call->future, call->is_attempt ? NULL : call->remote, values, error);
+    wfi_call_drop_hold(call);
+}
+
+/* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
+static bool may_have_left(wfi_outcall *call)
+{
+    if (call->message_out && wfi_net_unsend(call->agent->net, call->peer, &call->message)) {
+        call->message_out = false;
+        wfi_call_drop_hold(call);
+    }
+    return call->message.net.sequence != 0; /* net numbers what leaves */
+}
+
+static void post_cancel(wfi_outcall *call, weft_status why)
+{
+    uint8_t room[9];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, call->id);
+    wfi_write_u8(&writer, why == WEFT_ERR_TIMEOUT);
+    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->letters);
+}
+
+void wfi_call_abort(wfi_outcall *call, weft_error *error)
+{
+    if (call->completed || call->failure) {
+        weft_error_unref(error);
+        return;
+    }
+    bool left = may_have_left(call);
+    call->failure = error;
+    if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
+        post_cancel(call, weft_error_code(error));
+    if (wfi_intake_busy(&call->results))
+        wfi_intake_cancel(&call->results); /* it ends the call when no byte of ours is under way */
+    else
+        wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no lane closed */
+}
+
+void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text)
+{
+    if (call->completed || call->failure)
+        return;
+    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    detail.remote_code = may_have_left(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    wfi_call_abort(call, wfi_error_create(&detail, "%s", text));
+}
+
+static void timer_fired(wfi_timer *timer)
+{
+    wfi_outcall *call = wfi_container_of(timer, wfi_outcall, timer);
+    wfi_call_fail(call, WEFT_ERR_TIMEOUT, wfi_late_text(call->is_attempt));
+}
+
+static void hold_agent(void *owner)
+{
+    wfi_agent_ref(owner);
+}
+
+static void cancel_by_id(void *owner, uint64_t id)
+{
+    weft_agent *agent = owner;
+    if (wfi_agent_enter(agent)) {
+        wfi_net_lock(agent->net);
+        wfi_outcall *call = wfi_map_get(&agent->calls, id);
+        if (call)
+            wfi_call_fail(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
+        wfi_net_unlock(agent->net);
+        wfi_agent_leave(agent);
+    }
+    wfi_agent_unref(agent);
+}
+
+/* The call holds its agent until it has completed its future, and an id that is not in the table any more means nothing. */
+const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_by_id};
+
+static void parent_over(wfi_child *child, weft_status why, const char *text)
+{
+    if (why)
+        wfi_call_fail(wfi_container_of(child, wfi_outcall, child), why, text);
+}
+
+/* The first one that goes on, of this peer or of all. */
+static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
+{
+    uint64_t id;
+    wfi_outcall *call;
+    while ((call = wfi_map_next(&agent->calls, cursor, &id)) && (call->failure || (peer && call->peer != peer)))
+        continue;
+    return call;
+}
+
+void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    size_t cursor = 0, count = 0;
+    if (!peer)
+        wfi_retries_fail_all(agent, why, text); /* first, so that none begins again */
+    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    while (list && (call = next_going_on(agent, peer, &cursor)))
+        list[count++] = call;
+    for (size_t i = 0; i < count; i++)
+        wfi_call_fail(list[i], why, text);
+    /* Without memory for the list, one at a time: the table changes under us. */
+    while (!list && (cursor = 0, call = next_going_on(agent, peer, &cursor)))
+        wfi_call_fail(call, why, text);
+    free(list);
+}
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+static void message_done(wfi_message *message, weft_status status)
+{
+    wfi_outcall *call = wfi_container_of(message, wfi_outcall, message);
+    call->message_out = false;
+    if (status == WEFT_ERR_MEMORY ||
+        status == WEFT_ERR_SYSTEM) /* other failures come by the peer's end, which fails the call */
+        wfi_call_fail(
+            call, status,
+            status == WEFT_ERR_MEMORY
+                ? "it could not be sent: no memory for a connection"
+                : "it could not be sent: no connection could be made, as this process is out of file descriptors "
+                  "(ulimit -n)");
+    wfi_call_drop_hold(call);
+}
+
+static weft_status take_landing(wfi_outcall *call, weft_tensors land)
+{
+    if (!land.count)
+        return WEFT_OK;
+    if (land.count > WEFT_MAX_CALL_TENSORS)
+        return WEFT_ERR_TOO_LARGE;
+    bool any_large = false;
+    call->land = wfi_calloc(land.count, sizeof(*call->land));
+    if (!call->land)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < land.count; i++) {
+        if (!land.items[i] || !weft_tensor_is_contiguous(land.items[i]))
+            return WEFT_ERR_INVALID;
+        call->land[call->land_count++] = weft_tensor_ref(land.items[i]);
+        any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;
+    }
+    call->land_exposures = any_large ? wfi_calloc(land.count, sizeof *call->land_exposures) : NULL;
+    return any_large && !call->land_exposures ? WEFT_ERR_MEMORY : WEFT_OK;
+}
+
+/* [agent lock] */
+static weft_status expose_landing(wfi_outcall *call)
+{
+    if (call->arguments.shared)
+        return WEFT_OK; /* which has its own, none */
+    wfi_pack_landing_count(&call->arguments, call->land_count);
+    for (size_t i = 0; i < call->land_count; i++) {
+        const weft_tensor *place = call->land[i];
+        size_t nbytes = weft_tensor_nbytes(place);
+        wfi_exposure nowhere = {0}, *exposure = &nowhere; /* of a small one: such a result rides in the reply */
+        if (nbytes > WFI_TINY_TENSOR) {
+            exposure = &call->land_exposures[call->land_exposed];
+            weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage, weft_tensor_data(place),
+                                            nbytes, WFI_REMOTE_WRITE, exposure);
+            if (st)
+                return st;
+            call->land_exposed++;
+        }
+        wfi_pack_landing(&call->arguments, place, exposure->address, exposure->key);
+    }
+    return WEFT_OK;
+}
+
+static void write_header(wfi_outcall *call, uint64_t timeout_ns)
+{
+    wfi_writer *w = &call->header;
+    wfi_write_u64(w, call->id);
+    wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->parts ? WFI_CALL_PARTS : 0) |
+                              (call->span.trace ? WFI_CALL_TRACED : 0)));
+    wfi_write_u64(w, timeout_ns);
+    wfi_write_u8(w, call->function_size);
+    wfi_write_bytes(w, call->function, call->function_size);
+    wfi_write_blob(w, NULL, 0); /* the context of src/dist goes here */
+    if (call->span.trace) {
+        wfi_write_u64(w, call->span.trace);
+        wfi_write_u64(w, call->span.id);
+        wfi_write_u64(w, wfi_observe_shared_ns(call->agent, call->span.begun_ns));
+    }
+    if (call->remote) {
+        wfi_write_rref_name(w, wfi_rref_name_of(call->remote));
+        wfi_write_u64(w, wfi_rref_fork_of(call->remote));
+    }
+}
+
+/* What is held for the call until the peer has taken it; what it then holds itself counts there. */
+static size_t held_by(const wfi_outcall *call)
+{
+    size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
+    return sizeof *call + COMPANY_BYTES + (call->header.capacity - call->header.size) + call->land_count * place +
+           wfi_pack_small_bytes(&call->arguments);
+}
+
+static void fill_message(wfi_outcall *call, bool owed)
+{
+    wfi_message *message = &call->message;
+    *message = (wfi_message){.type = WFI_RPC_CALL,
+                             .head = call->header.data,
+                             .head_size = call->header.size,
+                             .owed = owed,
+                             .keeps = held_by(call),
+                             .done = message_done};
+}
+
+/* Ids start anew in each process, but never where a former incarnation of this worker's had them. */
+uint64_t wfi_call_next_id(weft_agent *agent)
+{
+    if (!agent->next_call_id)
+        agent->next_call_id = (uint64_t)wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation << 40;
+    return ++agent->next_call_id;
+}
+
+/* Whom it goes to: one incarnation of the rank, which must be there. [agent lock] */
+static weft_status find_peer(wfi_outcall *call, int rank, uint32_t incarnation)
+{
+    call->peer = wfi_net_peer(call->agent->net, rank);
+    call->results.peer = call->peer;
+    if (!call->peer)
+        return WEFT_ERR_NOT_FOUND; /* nobody ever had that rank */
+    if (incarnation && incarnation != wfi_peer_incarnation(call->peer))
+        return incarnation > wfi_peer_incarnation(call->peer)
+                   ? WEFT_ERR_UNREACHABLE
+                   : wfi_net_former_status(call->agent->net, rank, incarnation);
+    return wfi_peer_status(call->peer);
+}
+
+static uint64_t later(uint64_t now, int64_t timeout_ms)
+{
+    uint64_t ns, deadline;
+    bool never = timeout_ms < 0 || __builtin_mul_overflow((uint64_t)timeout_ms, 1000000u, &ns) ||
+                 __builtin_add_overflow(now, ns, &deadline);
+    return never ? WFI_NEVER : deadline;
+}
+
+weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns)
+{
+    const weft_call *parent = *plan->within;
+    int64_t timeout_ms = plan->options->timeout_ms;
+    if (!plan->deadline_ns)
+        plan->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
+    weft_status st = parent ? wfi_parent_status(parent, now) : WEFT_OK;
+    *deadline_ns = plan->deadline_ns;
+    if (parent && parent->deadline_ns < *deadline_ns)
+        *deadline_ns = parent->deadline_ns;
+    return !st && now >= *deadline_ns ? WEFT_ERR_TIMEOUT : st;
+}
+
+/* Writes the message, and exposes what the callee is to read and write. [agent lock] */
+static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
+{
+    weft_status st = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
+    if (!st)
+        st = expose_landing(call);
+    if (st)
+        return st;
+    write_header(call, timeout_ns);
+    return wfi_pack_seal(&call->arguments, call->agent->net, call->peer, &call->header);
+}
+
+/* It is on its way: what may end it, and what it counts for. [agent lock] */
+static void watch(wfi_outcall *call, uint64_t deadline_ns)
+{
+    weft_agent *agent = call->agent;
+    call->message_out = true;
+    call->holds++;
+    wfi_peer_ref(call->peer);
+    wfi_observe_sent(call);
+    if (call->remote)
+        wfi_rref_launched(call->remote);
+    wfi_peer_lean(call->peer, 1);
+    wfi_peer_await(call->peer, 1);
+    call->kept_bytes = wfi_pack_copied_bytes(&call->arguments);
+    wfi_peer_keep(call->peer, (int64_t)call->kept_bytes);
+    wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
+    agent->stats.calls_started++;
+    agent->stats.bytes_packed += call->arguments.packed_bytes;
+    agent->stats.bytes_copied += call->arguments.copied_bytes;
+    call->child.parent_over = parent_over;
+    wfi_child_join(&call->child, call->child.within);
+    call->timer.fire = timer_fired;
+    /* Without a timer it could hang: then it ends now, by the road that ends all calls. */
+    if (deadline_ns != WFI_NEVER && wfi_net_timer_set(agent->net, &call->timer, deadline_ns))
+        wfi_call_fail(call, WEFT_ERR_MEMORY, "no memory for the call's timer");
+}
+
+/* Puts a prepared call on its way. On failure nothing of it is in any table. [agent lock] */
+static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
+{
+    weft_agent *agent = call->agent;
+    uint64_t now = wfi_net_now(agent->net), deadline_ns;
+    weft_status st = wfi_agent_usable(agent);
+    if (!st)
+        st = find_peer(call, rank, plan->to.incarnation);
+    if (!st)
+        st = wfi_call_limit(agent, plan, now, &deadline_ns);
+    if (st)
+        return st;
+    call->id = wfi_call_next_id(agent);
+    call->child.within = (weft_call *)*plan->within; /* which it joins when it is on its way */
+    wfi_observe_started(call, now);
+    st = wfi_letters_promise(agent, 2, &call->letters);
+    if (!st)
+        st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
+    if (!st)
+        st = wfi_map_put(&agent->calls, call->id, call);
+    if (st)
+        goto withdraw;
+    fill_message(call, plan->owed);
+    st = wfi_net_send(agent->net, call->peer, &call->message);
+    if (st)
+        goto forget;
+    watch(call, deadline_ns);
+    return WEFT_OK;
+forget:
+    wfi_map_take(&agent->calls, call->id);
+withdraw:
+    withdraw(call, true); /* nobody was told of the exposures */
+    wfi_letters_release(agent, &call->letters);
+    return st;
+}
+
+/* A launch that found the queue full leaves the call as it was prepared, but for its header and landing places. */
+static void rewind_call(wfi_outcall *call, size_t meta_size)
+{
+    call->header.size = 0;
+    call->arguments.meta.size = meta_size;
+    free(call->arguments.exposures);
+    call->arguments.exposures = NULL;
+    wfi_storage_unref(call->arguments.meta_storage);
+    call->arguments.meta_storage = NULL;
+}
+
+static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_call_plan *plan)
+{
+    weft_agent *agent = call->agent;
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    size_t meta_size = call->arguments.meta.size;
+    for (;;) {
+        wfi_net_lock(agent->net);
+        weft_status st = launch(call, rank, plan); /* looks at the time limit and at the parent, each time */
+        wfi_net_unlock(agent->net);
+        if (st != WEFT_ERR_AGAIN || !plan->options->wait_for_room)
+            return st;
+        plan->waited = true;
+        rewind_call(call, meta_size);
+        wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
+        wfi_parker_init(&nobody);
+        wfi_executor_block_begin(); /* what makes room may need a worker: another one takes this one's place */
+        bool can_wait = driver->drive(driver, &nobody, wfi_deadline(driver->clock, 1));
+        wfi_executor_block_end();
+        if (!can_wait)
+            return WEFT_ERR_DEADLOCK;
+    }
+}
+
+weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan)
+{
+    if (*plan->packed)
+        return WEFT_OK;
+    weft_status st = wfi_shared_pack_create(plan->arguments, plan->packed);
+    if (st)
+        return st;
+    wfi_net_lock(agent->net);
+    agent->stats.bytes_packed += wfi_shared_pack_get(*plan->packed)->packed_bytes;
+    agent->stats.bytes_copied += wfi_shared_pack_get(*plan->packed)->copied_bytes;
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}
+
+static weft_status pack_arguments(wfi_outcall *call, const wfi_call_plan *plan)
+{
+    wfi_pack_options how = {0};
+    if (!plan->packed)
+        return wfi_pack_values(&call->arguments, plan->arguments, &how);
+    weft_status st = wfi_plan_pack(call->agent, plan);
+    return st ? st : wfi_pack_view(&call->arguments, *plan->packed);
+}
+
+static weft_status take_parts(wfi_outcall *call, const weft_rpc_options *options)
+{
+    if (!options->on_part)
+        return WEFT_OK;
+    weft_status st = wfi_parts_in_create(call->agent, options->on_part, options->part_arg, &call->parts);
+    if (!st)
+        wfi_parts_in_of_call(call->parts, call);
+    return st;
+}
+
+static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
+{
+    wfi_writer_init_growing(&call->header);
+    wfi_list_init(&call->child.link);
+    call->holds = 1;
+    call->results.agent = call->agent;
+    call->remote = weft_rref_ref(plan->remote);
+    call->is_attempt = plan->is_attempt;
+    call->future = wfi_agent_future(call->agent);
+    if (!call->future)
+        return WEFT_ERR_MEMORY;
+    weft_status st = take_parts(call, plan->options);
+    if (!st)
+        st = pack_arguments(call, plan);
+    return st ? st : take_landing(call, plan->options->land);
+}
+
+weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out)
+{
+    size_t name_size = strlen(plan->function); /* wfi_plan_check has bounded it */
+    wfi_outcall *call = wfi_calloc(1, sizeof *call + name_size + 1);
+    if (!call)
+        return WEFT_ERR_MEMORY;
+    call->function_size = (uint8_t)name_size;
+    memcpy(call->function, plan->function, name_size + 1);
+    call->agent = wfi_agent_ref(agent);
+    weft_status st = prepare(call, plan);
+    weft_future *future = weft_future_ref(call->future);
+    if (!st)
+        st = launch_when_there_is_room(call, rank, plan);
+    if (st) {
+        weft_future_unref(future);
+        free_call(call);
+        return st;
+    }
+    *out = future;
+    return WEFT_OK;
+}

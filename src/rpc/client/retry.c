@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * retry.c - a call that is tried again: one future for the user, and one ordinary call after another behind it, until one
+ * succeeds, fails for good, or the attempts or the time are used up. Between two of them there is a pause, by a timer.
+ *
+ * What stands above the line "agent lock" is set while starting and constant afterwards. There is never more than one flow of
+ * control that starts attempts: whoever started the call, then the task that the timer defers. `refs` are its machine's (from
+ * the start to the end of the user's future), that task's, and those of cancellers.
+ */
+#include "base/alloc.h"
+#include "rpc/client/client.h"
+
+#include "base/error.h"
+#include "rpc/refs/refs.h"
+#include "rpc/server/server.h"
+#include "value/values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_MS 50
+#define PAUSE_MOST_MS 5000
+#define ROOM_NS 1000000u /* waiting for room: how long until the next look */
+
+typedef struct retry {
+    weft_agent *agent;
+    atomic_int refs;
+    weft_future *future; /* the user's */
+    weft_target to;      /* its name is ours */
+    char function[WFI_FUNCTION_NAME_MAX + 1], name[WFI_FUNCTION_NAME_MAX + 1];
+    weft_values *args;
+    wfi_shared_pack *packed; /* once an attempt needed it */
+    weft_rpc_options options;
+    weft_tensor **land; /* referenced; options.land is them */
+    weft_rref *remote;
+    uint64_t deadline_ns;
+    bool owed;
+
+    /* ---- agent lock ---- */
+    wfi_list link; /* agent->retries */
+    wfi_child child;
+    weft_future *attempt; /* under way, for all that is known */
+    wfi_observer observer;
+    bool starting, over;
+    bool awaits_room; /* which the last attempt did not find */
+    weft_error *stop; /* no more attempts: what it ends with, unless the one under way does better */
+    bool may_have_run;
+    int attempts;
+    size_t resting_bytes; /* what it adds to the agent's: in a pause only */
+    uint64_t pause_ns;    /* the next one, before it is varied */
+    wfi_timer timer;
+    wfi_task task, release;
+} retry;
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static void free_retry(retry *r)
+{
+    for (size_t i = 0; r->land && i < r->options.land.count; i++)
+        weft_tensor_unref(r->land[i]);
+    free(r->land);
+    weft_values_unref(r->args);
+    wfi_shared_pack_unref(r->packed);
+    weft_future_unref(r->attempt);
+    weft_future_unref(r->future);
+    weft_rref_unref(r->remote);
+    weft_error_unref(r->stop);
+    wfi_agent_unref(r->agent);
+    free(r);
+}
+
+static void release_task(wfi_task *task)
+{
+    free_retry(wfi_container_of(task, retry, release));
+}
+
+/* [agent lock] */
+static void drop_locked(retry *r)
+{
+    if (atomic_fetch_sub(&r->refs, 1) != 1)
+        return;
+    r->release.run = release_task;
+    wfi_net_defer(r->agent->net, &r->release, WFI_DEFER_RELEASE);
+}
+
+static void drop(retry *r)
+{
+    if (atomic_fetch_sub(&r->refs, 1) == 1)
+        free_retry(r);
+}
+
+/* ---- Resting ------------------------------------------------------------------------------------------------------ */
+
+/* What it holds; its attempts are counted where they wait. [agent lock] */
+static size_t held_by(const retry *r)
+{
+    return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_pack_bytes(r->packed);
+}
+
+/* [agent lock] */
+static void rest(retry *r, size_t bytes)
+{
+    r->agent->resting_bytes += bytes - r->resting_bytes;
+    r->resting_bytes = bytes;
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+/* Codes that leave open whether the call ran: for that one asks weft_error_remote_code. Any other one that an attempt ends with
+ * before its handler began, as WEFT_ERR_BUSY, says by itself that it did not run. */
+static bool leaves_open(weft_status code)
+{
+    switch (code) {
+    case WEFT_ERR_TIMEOUT:
+    case WEFT_ERR_CANCELLED:
+    case WEFT_ERR_PEER_DEAD:
+    case WEFT_ERR_PEER_LEFT:
+    case WEFT_ERR_UNREACHABLE:
+    case WEFT_ERR_CLOSED:
+    case WEFT_ERR_EVICTED:
+    case WEFT_ERR_STORE_LOST:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/*
+ * What the call as a whole ends with, where its last attempt failed with `error`: what that says of its attempt alone is not said of
+ * all, if one before may have run. A reference for the caller. [agent lock]
+ */
+static weft_error *failure_of_all(const retry *r, const weft_error *error)
+{
+    weft_status code = weft_error_code(error);
+    bool says_it_did_not_run =
+        weft_error_remote_code(error) == WEFT_OK && code != WEFT_ERR_REMOTE && code != WEFT_ERR_UNKNOWN;
+    if (!r->may_have_run || !says_it_did_not_run)
+        return weft_error_ref(error);
+    if (leaves_open(code))
+        return wfi_error_recoded(error, code, WEFT_ERR_UNKNOWN, -1);
+    wfi_error_detail detail = {.code = WEFT_ERR_UNKNOWN,
+                               .remote_code = WEFT_ERR_UNKNOWN,
+                               .function = r->function,
+                               .worker = weft_error_worker(error)};
+    return wfi_error_create(&detail, "an attempt before the last may have run; the last one did not: %s, %s",
+                            weft_status_name(code), weft_error_message(error));
+}
+
+/* Completes the user's future: with `values`, or with what `error`, of the last attempt, means for all. [agent lock] */
+static void finish(retry *r, const weft_values *values, const weft_error *error)
+{
+    wfi_assert_held(wfi_net_mutex(r->agent->net));
+    if (r->over)
+        return;
+    weft_error *failure = error ? failure_of_all(r, error) : NULL;
+    r->over = true;
+    rest(r, 0);
+    wfi_list_remove(&r->link);
+    wfi_net_timer_clear(r->agent->net, &r->timer);
+    wfi_child_end(&r->child, failure);
+    wfi_call_settle(r->future, r->remote, values, failure);
+    weft_error_unref(failure);
+    drop_locked(r);
+}
+
+/* No more attempts. One that is under way is for the caller to end. [agent lock] */
+static void stop(retry *r, weft_status why, const char *text)
+{
+    if (r->over || r->stop)
+        return;
+    bool running = r->attempt || r->starting;
+    wfi_error_detail detail = {.code = why, .function = r->function, .worker = -1};
+    detail.remote_code = r->may_have_run || running ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    r->stop = wfi_error_create(&detail, "%s", text);
+    if (!running)
+        finish(r, NULL, r->stop);
+}
+
+static void parent_over(wfi_child *child, weft_status why, const char *text)
+{
+    if (why)
+        stop(wfi_container_of(child, retry, child), why, text); /* the attempt under way is a child of its own */
+}
+
+void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    for (wfi_list *link = agent->retries.next, *next; link != &agent->retries; link = next) {
+        next = link->next;
+        stop(wfi_container_of(link, retry, link), why, text);
+    }
+}
+
+static void hold_retry(void *owner)
+{
+    retry *r = owner;
+    atomic_fetch_add(&r->refs, 1);
+}
+
+static void cancel_retry(void *owner, uint64_t id)
+{
+    retry *r = owner;
+    weft_agent *agent = r->agent;
+    weft_future *attempt = NULL;
+    (void)id;
+    if (wfi_agent_enter(agent)) {
+        wfi_net_lock(agent->net);
+        stop(r, WEFT_ERR_CANCELLED, "the caller cancelled it");
+        attempt = weft_future_ref(r->attempt);
+        wfi_net_unlock(agent->net);
+        if (attempt) {
+            weft_status st = weft_future_cancel(attempt);
+            (void)st; /* it may have ended meanwhile: then it has told us */
+            weft_future_unref(attempt);
+        }
+        wfi_agent_leave(agent);
+    }
+    drop(r);
+}
+
+static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = cancel_retry};
+
+/* ---- Again? ------------------------------------------------------------------------------------------------------ */
+
+/* Whether a worker that is gone had that name, and its seat has not been taken since. [agent lock] */
+static bool name_was_held(const retry *r)
+{
+    const weft_agent *agent = r->agent;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        const wfi_member *member = wfi_net_member(agent->net, rank);
+        if (member && strcmp(member->name, r->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The name is free. It may be taken again, or for the first time: in an elastic job by anybody, in a static one by whoever takes
+ * the seat of a worker that had it. A name that no worker of a static job ever had is a mistake. [agent lock] */
+static bool may_be_named(const retry *r)
+{
+    return r->attempts > 1 || r->agent->options.values.elastic || name_was_held(r);
+}
+
+/* A handler that says so itself asks for another attempt. */
+static bool is_refusal(weft_status why, weft_status inner)
+{
+    return why == WEFT_ERR_REMOTE && (inner == WEFT_ERR_BUSY || inner == WEFT_ERR_AGAIN);
+}
+
+/*
+ * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how the
+ * making ended: it is tried again only where it did not run for sure, which is where it did not even start, or was refused
+ * with WEFT_ERR_BUSY (that leaves the name to the next attempt). [agent lock]
+ */
+static bool may_pass(const retry *r, const weft_error *error, bool started)
+{
+    weft_status why = weft_error_code(error);
+    bool named = r->to.name != NULL;
+    if (r->remote && started)
+        return why == WEFT_ERR_BUSY;
+    if (why == WEFT_ERR_BUSY || why == WEFT_ERR_AGAIN || why == WEFT_ERR_UNREACHABLE)
+        return true;
+    if (r->remote)
+        return false;
+    if (why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT)
+        return named;
+    if (why == WEFT_ERR_NOT_FOUND)
+        return named && !started && may_be_named(r);
+    if (is_refusal(why, weft_error_remote_code(error)))
+        return true;
+    return why == WEFT_ERR_UNKNOWN || (why == WEFT_ERR_TIMEOUT && r->options.retry.attempt_ms > 0);
+}
+
+/* A quarter more or less, from what differs from worker to worker and call to call, so that a simulation replays. */
+static uint64_t vary(const retry *r, uint64_t now)
+{
+    const uint64_t seed[3] = {now, r->agent->next_call_id,
+                              (uint64_t)wfi_agent_rank(r->agent) << 32 | (uint32_t)r->attempts};
+    uint64_t share = wfi_hash_bytes(seed, sizeof seed) >> 33 & 0xffff; /* of 65,536 */
+    return r->pause_ns / 4 * 3 + r->pause_ns / 2 / 65536 * share;
+}
+
+static uint64_t next_pause(retry *r, uint64_t now)
+{
+    uint64_t most = (uint64_t)r->options.retry.pause_most_ms * 1000000u, pause = vary(r, now);
+    r->pause_ns += r->pause_ns / 2;
+    if (r->pause_ns > most)
+        r->pause_ns = most;
+    return pause;
+}
+
+/* An attempt failed: a pause and the next one, or the end. [agent lock] */
+static void consider(retry *r, const weft_error *error, bool started)
+{
+    weft_status why = weft_error_code(error);
+    uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
+    bool no_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
+    r->agent->stats.calls_retried += !started && !no_room && r->attempts > 1;
+    r->may_have_run |=
+        weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
+    if (r->stop || !may_pass(r, error, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
+        finish(r, NULL, started || !r->stop ? error : r->stop);
+        return;
+    }
+    r->attempts -= no_room; /* that was none */
+    r->awaits_room = no_room;
+    uint64_t at = now + (no_room ? ROOM_NS : next_pause(r, now));
+    if (no_room && at > r->deadline_ns)
+        at = r->deadline_ns; /* it waits until then: the last look ends with WEFT_ERR_TIMEOUT, as without retries */
+    rest(r, held_by(r));
+    if ((at >= r->deadline_ns && !no_room) || wfi_net_timer_set(r->agent->net, &r->timer, at))
+        finish(r, NULL, error);
+}
+
+/* An attempt's future is complete. [agent lock] */
+static void attempt_over(wfi_observer *observer)
+{
+    retry *r = wfi_container_of(observer, retry, observer);
+    weft_future *attempt = r->attempt;
+    wfi_assert_held(wfi_net_mutex(r->agent->net)); /* calls complete under it */
+    r->attempt = NULL;
+    wfi_future_unref_unless_last(attempt); /* the observer's: we have one */
+    if (weft_future_error(attempt))
+        consider(r, weft_future_error(attempt), true);
+    else
+        finish(r, weft_future_values(attempt), NULL);
+    weft_future_unref(attempt); /* what it holds, the user's future or the call holds as well */
+}
+
+/* ---- Attempts ---------------------------------------------------------------------------------------------------- */
+
+/* Makes the next attempt. A failure to start is left to the caller, with *error. Not locked; `starting` is set. */
+static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
+{
+    weft_agent *agent = r->agent;
+    weft_rpc_options how = r->options;
+    weft_future *attempt = NULL;
+    how.wait_for_room = wait_for_room;
+    wfi_call_plan plan = {.to = r->to,
+                          .function = r->function,
+                          .arguments = weft_values_args(r->args),
+                          .options = &how,
+                          .remote = r->remote,
+                          .is_attempt = true,
+                          .packed = &r->packed,
+                          .within = (const weft_call *const *)&r->child.within,
+                          .deadline_ns = r->deadline_ns,
+                          .owed = r->owed,
+                          .waited = r->awaits_room};
+    if (r->options.retry.attempt_ms && !r->remote) {
+        uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
+        plan.deadline_ns = limit < r->deadline_ns ? limit : r->deadline_ns;
+    }
+    weft_status st = wfi_call_begin(agent, &plan, &attempt, error);
+    if (st)
+        return st;
+    wfi_net_lock(agent->net);
+    r->starting = false;
+    agent->stats.calls_retried += r->attempts > 1;
+    r->attempt = weft_future_ref(attempt);
+    bool unwanted = r->stop != NULL;
+    wfi_future_observe(attempt, &r->observer);
+    wfi_net_unlock(agent->net);
+    if (unwanted) {
+        weft_status ended = weft_future_cancel(attempt);
+        (void)ended;
+    }
+    weft_future_unref(attempt);
+    return WEFT_OK;
+}
+
+static void again_task(wfi_task *task)
+{
+    retry *r = wfi_container_of(task, retry, task);
+    weft_agent *agent = r->agent;
+    weft_error *error = NULL;
+    if (!wfi_agent_enter(agent)) { /* stopped, and so are we */
+        drop(r);
+        return;
+    }
+    wfi_net_lock(agent->net);
+    rest(r, 0);
+    bool go = !r->over && !r->stop;
+    r->starting = go;
+    r->attempts += go;
+    wfi_net_unlock(agent->net);
+    if (go && begin(r, false, &error)) {
+        wfi_net_lock(agent->net);
+        r->starting = false;
+        consider(r, error, false);
+        wfi_net_unlock(agent->net);
+        weft_error_unref(error);
+    }
+    drop(r);
+    wfi_agent_leave(agent);
+}
+
+static void pause_over(wfi_timer *timer)
+{
+    retry *r = wfi_container_of(timer, retry, timer);
+    atomic_fetch_add(&r->refs, 1);
+    wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
+}
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+static weft_status keep_options(retry *r, const weft_rpc_options *options)
+{
+    r->options = *options;
+    r->options.within = NULL;
+    r->options.error = NULL;
+    r->options.land.count = 0;
+    r->options.retry.pause_ms = options->retry.pause_ms ? options->retry.pause_ms : PAUSE_MS;
+    r->options.retry.pause_most_ms = options->retry.pause_most_ms ? options->retry.pause_most_ms : PAUSE_MOST_MS;
+    r->pause_ns = (uint64_t)r->options.retry.pause_ms * 1000000u;
+    if (!options->land.count)
+        return WEFT_OK;
+    r->land = wfi_calloc(options->land.count, sizeof *r->land);
+    if (!r->land)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < options->land.count; i++)
+        r->land[i] = weft_tensor_ref(options->land.items[i]);
+    r->options.land = (weft_tensors){r->land, options->land.count};
+    return WEFT_OK;
+}
+
+static weft_status keep_plan(retry *r, const wfi_call_plan *plan)
+{
+    snprintf(r->function, sizeof r->function, "%s", plan->function);
+    r->to = plan->to;
+    if (plan->to.name) {
+        snprintf(r->name, sizeof r->name, "%s", plan->to.name);
+        r->to.name = r->name;
+    }
+    r->remote = weft_rref_ref(plan->remote);
+    r->owed = plan->owed;
+    if (plan->packed && *plan->packed)
+        r->packed = wfi_shared_pack_ref(*plan->packed);
+    r->future = wfi_agent_future(r->agent);
+    weft_status st = r->future ? keep_options(r, plan->options) : WEFT_ERR_MEMORY;
+    return st ? st : weft_values_create(plan->arguments, &r->args);
+}
+
+static weft_status make_retry(weft_agent *agent, const wfi_call_plan *plan, retry **out)
+{
+    retry *r = wfi_calloc(1, sizeof *r);
+    if (!r)
+        return WEFT_ERR_MEMORY;
+    r->agent = wfi_agent_ref(agent);
+    atomic_init(&r->refs, 1);
+    wfi_list_init(&r->link);
+    wfi_list_init(&r->child.link);
+    wfi_list_init(&r->observer.link);
+    r->child.parent_over = parent_over;
+    r->observer.completed = attempt_over;
+    r->timer.fire = pause_over;
+    r->task.run = again_task;
+    weft_status st = keep_plan(r, plan);
+    if (st)
+        free_retry(r);
+    else
+        *out = r;
+    return st;
+}
+
+/* Fixes the time limit, and puts it where it can be stopped. [agent lock] */
+static weft_status enter(retry *r, wfi_call_plan *plan)
+{
+    weft_agent *agent = r->agent;
+    weft_status st = wfi_agent_usable(agent);
+    if (!st)
+        st = wfi_call_limit(agent, plan, wfi_now(wfi_net_clock(agent->net)), &r->deadline_ns);
+    if (st)
+        return st;
+    wfi_child_join(&r->child, (weft_call *)*plan->within);
+    wfi_list_push_back(&agent->retries, &r->link);
+    r->starting = true;
+    r->attempts = 1;
+    wfi_future_set_canceller(r->future, &retry_canceller, r, 0);
+    return WEFT_OK;
+}
+
+/* The first attempt did not start. What will not pass is the failure to start of the whole; so is a full queue where as much
+ * rests already as may wait for one peer. [agent lock] */
+static bool is_hopeless(retry *r, const weft_error *error)
+{
+    r->starting = false;
+    bool full = weft_error_code(error) == WEFT_ERR_AGAIN &&
+                r->agent->resting_bytes >= r->agent->options.values.queue_limit_bytes;
+    if (r->stop || (!full && may_pass(r, error, false)))
+        return false;
+    r->over = true;
+    wfi_list_remove(&r->link);
+    wfi_child_leave(&r->child);
+    return true;
+}
+
+weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+{
+    retry *r = NULL;
+    weft_status st = make_retry(agent, plan, &r);
+    if (!st) {
+        wfi_net_lock(agent->net);
+        st = enter(r, plan);
+        wfi_net_unlock(agent->net);
+    }
+    if (st) {
+        *error = wfi_plan_explain(agent, plan, st, -1);
+        if (r)
+            drop(r);
+        return st;
+    }
+    weft_future *future = weft_future_ref(r->future);
+    atomic_fetch_add(&r->refs, 1); /* ours: from begin on it may end at any moment */
+    st = begin(r, r->options.wait_for_room, error);
+    bool hopeless = false;
+    if (st) {
+        wfi_net_lock(agent->net);
+        hopeless = is_hopeless(r, *error);
+        if (hopeless)
+            drop_locked(r);
+        else
+            consider(r, *error, false);
+        wfi_net_unlock(agent->net);
+    }
+    drop(r);
+    if (hopeless) {
+        weft_future_unref(future);
+        return st;
+    }
+    weft_error_unref(*error);
+    *error = NULL;
+    *out = future;
+    return WEFT_OK;
+}

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gather.c - parts of operations come to the member that gathers (group.h): ours, those of others, early ones. How an
+ * operation ends: operation.c. Everything here runs with the agent's lock held, but the handler itself.
+ */
+#include "base/alloc.h"
+#include "rpc/group/group.h"
+
+#include "base/error.h"
+#include "rpc/agent/budget.h"
+#include "rpc/observe/observe.h"
+#include "rpc/server/server.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMED_MISSING_MAX 8
+
+/* ---- A part comes -------------------------------------------------------------------------------------------------- */
+
+static const char *kind_name(wfi_gather_kind kind)
+{
+    return kind == WFI_GATHER_BARRIER ? "a barrier" : "an all-gather";
+}
+
+static const wfi_share *any_share(const wfi_round *round)
+{
+    for (size_t i = 0; i < round->size; i++)
+        if (round->shares[i])
+            return round->shares[i];
+    return NULL;
+}
+
+/* It was sent again, because the answer was lost: who waits now is the newer one. */
+static void take_place_of(wfi_share *share, wfi_share *before)
+{
+    weft_error *error = wfi_group_problem(share->group, WEFT_ERR_CANCELLED, -1, "it was sent again");
+    wfi_share_fail(before, error);
+    weft_error_unref(error);
+    before->wait = share->wait;
+    before->wait->share = before;
+    share->wait = NULL;
+    wfi_share_discard(share);
+}
+
+/* What this worker has not come to before it leaves an elastic job, it will not come to. */
+static void fail_if_leaving(weft_group *group, wfi_round *round)
+{
+    const weft_agent *agent = group->agent;
+    if (!agent->closing || !agent->options.values.elastic || round->failure || round->shares[group->index])
+        return;
+    int me = wfi_agent_rank(agent);
+    wfi_round_fail(round, wfi_group_problem(group, WEFT_ERR_PEER_LEFT, me, "rank %d, a member of group \"%s\", leaves",
+                                            me, group->key.name));
+}
+
+void wfi_gather_leaving(weft_group *group)
+{
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next)
+        fail_if_leaving(group, wfi_container_of(link, wfi_round, link));
+}
+
+/* What a member says that cannot take part. */
+static weft_error *why_absent(const weft_group *group, const wfi_share *share)
+{
+    int64_t code;
+    const char *text;
+    if (share->kind != WFI_GATHER_ABSENT || weft_values_get_i64(share->values, 0, &code) ||
+        weft_values_get_string(share->values, 1, &text))
+        return NULL; /* no such thing was said */
+    return wfi_group_problem(group, (weft_status)code, share->from,
+                             "rank %d could not take part in operation %llu of group \"%s\": %s", share->from,
+                             (unsigned long long)share->number, group->key.name, text);
+}
+
+static bool is_good_absence(const weft_values *values)
+{
+    int64_t code;
+    const char *text;
+    return weft_values_count(values) == 2 && !weft_values_get_i64(values, 0, &code) && code < 0 && code >= INT_MIN &&
+           wfi_status_is_known((int)code) && !weft_values_get_string(values, 1, &text);
+}
+
+static void fail_if_absent(weft_group *group, wfi_round *round, const wfi_share *share)
+{
+    weft_error *why = why_absent(group, share);
+    if (why)
+        wfi_round_fail(round, why);
+}
+
+static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, int index)
+{
+    const wfi_share *other = any_share(round);
+    share->round = round;
+    fail_if_absent(group, round, share);
+    if (round->shares[index]) {
+        take_place_of(share, round->shares[index]);
+        share = round->shares[index];
+    } else {
+        round->shares[index] = share;
+        round->come++;
+    }
+    if (other && !round->failure && other->kind != share->kind)
+        wfi_round_fail(round,
+                       wfi_group_problem(group, WEFT_ERR_STATE, share->from,
+                                         "operation %llu of group \"%s\" is %s on rank %d and %s on rank %d",
+                                         (unsigned long long)round->number, group->key.name, kind_name(other->kind),
+                                         other->from, kind_name(share->kind), share->from));
+    fail_if_leaving(group, round);
+    if (round->failure)
+        wfi_share_fail(share, round->failure);
+    if (round->come == round->size)
+        wfi_round_close(group, round);
+}
+
+/* The part cannot be kept, nor that it is missing: then none of the group's can. */
+static void break_without_memory(weft_group *group, uint64_t number)
+{
+    int me = wfi_agent_rank(group->agent);
+    group->broken =
+        wfi_group_problem(group, WEFT_ERR_MEMORY, me, "rank %d had no memory for operation %llu of group \"%s\"", me,
+                          (unsigned long long)number, group->key.name);
+    wfi_gather_fail_all(group, group->broken);
+    wfi_log_agent(group->agent, WEFT_LOG_ERROR, 0, "%s: the group is broken", weft_error_message(group->broken));
+}
+
+/* A part for a group that is open here. */
+static void admit(weft_group *group, wfi_share *share)
+{
+    wfi_round *round;
+    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)share->from + 1);
+    share->group = group;
+    if (!member || member->incarnation != share->incarnation || group->index != 0) {
+        wfi_share_refuse(share, wfi_group_problem(group, WEFT_ERR_INVALID, -1,
+                                                  "rank %d is no member of group \"%s\", or does not gather there",
+                                                  share->from, group->key.name));
+        return;
+    }
+    if (group->broken) {
+        wfi_share_refuse(share, weft_error_ref(group->broken));
+        return;
+    }
+    weft_status st = wfi_round_find(group, share->number, &round);
+    if (st == WEFT_ERR_MEMORY)
+        break_without_memory(group, share->number);
+    if (st == WEFT_ERR_MEMORY)
+        wfi_share_refuse(share, weft_error_ref(group->broken));
+    else if (st)
+        wfi_share_refuse(share,
+                         wfi_group_problem(group, st, -1, "operation %llu of group \"%s\": %s",
+                                           (unsigned long long)share->number, group->key.name,
+                                           st == WEFT_ERR_BUSY ? "too many operations are under way" : "it is over"));
+    else
+        put_in_round(group, round, share, member->index);
+}
+
+/* ---- Early parts ----------------------------------------------------------------------------------------------------- */
+
+static void leave_record(wfi_share *share)
+{
+    wfi_list_remove(&share->link);
+    share->group->agent->early_parts--;
+    share->group->agent->peers[share->from].early_parts--;
+}
+
+static void forget_if_empty(weft_group *record)
+{
+    if (record->opened || !wfi_list_empty(&record->early))
+        return;
+    wfi_list_remove(&record->link);
+    wfi_group_free(record); /* the agent lives: its lock is held */
+}
+
+/* Takes over `error`. */
+static void refuse_early(wfi_share *share, weft_error *error)
+{
+    leave_record(share);
+    wfi_share_refuse(share, error);
+}
+
+static wfi_round *round_without(weft_group *group, int index)
+{
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
+        wfi_round *round = wfi_container_of(link, wfi_round, link);
+        if (round->shares[0] && round->shares[0]->wait && !round->shares[index])
+            return round;
+    }
+    return NULL;
+}
+
+/*
+ * A part for another list of members under the name of a group that waits, here, for that very worker: the lists differ by
+ * mistake. If nothing waits for it, it may belong to a group that this worker is about to make.
+ */
+static bool is_mistaken(weft_group *group, wfi_share *share)
+{
+    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)share->from + 1);
+    wfi_round *round = member ? round_without(group, member->index) : NULL;
+    if (!round)
+        return false;
+    weft_error *error = wfi_group_problem(group, WEFT_ERR_INVALID, share->from,
+                                          "rank %d made group \"%s\" with other members than rank %d", share->from,
+                                          group->key.name, wfi_agent_rank(group->agent));
+    wfi_round_fail(round, weft_error_ref(error));
+    refuse_early(share, error);
+    return true;
+}
+
+static bool may_be_mistaken(const weft_group *group, const weft_group *record)
+{
+    return group->opened && !record->opened && group->index == 0 && strcmp(group->key.name, record->key.name) == 0 &&
+           group->key.ranks_hash != record->key.ranks_hash;
+}
+
+static void look_for_mistakes_in(weft_group *group, weft_group *record)
+{
+    wfi_list *next;
+    if (!may_be_mistaken(group, record))
+        return;
+    for (wfi_list *link = record->early.next; link != &record->early; link = next) {
+        next = link->next;
+        (void)is_mistaken(group, wfi_container_of(link, wfi_share, link));
+    }
+}
+
+/* Of a record that got a part: every open group. */
+static void look_among_groups(weft_agent *agent, weft_group *record)
+{
+    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next)
+        look_for_mistakes_in(wfi_container_of(link, weft_group, link), record);
+}
+
+/* Of a group that got our own part: every record. */
+static void look_among_records(weft_agent *agent, weft_group *group)
+{
+    wfi_list *next;
+    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = next) {
+        weft_group *record = wfi_container_of(link, weft_group, link);
+        next = link->next;
+        look_for_mistakes_in(group, record);
+        forget_if_empty(record);
+    }
+}
+
+static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_share *share)
+{
+    weft_group *record = wfi_group_find(agent, key, false);
+    if (!record)
+        record = wfi_group_make(agent, key);
+    if (!record) {
+        wfi_share_refuse(share,
+                         wfi_group_problem(share->group, WEFT_ERR_MEMORY, wfi_agent_rank(agent), "out of memory"));
+        return;
+    }
+    share->group = record;
+    wfi_list_push_back(&record->early, &share->link);
+    agent->early_parts++;
+    agent->peers[share->from].early_parts++;
+    look_among_groups(agent, record);
+    forget_if_empty(record);
+}
+
+void wfi_gather_adopt(weft_group *group, weft_group *record)
+{
+    while (record && !wfi_list_empty(&record->early)) {
+        wfi_share *share = wfi_container_of(record->early.next, wfi_share, link);
+        leave_record(share);
+        admit(group, share);
+    }
+    if (record)
+        forget_if_empty(record);
+}
+
+/* ---- Time limits ------------------------------------------------------------------------------------------------------ */
+
+static void name_missing(const weft_group *group, const wfi_round *round, char *out, size_t room)
+{
+    size_t missing = round->size - round->come, named = 0;
+    size_t size = (size_t)snprintf(out, room, missing == 1 ? "rank" : "ranks");
+    for (size_t i = 0; i < round->size && named < NAMED_MISSING_MAX; i++) {
+        if (!round->shares[i])
+            size += (size_t)snprintf(out + size, room - size, "%s %d", named++ ? "," : "", group->members[i].rank);
+    }
+    if (missing > named)
+        snprintf(out + size, room - size, " and %zu more", missing - named);
+}
+
+static void timer_fired(wfi_timer *timer)
+{
+    wfi_share *share = wfi_container_of(timer, wfi_gather_wait, timer)->share;
+    weft_group *group = share->group;
+    char missing[160];
+    if (!share->round) {
+        refuse_early(share, wfi_group_problem(group, WEFT_ERR_TIMEOUT, wfi_agent_rank(group->agent),
+                                              "rank %d has not made group \"%s\" with these members",
+                                              wfi_agent_rank(group->agent), group->key.name));
+        forget_if_empty(group);
+        return;
+    }
+    name_missing(group, share->round, missing, sizeof missing);
+    weft_error *error = wfi_group_problem(group, WEFT_ERR_TIMEOUT, -1, "%s of group \"%s\": %s did not come",
+                                          kind_name(share->kind), group->key.name, missing);
+    wfi_share_fail(share, error);
+    weft_error_unref(error);
+}
+
+static weft_status set_timer(weft_agent *agent, wfi_share *share, int64_t timeout_ms)
+{
+    share->wait->timer.fire = timer_fired;
+    if (timeout_ms < 0)
+        return WEFT_OK;
+    return wfi_net_timer_set(agent->net, &share->wait->timer, wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
+}
+
+/* ---- Our own part ------------------------------------------------------------------------------------------------------ */
+
+/* Takes over nothing. */
+static wfi_share *make_share(int from, uint32_t incarnation, uint64_t number, wfi_gather_kind kind)
+{
+    wfi_share *share = wfi_calloc(1, sizeof *share);
+    wfi_gather_wait *wait = wfi_calloc(1, sizeof *wait);
+    if (!share || !wait) {
+        free(share);
+        free(wait);
+        return NULL;
+    }
+    share->from = from;
+    share->incarnation = incarnation;
+    share->number = number;
+    share->kind = kind;
+    share->wait = wait;
+    wait->share = share;
+    wfi_list_init(&share->link);
+    return share;
+}
+
+weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_values *values,
+                           int64_t timeout_ms, weft_future *future)
+{
+    weft_agent *agent = group->agent;
+    const wfi_group_member *self = &group->members[group->index];
+    wfi_share *share = make_share(self->rank, self->incarnation, number, kind);
+    wfi_round *round;
+    weft_status st = share ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st && !group->broken)
+        st = wfi_round_find(group, number, &round);
+    if (st != WEFT_ERR_MEMORY)
+        st = set_timer(agent, share, timeout_ms);
+    if (st) {
+        if (share)
+            free(share->wait);
+        free(share);
+        return st;
+    }
+    share->values = weft_values_ref(values);
+    share->wait->future = weft_future_ref(future);
+    admit(group, share);
+    look_among_records(agent, group);
+    return WEFT_OK;
+}
+
+/* A round without a part of ours that counts as come: as nobody waits for it, it takes no memory to say. */
+weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why)
+{
+    wfi_round *round;
+    weft_status st = wfi_round_find(group, number, &round);
+    int me = wfi_agent_rank(group->agent);
+    if (st)
+        return st;
+    round->come++;
+    wfi_round_fail(round, wfi_group_problem(group, weft_error_code(why), me,
+                                            "rank %d could not take part in operation %llu of group \"%s\": %s", me,
+                                            (unsigned long long)number, group->key.name, weft_error_message(why)));
+    if (round->come == round->size)
+        wfi_round_close(group, round);
+    return WEFT_OK;
+}
+
+/* ---- The parts of others ------------------------------------------------------------------------------------------------ */
+
+/* For a part of a group that was destroyed here. Whoever brings it may not know yet that the group was broken before that. */
+static weft_error *why_it_is_over(weft_group *nobody)
+{
+    const wfi_group_past *past = wfi_group_past_of(nobody->agent, &nobody->key);
+    int me = wfi_agent_rank(nobody->agent);
+    if (past && past->broken)
+        return weft_error_ref(past->broken);
+    return wfi_group_problem(nobody, WEFT_ERR_CANCELLED, me, "rank %d has destroyed group \"%s\"", me,
+                             nobody->key.name);
+}
+
+static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_share *share, int64_t timeout_ms)
+{
+    weft_group *group = wfi_group_find(agent, key, true);
+    weft_group nobody = {.agent = agent, .key = *key}; /* to refuse in the name of */
+    int me = wfi_agent_rank(agent);
+    weft_status st = set_timer(agent, share, timeout_ms);
+    share->group = &nobody;
+    if (st)
+        wfi_share_refuse(share, wfi_group_problem(&nobody, st, me, "%s", weft_status_text(st)));
+    else if (group)
+        admit(group, share);
+    else if (key->generation < wfi_group_generation(agent, key))
+        wfi_share_refuse(share, why_it_is_over(&nobody));
+    else if (agent->stopped || (agent->closing && agent->options.values.elastic))
+        wfi_share_refuse(share, wfi_group_problem(&nobody, WEFT_ERR_PEER_LEFT, me,
+                                                  "rank %d closes, and has not made group \"%s\"", me, key->name));
+    else
+        keep_early(agent, key, share);
+}
+
+static bool read_key(weft_call *call, wfi_group_key *key)
+{
+    const char *name = weft_call_string(call, 0);
+    if (!name[0] || strlen(name) > WFI_GROUP_NAME_MAX)
+        return false;
+    snprintf(key->name, sizeof key->name, "%s", name);
+    key->ranks_hash = (uint64_t)weft_call_i64(call, 1);
+    key->members_hash = (uint64_t)weft_call_i64(call, 2);
+    key->generation = (uint64_t)weft_call_i64(call, 3);
+    return true;
+}
+
+/* Its caller is told to bring it again, as where the memory budget is full. */
+static bool is_too_early(weft_call *call, const wfi_group_key *key)
+{
+    weft_agent *agent = call->agent;
+    wfi_net_lock(agent->net);
+    bool full = agent->early_parts >= WFI_EARLY_MAX || agent->peers[call->from].early_parts >= WFI_EARLY_PEER_MAX;
+    bool is_early = full && !wfi_group_find(agent, key, true) && key->generation >= wfi_group_generation(agent, key);
+    wfi_net_unlock(agent->net);
+    if (is_early)
+        weft_call_fail(call, WEFT_ERR_BUSY, "too many operations wait for groups that rank %d has not made",
+                       wfi_agent_rank(agent));
+    return is_early;
+}
+
+/* Likewise, until its caller has taken what earlier operations gathered: those answers are not refused, whatever is kept for it. */
+static bool is_sated(weft_call *call, int64_t kind)
+{
+    weft_agent *agent = call->agent;
+    wfi_net_lock(agent->net);
+    bool sated = kind == WFI_GATHER_VALUES && wfi_budget_is_sated(agent, call->from);
+    agent->stats.calls_refused += sated;
+    wfi_net_unlock(agent->net);
+    if (sated)
+        weft_call_fail(call, WEFT_ERR_BUSY, "rank %d keeps too many results that rank %d has not taken",
+                       wfi_agent_rank(agent), call->from);
+    return sated;
+}
+
+static weft_status run_gather(weft_call *call, void *user)
+{
+    weft_agent *agent = call->agent;
+    wfi_group_key key = {0};
+    int64_t kind = weft_call_i64(call, 5);
+    (void)user;
+    if (!call->peer || !read_key(call, &key) || kind < WFI_GATHER_BARRIER || kind > WFI_GATHER_ABSENT)
+        return WEFT_ERR_INVALID;
+    if (is_too_early(call, &key) || is_sated(call, kind))
+        return WEFT_ERR_BUSY;
+    wfi_share *share = make_share(call->from, wfi_peer_incarnation(call->peer), (uint64_t)weft_call_i64(call, 4),
+                                  (wfi_gather_kind)kind);
+    weft_status st = share ? weft_values_create(weft_call_list(call, 7), &share->values) : WEFT_ERR_MEMORY;
+    if (!st && kind == WFI_GATHER_ABSENT && !is_good_absence(share->values))
+        st = WEFT_ERR_INVALID;
+    if (st) {
+        if (share)
+            weft_values_unref(share->values);
+        if (share)
+            free(share->wait);
+        free(share);
+        return st;
+    }
+    int64_t timeout_ms = weft_call_i64(call, 6);
+    share->wait->call = weft_call_defer(call);
+    wfi_net_lock(agent->net);
+    share->charged = wfi_budget_take_arguments(call);
+    take_in(agent, &key, share, timeout_ms);
+    wfi_net_unlock(agent->net);
+    return WEFT_DEFERRED;
+}
+
+const weft_function wfi_gather_function = {
+    .name = "weft:gather",
+    .takes = {WEFT_STRING, WEFT_I64, WEFT_I64, WEFT_I64, WEFT_I64, WEFT_I64, WEFT_I64, WEFT_LIST},
+    .gives = {WEFT_REST},
+    .run = run_gather,
+    .flags = WFI_AT_ONCE};
+
+/* ---- Ends of others and our own ----------------------------------------------------------------------------------------- */
+
+static void refuse_record(weft_agent *agent, weft_group *record, int from, weft_status why)
+{
+    wfi_list *next;
+    int me = wfi_agent_rank(agent);
+    for (wfi_list *link = record->early.next; link != &record->early; link = next) {
+        wfi_share *share = wfi_container_of(link, wfi_share, link);
+        next = link->next;
+        if (from < 0 || share->from == from)
+            refuse_early(share, wfi_group_problem(record, why, me, "rank %d closes, and has not made group \"%s\"", me,
+                                                  record->key.name));
+    }
+    forget_if_empty(record);
+}
+
+void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why)
+{
+    wfi_list *next;
+    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = next) {
+        weft_group *record = wfi_container_of(link, weft_group, link);
+        next = link->next;
+        if (!record->opened)
+            refuse_record(agent, record, from, why);
+    }
+}

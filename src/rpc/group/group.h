@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.h - groups inside weft: how an operation of a group is gathered.
+ *
+ * The first member gathers. Each other member calls the reserved function "weft:gather" there, with its part of the operation;
+ * the call is kept until all parts have come, and its answer is what the operation gives: N - 1 calls, N - 1 answers. The
+ * gathering member's own part is put there directly. Nobody's thread waits for others.
+ *
+ * NUMBERING. What names an operation is the group's name, its list of members with their incarnations (as a hash), the
+ * generation (how many groups of that name and list this worker made before) and the operation's number in it. All members
+ * that follow the rules of weft/group.h count alike, without asking each other.
+ *
+ * A member that cannot start an operation, or whose part does not get there, has used its number all the same, and says so
+ * (WFI_GATHER_ABSENT): the operation fails for all, and the next ones still match. If it cannot even say that, the group is broken
+ * for it, so that it cannot fall out of step.
+ *
+ * EARLY PARTS, of a group that is not open here yet, wait in a record without a group (`opened` is false), at most
+ * WFI_EARLY_MAX of them and at most WFI_EARLY_PEER_MAX of one worker; over it they are told WEFT_ERR_BUSY, and try again.
+ */
+#ifndef WFI_GROUP_H
+#define WFI_GROUP_H
+
+#include "rpc/agent/agent.h"
+
+#include <weft/group.h>
+
+#define WFI_GROUP_NAME_MAX 64
+#define WFI_EARLY_MAX 8192
+#define WFI_EARLY_PEER_MAX 64
+#define WFI_ROUNDS_MAX 256    /* operations under way in one group */
+#define WFI_ABSENCES_MAX 1024 /* words of one agent that it takes no part, under way */
+
+typedef enum wfi_gather_kind {
+    WFI_GATHER_BARRIER = 1,
+    WFI_GATHER_VALUES = 2,
+    WFI_GATHER_ABSENT = 3, /* this member could not take part: its values are the status and the text of why */
+} wfi_gather_kind;
+
+typedef struct wfi_group_key {
+    char name[WFI_GROUP_NAME_MAX + 1];
+    uint64_t ranks_hash; /* of the list of ranks alone: tells a mistake from an older or newer incarnation */
+    uint64_t members_hash;
+    uint64_t generation;
+} wfi_group_key;
+
+typedef struct wfi_group_member {
+    int rank, index;
+    uint32_t incarnation;
+    wfi_peer *peer; /* NULL: ourselves, or one that is gone */
+} wfi_group_member;
+
+/* Somebody who waits for the end of an operation: a call to be answered, or a future of our own. */
+typedef struct wfi_gather_wait {
+    wfi_task task;
+    wfi_timer timer;
+    struct wfi_share *share;
+    weft_call *call;
+    weft_future *future;
+    weft_values *results;
+    weft_error *error;
+} wfi_gather_wait;
+
+/* A member's part in an operation, where it is gathered. */
+typedef struct wfi_share {
+    wfi_list link; /* early ones: in their record */
+    wfi_task release;
+    weft_group *group;
+    struct wfi_round *round; /* NULL: early */
+    int from;
+    uint32_t incarnation;
+    uint64_t number;
+    wfi_gather_kind kind;
+    weft_values *values;
+    size_t charged; /* bytes against the memory budget, for the values of another member; until it is discarded */
+    wfi_gather_wait *wait; /* NULL: told already */
+} wfi_share;
+
+/* An operation under way. */
+typedef struct wfi_round {
+    wfi_list link;
+    wfi_task task; /* its end */
+    char group_name[WFI_GROUP_NAME_MAX + 1];
+    uint64_t number;
+    size_t size, come;
+    weft_error *failure; /* it cannot succeed any more; those who come later are told the same */
+    wfi_share *shares[]; /* by place in the group */
+} wfi_round;
+
+/* Guarded by the agent's lock; key, size, index and members are constant once it is opened. */
+struct weft_group {
+    wfi_list link; /* in the agent's groups */
+    weft_agent *agent;
+    wfi_group_key key;
+    bool opened; /* false: only early parts are here */
+    wfi_list early;
+    size_t size;
+    int index;
+    wfi_group_member *members;
+    wfi_map places; /* member by rank + 1 */
+    uint64_t next_number;
+    wfi_list ops; /* of ours, gathered elsewhere, under way */
+    weft_error *broken;
+    wfi_timer broken_timer;
+    /* Of the gathering member: */
+    wfi_list rounds;
+    size_t round_count;
+    uint64_t opened_below; /* every lower number has its round open, or is over */
+    bool leaning;
+};
+
+extern const weft_function wfi_gather_function; /* "weft:gather" */
+
+/* ---- operation.c. All [agent lock] ---- */
+
+weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
+    WEFT_PRINTF(4, 5);
+void wfi_share_fail(wfi_share *share, const weft_error *error); /* the part stays; who brought it waits no more */
+void wfi_share_refuse(wfi_share *share, weft_error *error);     /* and the part goes. Takes over `error` */
+void wfi_share_discard(wfi_share *share);                       /* nobody waits for it */
+/* An answer of a group's has arrived, or will not. */
+void wfi_group_answer_settled(weft_agent *agent);
+weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
+void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
+void wfi_round_close(weft_group *group, wfi_round *round);
+
+/* ---- member.c: parts that another member gathers ---- */
+
+/* Where a part of ours goes, and what it is a part of. */
+typedef struct wfi_errand {
+    wfi_group_key key;
+    weft_worker to;
+    uint64_t number;
+    int64_t timeout_ms;
+} wfi_errand;
+
+/* Brings it there; the end comes to `future`. Not locked. */
+weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
+                                 weft_future *future);
+/* Our part will not come. This goes into a full queue too; what becomes of it nobody waits for. WEFT_ERR_AGAIN: WFI_ABSENCES_MAX
+ * of them are under way. Not locked. */
+weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why);
+/* Whether a part that ended so failed by itself, with the gathering member there to be told: not by the end of either of the two,
+ * nor of its time. */
+bool wfi_group_missed_by(weft_status st);
+/* All that are under way, and forgets them. [agent lock] */
+void wfi_group_calls_fail(weft_group *group, const weft_error *error);
+
+/* ---- gather.c: the gathering member's side ---- */
+
+/* Our own part. The error, or success with the end told to `future`. Takes over `values`. [agent lock] */
+weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_values *values,
+                           int64_t timeout_ms, weft_future *future);
+/* Our own part will not come, for this reason. [agent lock] */
+weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why);
+/* The group was opened: the early parts that came for it are taken in. [agent lock] */
+void wfi_gather_adopt(weft_group *group, weft_group *record);
+/* Everything under way fails with this error, for everybody. [agent lock] */
+void wfi_gather_fail_all(weft_group *group, const weft_error *error);
+/* Our own parts of what is under way. [agent lock] */
+void wfi_gather_fail_own(weft_group *group, const weft_error *error);
+/* This worker leaves an elastic job: operations without a part of ours fail. [agent lock] */
+void wfi_gather_leaving(weft_group *group);
+/* Early parts, of one worker or (-1) of all, wait no more. [agent lock] */
+void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why);
+
+/* An open group, or a record without one; NULL. [agent lock] */
+weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened);
+weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key);
+void wfi_group_free(weft_group *group);
+/*
+ * What is remembered of a name and list of members. A member that was lost never comes back as the same incarnation: once broken,
+ * all groups of that list are. Once its rank was taken again the list is over: nobody can name it here any more. It is kept for
+ * parts that come late, while it is among the last WFI_PASTS_OVER.
+ */
+#define WFI_PASTS_OVER 64
+typedef struct wfi_group_past {
+    wfi_list link; /* over: in the agent's pasts_over */
+    uint64_t key;
+    uint64_t generations; /* how many groups were made here */
+    weft_error *broken;   /* why one of them broke */
+    size_t size;
+    weft_worker members[];
+} wfi_group_past;
+
+wfi_group_past *wfi_group_past_of(weft_agent *agent, const wfi_group_key *key); /* NULL: none. [agent lock] */
+void wfi_group_remember_broken(const weft_group *group);                        /* it has just broken. [agent lock] */
+void wfi_group_pasts_fini(weft_agent *agent);
+/* How many groups of this name and list were made here. [agent lock] */
+uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key);
+weft_status wfi_group_next_generation(const weft_group *group); /* one more */
+
+/* ---- for the rest of src/rpc ---- */
+
+void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why); /* [agent lock] */
+void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer);                /* [agent lock] */
+/* This worker closes. In an elastic job: what waits here for it is told so. [agent lock] */
+void wfi_groups_closing(weft_agent *agent);
+/* The agent is about to stop: waits, not for long, until those who wait for operations that are over have their answers. Not
+ * locked. */
+void wfi_groups_flush(weft_agent *agent);
+/* The agent ends: nothing of groups waits any more. [agent lock] */
+void wfi_groups_end(weft_agent *agent);
+
+#endif

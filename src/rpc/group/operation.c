@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * operation.c - the operations of a group where they are gathered (group.h): opened with the first part, ended with the last
+ * one, or by a failure.
+ *
+ * Everything here runs with the agent's lock held, but what tells those who wait (answers, futures) and what frees values: that
+ * is deferred until the lock is let go.
+ */
+#include "base/alloc.h"
+#include "rpc/group/group.h"
+
+#include "base/error.h"
+#include "rpc/agent/budget.h"
+#include "rpc/server/server.h"
+#include "value/values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = code, .function = group->key.name, .worker = worker};
+    va_list args;
+    va_start(args, format);
+    weft_error *error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+    return error;
+}
+
+/* ---- Telling those who wait -------------------------------------------------------------------------------------- */
+
+/* A failure travels as three values, which no good answer looks like: those are lists. */
+static void answer_call(const wfi_gather_wait *wait)
+{
+    weft_call *call = wait->call;
+    if (wait->error) {
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_error_code(wait->error)),
+                                         weft_of_i64(weft_error_worker(wait->error)),
+                                         weft_of_string(weft_error_message(wait->error))));
+    } else {
+        weft_values_unref(call->results);
+        call->results = weft_values_ref(wait->results); /* one copy for all who wait */
+    }
+    weft_call_finish(call, WEFT_OK);
+}
+
+/* Not locked. */
+static void tell(wfi_gather_wait *wait)
+{
+    weft_status st = WEFT_OK;
+    if (wait->call)
+        answer_call(wait);
+    else if (wait->error)
+        st = wfi_future_fail(wait->future, wait->error);
+    else
+        st = wfi_future_complete(wait->future, weft_values_ref(wait->results), wfi_values_drop);
+    (void)st; /* unless the user cancelled it */
+    weft_future_unref(wait->future);
+    weft_values_unref(wait->results);
+    weft_error_unref(wait->error);
+    free(wait);
+}
+
+static void tell_task(wfi_task *task)
+{
+    tell(wfi_container_of(task, wfi_gather_wait, task));
+}
+
+/* It is told soon: until that has arrived, weft_agent_stop waits a little (group.c). */
+static void owe(const weft_group *group, const wfi_gather_wait *wait)
+{
+    if (!wait->call)
+        return;
+    wait->call->is_owed = true;
+    group->agent->owed_answers++;
+}
+
+/* The share's part stays; whoever brought it waits no more. */
+void wfi_share_fail(wfi_share *share, const weft_error *error)
+{
+    wfi_gather_wait *wait = share->wait;
+    wfi_net *net = share->group->agent->net;
+    if (!wait)
+        return;
+    share->wait = NULL;
+    owe(share->group, wait);
+    wfi_net_timer_clear(net, &wait->timer);
+    wait->error = weft_error_ref(error);
+    wait->task.run = tell_task;
+    wfi_net_defer(net, &wait->task, WFI_DEFER_RELEASE);
+}
+
+static void free_share(wfi_share *share)
+{
+    if (!share)
+        return;
+    weft_values_unref(share->values);
+    free(share);
+}
+
+static void free_share_task(wfi_task *task)
+{
+    free_share(wfi_container_of(task, wfi_share, release));
+}
+
+static void uncharge(const weft_group *group, wfi_share *share)
+{
+    wfi_budget_give_back(group->agent, share->charged);
+    share->charged = 0;
+}
+
+void wfi_share_discard(wfi_share *share)
+{
+    uncharge(share->group, share);
+    share->release.run = free_share_task;
+    wfi_net_defer(share->group->agent->net, &share->release, WFI_DEFER_RELEASE);
+}
+
+/* Tells it, and forgets what it brought. Takes over `error`. */
+void wfi_share_refuse(wfi_share *share, weft_error *error)
+{
+    wfi_share_fail(share, error);
+    weft_error_unref(error);
+    wfi_share_discard(share);
+}
+
+/* ---- Records and groups -------------------------------------------------------------------------------------------- */
+
+weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened)
+{
+    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next) {
+        weft_group *group = wfi_container_of(link, weft_group, link);
+        if (group->opened == opened && group->key.members_hash == key->members_hash &&
+            group->key.generation == key->generation && strcmp(group->key.name, key->name) == 0)
+            return group;
+    }
+    return NULL;
+}
+
+weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key)
+{
+    weft_group *group = wfi_calloc(1, sizeof *group);
+    if (!group)
+        return NULL;
+    group->agent = wfi_agent_ref(agent);
+    group->key = *key;
+    wfi_list_init(&group->early);
+    wfi_list_init(&group->ops);
+    wfi_list_init(&group->rounds);
+    wfi_map_init(&group->places);
+    wfi_list_push_back(&agent->groups, &group->link);
+    return group;
+}
+
+/* Nothing of it is under way, and it is in no list any more. */
+void wfi_group_free(weft_group *group)
+{
+    wfi_map_fini(&group->places);
+    weft_error_unref(group->broken);
+    free(group->members);
+    wfi_agent_unref(group->agent);
+    free(group);
+}
+
+/* One map for all names: equal keys of different groups only share a counter, and do so on every member. */
+static uint64_t generation_key(const wfi_group_key *key)
+{
+    return wfi_hash_bytes(key->name, strlen(key->name)) ^ key->members_hash;
+}
+
+wfi_group_past *wfi_group_past_of(weft_agent *agent, const wfi_group_key *key)
+{
+    return wfi_map_get(&agent->group_pasts, generation_key(key));
+}
+
+uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key)
+{
+    const wfi_group_past *past = wfi_group_past_of(agent, key);
+    return past ? past->generations : 0;
+}
+
+static weft_status add_past(const weft_group *group, wfi_group_past **out)
+{
+    wfi_group_past *past = wfi_calloc(1, sizeof *past + group->size * sizeof *past->members);
+    if (!past)
+        return WEFT_ERR_MEMORY;
+    wfi_list_init(&past->link);
+    past->key = generation_key(&group->key);
+    past->size = group->size;
+    for (size_t i = 0; i < group->size; i++)
+        past->members[i] = (weft_worker){group->members[i].rank, group->members[i].incarnation};
+    weft_status st = wfi_map_put(&group->agent->group_pasts, past->key, past);
+    if (st)
+        free(past);
+    else
+        *out = past;
+    return st;
+}
+
+weft_status wfi_group_next_generation(const weft_group *group)
+{
+    wfi_group_past *past = wfi_group_past_of(group->agent, &group->key);
+    weft_status st = past ? WEFT_OK : add_past(group, &past);
+    if (!st)
+        past->generations++;
+    return st;
+}
+
+void wfi_group_remember_broken(const weft_group *group)
+{
+    wfi_group_past *past = group->opened ? wfi_group_past_of(group->agent, &group->key) : NULL;
+    if (past && !past->broken)
+        past->broken = weft_error_ref(group->broken);
+}
+
+static void free_past(wfi_group_past *past)
+{
+    weft_error_unref(past->broken);
+    free(past);
+}
+
+void wfi_group_pasts_fini(weft_agent *agent)
+{
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));)
+        free_past(past);
+    wfi_map_fini(&agent->group_pasts);
+}
+
+static bool names_former(const wfi_group_past *past, int rank, uint32_t incarnation)
+{
+    for (size_t i = 0; i < past->size; i++)
+        if (past->members[i].rank == rank)
+            return past->members[i].incarnation < incarnation;
+    return false;
+}
+
+void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
+{
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));) {
+        if (!wfi_list_empty(&past->link) || !names_former(past, wfi_peer_rank(peer), wfi_peer_incarnation(peer)))
+            continue;
+        wfi_list_push_back(&agent->pasts_over, &past->link);
+        agent->pasts_over_count++;
+    }
+    for (; agent->pasts_over_count > WFI_PASTS_OVER; agent->pasts_over_count--) {
+        wfi_list *oldest = wfi_list_pop_front(&agent->pasts_over);
+        wfi_group_past *past = wfi_container_of(oldest, wfi_group_past, link);
+        wfi_map_take(&agent->group_pasts, past->key);
+        free_past(past);
+    }
+}
+
+/* ---- Operations ---------------------------------------------------------------------------------------------------- */
+
+static void lean(weft_group *group)
+{
+    bool needed = group->round_count > 0;
+    if (needed == group->leaning)
+        return;
+    group->leaning = needed;
+    for (size_t i = 0; i < group->size; i++)
+        if (group->members[i].peer)
+            wfi_peer_lean(group->members[i].peer, needed ? 1 : -1);
+}
+
+/* Everybody's values, as lists in the group's order. Not locked. */
+static weft_status collect(const wfi_round *round, weft_values **out)
+{
+    if (round->shares[0]->kind == WFI_GATHER_BARRIER)
+        return weft_values_create(WEFT_NO_VALUES, out);
+    weft_value *lists = wfi_calloc(round->size, sizeof *lists);
+    if (!lists)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < round->size; i++)
+        lists[i] = weft_of_list(weft_values_args(round->shares[i]->values));
+    weft_status st = weft_values_create((weft_args){lists, round->size}, out);
+    free(lists);
+    return st;
+}
+
+/* Not locked. */
+static void end_round(wfi_task *task)
+{
+    wfi_round *round = wfi_container_of(task, wfi_round, task);
+    weft_values *results = NULL;
+    char problem[200] = "";
+    weft_status st = round->failure ? WEFT_OK : collect(round, &results);
+    if (!st && results)
+        st = wfi_pack_fits(weft_values_args(results), problem, sizeof problem); /* or only we would have it */
+    if (st) {
+        wfi_error_detail detail = {.code = st, .function = round->group_name, .worker = -1};
+        round->failure = wfi_error_create(&detail, "what operation %llu of group \"%s\" gathers is too much: %s",
+                                          (unsigned long long)round->number, round->group_name,
+                                          problem[0] ? problem : weft_status_text(st));
+    }
+    for (size_t i = 0; i < round->size; i++) {
+        wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
+        if (wait) {
+            wait->error = round->failure ? weft_error_ref(round->failure) : NULL;
+            wait->results = weft_values_ref(results);
+            tell(wait);
+        }
+        free_share(round->shares[i]);
+    }
+    weft_values_unref(results);
+    weft_error_unref(round->failure);
+    free(round);
+}
+
+/* The operation is over: well if all parts have come and nothing failed it. */
+void wfi_round_close(weft_group *group, wfi_round *round)
+{
+    wfi_net *net = group->agent->net;
+    wfi_list_remove(&round->link);
+    group->round_count--;
+    for (size_t i = 0; i < round->size; i++) {
+        wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
+        if (round->shares[i])
+            uncharge(group, round->shares[i]); /* soon they are gone */
+        if (!wait)
+            continue;
+        wfi_net_timer_clear(net, &wait->timer);
+        owe(group, wait);
+    }
+    round->task.run = end_round;
+    wfi_net_defer(net, &round->task, WFI_DEFER_RELEASE);
+    lean(group);
+}
+
+static wfi_round *open_round(weft_group *group)
+{
+    wfi_round *round = wfi_calloc(1, sizeof *round + group->size * sizeof *round->shares);
+    if (!round)
+        return NULL;
+    memcpy(round->group_name, group->key.name, sizeof round->group_name);
+    round->size = group->size;
+    round->number = group->opened_below++;
+    group->round_count++;
+    wfi_list_push_back(&group->rounds, &round->link);
+    lean(group);
+    return round;
+}
+
+/* Opens it, and all before it whose parts are slower. */
+weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out)
+{
+    if (number >= group->opened_below && number - group->opened_below >= WFI_ROUNDS_MAX - group->round_count)
+        return WEFT_ERR_BUSY;
+    while (number >= group->opened_below)
+        if (!open_round(group))
+            return WEFT_ERR_MEMORY;
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
+        *out = wfi_container_of(link, wfi_round, link);
+        if ((*out)->number == number)
+            return WEFT_OK;
+    }
+    return WEFT_ERR_UNKNOWN;
+}
+
+void wfi_round_fail(wfi_round *round, weft_error *error)
+{
+    if (!round->failure)
+        round->failure = weft_error_ref(error);
+    for (size_t i = 0; i < round->size; i++)
+        if (round->shares[i])
+            wfi_share_fail(round->shares[i], error);
+    weft_error_unref(error);
+}
+
+void wfi_gather_fail_all(weft_group *group, const weft_error *error)
+{
+    while (!wfi_list_empty(&group->rounds)) {
+        wfi_round *round = wfi_container_of(group->rounds.next, wfi_round, link);
+        wfi_round_fail(round, weft_error_ref(error));
+        wfi_round_close(group, round);
+    }
+}
+
+void wfi_gather_fail_own(weft_group *group, const weft_error *error)
+{
+    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
+        wfi_share *own = wfi_container_of(link, wfi_round, link)->shares[group->index];
+        if (own)
+            wfi_share_fail(own, error);
+    }
+}

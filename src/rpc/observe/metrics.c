@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics.c - what weft/metrics.h gives out: one row, sums of rows, everything as Prometheus text.
+ *
+ * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds nobody
+ * up. So the text is not of one instant; each row is.
+ */
+#include "rpc/observe/internal.h"
+#include "tensor/parallel.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Copies ---------------------------------------------------------------------------------------------------------- */
+
+/* The rows as they were: what they point at stays until the agent closes. The two of "other" come last. */
+static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t *count)
+{
+    wfi_metrics *metrics = &agent->observer->metrics;
+    wfi_metric **rows = NULL;
+    wfi_net_lock(agent->net);
+    *count = metrics->count + 2;
+    rows = malloc(*count * sizeof *rows);
+    if (rows) {
+        if (metrics->count)
+            memcpy(rows, metrics->all, metrics->count * sizeof *rows);
+        memcpy(rows + metrics->count, metrics->others, sizeof metrics->others);
+    }
+    wfi_net_unlock(agent->net);
+    *out = rows;
+    return rows ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+/* `copy` has no function; its histogram is the caller's to end. */
+static weft_status copy_row(const weft_agent *agent, const wfi_metric *row, wfi_metric *copy)
+{
+    *copy = (wfi_metric){.rank = row->rank, .side = row->side};
+    wfi_net_lock(agent->net);
+    memcpy(copy->outcomes, row->outcomes, sizeof copy->outcomes);
+    weft_status st = wfi_histogram_merge(&copy->latency, &row->latency);
+    wfi_net_unlock(agent->net);
+    return st;
+}
+
+/* ---- Reading ---------------------------------------------------------------------------------------------------------- */
+
+static weft_status add_row(const weft_agent *agent, const wfi_metric *row, wfi_histogram *sum, uint64_t *failed)
+{
+    wfi_metric copy;
+    weft_status st = copy_row(agent, row, &copy);
+    if (!st)
+        st = wfi_histogram_merge(sum, &copy.latency);
+    if (!st)
+        *failed += wfi_metric_failed(&copy);
+    wfi_histogram_fini(&copy.latency);
+    return st;
+}
+
+static bool is_wanted(const wfi_metric *row, weft_metric_side side, int rank, const char *function)
+{
+    return row->side == side && (rank < 0 || row->rank == rank) && (!function || strcmp(row->function, function) == 0);
+}
+
+weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
+                              weft_call_metrics *out)
+{
+    wfi_metric **rows = NULL;
+    wfi_histogram sum;
+    uint64_t failed = 0;
+    size_t count = 0;
+    if (!out)
+        return WEFT_ERR_INVALID;
+    memset(out, 0, sizeof *out);
+    if (!agent || (side != WEFT_METRIC_CALLS && side != WEFT_METRIC_SERVED))
+        return WEFT_ERR_INVALID;
+    wfi_histogram_init(&sum);
+    weft_status st = list_rows(agent, &rows, &count);
+    for (size_t i = 0; i < count && !st; i++)
+        if (is_wanted(rows[i], side, rank, function))
+            st = add_row(agent, rows[i], &sum, &failed);
+    if (!st && sum.count)
+        *out = (weft_call_metrics){.count = sum.count,
+                                   .failed = failed,
+                                   .min_ns = sum.min,
+                                   .max_ns = sum.max,
+                                   .mean_ns = wfi_histogram_mean(&sum),
+                                   .p50_ns = wfi_histogram_quantile(&sum, 0.5),
+                                   .p90_ns = wfi_histogram_quantile(&sum, 0.9),
+                                   .p99_ns = wfi_histogram_quantile(&sum, 0.99),
+                                   .p999_ns = wfi_histogram_quantile(&sum, 0.999)};
+    wfi_histogram_fini(&sum);
+    free(rows);
+    return st;
+}
+
+/* ---- Prometheus text --------------------------------------------------------------------------------------------------- */
+
+/* Bounds of the buckets given out: powers of two less one nanosecond, where the histogram's own steps end. 1 us to 17 s. */
+#define FIRST_BOUND 10
+#define LAST_BOUND 34
+
+static const char *const outcome_names[WFI_OUTCOMES] = {"ok",      "remote", "timeout", "cancelled",
+                                                        "refused", "peer",   "error"};
+
+/* A label's value is UTF-8: bytes that are not printable ASCII are shown as their numbers, and a backslash as two, so any name
+ * gives a legal value and different names stay different. The format itself wants each backslash doubled. */
+size_t wfi_metrics_escape(const char *name, char *out, size_t room)
+{
+    size_t at = 0;
+    for (const unsigned char *c = (const unsigned char *)name; *c && at + 6 < room; c++) {
+        if (*c == '\\')
+            at += (size_t)snprintf(out + at, room - at, "%s", "\\\\\\\\");
+        else if (*c == '"')
+            at += (size_t)snprintf(out + at, room - at, "\\\"");
+        else if (*c == '\n')
+            at += (size_t)snprintf(out + at, room - at, "\\n");
+        else if (*c < 0x20 || *c >= 0x7f)
+            at += (size_t)snprintf(out + at, room - at, "\\\\x%02x", *c);
+        else
+            out[at++] = (char)*c;
+    }
+    out[at] = '\0';
+    return at;
+}
+
+typedef struct text {
+    FILE *to;
+    const weft_agent *agent;
+    char who[192]; /* rank and worker, the labels of every line */
+    wfi_metric **rows;
+    size_t count;
+} text;
+
+/* What stands in the braces of all lines of a row, but for the closing one. */
+static void write_labels(const text *t, const wfi_metric *row, const char *function, char out[WFI_LABELS_MAX])
+{
+    const char *side = row->side == WEFT_METRIC_CALLS ? "caller" : "callee";
+    char peer[16] = "other";
+    if (row->rank >= 0)
+        snprintf(peer, sizeof peer, "%d", row->rank);
+    int at = snprintf(out, WFI_LABELS_MAX, "{%s,side=\"%s\",peer=\"%s\",function=\"", t->who, side, peer);
+    size_t length = (size_t)at + wfi_metrics_escape(function, out + at, WFI_LABELS_MAX - 2 - (size_t)at);
+    memcpy(out + length, "\"", 2);
+}
+
+static void write_calls(FILE *to, const wfi_metric *row, const char *labels)
+{
+    for (int outcome = 0; outcome < WFI_OUTCOMES; outcome++)
+        if (row->outcomes[outcome] || outcome == WFI_OUTCOME_OK)
+            fprintf(to, "weft_calls_total%s,outcome=\"%s\"} %" PRIu64 "\n", labels, outcome_names[outcome],
+                    row->outcomes[outcome]);
+}
+
+void wfi_metrics_write_seconds(FILE *to, const char *name, const wfi_histogram *times, const char *labels)
+{
+    for (unsigned exponent = FIRST_BOUND; exponent <= LAST_BOUND; exponent++) {
+        uint64_t bound = (UINT64_C(1) << exponent) - 1;
+        fprintf(to, "%s_bucket%s,le=\"%" PRIu64 ".%09" PRIu64 "\"} %" PRIu64 "\n", name, labels, bound / 1000000000u,
+                bound % 1000000000u, wfi_histogram_below(times, exponent));
+    }
+    fprintf(to, "%s_bucket%s,le=\"+Inf\"} %" PRIu64 "\n", name, labels, times->count);
+    fprintf(to, "%s_sum%s} %" PRIu64 ".%09" PRIu64 "\n", name, labels, times->sum / 1000000000u,
+            times->sum % 1000000000u);
+    fprintf(to, "%s_count%s} %" PRIu64 "\n", name, labels, times->count);
+}
+
+static void write_latency(FILE *to, const wfi_metric *row, const char *labels)
+{
+    wfi_metrics_write_seconds(to, "weft_call_seconds", &row->latency, labels);
+}
+
+/* All lines of one family stand together, as the format wants it. */
+static weft_status write_family(const text *t, void (*write)(FILE *, const wfi_metric *, const char *))
+{
+    char labels[WFI_LABELS_MAX];
+    for (size_t i = 0; i < t->count; i++) {
+        wfi_metric copy;
+        weft_status st = copy_row(t->agent, t->rows[i], &copy);
+        if (!st && copy.latency.count) {
+            write_labels(t, &copy, t->rows[i]->function, labels);
+            write(t->to, &copy, labels);
+        }
+        wfi_histogram_fini(&copy.latency);
+        if (st)
+            return st;
+    }
+    return WEFT_OK;
+}
+
+static void write_one(const text *t, const char *name, const char *type, const char *help, uint64_t value)
+{
+    fprintf(t->to, "# HELP %s %s\n# TYPE %s %s\n%s{%s} %" PRIu64 "\n", name, help, name, type, name, t->who, value);
+}
+
+static void write_stats(const text *t)
+{
+    weft_stats s;
+    weft_agent_stats(t->agent, &s);
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } counters[] = {
+        {"weft_calls_started_total", "Calls that this worker started.", s.calls_started},
+        {"weft_calls_finished_total", "Of those, completed, well or not.", s.calls_finished},
+        {"weft_calls_failed_total", "Of those, with an error.", s.calls_failed},
+        {"weft_calls_served_total", "Handlers finished here.", s.calls_served},
+        {"weft_calls_cancelled_total", "Served here, whose callers gave up before the answer.", s.calls_cancelled},
+        {"weft_calls_refused_total", "Calls of others refused over the memory budget.", s.calls_refused},
+        {"weft_calls_retried_total", "Attempts of this worker's calls after the first.", s.calls_retried},
+        {"weft_sent_bytes_total", "Payload of tensors and values that left.", s.bytes_sent},
+        {"weft_received_bytes_total", "Payload of tensors and values that came.", s.bytes_received},
+        {"weft_copied_bytes_total", "Payload over the inline limit that weft copied.", s.bytes_copied},
+        {"weft_packed_bytes_total", "Of non-contiguous tensors, packed before sending.", s.bytes_packed},
+        {"weft_frames_sent_total", "Messages on control lanes that left.", s.frames_sent},
+        {"weft_frames_received_total", "Messages on control lanes that came.", s.frames_received},
+        {"weft_lanes_lost_total", "Connections that broke and were opened again.", s.lanes_lost},
+        {"weft_strangers_refused_total", "Connections or messages refused for want of proof or sense.",
+         s.strangers_refused},
+        {"weft_rendezvous_messages_total", "Rank 0: messages that its store took and sent, heartbeats aside.",
+         s.rendezvous_messages},
+    };
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        write_one(t, counters[i].name, "counter", counters[i].help, counters[i].value);
+    write_one(t, "weft_held_bytes", "gauge", "What counts against the memory budget now.", s.bytes_held);
+    write_one(t, "weft_memory_budget_bytes", "gauge", "The memory budget: chosen, or this worker's share.",
+              t->agent->options.values.memory_budget_bytes);
+    write_one(t, "weft_compute_threads", "gauge", "Threads that an operator may use: chosen, or this worker's share.",
+              (uint64_t)wfi_cpu_threads());
+    if (t->agent->observer->trace)
+        write_one(t, "weft_trace_dropped_total", "counter", "Spans that found the trace's buffer full.",
+                  wfi_trace_dropped(t->agent->observer->trace));
+}
+
+static int by_label(const void *a, const void *b)
+{
+    const wfi_metric *x = *(wfi_metric *const *)a, *y = *(wfi_metric *const *)b;
+    int order = (int)x->side - (int)y->side;
+    order = order ? order : strcmp(x->function, y->function);
+    return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
+{
+    text t = {.to = to, .agent = agent};
+    if (!agent || !to)
+        return WEFT_ERR_INVALID;
+    /* A worker's name has no characters that need escaping. */
+    snprintf(t.who, sizeof t.who, "rank=\"%d\",worker=\"%s\"", weft_agent_rank(agent), agent->options.values.name);
+    weft_status st = list_rows(agent, &t.rows, &t.count);
+    if (st)
+        return st;
+    qsort(t.rows, t.count, sizeof *t.rows, by_label);
+    write_stats(&t);
+    fputs("# HELP weft_calls_total Calls completed, by how they ended.\n# TYPE weft_calls_total counter\n", to);
+    st = write_family(&t, write_calls);
+    fputs("# HELP weft_call_seconds Latency: at the caller from start to completion, at the callee from whole "
+          "arguments to the finish.\n# TYPE weft_call_seconds histogram\n",
+          to);
+    if (!st)
+        st = write_family(&t, write_latency);
+    if (!st)
+        st = wfi_metrics_write_batches(agent, to, t.who);
+    free(t.rows);
+    if (!st && (fflush(to) || ferror(to)))
+        st = WEFT_ERR_IO;
+    return st;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* observe.c - the hooks: what happens to calls goes to the table of metrics (table.c) and the trace (trace.c). */
+#include "base/alloc.h"
+#include "rpc/observe/internal.h"
+
+#include "base/error.h"
+#include "base/text/log.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Life ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_quiet(const weft_agent_options *options)
+{
+    return options->sim != NULL; /* in virtual time nobody can ask over a real port */
+}
+
+static weft_status open_observer(wfi_call_observer *observer, weft_error **error)
+{
+    const weft_agent_options *options = &observer->agent->options.values;
+    weft_status st = wfi_metrics_init(&observer->metrics);
+    if (!st && options->trace_file) {
+        const wfi_clock *clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
+        st = wfi_trace_create(clock, !options->sim && !options->no_threads, &observer->trace);
+    }
+    if (!st && options->metrics_port && options->no_threads) {
+        *error = weft_error_create(WEFT_ERR_INVALID,
+                                   "metrics_port is set for an agent without threads: nobody would serve it");
+        return WEFT_ERR_INVALID;
+    }
+    return st;
+}
+
+/* Last of all, so that the port of the store or the fabric is theirs. What goes wrong here costs the metrics, not the job. */
+static void begin_serving(wfi_call_observer *observer)
+{
+    weft_agent *agent = observer->agent;
+    const weft_agent_options *options = &agent->options.values;
+    wfi_listener *server = NULL;
+    weft_error *error = NULL;
+    if (!options->metrics_port || is_quiet(options))
+        return;
+    weft_status st = wfi_listener_open(options->metrics_port, &server, &error);
+    if (!st)
+        st = wfi_listener_begin(server, agent);
+    if (st) {
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "metrics are off: %s",
+                      error ? weft_error_message(error) : weft_status_text(st));
+        wfi_listener_close(server);
+        weft_error_unref(error);
+        return;
+    }
+    atomic_store(&observer->server, server);
+    wfi_log_agent(agent, WEFT_LOG_INFO, 0, "metrics are at 127.0.0.1:%d", wfi_listener_port(server));
+}
+
+weft_status wfi_observer_open(weft_agent *agent, weft_error **error)
+{
+    wfi_call_observer *observer = wfi_calloc(1, sizeof *observer);
+    if (!observer)
+        return WEFT_ERR_MEMORY;
+    observer->agent = agent;
+    agent->observer = observer;
+    weft_status st = open_observer(observer, error);
+    if (st)
+        wfi_observer_close(agent);
+    return st;
+}
+
+weft_status wfi_observer_begin(weft_agent *agent, weft_error **error)
+{
+    wfi_call_observer *observer = agent->observer;
+    const weft_agent_options *options = &agent->options.values;
+    const wfi_member *self = wfi_net_member(agent->net, wfi_agent_rank(agent));
+    weft_status st = WEFT_OK;
+    wfi_net_lock(agent->net);
+    observer->incarnation = self ? self->incarnation : 0;
+    wfi_net_unlock(agent->net);
+    if (observer->trace) {
+        wfi_trace_who who = {.rank = wfi_agent_rank(agent),
+                             .world_size = options->world_size,
+                             .name = options->name,
+                             .interface = wfi_net_interface(agent->net)};
+        st = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
+    }
+    if (!st)
+        begin_serving(observer);
+    return st;
+}
+
+void wfi_observer_end(weft_agent *agent)
+{
+    if (!agent->observer)
+        return;
+    wfi_listener_close(atomic_exchange(&agent->observer->server, NULL));
+}
+
+void wfi_observer_close(weft_agent *agent)
+{
+    wfi_call_observer *observer = agent->observer;
+    if (!observer)
+        return;
+    agent->observer = NULL;
+    wfi_listener_close(atomic_load(&observer->server));
+    wfi_trace_destroy(observer->trace);
+    wfi_metrics_fini(&observer->metrics);
+    free(observer);
+}
+
+int weft_metrics_port(const weft_agent *agent)
+{
+    const wfi_listener *server = agent && agent->observer ? atomic_load(&agent->observer->server) : NULL;
+    return server ? wfi_listener_port(server) : 0;
+}
+
+/* ---- Spans --------------------------------------------------------------------------------------------------------- */
+
+uint64_t wfi_observe_shared_ns(const weft_agent *agent, uint64_t own_ns)
+{
+    return agent->observer && agent->observer->trace ? own_ns + (uint64_t)wfi_trace_anchor_ns(agent->observer->trace)
+                                                     : 0;
+}
+
+uint64_t wfi_observe_own_ns(const weft_agent *agent, uint64_t shared_ns)
+{
+    return agent->observer && agent->observer->trace && shared_ns
+               ? shared_ns - (uint64_t)wfi_trace_anchor_ns(agent->observer->trace)
+               : 0;
+}
+
+/* Unique in the job, and the same in every run of a simulation. One in 2^64 comes out as 0 and is passed over. */
+static uint64_t new_id(wfi_call_observer *observer)
+{
+    uint64_t words[3] = {(uint64_t)wfi_agent_rank(observer->agent), observer->incarnation, 0};
+    uint64_t id;
+    do {
+        words[2] = ++observer->last_id;
+        id = wfi_hash_bytes(words, sizeof words);
+    } while (!id);
+    return id;
+}
+
+/* Within a served call that belongs to a trace it belongs to it too, also where this worker writes none itself. */
+static void join_trace(wfi_call_observer *observer, wfi_span *span, const weft_call *within)
+{
+    if (span->trace)
+        return; /* tried again */
+    if (within && within->span.trace) {
+        span->trace = within->span.trace;
+        span->parent = within->span.id;
+    }
+    if (!observer->trace) {
+        span->id = span->parent;
+        return;
+    }
+    if (!span->trace)
+        span->trace = new_id(observer);
+    span->id = new_id(observer);
+}
+
+static void flush_task(wfi_task *task)
+{
+    wfi_call_observer *observer = wfi_container_of(task, wfi_call_observer, flush_task);
+    atomic_store(&observer->flushing, false); /* first: what is added from here on may be queued again */
+    wfi_trace_flush(observer->trace);
+}
+
+static void add_record(wfi_call_observer *observer, wfi_trace_record *record, const char *function,
+                       const weft_error *error)
+{
+    snprintf(record->function, sizeof record->function, "%s", function);
+    record->remote_status = weft_error_remote_code(error);
+    if (record->end_ns < record->span.begun_ns)
+        record->end_ns = record->span.begun_ns;
+    wfi_trace_free_lane(observer->trace, record->side, record->span.lane, record->end_ns);
+    if (!wfi_trace_add(observer->trace, record) || atomic_exchange(&observer->flushing, true))
+        return;
+    observer->flush_task.run = flush_task;
+    wfi_net_defer(observer->agent->net, &observer->flush_task, WFI_DEFER_RELEASE);
+}
+
+static bool is_traced(const weft_agent *agent, const wfi_span *span)
+{
+    return span->trace && agent->observer->trace;
+}
+
+static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
+}
+
+/* ---- Calls of ours -------------------------------------------------------------------------------------------------- */
+
+void wfi_observe_started(wfi_outcall *call, uint64_t now_ns)
+{
+    if (!call->span.begun_ns) /* else it waited for room in the queue */
+        call->span.begun_ns = now_ns;
+    join_trace(call->agent->observer, &call->span, call->child.within);
+}
+
+void wfi_observe_sent(wfi_outcall *call)
+{
+    if (!is_traced(call->agent, &call->span))
+        return;
+    wfi_trace *trace = call->agent->observer->trace;
+    call->span.ready_ns = wfi_net_now(call->agent->net);
+    call->span.lane = wfi_trace_take_lane(trace, WEFT_METRIC_CALLS, call->span.begun_ns);
+}
+
+void wfi_observe_answered(wfi_outcall *call)
+{
+    if (is_traced(call->agent, &call->span))
+        call->span.run_ns = wfi_net_now(call->agent->net);
+}
+
+/* The future of a call of ours to that rank completes. */
+static void call_over(const weft_agent *agent, uint64_t id, int rank, const char *function, const wfi_span *span,
+                      uint64_t end_ns, weft_status status)
+{
+    wfi_call_observer *observer = agent->observer;
+    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, function, elapsed(span->begun_ns, end_ns), status);
+    if (status)
+        wfi_log_agent(agent, WEFT_LOG_DEBUG, id, "\"%s\" of rank %d ended with %s", function, rank,
+                      weft_status_name(status));
+    if (!is_traced(agent, span))
+        return;
+    wfi_trace_record record = {
+        .side = WEFT_METRIC_CALLS, .peer = rank, .call_id = id, .span = *span, .end_ns = end_ns, .status = status};
+    add_record(observer, &record, function, NULL);
+}
+
+void wfi_observe_completed(wfi_outcall *call, weft_status status)
+{
+    call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->function, &call->span,
+              wfi_net_now(call->agent->net), status);
+}
+
+/* ---- Calls served --------------------------------------------------------------------------------------------------- */
+
+static const char *function_of(const weft_call *call)
+{
+    return call->function ? call->function->name : "(unknown)";
+}
+
+/* The caller's span, which one to another worker would have brought with it. */
+static void call_ourselves(weft_call *call)
+{
+    wfi_call_observer *observer = call->agent->observer;
+    call->outer.begun_ns = call->span.begun_ns;
+    join_trace(observer, &call->outer, call->child.within);
+    if (is_traced(call->agent, &call->outer))
+        call->outer.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_CALLS, call->outer.begun_ns);
+    call->span.trace = call->outer.trace;
+    call->span.parent = call->outer.id;
+}
+
+void wfi_observe_arrived(weft_call *call)
+{
+    wfi_call_observer *observer = call->agent->observer;
+    call->span.begun_ns = wfi_net_now(call->agent->net);
+    if (!call->peer)
+        call_ourselves(call);
+    if (observer->trace) {
+        call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
+        call->span.id = new_id(observer);
+    } else
+        call->span.id = call->span.parent; /* what it calls hangs below its caller */
+    if (is_traced(call->agent, &call->span))
+        call->span.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_SERVED, call->span.begun_ns);
+}
+
+void wfi_observe_ready(weft_call *call)
+{
+    call->span.ready_ns = wfi_net_now(call->agent->net);
+}
+
+void wfi_observe_running(weft_call *call)
+{
+    if (is_traced(call->agent, &call->span))
+        call->span.run_ns = wfi_now(wfi_net_clock(call->agent->net));
+}
+
+static void trace_served(weft_call *call, uint64_t end_ns)
+{
+    if (!is_traced(call->agent, &call->span) || !call->span.lane)
+        return;
+    wfi_trace_record record = {.side = WEFT_METRIC_SERVED,
+                               .peer = call->from,
+                               .call_id = call->id,
+                               .span = call->span,
+                               .end_ns = end_ns,
+                               .status = weft_error_code(call->error)};
+    call->span.lane = 0;
+    add_record(call->agent->observer, &record, function_of(call), call->error);
+}
+
+void wfi_observe_finished(weft_call *call)
+{
+    uint64_t now = wfi_net_now(call->agent->net);
+    call->span.done_ns = now;
+    wfi_metrics_record(&call->agent->observer->metrics, WEFT_METRIC_SERVED, call->from, function_of(call),
+                       elapsed(call->span.ready_ns, now), weft_error_code(call->error));
+    if (call->error)
+        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\", served for rank %d, ended with %s: %s",
+                      function_of(call), call->from, weft_status_name(weft_error_code(call->error)),
+                      weft_error_message(call->error));
+    if (!call->peer)
+        trace_served(call, now);
+}
+
+void wfi_observe_replied(weft_call *call)
+{
+    if (is_traced(call->agent, &call->span))
+        trace_served(call, wfi_net_now(call->agent->net));
+}
+
+void wfi_observe_settled(weft_call *call, weft_status status)
+{
+    uint64_t done = call->local_parts ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
+    uint64_t now = done ? done : wfi_net_now(call->agent->net);
+    call_over(call->agent, call->id, call->from, function_of(call), &call->outer, now, status);
+}
+
+/* ---- Log lines ------------------------------------------------------------------------------------------------------ */
+
+void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
+{
+    va_list args;
+    wfi_log_context context = {.rank = wfi_agent_rank(agent), .call_id = call_id};
+    if (!wfi_log_wants(level))
+        return;
+    if (agent->options.values.sim)
+        context.clock = wfi_sim_clock(agent->options.values.sim);
+    va_start(args, format);
+    wfi_log_line_in(&context, level, format, args);
+    va_end(args);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace.h - spans of calls, written as trace events (the JSON array form that Chrome's and Perfetto's viewers read).
+ *
+ * One file a worker. Times are the agent's clock, CLOCK_MONOTONIC, which all processes of a host share; the first event
+ * carries an anchor (the same moment by CLOCK_REALTIME), by which tools/trace-merge puts files of several hosts in line.
+ * Calls overlap and slices of one track may not, so each call takes a lane, a track that is free from its beginning on. A
+ * call and the serving of it are joined by a flow whose id is the caller's span.
+ *
+ * THREADS. wfi_trace_add may be called by any thread; it copies, under a lock of the trace's own, and drops what finds the
+ * buffer at its bound; the log tells how many. A thread of the trace's writes; where there shall be no thread (`threaded` false), whoever wfi_trace_add
+ * tells so calls wfi_trace_flush. Lanes are the caller's lock's.
+ */
+#ifndef WFI_TRACE_H
+#define WFI_TRACE_H
+
+#include "base/clock.h"
+#include "rpc/observe/observe.h"
+#include "value/wire.h"
+
+typedef struct wfi_trace wfi_trace;
+
+typedef struct wfi_trace_record {
+    weft_metric_side side;
+    int peer;
+    uint64_t call_id;
+    wfi_span span;
+    uint64_t end_ns;
+    weft_status status, remote_status;
+    char function[WFI_FUNCTION_NAME_MAX + 1];
+} wfi_trace_record;
+
+typedef struct wfi_trace_who {
+    int rank, world_size;
+    const char *name, *interface; /* borrowed for the call */
+} wfi_trace_who;
+
+/* The anchor is taken here. WEFT_ERR_MEMORY. */
+weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **out);
+/* Opens the file (`path` with "%r" for the rank, which is added if it is not there and there are others) and starts the thread. WEFT_ERR_IO, WEFT_ERR_SYSTEM, WEFT_ERR_INVALID. */
+weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_who *who, weft_error **error);
+void wfi_trace_destroy(wfi_trace *trace); /* writes what is left, and the end. NULL is a no-op */
+
+bool wfi_trace_add(wfi_trace *trace, const wfi_trace_record *record); /* true: it is time for wfi_trace_flush */
+void wfi_trace_flush(wfi_trace *trace);
+uint64_t wfi_trace_dropped(wfi_trace *trace);
+int64_t wfi_trace_anchor_ns(const wfi_trace *trace); /* CLOCK_REALTIME less the agent's clock */
+
+/* A lane for a span that began then: 1 and up; 0: too many at once. And back. */
+uint32_t wfi_trace_take_lane(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns);
+void wfi_trace_free_lane(wfi_trace *trace, weft_metric_side side, uint32_t lane, uint64_t end_ns);
+
+#endif

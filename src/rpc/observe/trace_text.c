@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace_text.c - spans as trace events: complete events ("X") on lanes, flows ("s", "f") from caller to callee, async events
+ * ("b", "e") for the wire, metadata ("M") for names.
+ *
+ * A process of the picture is a worker, numbered from 1 by rank (0 is special to viewers); a thread of it is a lane, with a
+ * number that no other worker's lane has. Times are microseconds with three decimals.
+ */
+#include "rpc/observe/trace_internal.h"
+
+#include "base/text/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LANES_BASE 10 /* lanes of the picture are numbered from here within a worker's block */
+#define LANES_BLOCK (2 * WFI_TRACE_LANES + LANES_BASE)
+
+static const char *const side_names[2] = {"calls", "served"};
+
+static void write_us(FILE *to, const char *key, uint64_t ns)
+{
+    fprintf(to, ",\"%s\":%" PRIu64 ".%03" PRIu64, key, ns / 1000, ns % 1000);
+}
+
+static int process_of(const wfi_trace *trace)
+{
+    return trace->rank + 1;
+}
+
+static unsigned thread_of(const wfi_trace *trace, weft_metric_side side, uint32_t lane)
+{
+    return (unsigned)process_of(trace) * LANES_BLOCK + LANES_BASE + (unsigned)side * WFI_TRACE_LANES + lane;
+}
+
+static void begin_event(const wfi_trace *trace, const char *phase, const char *category, const char *name)
+{
+    fprintf(trace->file, "{\"ph\":\"%s\",\"cat\":\"%s\",\"name\":", phase, category);
+    wfi_json_write_string(trace->file, name);
+    fprintf(trace->file, ",\"pid\":%d", process_of(trace));
+}
+
+static void end_event(const wfi_trace *trace)
+{
+    fputs("},\n", trace->file);
+}
+
+/* ---- The head and the end ------------------------------------------------------------------------------------------------ */
+
+static void write_metadata(const wfi_trace *trace, unsigned thread, const char *what, const char *key,
+                           const char *value)
+{
+    begin_event(trace, "M", "__metadata", what);
+    fprintf(trace->file, ",\"tid\":%u,\"args\":{\"%s\":", thread, key);
+    wfi_json_write_string(trace->file, value);
+    fputc('}', trace->file);
+    end_event(trace);
+}
+
+void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
+{
+    char name[160], host[256] = "";
+    unsigned thread = (unsigned)process_of(trace) * LANES_BLOCK;
+    bool simulated = trace->clock != &wfi_clock_real;
+    uint64_t now = wfi_now(trace->clock);
+    if (simulated || gethostname(host, sizeof host - 1))
+        snprintf(host, sizeof host, "%s", simulated ? "sim" : "");
+    fputs("[\n", trace->file);
+    snprintf(name, sizeof name, "%s (rank %d)", who->name, who->rank);
+    write_metadata(trace, thread, "process_name", "name", name);
+    write_metadata(trace, thread, "process_labels", "labels", who->interface);
+    begin_event(trace, "M", "__metadata", "weft_anchor");
+    fprintf(trace->file, ",\"tid\":%u,\"args\":{\"rank\":%d,\"os_pid\":%d,\"host\":", thread, who->rank,
+            simulated ? 0 : (int)getpid());
+    wfi_json_write_string(trace->file, host);
+    fputs(",\"interface\":", trace->file);
+    wfi_json_write_string(trace->file, who->interface);
+    /* As text: a reader that keeps numbers as doubles would lose the last digits. */
+    fprintf(trace->file, ",\"clock_ns\":\"%" PRIu64 "\",\"realtime_ns\":\"%" PRIu64 "\"}", now,
+            now + (uint64_t)trace->anchor_ns);
+    end_event(trace);
+    fflush(trace->file);
+}
+
+void wfi_trace_write_end(wfi_trace *trace, uint64_t dropped)
+{
+    begin_event(trace, "M", "__metadata", "weft_end");
+    fprintf(trace->file, ",\"tid\":%u,\"args\":{\"dropped\":%" PRIu64 "}}\n]\n",
+            (unsigned)process_of(trace) * LANES_BLOCK, dropped);
+}
+
+static void name_lanes(wfi_trace *trace, weft_metric_side side, uint32_t lane)
+{
+    char name[32];
+    while (trace->named[side] < lane) {
+        uint32_t next = ++trace->named[side];
+        snprintf(name, sizeof name, "%s %u", side_names[side], next);
+        write_metadata(trace, thread_of(trace, side, next), "thread_name", "name", name);
+    }
+}
+
+/* ---- Spans ----------------------------------------------------------------------------------------------------------------- */
+
+/* A slice inside the span, cut to it; none for a stage that was never reached. */
+static void write_stage(const wfi_trace *trace, const wfi_trace_record *record, const char *name, uint64_t from_ns,
+                        uint64_t to_ns)
+{
+    if (from_ns < record->span.begun_ns || to_ns < from_ns || to_ns > record->end_ns)
+        return;
+    begin_event(trace, "X", "stage", name);
+    fprintf(trace->file, ",\"tid\":%u", thread_of(trace, record->side, record->span.lane));
+    write_us(trace->file, "ts", from_ns);
+    write_us(trace->file, "dur", to_ns - from_ns);
+    end_event(trace);
+}
+
+static void write_flow(const wfi_trace *trace, const wfi_trace_record *record, const char *phase, uint64_t at_ns,
+                       uint64_t id)
+{
+    begin_event(trace, phase, "rpc", "call");
+    fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", thread_of(trace, record->side, record->span.lane), id);
+    if (*phase == 'f')
+        fputs(",\"bp\":\"e\"", trace->file);
+    write_us(trace->file, "ts", at_ns);
+    end_event(trace);
+}
+
+static void write_wire(const wfi_trace *trace, const wfi_trace_record *record)
+{
+    const wfi_span *span = &record->span;
+    if (!span->left_ns || span->left_ns > span->begun_ns)
+        return; /* unknown, there was none, or the clocks of two hosts disagree by more than it took */
+    for (int end = 0; end < 2; end++) {
+        begin_event(trace, end ? "e" : "b", "wire", "wire");
+        fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", (unsigned)process_of(trace) * LANES_BLOCK,
+                span->parent);
+        write_us(trace->file, "ts", end ? span->begun_ns : span->left_ns);
+        if (!end)
+            fprintf(trace->file, ",\"args\":{\"from\":%d}", record->peer);
+        end_event(trace);
+    }
+}
+
+static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
+{
+    const wfi_span *span = &record->span;
+    FILE *to = trace->file;
+    begin_event(trace, "X", record->side == WEFT_METRIC_CALLS ? "call" : "serve", record->function);
+    fprintf(to, ",\"tid\":%u", thread_of(trace, record->side, span->lane));
+    write_us(to, "ts", span->begun_ns);
+    write_us(to, "dur", record->end_ns - span->begun_ns);
+    fprintf(to, ",\"args\":{\"trace\":\"0x%" PRIx64 "\",\"span\":\"0x%" PRIx64 "\"", span->trace, span->id);
+    if (span->parent)
+        fprintf(to, ",\"parent\":\"0x%" PRIx64 "\"", span->parent);
+    fprintf(to, ",\"call\":%" PRIu64 ",\"peer\":%d,\"status\":\"%s\"", record->call_id, record->peer,
+            weft_status_name(record->status));
+    if (record->status == WEFT_ERR_REMOTE && record->remote_status)
+        fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
+    if (trace->interface[0] && record->peer != trace->rank) {
+        fputs(",\"interface\":", to);
+        wfi_json_write_string(to, trace->interface);
+    }
+    fputc('}', to);
+    end_event(trace);
+}
+
+void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
+{
+    const wfi_span *span = &record->span;
+    name_lanes(trace, record->side, span->lane);
+    write_span(trace, record);
+    if (record->side == WEFT_METRIC_CALLS) {
+        write_stage(trace, record, "send", span->begun_ns, span->ready_ns);
+        write_stage(trace, record, "results", span->run_ns, record->end_ns);
+        write_flow(trace, record, "s", span->begun_ns, span->id);
+        return;
+    }
+    write_stage(trace, record, "arguments", span->begun_ns, span->ready_ns);
+    write_stage(trace, record, "queue", span->ready_ns, span->run_ns);
+    write_stage(trace, record, "handler", span->run_ns, span->done_ns);
+    write_stage(trace, record, "reply", span->done_ns, record->end_ns);
+    if (span->parent) {
+        write_wire(trace, record);
+        write_flow(trace, record, "f", span->begun_ns, span->parent);
+    }
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leaks.c - what remote references are left when a job ends well: handles of this worker's own that were never
+ * released, and values that others still hold. By then nothing is outstanding anywhere; only threads that are letting go
+ * of the last call may need a moment.
+ */
+#include "rpc/observe/observe.h"
+#include "rpc/refs/refs.h"
+#include "rpc/refs/internal.h"
+
+#include "base/text/log.h"
+
+#include <stdio.h>
+
+#define NAMES_MAX 5     /* named in the log; the rest is counted */
+#define MOMENT_TRIES 50 /* of a millisecond each */
+
+typedef struct leak_count {
+    size_t references, values, handles, forks;
+    char names[NAMES_MAX][96];
+    size_t named;
+} leak_count;
+
+static char *next_line(leak_count *count)
+{
+    return count->named < NAMES_MAX ? count->names[count->named++] : NULL;
+}
+
+static void count_value(leak_count *count, const wfi_owned *owned)
+{
+    size_t forks = 0;
+    int holder = -1;
+    for (const wfi_list *link = owned->forks.next; link != &owned->forks; link = link->next, forks++)
+        holder = wfi_peer_rank(wfi_container_of(link, wfi_fork, of_value)->peer);
+    if (!forks && !owned->handles)
+        return; /* only being made, by a call that nobody waits for */
+    count->values++;
+    count->handles += owned->handles;
+    count->forks += forks;
+    char *line = next_line(count);
+    if (line && forks)
+        snprintf(line, sizeof count->names[0], "value %u:%llu of ours: %zu handles here, %zu elsewhere (rank %d)",
+                 owned->name.creator, (unsigned long long)owned->name.number, owned->handles, forks, holder);
+    else if (line)
+        snprintf(line, sizeof count->names[0], "value %u:%llu of ours: %zu handles here", owned->name.creator,
+                 (unsigned long long)owned->name.number, owned->handles);
+}
+
+/* [agent lock] */
+static void count_all(weft_agent *agent, leak_count *count)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    *count = (leak_count){0};
+    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+        for (; owned; owned = owned->next)
+            count_value(count, owned);
+    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next) {
+        const weft_rref *rref = wfi_container_of(link, weft_rref, link);
+        char *line = next_line(count);
+        count->references++;
+        if (line)
+            snprintf(line, sizeof count->names[0], "a handle to value %u:%llu of rank %u", rref->name.creator,
+                     (unsigned long long)rref->name.number, rref->name.owner);
+    }
+}
+
+static void let_others_go_on(weft_agent *agent)
+{
+    if (agent->options.values.no_threads) {
+        weft_agent_progress(agent, 1);
+        return;
+    }
+    weft_future *never = wfi_agent_future(agent);
+    weft_status st = never ? weft_future_wait(never, 1) : WEFT_OK;
+    (void)st; /* a time-out */
+    weft_future_unref(never);
+}
+
+static size_t look(weft_agent *agent, leak_count *count)
+{
+    wfi_net_lock(agent->net);
+    count_all(agent, count);
+    wfi_net_unlock(agent->net);
+    return count->references + count->values;
+}
+
+size_t wfi_rrefs_report_leaks(weft_agent *agent)
+{
+    leak_count count;
+    if (weft_agent_status(agent))
+        return 0; /* out of the job: the others went before their references could */
+    for (int i = 0; look(agent, &count) && i < MOMENT_TRIES; i++)
+        let_others_go_on(agent);
+    wfi_net_lock(agent->net);
+    size_t left = agent->leaked_forks;
+    wfi_net_unlock(agent->net);
+    size_t total = count.references + count.values + left;
+    if (!total)
+        return 0;
+    wfi_log_agent(
+        agent, WEFT_LOG_WARN, 0,
+        "remote references were left at the end: %zu handles to values of others; %zu values here, with %zu handles "
+        "here and %zu elsewhere; %zu handles of workers that left before",
+        count.references, count.values, count.handles, count.forks, left);
+    for (size_t i = 0; i < count.named; i++)
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "left: %s", count.names[i]);
+    return total;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* object.c - objects of the user's own types as values: made, recognised, destroyed exactly once. */
+#include "rpc/refs/refs.h"
+#include "rpc/refs/internal.h"
+
+#include "base/text/log.h"
+#include "rpc/server/server.h"
+
+#include <stdlib.h>
+
+wfi_object *wfi_object_create(const weft_object_type *type, void *object, weft_drop_fn drop)
+{
+    wfi_object *wrapped = malloc(sizeof *wrapped);
+    if (!wrapped) {
+        if (drop)
+            drop(object);
+        return NULL;
+    }
+    *wrapped = (wfi_object){.type = type, .object = object, .drop = drop};
+    return wrapped;
+}
+
+void wfi_object_drop(void *object)
+{
+    wfi_object *wrapped = object;
+    if (!wrapped)
+        return;
+    if (wrapped->drop)
+        wrapped->drop(wrapped->object);
+    free(wrapped);
+}
+
+const wfi_object *wfi_object_of(const weft_future *value)
+{
+    return wfi_future_payload_kind(value) == wfi_object_drop ? weft_future_payload(value) : NULL;
+}
+
+void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
+{
+    if (!call->owned) {
+        if (type->drop)
+            type->drop(object);
+        weft_call_fail(call, WEFT_ERR_TYPE, "a %s cannot leave its worker: call the function with weft_rpc_remote",
+                       type->name);
+        return;
+    }
+    wfi_object *wrapped = wfi_object_create(type, object, type->drop);
+    if (!wrapped) {
+        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for a %s", type->name);
+        return;
+    }
+    wfi_object_drop(call->object); /* the last one counts */
+    call->object = wrapped;
+    weft_values_unref(call->results);
+    call->results = NULL;
+}
+
+weft_status weft_rref_local_object(weft_rref *rref, void **out)
+{
+    if (!rref->value)
+        return WEFT_ERR_STATE;
+    const wfi_object *held = wfi_object_of(rref->value);
+    if (!held)
+        return WEFT_ERR_TYPE;
+    *out = held->object;
+    return WEFT_OK;
+}
+
+weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t timeout_ms, void **out)
+{
+    if (!rref->value)
+        return WEFT_ERR_STATE;
+    weft_status st = weft_future_wait(rref->value, timeout_ms);
+    if (st)
+        return st;
+    const wfi_object *held = wfi_object_of(rref->value);
+    if (!held || held->type != type) {
+        wfi_log_agent(rref->agent, WEFT_LOG_ERROR, 0, "a reference was read as a %s, and names %s%s", type->name,
+                      held ? "a " : "a value", held ? (held->type ? held->type->name : "object without a type") : "");
+        return WEFT_ERR_TYPE;
+    }
+    *out = held->object;
+    return WEFT_OK;
+}

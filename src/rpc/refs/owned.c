@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * owned.c - the owner's side of remote references: values by name, and who holds a fork of each.
+ *
+ * NUMBERS. What may be said twice, or late, is told by three numbers a peer (wfi_fork_book), since each of them only grows
+ * on the road that it takes: FORKs are numbered by their sender in the order in which they leave, the ids of calls likewise,
+ * and so are the names of values that calls make. So a FORK that is not above the highest seen is an old one: its fork is
+ * here, or was dropped. And a name that is not here is either above the highest that its creator had made, and may come; or
+ * it came and went.
+ */
+#include "base/alloc.h"
+#include "rpc/refs/refs.h"
+#include "rpc/refs/internal.h"
+
+#include "base/error.h"
+#include "rpc/server/server.h"
+#include "value/values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b)
+{
+    return a->owner == b->owner && a->owner_incarnation == b->owner_incarnation && a->creator == b->creator &&
+           a->creator_incarnation == b->creator_incarnation && a->number == b->number;
+}
+
+wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
+{
+    wfi_owned *owned = wfi_map_get(&agent->rrefs, wfi_rref_name_hash(&agent->hash_key, name));
+    while (owned && !wfi_rref_same_name(&owned->name, name))
+        owned = owned->next;
+    return owned;
+}
+
+static bool link_in(weft_agent *agent, wfi_owned *owned)
+{
+    uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
+    wfi_owned *head = wfi_map_get(&agent->rrefs, hash);
+    if (!head)
+        return wfi_map_put(&agent->rrefs, hash, owned) == WEFT_OK;
+    owned->next = head->next;
+    head->next = owned;
+    return true;
+}
+
+static void link_out(weft_agent *agent, wfi_owned *owned)
+{
+    uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
+    wfi_owned *head = wfi_map_take(&agent->rrefs, hash);
+    wfi_owned **at = &head;
+    while (*at != owned)
+        at = &(*at)->next;
+    *at = owned->next;
+    weft_status st = head ? wfi_map_put(&agent->rrefs, hash, head) : WEFT_OK;
+    (void)st; /* the slot was just freed: putting it back cannot need memory */
+}
+
+wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
+{
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (owned)
+        return owned;
+    owned = wfi_calloc(1, sizeof *owned);
+    if (!owned)
+        return NULL;
+    owned->agent = agent;
+    owned->name = *name;
+    wfi_list_init(&owned->forks);
+    owned->value = wfi_agent_future(agent);
+    if (!owned->value || !link_in(agent, owned)) {
+        weft_future_unref(owned->value);
+        free(owned);
+        return NULL;
+    }
+    return owned;
+}
+
+/* Nobody will make it any more. */
+static void fail_value(wfi_owned *owned, weft_status why, const char *text)
+{
+    if (weft_future_done(owned->value))
+        return;
+    wfi_error_detail detail = {.code = why, .worker = wfi_agent_rank(owned->agent)};
+    weft_error *error = wfi_error_create(&detail, "%s", text);
+    weft_status st = wfi_future_fail(owned->value, error);
+    (void)st; /* values are completed with the lock held, but for those that nobody else can name yet */
+    weft_error_unref(error);
+}
+
+/* The value may hold a user's object: it is let go outside the lock. */
+static void free_owned_task(wfi_task *task)
+{
+    wfi_owned *owned = wfi_container_of(task, wfi_owned, release);
+    weft_future_unref(owned->value);
+    weft_error_unref(owned->refused);
+    free(owned);
+}
+
+void wfi_owned_release_if_unused(wfi_owned *owned)
+{
+    if (owned->handles || owned->makers || !wfi_list_empty(&owned->forks))
+        return;
+    link_out(owned->agent, owned);
+    /* Somebody may be asking for it still. */
+    fail_value(owned, WEFT_ERR_CANCELLED, "the last reference went before the value was made");
+    owned->release.run = free_owned_task;
+    wfi_net_defer(owned->agent->net, &owned->release, WFI_DEFER_RELEASE);
+}
+
+void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+        for (; owned; owned = owned->next)
+            fail_value(owned, why, text);
+}
+
+/* ---- Forks ------------------------------------------------------------------------------------------------------- */
+
+static wfi_fork_book *book_of(weft_agent *agent, wfi_peer *peer)
+{
+    wfi_fork_book *book = &agent->peers[wfi_peer_rank(peer)].book;
+    if (book->incarnation != wfi_peer_incarnation(peer)) { /* a new one: the forks of the last went with it */
+        *book = (wfi_fork_book){.incarnation = wfi_peer_incarnation(peer)};
+        wfi_list_init(&book->forks);
+    }
+    return book;
+}
+
+static uint64_t fork_key(int rank, uint64_t number)
+{
+    return ((uint64_t)(uint32_t)rank << 48) | number;
+}
+
+static wfi_fork *find_fork(weft_agent *agent, wfi_peer *peer, const wfi_rref_name *name, uint64_t number)
+{
+    if (number >= WFI_FORK_NUMBERS)
+        return NULL;
+    wfi_fork *fork = wfi_map_get(&agent->fork_index, fork_key(wfi_peer_rank(peer), number));
+    return fork && fork->peer == peer && wfi_rref_same_name(&fork->owned->name, name) ? fork : NULL;
+}
+
+static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
+{
+    weft_agent *agent = owned->agent;
+    wfi_fork_book *book = book_of(agent, peer);
+    if (find_fork(agent, peer, &owned->name, number))
+        return WEFT_OK; /* said twice */
+    if (number == 0 || number >= WFI_FORK_NUMBERS)
+        return WEFT_ERR_NOT_FOUND;
+    wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof *fork) : NULL;
+    if (!fork)
+        return WEFT_ERR_MEMORY;
+    weft_status st = wfi_map_put(&agent->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
+    if (st) { /* WEFT_ERR_EXISTS: a peer that uses a number for two values */
+        free(fork);
+        return st == WEFT_ERR_EXISTS ? WEFT_ERR_NOT_FOUND : st;
+    }
+    fork->owned = owned;
+    fork->peer = peer;
+    fork->number = number;
+    wfi_list_push_back(&owned->forks, &fork->of_value);
+    wfi_list_push_back(&book->forks, &fork->of_peer);
+    book->count++;
+    wfi_peer_lean(peer, +1);
+    return WEFT_OK;
+}
+
+static void remove_fork(weft_agent *agent, wfi_fork *fork)
+{
+    wfi_map_take(&agent->fork_index, fork_key(wfi_peer_rank(fork->peer), fork->number));
+    wfi_list_remove(&fork->of_value);
+    wfi_list_remove(&fork->of_peer);
+    agent->peers[wfi_peer_rank(fork->peer)].book.count--;
+    wfi_peer_lean(fork->peer, -1);
+    free(fork);
+}
+
+static bool is_ours(weft_agent *agent, const wfi_rref_name *name)
+{
+    int rank = wfi_agent_rank(agent);
+    return name->owner == (uint32_t)rank && name->owner_incarnation == wfi_net_member(agent->net, rank)->incarnation;
+}
+
+static bool is_of(const wfi_rref_name *name, wfi_peer *creator)
+{
+    return name->creator == (uint32_t)wfi_peer_rank(creator) &&
+           name->creator_incarnation == wfi_peer_incarnation(creator);
+}
+
+/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. Of a creator whose
+ * joining is not told here yet, all of it is to come, and its end will be told as well. */
+static bool may_come(weft_agent *agent, const wfi_rref_name *name)
+{
+    if (name->creator >= (uint32_t)agent->options.values.world_size || (int)name->creator == wfi_agent_rank(agent))
+        return false;
+    wfi_peer *creator = wfi_net_peer(agent->net, (int)name->creator);
+    if (name->creator_incarnation > (creator ? wfi_peer_incarnation(creator) : 0))
+        return true;
+    return creator && wfi_peer_status(creator) == WEFT_OK && is_of(name, creator) &&
+           name->number > book_of(agent, creator)->creations_seen;
+}
+
+weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number)
+{
+    wfi_fork_book *book = book_of(agent, from);
+    if (find_fork(agent, from, name, number))
+        return WEFT_OK;
+    if (number <= book->forks_seen || !is_ours(agent, name))
+        return WEFT_ERR_NOT_FOUND; /* an old one, dropped since; or never ours */
+    book->forks_seen = number;
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (!owned && !may_come(agent, name))
+        return WEFT_ERR_NOT_FOUND;
+    if (!owned)
+        owned = wfi_owned_make(agent, name); /* the call that makes it and this message took different roads */
+    if (!owned)
+        return WEFT_ERR_MEMORY;
+    weft_status st = add_fork(owned, from, number);
+    if (st)
+        wfi_owned_release_if_unused(owned);
+    return st;
+}
+
+static void give_up(wfi_owned *owned)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .worker = wfi_agent_rank(owned->agent)};
+    weft_error *error = wfi_error_create(&detail, "the worker that was to have the value made gave it up");
+    wfi_owned_give_up(owned, error);
+    weft_error_unref(error);
+}
+
+void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
+{
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (gave_up && is_of(name, from)) {
+        /* Its call came before this, or never will: it leaves behind all calls that left before. */
+        wfi_fork_book *book = book_of(agent, from);
+        if (name->number > book->creations_seen)
+            book->creations_seen = name->number;
+        if (owned)
+            give_up(owned);
+    }
+    wfi_fork *fork = find_fork(agent, from, name, number);
+    if (!fork)
+        return;
+    owned = fork->owned;
+    remove_fork(agent, fork);
+    wfi_owned_release_if_unused(owned);
+}
+
+static void drop_forks(weft_agent *agent, wfi_fork_book *book)
+{
+    while (!wfi_list_empty(&book->forks)) {
+        wfi_fork *fork = wfi_container_of(book->forks.next, wfi_fork, of_peer);
+        wfi_owned *owned = fork->owned;
+        remove_fork(agent, fork);
+        wfi_owned_release_if_unused(owned);
+    }
+}
+
+void wfi_owned_end(weft_agent *agent)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (agent->peers[rank].book.incarnation)
+            drop_forks(agent, &agent->peers[rank].book);
+}
+
+void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
+{
+    size_t cursor = 0;
+    uint64_t hash;
+    wfi_fork_book *book = book_of(agent, peer);
+    if (why == WEFT_ERR_PEER_LEFT && agent->closing)
+        agent->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
+    drop_forks(agent, book);
+    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+        for (; owned; owned = owned->next)
+            if (is_of(&owned->name, peer)) {
+                owned->given_up = true;
+                if (!owned->makers)
+                    fail_value(owned, why, "the worker that was to have the value made is gone");
+            }
+}
+
+/* ---- Making ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
+                                 uint64_t fork, wfi_owned **out)
+{
+    wfi_fork_book *book = book_of(agent, creator);
+    if (!is_ours(agent, name) || !is_of(name, creator) || call_id <= book->calls_seen)
+        return WEFT_ERR_PROTOCOL;
+    book->calls_seen = call_id;
+    if (name->number > book->creations_seen)
+        book->creations_seen = name->number;
+    wfi_owned *owned = wfi_owned_make(agent, name);
+    if (!owned)
+        return WEFT_ERR_MEMORY;
+    weft_status st = add_fork(owned, creator, fork); /* a further attempt's is here already */
+    if (st) {
+        wfi_owned_release_if_unused(owned);
+        return st == WEFT_ERR_MEMORY ? st : WEFT_ERR_PROTOCOL;
+    }
+    wfi_owned_begin(owned);
+    *out = owned;
+    return WEFT_OK;
+}
+
+void wfi_owned_begin(wfi_owned *owned)
+{
+    owned->makers++;
+}
+
+/* Refused before it ran, which its creator may try again under the same name: nobody is told of an end until it says so (DROP,
+ * or the end of its own handle's making). */
+static bool may_be_tried_again(const wfi_owned *owned, const weft_call *call)
+{
+    return !owned->given_up && call->error &&
+           weft_error_code(call->error) == WEFT_ERR_BUSY; /* a handler's own would be WEFT_ERR_REMOTE */
+}
+
+void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
+{
+    owned->given_up = true;
+    if (owned->makers || weft_future_done(owned->value))
+        return;
+    weft_status st = wfi_future_fail(owned->value, owned->refused ? owned->refused : why);
+    (void)st; /* looked at above */
+}
+
+static void settle_value(wfi_owned *owned, weft_call *call)
+{
+    weft_status st;
+    if (weft_future_done(owned->value))
+        return; /* this worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock */
+    if (may_be_tried_again(owned, call)) {
+        weft_error_unref(owned->refused);
+        owned->refused = weft_error_ref(call->error);
+        return;
+    }
+    if (call->error) {
+        st = wfi_future_fail(owned->value, call->error);
+    } else if (call->object) {
+        st = wfi_future_complete(owned->value, call->object, wfi_object_drop);
+        call->object = NULL;
+    } else {
+        st = wfi_future_complete(owned->value, weft_values_ref(call->results), wfi_values_drop);
+    }
+    (void)st; /* looked at above */
+}
+
+void wfi_owned_finish(wfi_owned *owned, weft_call *call)
+{
+    settle_value(owned, call);
+    owned->makers--;
+    wfi_owned_release_if_unused(owned);
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+/* The agent is being freed: nobody can ask any more. What only others held has gone before (wfi_owned_end). */
+void wfi_rrefs_fini(weft_agent *agent)
+{
+    size_t cursor = 0;
+    uint64_t key;
+    for (wfi_fork *fork; (fork = wfi_map_next(&agent->fork_index, &cursor, &key));)
+        free(fork);
+    cursor = 0;
+    for (wfi_owned *owned, *next; (owned = wfi_map_next(&agent->rrefs, &cursor, &key));)
+        for (; owned; owned = next) {
+            next = owned->next;
+            weft_future_unref(owned->value);
+            weft_error_unref(owned->refused);
+            free(owned);
+        }
+    wfi_map_fini(&agent->rrefs);
+    wfi_map_fini(&agent->forks);
+    wfi_map_fini(&agent->fork_index);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass.c - handles that calls take along: under which name, and why one cannot be passed on any more. */
+#include "rpc/refs/refs.h"
+#include "rpc/refs/internal.h"
+
+#include "base/error.h"
+
+weft_status wfi_rref_lost_status(const weft_rref *rref)
+{
+    weft_status why = weft_error_code(rref->error);
+    return why == WEFT_ERR_AGAIN || why == WEFT_ERR_BUSY ? WEFT_ERR_NOT_FOUND : why;
+}
+
+weft_status wfi_rref_passable(const weft_rref *rref)
+{
+    if (!wfi_agent_enter(rref->agent))
+        return WEFT_ERR_CLOSED;
+    wfi_net_lock(rref->agent->net);
+    weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
+    wfi_net_unlock(rref->agent->net);
+    wfi_agent_leave(rref->agent);
+    return st;
+}
+
+/* Its call waits for its next attempt, with a name that is to be the same then: and if there is none, its owner, who may have heard
+ * of it from others, is to be told. */
+weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
+{
+    weft_agent *agent = rref->agent;
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    wfi_net_lock(agent->net);
+    weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
+    if (!st && !rref->home && !rref->launched && !rref->passed) {
+        rref->name.number = ++agent->next_rref_number;
+        rref->passed = true;
+        rref->unknown = false;
+    }
+    *name = rref->name;
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+    return st;
+}
+
+weft_error *wfi_rrefs_lost(weft_args values)
+{
+    weft_error *error = NULL;
+    for (size_t i = 0; i < values.count && !error; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST)
+            error = wfi_rrefs_lost(value->as.list);
+        else if (value->type == WEFT_RREF && value->as.rref->lost)
+            error = wfi_error_recoded(value->as.rref->error, wfi_rref_lost_status(value->as.rref), WEFT_OK,
+                                      wfi_agent_rank(value->as.rref->agent));
+    }
+    return error;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * refs.h - remote references inside weft: handles, the owner's table, and how a reference spreads.
+ *
+ * One rule for every road that a reference takes (argument, result, own creation): a worker that holds a handle to another
+ * worker's value has a fork, numbered by itself, in the owner's table. It announces a new one with FORK and lets nobody see
+ * the handle before the owner said FORKED; meanwhile the one that passed it on still holds its own (a call keeps its
+ * arguments until the reply, results are kept until DONE). So a value cannot vanish under way. The last handle of a worker
+ * to go sends DROP. rpc_remote registers its fork with the call itself. Where the one that passed it on could not keep its
+ * word (it died, it gave the call up), the owner may have let the value go: it then refuses the fork, and nobody sees the
+ * handle. A handle that was confirmed is always counted. docs/decisions/003 has the whole argument, docs/models/rref.pml a
+ * model of it.
+ */
+#ifndef WFI_RREF_H
+#define WFI_RREF_H
+
+#include "rpc/agent/agent.h"
+
+struct wfi_intake;
+typedef struct wfi_owned wfi_owned;
+
+const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref);
+/* Whether all references among `values` are this agent's: others mean nothing to whom it talks to. Any thread. */
+bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values);
+
+/* A handle for a name that arrived; `waiter` hears wfi_intake_confirmed, perhaps at once. WEFT_ERR_NOT_FOUND (we are the
+ * owner and have no such value), WEFT_ERR_MEMORY, or the owner's status; then the waiter is not told. [agent lock] */
+weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter, weft_rref **out);
+
+/* The waiter is going: it is not to be told any more. NULL is a no-op. [agent lock] */
+void wfi_rref_forget_waiter(weft_rref *rref);
+
+/* A handle for a value being made by rpc_remote; elsewhere it has no name before its call is launched. Any thread. */
+weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out);
+/* Its call is about to be written for that incarnation of its rank: names are numbered in the order in which their calls leave, but
+ * for those that were passed on before. WEFT_ERR_PEER_DEAD: an earlier attempt was for another one. [agent lock] */
+weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner);
+/* Net has the call: the name stays, whatever is tried again. [agent lock] */
+void wfi_rref_launched(weft_rref *rref);
+void wfi_rref_unref_locked(weft_rref *rref); /* [agent lock] */
+uint64_t wfi_rref_fork_of(const weft_rref *rref);
+/* The making ended: NULL or why it failed. After a failure of our own (a time limit, a cancellation) the owner is told to
+ * let go of what it may have or get. [agent lock] */
+void wfi_rref_created(weft_rref *rref, const weft_error *error);
+/* WEFT_OK, or why it cannot be passed on any more: its owner is gone, or we gave its making up. Any thread, not locked. */
+weft_status wfi_rref_passable(const weft_rref *rref);
+/* The same, and its name for the others: from now on it keeps that, though its call may not have left. Any thread, not locked. */
+weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name);
+
+/* For calls to ourselves. Of the references in `values`, through lists: those that our own calls are making elsewhere; `then`
+ * runs once for each when that has ended, well or not; returns how many. *memory_out: not for all. [agent lock] */
+size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out);
+/* Why one of them is of no use, with a reference; NULL: none is lost. [agent lock] */
+weft_error *wfi_rrefs_lost(weft_args values);
+
+/* Owner's side. All [agent lock]. */
+wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
+wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a handle on its owner; borrowed */
+/* What a peer's call will complete, with the fork that came with it; begun. WEFT_ERR_PROTOCOL (not a name that it may give, or a
+ * call seen before), WEFT_ERR_MEMORY. */
+weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
+                                 uint64_t fork, wfi_owned **out);
+/* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. finish takes the call's
+ * results, object or error; a call that was refused before it ran (WEFT_ERR_BUSY) leaves the value to its creator's next attempt,
+ * until give_up says that there will be none. */
+void wfi_owned_begin(wfi_owned *owned);
+void wfi_owned_finish(wfi_owned *owned, weft_call *call);
+void wfi_owned_give_up(wfi_owned *owned, const weft_error *why);
+void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text); /* those not made yet */
+void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
+void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
+/* Handles wait to be confirmed, by owners that can be reached. [agent lock] */
+bool wfi_rrefs_await_owners(const weft_agent *agent);
+/* Who waits for the owner's word waits no more; the handle itself does. */
+void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer);
+void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer);
+void wfi_rrefs_end(weft_agent *agent); /* this worker stops: nobody will be confirmed any more */
+bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b);
+void wfi_rrefs_fini(weft_agent *agent); /* not locked; the agent has no threads any more */
+
+/* The end of a graceful close: logs what was left and returns how much. Not locked (refs/leaks.c). */
+size_t wfi_rrefs_report_leaks(weft_agent *agent);
+
+/* ---- Objects of the user's own types (refs/object.c) -------------------------------------------------------- */
+
+typedef struct wfi_object {
+    const weft_object_type *type; /* NULL: untyped */
+    void *object;
+    weft_drop_fn drop;
+} wfi_object;
+
+/* Wraps it; without memory `drop` has run. Any thread, not locked. */
+wfi_object *wfi_object_create(const weft_object_type *type, void *object, weft_drop_fn drop);
+/* Runs the destructor and frees; NULL is a no-op. Not locked. As a future's drop it marks its payload as an object. */
+void wfi_object_drop(void *object);
+/* What a value's future holds, if that is an object; else NULL. */
+const wfi_object *wfi_object_of(const weft_future *value);
+
+extern const weft_function wfi_fetch_function; /* "weft:fetch": the value itself */
+extern const weft_function wfi_made_function;  /* "weft:made": only when it is there */
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cancel.c - a call that nobody waits for any more: cancelled by its caller, out of time, or its caller gone. Handlers may
+ * ask (weft_call_cancelled), or be told (weft_call_cancellation); what was started within the call is cancelled.
+ */
+#include "rpc/batch/batch.h"
+
+#include "base/error.h"
+#include "base/text/log.h"
+
+static void tell(weft_call *call, weft_status why, const char *text)
+{
+    if (!call->cancellation)
+        return;
+    weft_error *error = wfi_call_error(call, why, "%s", text);
+    weft_status st = wfi_future_fail(call->cancellation, error);
+    (void)st; /* somebody may have completed it for us: it is a future like any other */
+    weft_error_unref(error);
+}
+
+void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text)
+{
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (call->stage == WFI_SERVE_ANSWERING || atomic_load(&call->unwanted))
+        return;
+    atomic_store(&call->unwanted, why);
+    call->agent->stats.calls_cancelled++;
+    if (call->peer)
+        wfi_net_timer_clear(call->agent->net, &call->timer);
+    tell(call, why, text);
+    wfi_calls_cancel_within(call, why, text);
+    if (call->queued && call->stage == WFI_SERVE_SERVING)
+        wfi_batch_leave_out(call, why, text);
+}
+
+static void deadline_passed(wfi_timer *timer)
+{
+    wfi_serve_unwanted(wfi_container_of(timer, weft_call, timer), WEFT_ERR_TIMEOUT, "the call's time ran out");
+}
+
+void wfi_serve_watch_deadline(weft_call *call)
+{
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    /* A call to ourselves has its timer from the start. */
+    if (!call->peer || call->deadline_ns == WFI_NEVER || call->timer.heap_index || atomic_load(&call->unwanted))
+        return;
+    call->timer.fire = deadline_passed;
+    if (wfi_net_timer_set(call->agent->net, &call->timer, call->deadline_ns))
+        wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
+                      "no memory for a timer: \"%s\" will not be told when its time runs out", call->function->name);
+}
+
+void wfi_serve_end_watch(weft_call *call)
+{
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (call->peer)
+        wfi_net_timer_clear(call->agent->net, &call->timer);
+    if (call->cancellation && !atomic_load(&call->unwanted)) {
+        weft_status st = wfi_future_complete(call->cancellation, NULL, NULL);
+        (void)st; /* as in tell */
+    }
+}
+
+/* ---- What the handler sees --------------------------------------------------------------------------------------- */
+
+bool weft_call_cancelled(const weft_call *call)
+{
+    if (atomic_load(&call->unwanted))
+        return true;
+    if (call->deadline_ns == WFI_NEVER)
+        return false;
+    if (!wfi_agent_enter(call->agent))
+        return true;
+    bool late = wfi_now(wfi_net_clock(call->agent->net)) >= call->deadline_ns;
+    wfi_agent_leave(call->agent);
+    return late;
+}
+
+static weft_future *ended(weft_call *call)
+{
+    weft_future *future = wfi_future_create(NULL, NULL);
+    weft_error *error = wfi_call_error(call, WEFT_ERR_CLOSED, "the agent is closed");
+    if (future) {
+        wfi_future_own(future);
+        (void)!wfi_future_fail(future, error);
+    }
+    weft_error_unref(error);
+    return future;
+}
+
+weft_future *weft_call_cancellation(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    if (!wfi_agent_enter(agent))
+        return ended(call);
+    wfi_net_lock(agent->net);
+    if (!call->cancellation) {
+        call->cancellation = wfi_agent_future(agent);
+        weft_status why = (weft_status)atomic_load(&call->unwanted);
+        if (why)
+            tell(call, why, weft_status_text(why));
+        else if (call->cancellation)
+            wfi_serve_watch_deadline(call);
+    }
+    weft_future *future = weft_future_ref(call->cancellation);
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+    return future;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* server/handler_api.c - what a handler sees of its call: arguments, results, failure, deferring, finishing. */
+#include "rpc/server/server.h"
+
+#include "base/error.h"
+#include "value/values.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* ---- Arguments: checked against the signature before the handler ran; a wrong index is the programmer's error ------ */
+
+static const weft_value *argument(const weft_call *call, size_t index, weft_type type)
+{
+    static const weft_value none = {.type = WEFT_NULL};
+    weft_args args = weft_values_args(call->args);
+    bool fits = index < args.count && args.items[index].type == type;
+    assert(fits && "no such argument, or of another type");
+    return fits ? &args.items[index] : &none;
+}
+
+size_t weft_call_count(const weft_call *call)
+{
+    return weft_values_count(call->args);
+}
+
+weft_type weft_call_type(const weft_call *call, size_t index)
+{
+    return weft_values_type(call->args, index);
+}
+
+bool weft_call_bool(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_BOOL)->as.boolean;
+}
+
+int64_t weft_call_i64(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_I64)->as.i64;
+}
+
+double weft_call_f64(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_F64)->as.f64;
+}
+
+const char *weft_call_string(const weft_call *call, size_t index)
+{
+    const weft_value *value = argument(call, index, WEFT_STRING);
+    return value->as.bytes.data ? value->as.bytes.data : "";
+}
+
+const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size)
+{
+    const weft_value *value = argument(call, index, WEFT_BYTES);
+    *size = value->as.bytes.size;
+    return value->as.bytes.data;
+}
+
+weft_tensor *weft_call_tensor(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_TENSOR)->as.tensor;
+}
+
+weft_tensors weft_call_tensors(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_TENSORS)->as.tensors;
+}
+
+weft_rref *weft_call_rref(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_RREF)->as.rref;
+}
+
+weft_args weft_call_list(const weft_call *call, size_t index)
+{
+    return argument(call, index, WEFT_LIST)->as.list;
+}
+
+weft_agent *weft_call_agent(const weft_call *call)
+{
+    return call->agent;
+}
+
+int weft_call_from(const weft_call *call)
+{
+    return call->from;
+}
+
+int64_t weft_call_time_left(const weft_call *call)
+{
+    if (call->deadline_ns == WFI_NEVER)
+        return WEFT_FOREVER;
+    if (!wfi_agent_enter(call->agent))
+        return 0;
+    uint64_t now = wfi_now(wfi_net_clock(call->agent->net));
+    wfi_agent_leave(call->agent);
+    return now >= call->deadline_ns ? 0 : (int64_t)((call->deadline_ns - now) / 1000000u);
+}
+
+/* ---- Results and failure ----------------------------------------------------------------------------------------- */
+
+void weft_call_fail(weft_call *call, weft_status code, const char *format, ...)
+{
+    if (call->error)
+        return;
+    wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
+                               .remote_code = code < 0 ? code : WEFT_ERR_INVALID,
+                               .function = call->function->name,
+                               .worker = wfi_agent_rank(call->agent)};
+    va_list args;
+    va_start(args, format);
+    call->error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+}
+
+void weft_call_fail_with(weft_call *call, const weft_error *error)
+{
+    if (call->error || !error)
+        return;
+    weft_status code = weft_error_code(error);
+    int rank = wfi_agent_rank(call->agent), origin = weft_error_worker(error);
+    weft_error *here =
+        wfi_error_recoded(error, WEFT_ERR_REMOTE, code == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : code, rank);
+    call->error = origin < 0 || origin == rank ? weft_error_ref(here) : wfi_error_with_hop(here, rank);
+    weft_error_unref(here);
+}
+
+/* The handler returned what a call made within its own ended with: then that is the failure, from where it arose. */
+static void pass_inner_on(weft_call *call, weft_status status)
+{
+    wfi_net_lock(call->agent->net);
+    weft_error *inner = weft_error_ref(call->inner);
+    wfi_net_unlock(call->agent->net);
+    if (weft_error_code(inner) == status)
+        weft_call_fail_with(call, inner);
+    weft_error_unref(inner);
+}
+
+static bool has_null_tensor(weft_args values)
+{
+    for (size_t i = 0; i < values.count; i++)
+        if (values.items[i].type == WEFT_TENSOR && !values.items[i].as.tensor)
+            return true;
+    return false;
+}
+
+/* Says which of the results is at fault. */
+static void refuse_results(weft_call *call, weft_status st, weft_args results)
+{
+    char fault[256] = "";
+    if (wfi_agent_enter(call->agent)) {
+        wfi_args_fault(call->agent, results, st, "result", fault, sizeof fault);
+        wfi_agent_leave(call->agent);
+    }
+    weft_call_fail(call, st, "the results: %s", fault[0] ? fault : weft_status_text(st));
+}
+
+void weft_call_give(weft_call *call, weft_args results)
+{
+    char problem[128];
+    if (!wfi_args_are_readable(results)) {
+        refuse_results(call, WEFT_ERR_INVALID, results);
+        return;
+    }
+    if (has_null_tensor(results)) {
+        /* Usually an operator failed before: then its own error says more. */
+        if (!weft_call_status(call))
+            refuse_results(call, WEFT_ERR_INVALID, results);
+        return;
+    }
+    if (!wfi_signature_fits(call->function->gives, results, problem, sizeof problem)) {
+        weft_call_fail(call, WEFT_ERR_TYPE, "the results: %s", problem);
+        return;
+    }
+    if (!wfi_rrefs_are_of(call->agent, results)) {
+        weft_call_fail(call, WEFT_ERR_INVALID, "the results: a reference of another agent, or of one that is closed");
+        return;
+    }
+    weft_values *values;
+    weft_status st = weft_values_create(results, &values);
+    if (st) {
+        refuse_results(call, st, results);
+        return;
+    }
+    weft_values_unref(call->results);
+    call->results = values;
+    wfi_object_drop(call->object); /* the last one counts */
+    call->object = NULL;
+}
+
+weft_status weft_call_status(const weft_call *call)
+{
+    if (call->error)
+        return weft_error_remote_code(call->error);
+    weft_error *kept = call->slot.error ? call->slot.error(call->slot.value) : NULL;
+    weft_status st = weft_error_code(kept);
+    weft_error_unref(kept);
+    return st;
+}
+
+/* A failure that a tape kept becomes the call's own. */
+static void take_slot_error(weft_call *call)
+{
+    weft_error *kept = call->slot.error && !call->error ? call->slot.error(call->slot.value) : NULL;
+    if (!kept)
+        return;
+    const char *operator_name = weft_error_function(kept);
+    weft_call_fail(call, weft_error_code(kept), "%s%s%s", operator_name, operator_name[0] ? ": " : "",
+                   weft_error_message(kept));
+    weft_error_unref(kept);
+}
+
+/* ---- Deferring and finishing ------------------------------------------------------------------------------------- */
+
+weft_call *weft_call_defer(weft_call *call)
+{
+    call->deferred = true;
+    return call;
+}
+
+weft_call *weft_call_defer_keeping(weft_call *call)
+{
+    call->keep_arguments = true;
+    return weft_call_defer(call);
+}
+
+/* What it ends with: results, or an error, one of them. */
+static void settle_outcome(weft_call *call, weft_status status)
+{
+    take_slot_error(call);
+    if (status > 0) {
+        weft_call_fail(call, WEFT_ERR_INVALID, "the handler ended with %d, which is no status", (int)status);
+        return;
+    }
+    if (status < 0 && !call->error)
+        pass_inner_on(call, status);
+    if (status < 0)
+        weft_call_fail(call, status, "%s", weft_status_text(status));
+    if (call->error || call->results || call->object)
+        return;
+    if (call->function->gives[0] == WEFT_NONE || call->function->gives[0] == WEFT_REST)
+        weft_call_give(call, WEFT_NO_VALUES);
+    else
+        weft_call_fail(call, WEFT_ERR_STATE, "the handler gave no results");
+}
+
+void weft_call_finish(weft_call *call, weft_status status)
+{
+    if (!call)
+        return;
+    assert(call->stage == WFI_SERVE_SERVING && "a call is finished once");
+    weft_agent *agent = call->agent;
+    if (!wfi_agent_enter(agent)) {
+        wfi_serve_finish_late(call);
+        return;
+    }
+    settle_outcome(call, status);
+    if (call->peer)
+        wfi_answer(call);
+    else
+        wfi_answer_local(call);
+    wfi_agent_leave(agent);
+}

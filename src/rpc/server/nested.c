@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nested.c - calls made for the sake of a call that is being served: bounded by what is left of its time, cancelled with it,
+ * and their failures handed on with the way they came. All with the agent's lock held.
+ */
+#include "rpc/server/server.h"
+
+void wfi_child_join(wfi_child *child, weft_call *parent)
+{
+    child->within = parent;
+    if (!parent)
+        return;
+    wfi_assert_held(wfi_net_mutex(parent->agent->net));
+    wfi_list_push_back(&parent->children, &child->link);
+}
+
+void wfi_child_leave(wfi_child *child)
+{
+    if (child->within)
+        wfi_list_remove(&child->link);
+    child->within = NULL;
+}
+
+void wfi_parent_note(weft_call *parent, const weft_error *error)
+{
+    weft_error_unref(parent->inner);
+    parent->inner = weft_error_ref(error);
+}
+
+void wfi_child_end(wfi_child *child, const weft_error *error)
+{
+    if (child->within && error)
+        wfi_parent_note(child->within, error);
+    wfi_child_leave(child);
+}
+
+/* What those within it hear: only the time-out is theirs as well. */
+static weft_status reason_within(weft_status why)
+{
+    return why == WEFT_ERR_TIMEOUT ? WEFT_ERR_TIMEOUT : WEFT_ERR_CANCELLED;
+}
+
+weft_status wfi_parent_status(const weft_call *parent, uint64_t now)
+{
+    if (parent->unwanted || parent->cancelled)
+        return reason_within(parent->unwanted);
+    return now >= parent->deadline_ns ? WEFT_ERR_TIMEOUT : WEFT_OK;
+}
+
+static void end_children(weft_call *call, weft_status why, const char *text)
+{
+    for (wfi_list *link; (link = wfi_list_pop_front(&call->children));) {
+        wfi_child *child = wfi_container_of(link, wfi_child, link);
+        child->within = NULL;
+        child->parent_over(child, why, text);
+    }
+}
+
+void wfi_calls_forget_within(weft_call *call)
+{
+    end_children(call, WEFT_OK, NULL);
+}
+
+void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
+{
+    end_children(call, reason_within(why), text);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * respond.c - what a served call sends back. Small results ride in the reply. Large ones are pushed into the caller's landing
+ * places first, and the reply follows when the last byte was acknowledged; without landing places they are exposed, and
+ * kept until the caller said DONE.
+ */
+#include "rpc/server/server.h"
+
+#include "base/error.h"
+#include "rpc/batch/batch.h"
+#include "rpc/agent/budget.h"
+#include "rpc/server/stream.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void message_done(wfi_message *message, weft_status status)
+{
+    weft_call *call = wfi_container_of(message, weft_call, message);
+    (void)status;
+    call->message_out = false;
+    wfi_serve_drop_hold(call);
+}
+
+/* Nothing of this call will go to the caller any more. [agent lock] */
+static void give_up(weft_call *call)
+{
+    wfi_pack_withdraw(&call->pack, call->agent->net, call->peer, true);
+    call->awaiting_done = false;
+    wfi_observe_replied(call);
+    wfi_parts_out_drop(call);
+    wfi_serve_leave_table(call);
+}
+
+/* There is no memory to write the error down: its codes go, in a letter that was promised. */
+static void send_bare_reply(weft_call *call)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, call->id);
+    wfi_write_u8(&writer, WFI_REPLY_ERROR);
+    wfi_write_u32(&writer, wfi_parts_out_count(call));
+    wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
+                         wfi_agent_rank(call->agent));
+    wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->letters);
+    wfi_observe_replied(call);
+    call->replied = true;
+    wfi_serve_lean(call, wfi_parts_out_busy(call));
+    wfi_serve_leave_if_over(call);
+}
+
+static void send_reply(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    if (call->header.failed && !call->cancelled) {
+        send_bare_reply(call);
+        return;
+    }
+    /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits for it,
+     * and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
+    call->message = (wfi_message){.type = WFI_RPC_REPLY,
+                                  .urgent = !call->pack.rref_count,
+                                  .owed = true,
+                                  .lasts = true,
+                                  .head = call->header.data,
+                                  .head_size = call->header.size,
+                                  .done = message_done};
+    if (call->cancelled || wfi_net_send(agent->net, call->peer, &call->message)) {
+        give_up(call);
+        return;
+    }
+    call->message_out = true;
+    call->holds++;
+    wfi_observe_replied(call);
+    agent->stats.bytes_packed += call->pack.packed_bytes;
+    agent->stats.bytes_copied += call->pack.copied_bytes;
+    call->replied = true;
+    wfi_serve_lean(call, call->awaiting_done || wfi_parts_out_busy(call));
+    wfi_serve_leave_if_over(call);
+}
+
+static void write_error_reply(weft_call *call)
+{
+    wfi_writer_fini(&call->header); /* it may have failed half-way */
+    wfi_writer_init_growing(&call->header);
+    wfi_write_u64(&call->header, call->id);
+    wfi_write_u8(&call->header, WFI_REPLY_ERROR);
+    wfi_write_u32(&call->header, wfi_parts_out_count(call));
+    wfi_error_write(&call->header, call->error);
+    call->awaiting_done = false;
+}
+
+/* The header and body of good results. */
+static weft_status write_reply(weft_call *call)
+{
+    bool exposes = false;
+    for (size_t i = 0; i < call->pack.remote_count; i++)
+        exposes |= call->pack.remote[i].patch != WFI_NO_PATCH;
+    /* Metadata that will not fit is exposed as well: decided by the same bound as in wfi_pack_seal. */
+    bool outgrown = call->header.size + 13 + call->pack.meta.size + 64 > WFI_MESSAGE_MAX;
+    call->awaiting_done = exposes || outgrown || call->pack.rref_count;
+    wfi_write_u64(&call->header, call->id);
+    wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
+    wfi_write_u32(&call->header, wfi_parts_out_count(call));
+    return wfi_pack_seal(&call->pack, call->agent->net, call->peer, &call->header);
+}
+
+/* ---- Pushing ----------------------------------------------------------------------------------------------------- */
+
+static void pin_pushes(weft_call *call, bool pin)
+{
+    for (size_t i = 0; i < call->push_count; i++) {
+        if (pin)
+            wfi_storage_pin_read(call->pushes[i].storage);
+        else
+            wfi_storage_unpin_read(call->pushes[i].storage);
+    }
+}
+
+static void pushed(wfi_transfer *transfer, weft_status status)
+{
+    weft_call *call = wfi_container_of(transfer, weft_call, push);
+    call->pushing = false;
+    pin_pushes(call, false);
+    if (status && !call->cancelled) {
+        char trouble[256] = "";
+        if (status == WEFT_ERR_UNREACHABLE)
+            wfi_peer_bulk_trouble(call->peer, trouble, sizeof trouble);
+        call->error = wfi_call_error(call, status, "the results could not be pushed to their landing places%s%s",
+                                     *trouble ? ": " : "", trouble);
+        write_error_reply(call);
+    }
+    send_reply(call);
+}
+
+static weft_status start_push(weft_call *call)
+{
+    call->push =
+        (wfi_transfer){.kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .done = pushed};
+    pin_pushes(call, true);
+    call->pushing = true;
+    weft_status st = wfi_net_transfer(call->agent->net, call->peer, &call->push);
+    if (!st)
+        return WEFT_OK;
+    call->pushing = false;
+    pin_pushes(call, false);
+    return st;
+}
+
+/* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
+
+/* The result, or why there is none, stays here for all who hold the reference; the reply only confirms. */
+static void settle_owned(weft_call *call)
+{
+    wfi_owned *owned = call->owned;
+    call->owned = NULL;
+    wfi_owned_finish(owned, call);
+}
+
+/* ---- Together ---------------------------------------------------------------------------------------------------- */
+
+/* `how` says where a problem is written. */
+static weft_status pack_results(weft_call *call, wfi_pack_options how)
+{
+    const wfi_intake *intake = call->arguments;
+    weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
+    if (!call->owned) {
+        how.landing = intake->landing;
+        how.landing_count = intake->landing_count;
+    }
+    weft_status st = wfi_pack_values(&call->pack, results, &how);
+    if (!st)
+        wfi_pack_landing_count(&call->pack, 0);
+    if (!st && call->pack.remote_count)
+        st = wfi_pack_pushes(&call->pack, how.landing, &call->pushes, &call->push_count);
+    return st;
+}
+
+/* What of an answer goes before its call does: too much is kept for this caller already. */
+typedef struct leftovers {
+    wfi_pack pack;
+    weft_values *results;
+} leftovers;
+
+static size_t answer_bytes(const weft_call *call)
+{
+    size_t bytes = call->error ? strlen(weft_error_message(call->error)) : wfi_pack_bytes(&call->pack);
+    return bytes + 64;
+}
+
+/* [agent lock] */
+static void keep_within_bounds(weft_call *call, leftovers *left)
+{
+    const wfi_rpc_peer *peer = &call->agent->peers[call->from];
+    if (wfi_budget_keep(call, answer_bytes(call)) || call->error)
+        return;
+    call->error =
+        wfi_call_error(call, WEFT_ERR_UNKNOWN,
+                       "it ran, but its answer could not be kept: %zu answers of %llu bytes wait for this caller",
+                       peer->kept_count, (unsigned long long)peer->kept_bytes);
+    left->pack = call->pack;
+    left->results = call->results;
+    call->pack = (wfi_pack){0};
+    call->results = NULL;
+}
+
+static weft_error *cannot_be_sent(weft_call *call, weft_status st)
+{
+    if (st != WEFT_ERR_TOO_LARGE)
+        return wfi_call_error(call, st, "the results could not be sent: %s", weft_status_text(st));
+    return wfi_call_error(
+        call, st,
+        "the results: %zu bytes beside tensors (strings, bytes, the shape of each tensor), where a call "
+        "carries %d",
+        call->pack.meta.size, WEFT_MAX_CALL_BYTES);
+}
+
+static void answer_locked(weft_call *call, leftovers *left)
+{
+    weft_status st = WEFT_OK;
+    wfi_serve_end_watch(call);
+    call->stage = WFI_SERVE_ANSWERING;
+    wfi_serve_uncount(call);
+    wfi_calls_forget_within(call);
+    call->agent->stats.calls_served++;
+    wfi_observe_finished(call);
+    if (!call->deferred || wfi_batcher_of(call->function)) /* else its handler may still have them */
+        wfi_budget_release_arguments(call);
+    if (call->owned)
+        settle_owned(call);
+    if (call->cancelled || call->agent->stopped) {
+        give_up(call);
+        return;
+    }
+    keep_within_bounds(call, left);
+    if (!call->error)
+        st = write_reply(call);
+    if (st)
+        call->error = cannot_be_sent(call, st);
+    if (!call->error && call->push_count) {
+        st = start_push(call);
+        if (!st)
+            return; /* the reply follows */
+        call->error = wfi_call_error(call, st, "the results could not be pushed to their landing places");
+    }
+    if (call->error)
+        write_error_reply(call);
+    send_reply(call);
+}
+
+void wfi_answer(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    leftovers left = {.results = NULL};
+    if (!call->error) {
+        char problem[320] = "the results cannot be sent";
+        weft_status st = pack_results(call, (wfi_pack_options){.problem = problem, .problem_room = sizeof problem});
+        if (st == WEFT_ERR_TOO_LARGE || st == WEFT_ERR_INVALID || st == WEFT_ERR_NOT_FOUND)
+            wfi_args_fault(call->agent, weft_values_args(call->results), st, "result", problem, sizeof problem);
+        if (st)
+            call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));
+    }
+    wfi_serve_release_work(call);
+    wfi_net_lock(net);
+    bool was_deferred = call->deferred;
+    answer_locked(call, &left);
+    wfi_serve_drop_hold(call); /* the user's */
+    if (!was_deferred)
+        wfi_serve_drop_hold(call); /* the handler task's: it is we */
+    wfi_net_unlock(net);
+    wfi_pack_fini(&left.pack);
+    weft_values_unref(left.results);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server.h - a call being served: weft_call, from the message that brings it to the last acknowledgement of its answer.
+ *
+ * The table of a peer's calls goes by the caller's ids, which start anew with each incarnation of a rank: when a peer is gone
+ * its calls leave the table at once, whoever still holds them. `in_map` says whether the table has it; `in_table`, whether
+ * the table's hold is still there (arguments or results of it may be under way).
+ *
+ * Who may touch it: the agent's lock guards `stage`, `cancelled`, `holds` and the tables. Between the moment that its
+ * handler may run (stage SERVING) and its finish, the rest belongs to the user: one flow of control at a time, as
+ * weft_call_finish is called exactly once and is the last touch.
+ */
+#ifndef WFI_SERVE_H
+#define WFI_SERVE_H
+
+#include "rpc/client/client.h"
+#include "rpc/refs/refs.h"
+
+/* What a higher layer keeps in a call: a tape, a context. */
+typedef struct wfi_call_slot {
+    void *value;
+    weft_error *(*error)(void *value); /* the failure it keeps, with a reference; NULL: none */
+    void (*drop)(void *value);         /* when the handler's work is over */
+} wfi_call_slot;
+
+typedef enum wfi_serve_stage {
+    WFI_SERVE_TAKING,    /* arguments are under way */
+    WFI_SERVE_SERVING,   /* the handler runs, or somebody holds the deferred call */
+    WFI_SERVE_ANSWERING, /* results are being pushed, or the reply is on its way, or kept until DONE */
+} wfi_serve_stage;
+
+struct weft_call {
+    weft_agent *agent;
+    wfi_peer *peer; /* held while the agent lives; NULL: called by ourselves */
+    int from;
+    uint32_t life; /* the caller's incarnation */
+    uint64_t id;
+    const weft_function *function;
+    uint64_t deadline_ns; /* WFI_NEVER */
+    atomic_int holds;     /* the table; the message in net's hands; the user. Atomic for those who come after the end */
+    wfi_serve_stage stage;
+    bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
+    bool ran;     /* its handler has begun */
+    bool leans;   /* on the peer: it is deferred, or its results are kept */
+    bool is_owed; /* an operation of a group's is over, and this answer says so: in the agent's owed_answers */
+
+    wfi_intake *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
+    weft_values *args;     /* what the handler sees */
+    bool deferred, keep_arguments;
+    weft_values *results;
+    struct wfi_object *object; /* of the user's own type, instead of results: refs/object.c */
+    weft_error *error;
+    wfi_call_slot slot;
+
+    wfi_pack pack; /* the results on their way */
+    wfi_writer header;
+    wfi_message message;
+    wfi_segment *pushes;
+    size_t push_count;
+    wfi_transfer push;
+
+    wfi_owned *owned; /* rpc_remote: where the result stays */
+
+    atomic_int unwanted;       /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
+    weft_future *cancellation; /* made at first asking */
+    wfi_list children;         /* wfi_child: what was started within it */
+    weft_error *inner;         /* the last failure of those; [agent lock] */
+    wfi_child child;           /* a call to ourselves: of the call that it is made for, if any */
+    struct weft_batch *batch;  /* where it has seat number `seat`; NULL: it has none */
+    size_t seat;
+    struct wfi_lodging *lodging;       /* it lies in the slabs of a batch that it is not in; NULL: it does not */
+    struct wfi_batch_extras *extra_of; /* it is whole and has no seat */
+    wfi_list extra_link;
+    bool queued;                      /* for a batch: batch/batch.h */
+    bool is_late;                     /* its batch has begun without it */
+    struct wfi_parts_out *parts;      /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
+    struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
+    unsigned letters;                 /* promised for it: a refusal, should there be no memory for its answer */
+    size_t charged;                   /* bytes against the memory budget: the call, its arguments */
+    size_t kept;                      /* likewise: its results, and how it counts among its peer's */
+    wfi_span span;
+
+    /* A call to ourselves. */
+    wfi_span outer; /* its caller's span */
+    weft_future *local_future;
+    weft_rref *local_rref;
+    size_t unconfirmed;      /* references among its arguments that are being made */
+    bool starved;            /* memory was out for waiting for one of them */
+    weft_values *local_land; /* the places for its results, as one list of tensors */
+    bool landing;            /* they are being filled */
+    /* Its handler, which sees the caller's own arguments; of a batch: weft_batch.has_left. [agent lock] */
+    bool begun, has_left;
+    struct weft_batch *runs_in; /* [agent lock] */
+    weft_error *failure;        /* nobody wants the answer: what the future fails with, perhaps later. [agent lock] */
+    bool is_attempt;            /* as in wfi_outcall */
+    wfi_list local_link;
+    wfi_timer timer; /* of another worker's call: set by wfi_serve_watch_deadline */
+
+    wfi_task task, release;
+};
+
+/* What a remote one takes of the memory budget, before its arguments. */
+#define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_intake))
+
+void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);                   /* [agent lock] */
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader);          /* [agent lock] */
+void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
+void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text); /* [agent lock] */
+/* After the executor and net are gone: the tables let go of what users still hold. Not locked. */
+void wfi_serve_orphan_all(weft_agent *agent);
+/* weft_call_finish after that: there is nobody to answer. Not locked. */
+void wfi_serve_finish_late(weft_call *call);
+/* Nobody wants the answer any more: tells the handler, and cancels what was started within it. Once it is being answered, or
+ * was unwanted before, nothing happens. [agent lock] */
+void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text);
+/* Something hangs on the call's deadline (its cancellation was asked for; calls were made within it): sees that it is told when
+ * it passes. The handler's own looks at the clock need no timer. [agent lock] */
+void wfi_serve_watch_deadline(weft_call *call);
+/* It is being answered: its cancellation completes, its timer goes. [agent lock] */
+void wfi_serve_end_watch(weft_call *call);
+/* Hands a call whose arguments are whole to its handler. [agent lock] */
+void wfi_serve_run(weft_call *call);
+void wfi_serve_handler_task(wfi_task *task); /* what wfi_serve_run queues */
+wfi_urgency wfi_serve_urgency(const weft_function *function);
+/* The handler's turn has come: WEFT_OK, and it begins, or why it need not any more. Not locked. */
+weft_status wfi_serve_begin(weft_call *call);
+void wfi_serve_answer(weft_call *call); /* with its error, or results; to others and ourselves. Not locked */
+/* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
+void wfi_serve_withdraw(weft_call *call, weft_error *error);
+void wfi_serve_turn_away(weft_call *call); /* one that was withdrawn from the executor's queue. [agent lock] */
+void wfi_stall_watch(weft_agent *agent);   /* agent/overload.c; [agent lock] */
+/* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
+void wfi_serve_refuse(weft_call *call, weft_error *error);
+/* The answer of a call of another worker; its results or error are set. Not locked. */
+void wfi_answer(weft_call *call);
+void wfi_answer_local(weft_call *call);      /* client/loopback.c */
+void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
+void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
+/* Out of the table, once the answer has gone and nothing is kept for the caller any more. [agent lock] */
+void wfi_serve_leave_if_over(weft_call *call);
+void wfi_serve_lean(weft_call *call, bool lean); /* [agent lock] */
+void wfi_serve_uncount(weft_call *call);         /* it does not keep the agent from closing any more. [agent lock] */
+/* What the handler left undone is released: arguments, the slot. Not locked. */
+void wfi_serve_release_work(weft_call *call);
+
+/* server/refuse.c. All [agent lock]. */
+bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* without keeping anything of them */
+void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory);
+void wfi_refusals_forget(weft_agent *agent, int rank);                            /* that worker is gone */
+void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* calls of ours */
+
+/* Checks values against a signature; writes what is wrong. */
+bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
+
+weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* server/stream.c - parts of results on their way to the caller; see server/stream.h. */
+#include "base/alloc.h"
+#include "rpc/agent/budget.h"
+#include "rpc/server/stream.h"
+#include "value/values.h"
+
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+
+struct wfi_parts_out {
+    wfi_list waiting; /* part_out.link: those not taken */
+    size_t count;     /* of them */
+    uint32_t sent;
+};
+
+/* One part; guarded by the agent's lock once it was sent. It holds its call, and lives until net and the caller let go of it. */
+typedef struct part_out {
+    wfi_list link;
+    weft_call *call;
+    uint32_t number;
+    uint64_t kept; /* bytes against the budget */
+    wfi_pack pack;
+    wfi_writer header;
+    wfi_message message;
+    bool message_out, over;
+    wfi_task release;
+} part_out;
+
+weft_status wfi_parts_out_create(wfi_parts_out **out)
+{
+    wfi_parts_out *parts = wfi_calloc(1, sizeof *parts);
+    if (!parts)
+        return WEFT_ERR_MEMORY;
+    wfi_list_init(&parts->waiting);
+    *out = parts;
+    return WEFT_OK;
+}
+
+void wfi_parts_out_free(wfi_parts_out *parts)
+{
+    free(parts);
+}
+
+bool wfi_parts_out_busy(const weft_call *call)
+{
+    return call->parts && call->parts->count > 0;
+}
+
+uint32_t wfi_parts_out_count(const weft_call *call)
+{
+    return call->parts ? call->parts->sent : 0;
+}
+
+/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+
+static void free_part(part_out *part)
+{
+    wfi_pack_fini(&part->pack);
+    wfi_writer_fini(&part->header);
+    free(part);
+}
+
+static void release_task(wfi_task *task)
+{
+    free_part(wfi_container_of(task, part_out, release));
+}
+
+static void free_if_over(part_out *part)
+{
+    if (!part->over || part->message_out)
+        return;
+    wfi_net *net = part->call->agent->net;
+    part->release.run = release_task;
+    wfi_net_defer(net, &part->release, WFI_DEFER_RELEASE);
+    wfi_serve_drop_hold(part->call);
+}
+
+static void message_done(wfi_message *message, weft_status status)
+{
+    part_out *part = wfi_container_of(message, part_out, message);
+    (void)status; /* where it never arrived the peer is gone, which ends the call */
+    part->message_out = false;
+    free_if_over(part);
+}
+
+static void end_part(part_out *part)
+{
+    weft_agent *agent = part->call->agent;
+    wfi_pack_withdraw(&part->pack, agent->net, part->call->peer, true);
+    wfi_budget_keep_part(agent, -(int64_t)part->kept);
+    wfi_list_remove(&part->link);
+    part->call->parts->count--;
+    part->over = true;
+    free_if_over(part);
+}
+
+void wfi_parts_out_took(weft_call *call, uint32_t number)
+{
+    if (!call->parts)
+        return;
+    for (wfi_list *link = call->parts->waiting.next; link != &call->parts->waiting; link = link->next) {
+        part_out *part = wfi_container_of(link, part_out, link);
+        if (part->number != number)
+            continue;
+        call->agent->stats.bytes_sent += wfi_pack_exposed_bytes(&part->pack);
+        end_part(part);
+        return;
+    }
+}
+
+void wfi_parts_out_drop(weft_call *call)
+{
+    if (!call->parts)
+        return;
+    while (!wfi_list_empty(&call->parts->waiting)) {
+        part_out *part = wfi_container_of(call->parts->waiting.next, part_out, link);
+        if (part->message_out && wfi_net_unsend(call->agent->net, call->peer, &part->message))
+            part->message_out = false;
+        end_part(part);
+    }
+}
+
+/* ---- Sending ----------------------------------------------------------------------------------------------------- */
+
+/* [agent lock] */
+static weft_status may_send(const weft_call *call)
+{
+    if (call->stage != WFI_SERVE_SERVING || (call->peer ? !call->parts : !call->local_parts))
+        return WEFT_ERR_STATE;
+    if (call->cancelled || weft_call_cancelled(call))
+        return WEFT_ERR_CANCELLED;
+    return call->parts && call->parts->count >= WFI_PARTS_MAX ? WEFT_ERR_AGAIN : WEFT_OK;
+}
+
+static weft_status send_locked(weft_call *call, part_out *part)
+{
+    wfi_net *net = call->agent->net;
+    weft_status st = may_send(call);
+    if (st)
+        return st;
+    part->number = call->parts->sent;
+    part->kept = wfi_pack_bytes(&part->pack);
+    wfi_write_u64(&part->header, call->id);
+    wfi_write_u32(&part->header, part->number);
+    wfi_write_u8(&part->header, 0);
+    st = wfi_pack_seal(&part->pack, net, call->peer, &part->header);
+    if (st)
+        return st;
+    /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
+    part->message = (wfi_message){.type = WFI_RPC_PART,
+                                  .urgent = !part->pack.rref_count,
+                                  .owed = true,
+                                  .lasts = true,
+                                  .head = part->header.data,
+                                  .head_size = part->header.size,
+                                  .done = message_done};
+    st = wfi_net_send(net, call->peer, &part->message);
+    if (st) {
+        wfi_pack_withdraw(&part->pack, net, call->peer, true); /* nobody was told of them */
+        return st;
+    }
+    part->message_out = true;
+    part->call = call;
+    call->holds++;
+    call->parts->sent++;
+    call->parts->count++;
+    wfi_list_push_back(&call->parts->waiting, &part->link);
+    wfi_budget_keep_part(call->agent, (int64_t)part->kept);
+    call->agent->stats.bytes_packed += part->pack.packed_bytes;
+    call->agent->stats.bytes_copied += part->pack.copied_bytes;
+    return WEFT_OK;
+}
+
+static weft_status send_remote(weft_call *call, weft_args values)
+{
+    wfi_net *net = call->agent->net;
+    part_out *part = wfi_calloc(1, sizeof *part);
+    if (!part)
+        return WEFT_ERR_MEMORY;
+    wfi_writer_init_growing(&part->header);
+    weft_status st = wfi_pack_values(&part->pack, values, &(wfi_pack_options){0});
+    if (!st) {
+        wfi_pack_landing_count(&part->pack, 0);
+        wfi_net_lock(net);
+        st = send_locked(call, part);
+        wfi_net_unlock(net);
+    }
+    if (st)
+        free_part(part);
+    return st;
+}
+
+static weft_status send_local(weft_call *call, weft_args part)
+{
+    weft_values *values;
+    weft_status st = weft_values_create(part, &values);
+    if (st)
+        return st;
+    wfi_net_lock(call->agent->net);
+    st = may_send(call);
+    if (!st)
+        st = wfi_parts_in_give(call->local_parts, values);
+    wfi_net_unlock(call->agent->net);
+    if (st)
+        weft_values_unref(values);
+    return st;
+}
+
+weft_status weft_call_send_part(weft_call *call, weft_args part)
+{
+    if (!wfi_args_are_readable(part))
+        return WEFT_ERR_INVALID;
+    if (!wfi_agent_enter(call->agent))
+        return WEFT_ERR_CANCELLED;
+    wfi_net_lock(call->agent->net);
+    weft_status st = may_send(call); /* before anything is packed */
+    wfi_net_unlock(call->agent->net);
+    if (!st)
+        st = call->peer ? send_remote(call, part) : send_local(call, part);
+    wfi_agent_leave(call->agent);
+    return st;
+}

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* values.c - lists of tagged values: literals, and their owned, counted form. */
+#include "value/values.h"
+
+#include "base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct weft_values {
+    atomic_int refs;
+    size_t count, capacity;
+    weft_value *items;
+};
+
+static const char *const type_names[] = {
+    [WEFT_NONE] = "none",       [WEFT_NULL] = "null",     [WEFT_BOOL] = "bool",   [WEFT_I64] = "int64",
+    [WEFT_F64] = "double",      [WEFT_STRING] = "string", [WEFT_BYTES] = "bytes", [WEFT_TENSOR] = "tensor",
+    [WEFT_TENSORS] = "tensors", [WEFT_RREF] = "rref",     [WEFT_LIST] = "list",   [WEFT_ANY] = "any",
+    [WEFT_REST] = "rest",
+};
+
+const char *weft_type_name(weft_type type)
+{
+    size_t i = (size_t)type;
+    return i < sizeof type_names / sizeof *type_names ? type_names[i] : "unknown";
+}
+
+/* ---- Literals --------------------------------------------------------------------------------------------------- */
+
+weft_value weft_of_null(void)
+{
+    return (weft_value){.type = WEFT_NULL};
+}
+
+weft_value weft_of_bool(bool value)
+{
+    return (weft_value){.type = WEFT_BOOL, .as.boolean = value};
+}
+
+weft_value weft_of_i64(int64_t value)
+{
+    return (weft_value){.type = WEFT_I64, .as.i64 = value};
+}
+
+weft_value weft_of_f64(double value)
+{
+    return (weft_value){.type = WEFT_F64, .as.f64 = value};
+}
+
+weft_value weft_of_string(const char *text)
+{
+    return (weft_value){.type = WEFT_STRING, .as.bytes = {.data = text, .size = text ? strlen(text) : 0}};
+}
+
+weft_value weft_of_bytes(const void *data, size_t size)
+{
+    return (weft_value){.type = WEFT_BYTES, .as.bytes = {.data = data, .size = size}};
+}
+
+weft_value weft_of_tensor(weft_tensor *tensor)
+{
+    return (weft_value){.type = WEFT_TENSOR, .as.tensor = tensor};
+}
+
+weft_value weft_of_tensors(weft_tensors tensors)
+{
+    return (weft_value){.type = WEFT_TENSORS, .as.tensors = tensors};
+}
+
+weft_value weft_of_rref(weft_rref *rref)
+{
+    return (weft_value){.type = WEFT_RREF, .as.rref = rref};
+}
+
+weft_value weft_of_list(weft_args list)
+{
+    return (weft_value){.type = WEFT_LIST, .as.list = list};
+}
+
+static bool is_readable(weft_args values, int depth)
+{
+    if (values.count && !values.items)
+        return false;
+    for (size_t i = 0; i < values.count && depth <= WEFT_MAX_LIST_DEPTH; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST && !is_readable(value->as.list, depth + 1))
+            return false;
+        if (value->type == WEFT_TENSORS && value->as.tensors.count && !value->as.tensors.items)
+            return false;
+    }
+    return true;
+}
+
+bool wfi_args_are_readable(weft_args values)
+{
+    return is_readable(values, 0);
+}
+
+/* ---- Owning one value ------------------------------------------------------------------------------------------- */
+
+static weft_status own_bytes(const weft_value *from, weft_value *to)
+{
+    if (!from->as.bytes.data && (from->as.bytes.size || from->type == WEFT_STRING))
+        return WEFT_ERR_INVALID;
+    char *copy = malloc(from->as.bytes.size + 1);
+    if (!copy)
+        return WEFT_ERR_MEMORY;
+    if (from->as.bytes.size)
+        memcpy(copy, from->as.bytes.data, from->as.bytes.size);
+    copy[from->as.bytes.size] = 0; /* so that a string can be borrowed as one */
+    to->as.bytes.data = copy;
+    return WEFT_OK;
+}
+
+static weft_status own_tensors(weft_tensors from, weft_value *to)
+{
+    for (size_t i = 0; i < from.count; i++)
+        if (!from.items[i])
+            return WEFT_ERR_INVALID;
+    weft_tensor **items = malloc(from.count * sizeof *items + 1);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < from.count; i++)
+        items[i] = weft_tensor_ref(from.items[i]);
+    to->as.tensors = (weft_tensors){items, from.count};
+    return WEFT_OK;
+}
+
+static weft_status own_value(const weft_value *from, weft_value *to, int depth);
+
+static weft_status own_list(weft_args from, weft_value *to, int depth)
+{
+    if (depth > WEFT_MAX_LIST_DEPTH || from.count > WEFT_MAX_VALUES)
+        return WEFT_ERR_TOO_LARGE;
+    weft_value *items = wfi_calloc(from.count + 1, sizeof *items);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    to->as.list = (weft_args){items, from.count};
+    for (size_t i = 0; i < from.count; i++) {
+        weft_status st = own_value(&from.items[i], &items[i], depth + 1);
+        if (!st)
+            continue;
+        to->as.list.count = i;
+        wfi_value_release(to);
+        return st;
+    }
+    return WEFT_OK;
+}
+
+/* On failure *to owns nothing. */
+static weft_status own_value(const weft_value *from, weft_value *to, int depth)
+{
+    weft_status st = WEFT_OK;
+    *to = *from;
+    switch (from->type) {
+    case WEFT_NULL:
+    case WEFT_BOOL:
+    case WEFT_I64:
+    case WEFT_F64:
+        break;
+    case WEFT_STRING:
+    case WEFT_BYTES:
+        st = own_bytes(from, to);
+        break;
+    case WEFT_TENSOR:
+        st = from->as.tensor ? WEFT_OK : WEFT_ERR_INVALID;
+        if (!st)
+            weft_tensor_ref(from->as.tensor);
+        break;
+    case WEFT_TENSORS:
+        st = from->as.tensors.count > WEFT_MAX_CALL_TENSORS ? WEFT_ERR_TOO_LARGE : own_tensors(from->as.tensors, to);
+        break;
+    case WEFT_RREF:
+        st = from->as.rref ? WEFT_OK : WEFT_ERR_INVALID;
+        if (!st)
+            weft_rref_ref(from->as.rref);
+        break;
+    case WEFT_LIST:
+        st = own_list(from->as.list, to, depth);
+        break;
+    default:
+        st = WEFT_ERR_INVALID;
+    }
+    if (st)
+        to->type = WEFT_NULL;
+    return st;
+}
+
+weft_status wfi_value_own(const weft_value *from, weft_value *to)
+{
+    return own_value(from, to, 0);
+}
+
+void wfi_value_release(weft_value *value)
+{
+    switch (value->type) {
+    case WEFT_STRING:
+    case WEFT_BYTES:
+        free((void *)value->as.bytes.data);
+        break;
+    case WEFT_TENSOR:
+        weft_tensor_unref(value->as.tensor);
+        break;
+    case WEFT_TENSORS:
+        for (size_t i = 0; i < value->as.tensors.count; i++)
+            weft_tensor_unref(value->as.tensors.items[i]);
+        free((void *)value->as.tensors.items);
+        break;
+    case WEFT_RREF:
+        weft_rref_unref(value->as.rref);
+        break;
+    case WEFT_LIST:
+        for (size_t i = 0; i < value->as.list.count; i++)
+            wfi_value_release((weft_value *)&value->as.list.items[i]);
+        free((void *)value->as.list.items);
+        break;
+    default:
+        break;
+    }
+    value->type = WEFT_NULL;
+}
+
+/* ---- Owned lists ------------------------------------------------------------------------------------------------ */
+
+weft_values *wfi_values_adopt(weft_value *items, size_t count)
+{
+    weft_values *values = malloc(sizeof *values);
+    if (!values)
+        return NULL;
+    atomic_init(&values->refs, 1);
+    values->count = count;
+    values->capacity = count;
+    values->items = items;
+    return values;
+}
+
+weft_status weft_values_create(weft_args from, weft_values **out)
+{
+    weft_value whole = {.type = WEFT_LIST};
+    weft_status st = out && wfi_args_are_readable(from) ? own_list(from, &whole, 0) : WEFT_ERR_INVALID;
+    if (st)
+        return st;
+    weft_values *values = wfi_values_adopt((weft_value *)whole.as.list.items, from.count);
+    if (!values) {
+        wfi_value_release(&whole);
+        return WEFT_ERR_MEMORY;
+    }
+    *out = values;
+    return WEFT_OK;
+}
+
+weft_values *weft_values_ref(weft_values *values)
+{
+    if (values)
+        atomic_fetch_add_explicit(&values->refs, 1, memory_order_relaxed);
+    return values;
+}
+
+void weft_values_unref(weft_values *values)
+{
+    if (!values || atomic_fetch_sub_explicit(&values->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; i < values->count; i++)
+        wfi_value_release(&values->items[i]);
+    free(values->items);
+    free(values);
+}
+
+weft_status weft_values_add(weft_values *values, weft_value value)
+{
+    if (!values || !wfi_args_are_readable((weft_args){&value, 1}))
+        return WEFT_ERR_INVALID;
+    if (values->count >= WEFT_MAX_VALUES)
+        return WEFT_ERR_TOO_LARGE;
+    if (values->count == values->capacity) {
+        size_t capacity = values->capacity ? values->capacity * 2 : 8;
+        weft_value *items = realloc(values->items, capacity * sizeof *items);
+        if (!items)
+            return WEFT_ERR_MEMORY;
+        values->items = items;
+        values->capacity = capacity;
+    }
+    weft_status st = own_value(&value, &values->items[values->count], 1);
+    if (!st)
+        values->count++;
+    return st;
+}
+
+size_t weft_values_count(const weft_values *values)
+{
+    return values ? values->count : 0;
+}
+
+weft_type weft_values_type(const weft_values *values, size_t index)
+{
+    return values && index < values->count ? values->items[index].type : WEFT_NONE;
+}
+
+weft_args weft_values_args(const weft_values *values)
+{
+    return values ? (weft_args){values->items, values->count} : WEFT_NO_VALUES;
+}
+
+size_t wfi_values_bytes(weft_args values)
+{
+    size_t bytes = sizeof(weft_values) + values.count * sizeof *values.items;
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST)
+            bytes += wfi_values_bytes(value->as.list);
+        else if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+            bytes += value->as.bytes.size;
+        else if (value->type == WEFT_TENSORS)
+            bytes += value->as.tensors.count * sizeof(weft_tensor *);
+    }
+    return bytes;
+}
+
+size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        weft_tensors some = {NULL, 0};
+        if (value->type == WEFT_TENSOR)
+            some = (weft_tensors){&value->as.tensor, 1};
+        else if (value->type == WEFT_TENSORS)
+            some = value->as.tensors;
+        else if (value->type == WEFT_LIST)
+            count += wfi_values_tensors(value->as.list, out + count, count < room ? room - count : 0);
+        for (size_t k = 0; k < some.count; k++, count++)
+            if (count < room)
+                out[count] = some.items[k];
+    }
+    return count;
+}
+
+static void replace(weft_tensor **slot, weft_tensor *with)
+{
+    weft_tensor_ref(with);
+    weft_tensor_unref(*slot);
+    *slot = with;
+}
+
+/* Returns how many it has put in their place. The lists are ours, const only for those who read them. */
+static size_t replace_tensors(weft_value *items, size_t count, weft_tensor *const *with)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < count; i++) {
+        weft_value *value = &items[i];
+        if (value->type == WEFT_TENSOR)
+            replace(&value->as.tensor, with[done++]);
+        else if (value->type == WEFT_LIST)
+            done += replace_tensors((weft_value *)value->as.list.items, value->as.list.count, with + done);
+        for (size_t k = 0; value->type == WEFT_TENSORS && k < value->as.tensors.count; k++)
+            replace((weft_tensor **)&value->as.tensors.items[k], with[done++]);
+    }
+    return done;
+}
+
+void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with)
+{
+    (void)replace_tensors(values->items, values->count, with);
+}
+
+void wfi_values_drop(void *values)
+{
+    weft_values_unref(values);
+}
+
+/* ---- Typed reading ---------------------------------------------------------------------------------------------- */
+
+static weft_status look_up(const weft_values *values, size_t index, weft_type type, const weft_value **out)
+{
+    if (!values || index >= values->count)
+        return WEFT_ERR_NOT_FOUND;
+    if (values->items[index].type != type)
+        return WEFT_ERR_TYPE;
+    *out = &values->items[index];
+    return WEFT_OK;
+}
+
+weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_BOOL, &value);
+    if (!st)
+        *out = value->as.boolean;
+    return st;
+}
+
+weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_I64, &value);
+    if (!st)
+        *out = value->as.i64;
+    return st;
+}
+
+weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_F64, &value);
+    if (!st)
+        *out = value->as.f64;
+    return st;
+}
+
+weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_STRING, &value);
+    if (!st)
+        *out = value->as.bytes.data;
+    return st;
+}
+
+weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_BYTES, &value);
+    if (st)
+        return st;
+    *data = value->as.bytes.data;
+    *size = value->as.bytes.size;
+    return WEFT_OK;
+}
+
+weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_TENSOR, &value);
+    if (!st)
+        *out = value->as.tensor;
+    return st;
+}
+
+weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_TENSORS, &value);
+    if (!st)
+        *out = value->as.tensors;
+    return st;
+}
+
+weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_RREF, &value);
+    if (!st)
+        *out = value->as.rref;
+    return st;
+}
+
+weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
+{
+    const weft_value *value;
+    weft_status st = look_up(values, index, WEFT_LIST, &value);
+    if (!st)
+        *out = value->as.list;
+    return st;
+}
