@@ -3,10 +3,7 @@
  * test_rpc_answers.c - every call is answered: many that are finished at once, with their results; those that come while too much
  * is held, refused in ranges; and a caller that acknowledges nothing makes its callee hold no more than the budget says.
  */
-#include "base/error.h"
-#include "net/net_internal.h"
-#include "rpc/agent/agent.h"
-#include "rpc/client/client.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -183,56 +180,18 @@ static void test_a_flood(void **s)
 static uint8_t answers[FLOOD + 1]; /* by id */
 static bool takes;
 
-typedef struct letter {
-    wfi_message message;
-    uint8_t bytes[128];
-} letter;
-
-static void letter_done(wfi_message *message, weft_status status)
-{
-    (void)status;
-    free(wfi_container_of(message, letter, message));
-}
-
 /* Takes nothing: so nothing is acknowledged. Later all of it, and notes which calls it answers. */
-static void take(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+static bool take(uint8_t type, const uint8_t *bytes, size_t size)
 {
-    weft_agent *agent = arg;
     wfi_reader reader;
-    (void)from;
-    if (!takes) {
-        wfi_net_untake(agent->net);
-        return;
-    }
+    if (!takes)
+        return false;
     wfi_reader_init(&reader, bytes, size);
-    uint64_t first = wfi_read_u64(&reader), last = type == WFI_RPC_REFUSED ? wfi_read_u64(&reader) : first;
+    uint64_t first = wfi_read_u64(&reader), last = type == INSIDE_REFUSED ? wfi_read_u64(&reader) : first;
     MUST(!reader.failed && first && first <= last && last <= FLOOD);
     for (uint64_t id = first; id <= last; id++)
         answers[id]++;
-}
-
-static void post_call(weft_agent *agent, uint64_t id)
-{
-    letter *one = calloc(1, sizeof *one);
-    wfi_writer w;
-    wfi_pack pack;
-    MUST(one != NULL);
-    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
-    wfi_write_u64(&w, id);
-    wfi_write_u8(&w, 0);
-    wfi_write_u64(&w, WFI_TIMEOUT_NEVER);
-    wfi_write_u8(&w, 3);
-    wfi_write_bytes(&w, "add", 3);
-    wfi_write_blob(&w, NULL, 0);
-    MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(1)), &(wfi_pack_options){0}));
-    wfi_pack_landing_count(&pack, 0);
-    wfi_write_u8(&w, 0);
-    wfi_write_blob(&w, pack.meta.data, pack.meta.size);
-    wfi_pack_fini(&pack);
-    one->message = (wfi_message){.type = WFI_RPC_CALL, .head = one->bytes, .head_size = w.size, .done = letter_done};
-    wfi_net_lock(agent->net);
-    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, SERVER), &one->message));
-    wfi_net_unlock(agent->net);
+    return true;
 }
 
 static bool all_answered(void)
@@ -257,19 +216,18 @@ static void acknowledge_nothing(weft_agent *agent, void *arg)
         return;
     }
     must_be_next(call(agent, "add", 0), 0);
-    void (*before)(void *, wfi_peer *, uint8_t, const uint8_t *, size_t) = agent->net->upcalls.message;
     memset(answers, 0, sizeof answers);
     takes = false;
-    agent->net->upcalls.message = take;
+    inside_divert(agent, take);
     for (uint64_t id = 1; id <= FLOOD; id++)
-        post_call(agent, id);
+        MUST_OK(inside_send_call(agent, SERVER, id, "add", WEFT_VALUES(weft_of_i64(1))));
     meet();
     takes = true;
     for (int i = 0; i < 20000 && !all_answered(); i++)
         world_sleep_ms(the_world, 1);
     for (int id = 1; id <= FLOOD; id++)
         MUST(answers[id] == 1);
-    agent->net->upcalls.message = before;
+    inside_divert(agent, NULL);
     call_until_there_is_room(agent);
     meet();
 }

@@ -4,10 +4,7 @@
  * is given back, and a caller that takes no answers cannot pile them up.
  */
 #include "base/error.h"
-#include "net/net_internal.h"
-#include "rpc/agent/agent.h"
-#include "rpc/agent/budget.h"
-#include "rpc/client/client.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -284,65 +281,29 @@ static void test_what_counts(void **state)
 
 /* ---- A caller that takes no answers ---------------------------------------------------------------------------------- */
 
-typedef struct letter {
-    wfi_message message;
-    uint8_t bytes[WFI_MESSAGE_MAX];
-} letter;
-
 static int kept, unknown; /* replies that came: with results to be pulled; with WEFT_ERR_UNKNOWN */
 static uint64_t kept_ids[64];
 
-static void letter_done(wfi_message *message, weft_status status)
-{
-    (void)status;
-    free(wfi_container_of(message, letter, message));
-}
-
 /* Reads replies and says nothing. */
-static void swallow(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+static bool swallow(uint8_t type, const uint8_t *bytes, size_t size)
 {
     wfi_reader reader;
-    (void)arg;
-    (void)from;
-    if (type != WFI_RPC_REPLY)
-        return;
+    if (type != INSIDE_REPLY)
+        return true;
     wfi_reader_init(&reader, bytes, size);
     uint64_t id = wfi_read_u64(&reader);
     uint8_t flags = wfi_read_u8(&reader);
     MUST(wfi_read_u32(&reader) == 0);
-    if (flags & WFI_REPLY_NEEDS_DONE)
+    if (flags & INSIDE_REPLY_NEEDS_DONE)
         kept_ids[kept++] = id;
-    if (!(flags & WFI_REPLY_ERROR))
-        return;
+    if (!(flags & INSIDE_REPLY_ERROR))
+        return true;
     weft_error *error = wfi_error_read(&reader);
     MUST_BE(weft_error_code(error), WEFT_ERR_UNKNOWN);
     MUST(strstr(weft_error_message(error), "it ran"));
     weft_error_unref(error);
     unknown++;
-}
-
-static void post_call(weft_agent *agent, uint64_t id, int64_t count)
-{
-    letter *one = calloc(1, sizeof *one);
-    wfi_writer w;
-    wfi_pack pack;
-    MUST(one != NULL);
-    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
-    wfi_write_u64(&w, id);
-    wfi_write_u8(&w, 0);
-    wfi_write_u64(&w, WFI_TIMEOUT_NEVER);
-    wfi_write_u8(&w, 4);
-    wfi_write_bytes(&w, "make", 4);
-    wfi_write_blob(&w, NULL, 0);
-    MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(count)), &(wfi_pack_options){0}));
-    wfi_pack_landing_count(&pack, 0);
-    wfi_write_u8(&w, 0);
-    wfi_write_blob(&w, pack.meta.data, pack.meta.size);
-    wfi_pack_fini(&pack);
-    one->message = (wfi_message){.type = WFI_RPC_CALL, .head = one->bytes, .head_size = w.size, .done = letter_done};
-    wfi_net_lock(agent->net);
-    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, SERVER), &one->message));
-    wfi_net_unlock(agent->net);
+    return true;
 }
 
 static void take_nothing(weft_agent *agent, void *arg)
@@ -350,21 +311,19 @@ static void take_nothing(weft_agent *agent, void *arg)
     enum { CALLS = 30, COUNT = 1 << 18 }; /* of a MiB each: the budget has room for four */
     (void)arg;
     if (weft_agent_rank(agent) == CALLER) {
-        void (*before)(void *, wfi_peer *, uint8_t, const uint8_t *, size_t) = agent->net->upcalls.message;
-        agent->net->upcalls.message = swallow;
+        inside_divert(agent, swallow);
         for (uint64_t id = 1; id <= CALLS; id++)
-            post_call(agent, id, COUNT);
+            MUST_OK(inside_send_call(agent, SERVER, id, "make", WEFT_VALUES(weft_of_i64(COUNT))));
         for (int i = 0; i < 10000 && kept + unknown < CALLS; i++)
             world_sleep_ms(shared.w, 1);
         MUST(kept + unknown == CALLS && kept >= 3 && kept <= 4);
         atomic_fetch_add(&shared.finished, 1);
         while (atomic_load(&shared.finished) < 2)
             world_sleep_ms(shared.w, 1);
-        agent->net->upcalls.message = before;
+        inside_divert(agent, NULL);
         for (int i = 0; i < kept; i++) {
-            wfi_net_lock(agent->net);
-            wfi_post_id(agent, wfi_net_peer(agent->net, SERVER), WFI_RPC_DONE, kept_ids[i], NULL);
-            wfi_net_unlock(agent->net);
+            uint64_t id = htole64(kept_ids[i]);
+            MUST_OK(inside_send(agent, SERVER, INSIDE_DONE, false, &id, sizeof id));
         }
         MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(COUNT)), NULL, 0)); /* and there is room again */
         MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(6 * COUNT)), NULL,

@@ -6,8 +6,8 @@
  * The numbers are chosen against the hash that tables without a key have, which anybody can read in src/base/map.c. The
  * simulation makes keys of its seed, so that the same slots are looked at in every run.
  */
-#include "rpc/agent/agent.h"
-#include "rpc/batch/batch.h"
+#include "base/map.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -32,17 +32,6 @@ static uint64_t mix(uint64_t key)
     key = (key ^ (key >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     key = (key ^ (key >> 27)) * UINT64_C(0x94d049bb133111eb);
     return key ^ (key >> 31);
-}
-
-static size_t most_probes(const wfi_map *map)
-{
-    size_t cursor = 0, most = 0;
-    uint64_t key;
-    while (wfi_map_next(map, &cursor, &key)) {
-        size_t probes = wfi_map_probes(map, key);
-        most = probes > most ? probes : most;
-    }
-    return most;
 }
 
 static weft_status run_keep(weft_call *call, void *user)
@@ -70,17 +59,6 @@ static const weft_function functions[] = {
 
 /* ---- Ids, names and forks ---------------------------------------------------------------------------------------- */
 
-typedef struct notification {
-    wfi_message message;
-    uint8_t bytes[256];
-} notification;
-
-static void sent(wfi_message *message, weft_status status)
-{
-    (void)status;
-    free(wfi_container_of(message, notification, message));
-}
-
 static uint64_t next_id(uint64_t id)
 {
     while (mix(++id) & MASK) {}
@@ -105,28 +83,22 @@ static uint64_t next_number(uint64_t number, uint64_t ranks, uint64_t incarnatio
 
 static void call_so(weft_agent *agent, uint64_t id, uint64_t number, uint64_t fork)
 {
-    notification *one = calloc(1, sizeof *one);
+    uint8_t bytes[256];
     wfi_writer w;
-    MUST(one != NULL);
-    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
+    wfi_writer_init(&w, bytes, sizeof bytes);
     wfi_write_u64(&w, id);
-    wfi_write_u8(&w, WFI_CALL_REMOTE);
+    wfi_write_u8(&w, INSIDE_CALL_REMOTE);
     wfi_write_u64(&w, UINT64_MAX);
     wfi_write_u8(&w, 4);
     wfi_write_bytes(&w, "keep", 4);
     wfi_write_blob(&w, "", 0);
-    wfi_rref_name name = {.creator = 1,
-                          .owner_incarnation = weft_agent_worker(agent, 0).incarnation,
-                          .creator_incarnation = weft_agent_worker(agent, 1).incarnation,
-                          .number = number};
-    wfi_write_rref_name(&w, &name);
+    inside_write_name(&w, &(inside_name){.creator = 1,
+                                         .owner_incarnation = weft_agent_worker(agent, 0).incarnation,
+                                         .creator_incarnation = weft_agent_worker(agent, 1).incarnation,
+                                         .number = number});
     wfi_write_u64(&w, fork);
-    wfi_write_u8(&w, 0);
-    wfi_write_blob(&w, "\0\0\0\0\0\0\0\0", 8); /* no values, no places */
-    one->message = (wfi_message){.type = WFI_RPC_CALL, .head = one->bytes, .head_size = w.size, .done = sent};
-    wfi_net_lock(agent->net);
-    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, 0), &one->message));
-    wfi_net_unlock(agent->net);
+    inside_write_body(&w, WEFT_NO_VALUES, NULL);
+    MUST_OK(inside_send(agent, 0, INSIDE_CALL, false, bytes, w.size));
 }
 
 static void choose_ids(weft_agent *agent)
@@ -142,6 +114,11 @@ static void choose_ids(weft_agent *agent)
     }
 }
 
+static void must_be_spread(inside_table table)
+{
+    MUST(table.count == MANY && table.probes < PROBES);
+}
+
 static void play_ids(weft_agent *agent, void *arg)
 {
     world *w = arg;
@@ -151,12 +128,9 @@ static void play_ids(weft_agent *agent, void *arg)
         world_sleep_ms(w, 1);
     if (weft_agent_rank(agent) == 1)
         return;
-    wfi_net_lock(agent->net);
-    MUST(agent->peers[1].serving.count == MANY && agent->rrefs.count == MANY && agent->fork_index.count == MANY);
-    MUST(most_probes(&agent->peers[1].serving) < PROBES);
-    MUST(most_probes(&agent->rrefs) < PROBES);
-    MUST(most_probes(&agent->fork_index) < PROBES);
-    wfi_net_unlock(agent->net);
+    must_be_spread(inside_calls_served(agent, 1));
+    must_be_spread(inside_values(agent));
+    must_be_spread(inside_forks(agent));
     for (int i = 0; i < MANY; i++)
         weft_call_finish(kept[i], WEFT_OK);
     done = true;
@@ -175,7 +149,7 @@ static void chosen_ids_names_and_forks_do_not_meet(void **s)
 
 /* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 
-/* As src/rpc/batch/rows.c hashed one empty float32 tensor of two dimensions, before it had a key. */
+/* As src/rpc/batch_seats.c hashed one empty float32 tensor of two dimensions, before it had a key. */
 static uint64_t hash_of_shape(uint64_t size)
 {
     const uint64_t prime = UINT64_C(0x9E3779B97F4A7C15);
@@ -200,15 +174,12 @@ static void play_shapes(weft_agent *agent, void *arg)
 {
     world *w = arg;
     weft_future *futures[MANY] = {NULL};
-    const wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, "shapes"));
     if (weft_agent_rank(agent) == 1)
         choose_shapes(agent, futures);
-    while (weft_agent_rank(agent) == 1 ? !done : batcher->forms_by_hash.count < MANY)
+    while (weft_agent_rank(agent) == 1 ? !done : inside_shapes(agent, "shapes").count < MANY)
         world_sleep_ms(w, 1);
     if (weft_agent_rank(agent) == 0) {
-        wfi_net_lock(agent->net);
-        MUST(most_probes(&batcher->forms_by_hash) < PROBES);
-        wfi_net_unlock(agent->net);
+        must_be_spread(inside_shapes(agent, "shapes"));
         done = true;
         return;
     }

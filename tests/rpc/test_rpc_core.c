@@ -9,13 +9,12 @@
  * on the stack, and a key that was just copied may be in one.
  */
 #include "base/guarded.h"
-#include "job/link/link.h"
-#include "net/net_internal.h"
-#include "rpc/agent/agent.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <fcntl.h>
+#include <sodium.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -125,19 +124,10 @@ static const weft_function functions[] = {
 
 static void look_for_keys(weft_agent *agent)
 {
-    wfi_net *net = agent->net;
-    const wfi_rendezvous *link = net->rendezvous;
-    look_for("the job's key", net->keys->job, sizeof net->keys->job);
-    look_for("our private key", net->keys->private_key, sizeof net->keys->private_key);
-    look_for("the pair's key", wfi_peer_pair_key(wfi_net_peer(net, 1 - net->rank)), WFI_PAIR_KEY_BYTES);
-    look_for("the link's key to the store", link->wires[WFI_CURRENT].seal.send_key, 32);
-    look_for("the link's key from the store", link->wires[WFI_CURRENT].seal.receive_key, 32);
-    for (int kind = WFI_CONTROL; kind <= WFI_BULK; kind++) {
-        const wfi_conn *conn = wfi_net_peer(net, 1 - net->rank)->lines[kind].conn;
-        MUST(conn && conn->up);
-        look_for("a connection's key", conn->keys->out, sizeof conn->keys->out);
-        look_for("a connection's other key", conn->keys->in, sizeof conn->keys->in);
-    }
+    inside_key keys[NEEDLES_MAX];
+    size_t count = inside_keys(agent, 1 - weft_agent_rank(agent), keys, NEEDLES_MAX);
+    for (size_t i = 0; i < count; i++)
+        look_for(keys[i].name, keys[i].bytes, keys[i].size);
 }
 
 static _Atomic int looked;
@@ -157,11 +147,11 @@ static void talk_and_look(weft_agent *agent, void *arg)
     weft_future_unref(future);
     weft_tensor_unref(large);
     if (rank == 0) {
-        wfi_net_lock(agent->net);
+        inside_lock(agent);
         look_for("the secret", secret, SECRET_BYTES);
         look_for_keys(agent);
         look_until_none_shows();
-        wfi_net_unlock(agent->net);
+        inside_unlock(agent);
         atomic_store(&looked, 1);
     }
     while (!atomic_load(&looked))

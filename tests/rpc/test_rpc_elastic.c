@@ -3,10 +3,9 @@
  * test_rpc_elastic.c - jobs whose workers come and go: joining late, leaving early, seats and names taken again, everybody told;
  * on the simulation and on tcp, where each actor is a thread.
  */
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/stage.h"
-
-#include "rpc/server/server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -356,7 +355,7 @@ static void await_call_of_this_life(stage *s, weft_agent *agent, int count)
 {
     while (atomic_load(&s->held_count) < count)
         stage_sleep_ms(s, 1);
-    MUST(s->held[count - 1]->id >> 40 == weft_agent_worker(agent, 1).incarnation);
+    MUST(inside_call_id(s->held[count - 1]) >> 40 == weft_agent_worker(agent, 1).incarnation);
 }
 
 static void two_lives(stage *s, int actor)

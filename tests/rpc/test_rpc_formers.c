@@ -3,11 +3,9 @@
  * test_rpc_formers.c - hundreds of incarnations take one seat, each with calls, references, groups and a watch, and each dies:
  * nothing of them is left. The store's word for it is the test's.
  */
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
-
-#include "net/net_internal.h"
-#include "rpc/agent/agent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,16 +16,11 @@
 #define FORMERS 300
 #define PASTS_MAX 70 /* of groups: a few more than WFI_PASTS_OVER */
 
-static const wfi_rendezvous_events *events(void)
-{
-    return wfi_member_events();
-}
-
 static void take_seat(weft_agent *agent, uint32_t incarnation)
 {
-    wfi_member member = {.rank = 1, .incarnation = incarnation, .address_size = 1}; /* which leads nowhere */
-    snprintf(member.name, sizeof member.name, "guest%u", incarnation % 3);
-    events()->joined(agent->net, &member);
+    char name[16];
+    snprintf(name, sizeof name, "guest%u", incarnation % 3);
+    inside_joined(agent, 1, incarnation, name);
     MUST(weft_agent_worker(agent, 1).incarnation == incarnation);
 }
 
@@ -43,7 +36,7 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &call));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
-    events()->died(agent->net, 1, incarnation, "said by the test");
+    inside_died(agent, 1, incarnation);
     MUST_BE(weft_future_wait(call, 10000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_group_barrier(group, 10000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_rref_to_here(theirs, 10000, &none), WEFT_ERR_PEER_DEAD);
@@ -52,24 +45,6 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     weft_group_destroy(group);
     weft_rref_unref(theirs);
     weft_future_unref(call);
-}
-
-typedef struct tally {
-    size_t peers, pasts, names, timers;
-} tally;
-
-static tally count(weft_agent *agent)
-{
-    tally t = {0};
-    wfi_net_lock(agent->net);
-    for (wfi_list *link = agent->net->known.next; link != &agent->net->known; link = link->next)
-        t.peers++;
-    t.pasts = agent->group_pasts.count;
-    t.names = agent->given_names.count;
-    t.timers = agent->net->heap_reserved;
-    MUST(wfi_list_empty(&agent->references) && agent->calls.count == 0 && agent->forks.count == 0);
-    wfi_net_unlock(agent->net);
-    return t;
 }
 
 /* Who holds a reference to a value of one who is gone holds that one, and learns the same of it as before. */
@@ -93,13 +68,15 @@ static void see_them_come_and_go(weft_agent *agent, void *arg)
     uint32_t first = weft_agent_worker(agent, 1).incarnation + 1000;
     for (uint32_t i = 0; i < 10; i++)
         lead_a_life(agent, first + i);
-    tally before = count(agent);
+    inside_tally before = inside_count(agent);
     for (uint32_t i = 10; i < FORMERS; i++)
         lead_a_life(agent, first + i);
     hold_one(agent, first + FORMERS);
-    tally after = count(agent);
+    inside_tally after = inside_count(agent);
+    MUST(before.references + before.calls + before.unconfirmed + after.references + after.calls + after.unconfirmed ==
+         0);
     MUST(after.peers <= before.peers && after.timers <= before.timers && after.names == before.names);
-    MUST(after.pasts <= PASTS_MAX);
+    MUST(after.group_pasts <= PASTS_MAX);
 }
 
 static void those_who_are_gone_leave_nothing(void **state)

@@ -5,10 +5,9 @@
  *
  * The caller's call is with the callee, which holds it. The impostor has nothing to do with it.
  */
-#include "rpc/agent/agent.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
-#include "value/encode.h"
-#include "rpc/refs/refs.h"
+#include "rpc/rref_counts.h"
 #include "rpc/world.h"
 
 #include <setjmp.h>
@@ -25,7 +24,7 @@ static struct scene {
     weft_agent *caller;
     weft_call *held;
     uint64_t first_id;
-    wfi_rref_name name;
+    inside_name name;
     uint64_t fork;
     int parts, said, over;
 } scene;
@@ -59,61 +58,35 @@ static const weft_function functions[] = {
 
 /* ---- What the impostor says ---------------------------------------------------------------------------------------- */
 
-typedef struct saying {
-    wfi_message message;
-    uint8_t bytes[64];
-} saying;
-
-static void saying_done(wfi_message *message, weft_status status)
-{
-    MUST_OK(status);
-    free(wfi_container_of(message, saying, message));
-}
-
-/* One number, and no tensors land. */
-static void write_body(wfi_writer *w)
-{
-    wfi_pack pack;
-    MUST_OK(wfi_pack_values(&pack, WEFT_VALUES(weft_of_i64(666)), &(wfi_pack_options){0}));
-    wfi_pack_landing_count(&pack, 0);
-    wfi_write_u8(w, 0);
-    wfi_write_blob(w, pack.meta.data, pack.meta.size);
-    wfi_pack_fini(&pack);
-}
-
 static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
 {
-    saying *one = calloc(1, sizeof *one);
+    uint8_t bytes[64];
     wfi_writer w;
-    MUST(one);
-    wfi_writer_init(&w, one->bytes, sizeof one->bytes);
-    if (type >= WFI_RPC_FORK && type <= WFI_RPC_DROP) {
-        wfi_write_rref_name(&w, &scene.name);
+    wfi_writer_init(&w, bytes, sizeof bytes);
+    if (type >= INSIDE_FORK && type <= INSIDE_DROP) {
+        inside_write_name(&w, &scene.name);
         wfi_write_u64(&w, scene.fork);
     } else {
         wfi_write_u64(&w, id);
     }
-    if (type == WFI_RPC_PART || type == WFI_RPC_TOOK)
+    if (type == INSIDE_PART || type == INSIDE_TOOK)
         wfi_write_u32(&w, 0);
-    if (type == WFI_RPC_FORKED)
+    if (type == INSIDE_FORKED)
         wfi_write_u32(&w, (uint32_t)WEFT_ERR_NOT_FOUND);
-    if (type == WFI_RPC_REPLY || type == WFI_RPC_PART || type == WFI_RPC_CANCEL || type == WFI_RPC_DROP)
+    if (type == INSIDE_REPLY || type == INSIDE_PART || type == INSIDE_CANCEL || type == INSIDE_DROP)
         wfi_write_u8(&w, 0);
-    if (type == WFI_RPC_REPLY)
+    if (type == INSIDE_REPLY)
         wfi_write_u32(&w, 0);
-    if (type == WFI_RPC_REPLY || type == WFI_RPC_PART)
-        write_body(&w);
+    if (type == INSIDE_REPLY || type == INSIDE_PART)
+        inside_write_body(&w, WEFT_VALUES(weft_of_i64(666)), NULL);
     MUST(!w.failed);
-    one->message = (wfi_message){.type = type, .head = one->bytes, .head_size = w.size, .done = saying_done};
-    wfi_net_lock(agent->net);
-    MUST_OK(wfi_net_send(agent->net, wfi_net_peer(agent->net, to), &one->message));
-    wfi_net_unlock(agent->net);
+    MUST_OK(inside_send(agent, to, type, false, bytes, w.size));
 }
 
 static void say_all(weft_agent *agent)
 {
-    static const uint8_t to_caller[] = {WFI_RPC_PART, WFI_RPC_REPLY, WFI_RPC_FORKED},
-                         to_callee[] = {WFI_RPC_CANCEL, WFI_RPC_DONE, WFI_RPC_TOOK, WFI_RPC_DROP};
+    static const uint8_t to_caller[] = {INSIDE_PART, INSIDE_REPLY, INSIDE_FORKED},
+                         to_callee[] = {INSIDE_CANCEL, INSIDE_DONE, INSIDE_TOOK, INSIDE_DROP};
     for (uint64_t id = scene.first_id; id < scene.first_id + IDS; id++) {
         for (size_t i = 0; i < sizeof to_caller; i++)
             say(agent, CALLER, to_caller[i], id);
@@ -152,10 +125,10 @@ static void call_and_hear_the_callee(weft_agent *agent)
                            &(weft_rpc_options){.on_part = note_part}, &future));
     while (!scene.held)
         world_sleep_ms(&scene.w, 1);
-    scene.name = *wfi_rref_name_of(rref);
-    scene.fork = wfi_rref_fork_of(rref);
-    scene.first_id = (agent->next_call_id >> 40 << 40) + 1;
-    MUST(agent->next_call_id < scene.first_id + IDS);
+    scene.name = inside_name_of(rref);
+    scene.fork = inside_fork_of(rref);
+    scene.first_id = (inside_next_call_id(agent) >> 40 << 40) + 1;
+    MUST(inside_next_call_id(agent) < scene.first_id + IDS);
     while (!scene.said)
         world_sleep_ms(&scene.w, 1);
     MUST(!weft_future_done(future) && scene.parts == 0 && !weft_call_cancelled(scene.held));
@@ -190,6 +163,7 @@ static void play(void (*run)(weft_agent *agent, void *arg))
             .w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .program = run}};
         world_run(&scene.w);
     }
+    assert_int_equal(inside_unsent, 0);
 }
 
 static void nothing_counts_but_what_the_other_side_says(void **state)
@@ -217,10 +191,10 @@ static void deny(weft_agent *agent, void *arg)
     weft_sim_cut(scene.w.sim, CALLER, CALLEE);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLER), "take", WEFT_VALUES(weft_of_rref(rref)), NULL, &future));
     world_sleep_ms(&scene.w, 10);
-    scene.name = *wfi_rref_name_of(rref);
-    scene.fork = scene.caller->next_fork;
-    MUST(scene.caller->forks.count == 1);
-    say(agent, CALLER, WFI_RPC_FORKED, 0);
+    scene.name = inside_name_of(rref);
+    scene.fork = inside_next_fork(scene.caller);
+    MUST(dump_number(scene.caller, "awaiting_confirmation") == 1);
+    say(agent, CALLER, INSIDE_FORKED, 0);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(CALLER), "nothing", WEFT_NO_VALUES, NULL, NULL));
     weft_sim_heal(scene.w.sim, CALLER, CALLEE);
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
@@ -245,9 +219,9 @@ static void ask_often(weft_agent *agent, void *arg)
     weft_rref *rref;
     (void)arg;
     if (weft_agent_rank(agent) == IMPOSTOR) {
-        scene.name = (wfi_rref_name){.owner = CALLEE, .creator = CALLER, .number = 1000};
+        scene.name = (inside_name){.owner = CALLEE, .creator = CALLER, .number = 1000};
         for (int i = 0; i < QUESTIONS; i++) {
-            say(agent, CALLEE, WFI_RPC_FORK, 0);
+            say(agent, CALLEE, INSIDE_FORK, 0);
             if (i % AT_ONCE == 0)
                 MUST_OK(weft_rpc_sync(agent, weft_to_rank(CALLEE), "nothing", WEFT_NO_VALUES, NULL, NULL));
         }
@@ -285,6 +259,7 @@ static void answers_count_until_they_are_taken(void **state)
         scene.w.program = calls ? call_often : ask_often;
         world_run(&scene.w);
     }
+    assert_int_equal(inside_unsent, 0);
 }
 
 int main(void)

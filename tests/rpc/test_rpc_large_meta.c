@@ -3,13 +3,10 @@
  * test_rpc_large_meta.c - calls and results of very many small values and references: they are decoded where nobody else has to
  * wait for it, whole, and may be given up meanwhile. The linker puts wfi_calloc below in the place of the library's.
  */
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/rref_counts.h"
 #include "rpc/world.h"
-
-#include "base/mutex.h"
-#include "net/net.h"
-#include "rpc/agent/agent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,9 +39,9 @@ void *__wrap_wfi_calloc(size_t count, size_t size)
 {
     weft_agent *agent = count == PER_LIST + 1 ? atomic_load(&server) : NULL;
     if (agent) {
-        bool is_free = wfi_mutex_trylock(wfi_net_mutex(agent->net));
+        bool is_free = inside_try_lock(agent);
         if (is_free)
-            wfi_mutex_unlock(wfi_net_mutex(agent->net));
+            inside_unlock(agent);
         atomic_fetch_add(&decoded, 1);
         atomic_fetch_add(&decoded_locked, !is_free);
     }

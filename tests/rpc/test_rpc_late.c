@@ -3,10 +3,9 @@
  * test_rpc_late.c - a peer that goes on writing after a call has timed out or failed, on tcp. It reaches into its own agent
  * for the landing place's address and key, and pushes there again and again, whatever it is told.
  */
+#include "rpc/inside.h"
 #include "rpc/must.h"
-#include "rpc/server/server.h"
 #include "rpc/world.h"
-#include "tensor/tensor.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,49 +20,20 @@
 #define WATCH_MS 350
 #define CANARY 0x5a
 
-/* The peer's doings; `transfer` under its agent's lock. */
+/* The peer's doings. */
 static struct attack {
-    weft_agent *agent;
-    wfi_peer *victim;
     weft_call *call;
     weft_tensor *junk;
-    wfi_segment segment, source;
-    wfi_transfer transfer;
-    atomic_bool stop;
-    atomic_int running, succeeded, failed;
+    inside_range source;
     bool fail_at_once;
 } attack;
-
-static void attack_again(wfi_transfer *transfer, weft_status status)
-{
-    atomic_fetch_add(status ? &attack.failed : &attack.succeeded, 1);
-    if (atomic_load(&attack.stop) || wfi_net_transfer(attack.agent->net, attack.victim, transfer))
-        atomic_store(&attack.running, 0);
-}
-
-static void start_attack(weft_call *call, wfi_transfer_kind kind, uint64_t address, uint64_t key)
-{
-    attack.agent = call->agent;
-    attack.victim = call->peer;
-    attack.segment = (wfi_segment){.local = weft_tensor_data(attack.junk),
-                                   .storage = attack.junk->storage,
-                                   .size = BYTES,
-                                   .remote_address = address,
-                                   .remote_key = key};
-    attack.transfer =
-        (wfi_transfer){.kind = kind, .segments = &attack.segment, .segment_count = 1, .done = attack_again};
-    wfi_net_lock(call->agent->net);
-    atomic_store(&attack.running, 1);
-    if (wfi_net_transfer(call->agent->net, call->peer, &attack.transfer))
-        atomic_store(&attack.running, 0);
-    wfi_net_unlock(call->agent->net);
-}
 
 static weft_status run_push_for_ever(weft_call *call, void *user)
 {
     (void)user;
-    MUST(call->arguments->landing_count == 1 && call->arguments->landing[0].size == BYTES);
-    start_attack(call, WFI_PUSH, call->arguments->landing[0].address, call->arguments->landing[0].key);
+    inside_range place = inside_landing(call);
+    MUST(place.size == BYTES);
+    inside_raid_begin(call, place, attack.junk, true);
     if (attack.fail_at_once)
         return WEFT_ERR_SHAPE;
     attack.call = weft_call_defer(call);
@@ -74,14 +44,15 @@ static weft_status run_push_for_ever(weft_call *call, void *user)
 static weft_status run_pull_later(weft_call *call, void *user)
 {
     (void)user;
-    attack.source = call->arguments->unpack.segments[0];
+    attack.source = inside_argument(call);
+    MUST(attack.source.size == BYTES);
     return WEFT_ERR_SHAPE;
 }
 
 static weft_status run_pull_now(weft_call *call, void *user)
 {
     (void)user;
-    start_attack(call, WFI_PULL, attack.source.remote_address, attack.source.remote_key);
+    inside_raid_begin(call, attack.source, attack.junk, false);
     return WEFT_OK;
 }
 
@@ -132,10 +103,10 @@ static void watch(weft_agent *agent, weft_tensor *tensor)
 
 static void end_attack(void)
 {
-    atomic_store(&attack.stop, true);
-    for (int i = 0; i < 20000 && atomic_load(&attack.running); i++)
+    atomic_store(&inside_raid.stop, true);
+    for (int i = 0; i < 20000 && atomic_load(&inside_raid.running); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    MUST(!atomic_load(&attack.running));
+    MUST(!atomic_load(&inside_raid.running));
 }
 
 static void pushed_upon(weft_agent *agent, void *arg)
@@ -157,8 +128,8 @@ static void pushed_upon(weft_agent *agent, void *arg)
     watch(agent, land);
     weft_tensor_unref(land);
     end_attack();
-    printf("         %d pushes went through, %d were refused\n", atomic_load(&attack.succeeded),
-           atomic_load(&attack.failed));
+    printf("         %d pushes went through, %d were refused\n", atomic_load(&inside_raid.succeeded),
+           atomic_load(&inside_raid.failed));
     if (attack.call)
         weft_call_finish(attack.call, WEFT_OK);
 }
@@ -174,7 +145,7 @@ static void pulled_from(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "pull now", WEFT_NO_VALUES, NULL, NULL));
     watch(agent, x);
     end_attack();
-    MUST(atomic_load(&attack.succeeded) == 0); /* nothing of it could be read any more */
+    MUST(atomic_load(&inside_raid.succeeded) == 0); /* nothing of it could be read any more */
     weft_tensor_unref(x);
 }
 

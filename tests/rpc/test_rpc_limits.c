@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it comes from the wire. */
+#include "rpc/inside.h"
 #include "rpc/must.h"
-#include "value/decode.h"
 #include "rpc/world.h"
 
 #include <setjmp.h>
@@ -13,23 +13,14 @@
 
 /* ---- From the wire ------------------------------------------------------------------------------------------------- */
 
-static weft_status unpack(wfi_writer *meta)
+static weft_status decode(wfi_writer *values)
 {
-    wfi_reader reader, tail;
-    wfi_unpack out;
-    uint64_t bytes;
-    wfi_unpack_options options = {.landed_count = 0};
-    wfi_reader_init(&reader, meta->data, meta->size);
-    wfi_reader_init(&tail, NULL, 0);
-    weft_status st = wfi_unpack_values(&out, &reader, &tail, &options);
-    /* What is measured first, before memory is taken, lets nothing good fail. */
-    weft_status measured = wfi_unpack_measure(meta->data, meta->size, &bytes, NULL);
-    MUST(st || !measured);
-    if (!st)
-        wfi_unpack_fini(&out);
-    wfi_writer_fini(meta);
+    weft_status st = inside_decode(values, 0, 0);
+    wfi_writer_fini(values);
     return st;
 }
+
+enum { IN_META = 0 }; /* where a tensor's bytes are: right here */
 
 static wfi_writer begin(uint32_t count)
 {
@@ -47,7 +38,7 @@ static weft_status wire_depth(int depth)
         wfi_write_u8(&w, WEFT_LIST);
         wfi_write_u32(&w, i < depth);
     }
-    return unpack(&w);
+    return decode(&w);
 }
 
 static weft_status wire_values(uint32_t count)
@@ -55,7 +46,7 @@ static weft_status wire_values(uint32_t count)
     wfi_writer w = begin(count);
     for (uint32_t i = 0; i < count; i++)
         wfi_write_u8(&w, WEFT_NULL);
-    return unpack(&w);
+    return decode(&w);
 }
 
 static weft_status wire_tensors(uint32_t count)
@@ -66,11 +57,11 @@ static weft_status wire_tensors(uint32_t count)
         wfi_write_u8(&w, WEFT_TENSORS);
         wfi_write_u32(&w, part);
         for (uint32_t i = 0; i < part; i++) {
-            wfi_write_tensor_type(&w, WEFT_UINT8, WEFT_SHAPE(0));
-            wfi_write_u8(&w, WFI_ROAD_META);
+            wfi_write_bytes(&w, (uint8_t[]){WEFT_UINT8, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 10); /* one dimension, of 0 */
+            wfi_write_u8(&w, IN_META);
         }
     }
-    return unpack(&w);
+    return decode(&w);
 }
 
 static weft_status wire_dims(int dims, int64_t each)
@@ -81,10 +72,10 @@ static weft_status wire_dims(int dims, int64_t each)
     wfi_write_u8(&w, (uint8_t)dims);
     for (int i = 0; i < dims; i++)
         wfi_write_i64(&w, each);
-    wfi_write_u8(&w, WFI_ROAD_META);
+    wfi_write_u8(&w, IN_META);
     if (each == 1)
         wfi_write_u8(&w, 7);
-    return unpack(&w);
+    return decode(&w);
 }
 
 static void test_from_the_wire(void **state)
@@ -112,7 +103,7 @@ static weft_status run_nothing(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static char longest[WFI_FUNCTION_NAME_MAX + 2]; /* and one byte over */
+static char longest[INSIDE_FUNCTION_NAME_MAX + 2]; /* and one byte over */
 
 static weft_status call_with(weft_agent *agent, int rank, const char *function, weft_args args)
 {
@@ -164,7 +155,7 @@ static void call_at_the_limits(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) == 0)
         return;
-    memset(name, 'n', WFI_FUNCTION_NAME_MAX);
+    memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
     for (int rank = 0; rank < 2; rank++) {
         MUST_OK(call_with(agent, rank, name, WEFT_NO_VALUES));
         MUST_BE(call_with(agent, rank, longest, WEFT_NO_VALUES), WEFT_ERR_INVALID);
@@ -177,8 +168,8 @@ static void call_at_the_limits(weft_agent *agent, void *arg)
     /* To ourselves there is no wire, and so no such limit. */
     MUST_OK(call_tensors(agent, 0, WEFT_MAX_CALL_TENSORS));
     MUST_BE(call_tensors(agent, 0, WEFT_MAX_CALL_TENSORS + 1), WEFT_ERR_TOO_LARGE);
-    MUST_OK(call_bytes(agent, 0, WFI_META_MAX - 64));
-    MUST_BE(call_bytes(agent, 0, WFI_META_MAX), WEFT_ERR_TOO_LARGE); /* with what stands around it */
+    MUST_OK(call_bytes(agent, 0, WEFT_MAX_CALL_BYTES - 64));
+    MUST_BE(call_bytes(agent, 0, WEFT_MAX_CALL_BYTES), WEFT_ERR_TOO_LARGE); /* with what stands around it */
     MUST_BE(weft_agent_register(agent, &(weft_function){.name = longest, .run = run_nothing}), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_register(agent, &(weft_function){.name = "nothing", .run = run_nothing}), WEFT_ERR_EXISTS);
     MUST_OK(call_with(agent, 0, "nothing", WEFT_NO_VALUES)); /* and all goes on */
@@ -188,7 +179,7 @@ static void test_as_called(void **state)
 {
     (void)state;
     char name[sizeof longest] = {0};
-    memset(name, 'n', WFI_FUNCTION_NAME_MAX);
+    memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
     memset(longest, 'n', sizeof longest - 1);
     const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_REST}, .run = run_nothing},
                                        {.name = name, .run = run_nothing}};

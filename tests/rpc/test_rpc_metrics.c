@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_metrics.c - what is counted and timed of calls, by API and as Prometheus text. */
 #include "rpc/must.h"
-#include "rpc/observe/internal.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
 #include "tensor/parallel.h"
@@ -194,7 +193,7 @@ static void a_call_lasts_until_its_parts_are_taken(void **state)
 typedef struct page {
     char *text;
     size_t size;
-    char budget[128], threads[128]; /* samples of what was chosen */
+    char threads[128]; /* a sample of what was chosen */
 } page;
 
 static void write_page(weft_agent *agent, void *arg)
@@ -209,8 +208,6 @@ static void write_page(weft_agent *agent, void *arg)
     FILE *to = open_memstream(&out->text, &out->size);
     MUST_OK(weft_metrics_write(agent, to));
     fclose(to);
-    snprintf(out->budget, sizeof out->budget, "weft_memory_budget_bytes{rank=\"0\",worker=\"worker0\"} %zu\n",
-             agent->options.values.memory_budget_bytes);
     snprintf(out->threads, sizeof out->threads, "weft_compute_threads{rank=\"0\",worker=\"worker0\"} %d\n",
              wfi_cpu_threads());
 }
@@ -221,6 +218,12 @@ static void must_contain(const char *samples, const char *line)
         fail_msg("no sample %s in:\n%s", line, samples);
 }
 
+static void give_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->memory_budget_bytes = 123456789;
+}
+
 static void the_text_is_prometheus_own(void **state)
 {
     page out = {0};
@@ -229,6 +232,7 @@ static void the_text_is_prometheus_own(void **state)
                .seed = 7,
                WORLD_FUNCTIONS(functions),
                .program = write_page,
+               .adjust = give_budget,
                .arg = &out};
     world_run(&w);
     char *samples = script_run("prometheus_check.py", "", out.text, out.size);
@@ -242,7 +246,7 @@ static void the_text_is_prometheus_own(void **state)
                  "function=\"odd \\\"name\\\"\\\\\\\\\\n\\\\x01 \\\\xc3\\\\xbc \\\\xff{},=\",outcome=\"remote\"");
     must_contain(samples, "weft_calls_started_total{rank=\"0\",worker=\"worker0\"} 9\n");
     must_contain(samples, "weft_calls_failed_total{rank=\"0\",worker=\"worker0\"} 4\n");
-    must_contain(samples, out.budget);
+    must_contain(samples, "weft_memory_budget_bytes{rank=\"0\",worker=\"worker0\"} 123456789\n");
     must_contain(samples, out.threads);
     free(samples);
     free(out.text);
@@ -287,28 +291,38 @@ static void a_full_device_is_an_error(void **state)
 
 /* ---- The table --------------------------------------------------------------------------------------------------------- */
 
+enum { ROWS = 4096, MORE = 100 };
+
+static void call_very_many(weft_agent *agent, void *arg)
+{
+    char *text, name[32], line[128];
+    size_t size;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < ROWS + MORE; i++) {
+        snprintf(name, sizeof name, "function %d", i);
+        call_times(agent, 1, name, WEFT_NO_VALUES, 1, WEFT_ERR_NOT_FOUND);
+    }
+    call_times(agent, 1, "function 3", WEFT_NO_VALUES, 1, WEFT_ERR_NOT_FOUND); /* the old ones go on */
+    for (int i = 0; i < ROWS + MORE; i++) {
+        snprintf(name, sizeof name, "function %d", i);
+        weft_call_metrics seen = read_calls(agent, 1, name);
+        MUST(seen.count == (i == 3 ? 2 : i < ROWS) && seen.failed == seen.count);
+    }
+    MUST(read_calls(agent, -1, NULL).count == ROWS + MORE + 1);
+    FILE *to = open_memstream(&text, &size);
+    MUST_OK(weft_metrics_write(agent, to));
+    fclose(to);
+    snprintf(line, sizeof line, "peer=\"other\",function=\"other\"} %d\n", MORE);
+    MUST(strstr(text, line));
+    free(text);
+}
+
 static void rows_are_bounded(void **state)
 {
-    wfi_metrics metrics = {0};
-    char name[32];
     (void)state;
-    assert_int_equal(wfi_metrics_init(&metrics), WEFT_OK);
-    for (int i = 0; i < 3 * WFI_METRICS_MAX; i++) {
-        snprintf(name, sizeof name, "function %d", i / 16);
-        wfi_metrics_record(&metrics, WEFT_METRIC_CALLS, i % 16, name, 1000, WEFT_OK);
-        wfi_metrics_record(&metrics, WEFT_METRIC_CALLS, i % 16, name, 1000, WEFT_ERR_TIMEOUT);
-    }
-    assert_int_equal(metrics.count, WFI_METRICS_MAX);
-    assert_int_equal(metrics.others[WEFT_METRIC_CALLS]->latency.count, 2 * 2 * WFI_METRICS_MAX);
-    assert_int_equal(metrics.others[WEFT_METRIC_SERVED]->latency.count, 0);
-    for (size_t i = 0; i < metrics.count; i++) {
-        assert_int_equal(metrics.all[i]->latency.count, 2);
-        assert_int_equal(wfi_metric_failed(metrics.all[i]), 1);
-        assert_int_equal(metrics.all[i]->outcomes[WFI_OUTCOME_TIMEOUT], 1);
-    }
-    wfi_metrics_record(&metrics, WEFT_METRIC_CALLS, 3, "function 0", 1000, WEFT_OK); /* the old ones go on */
-    assert_int_equal(metrics.others[WEFT_METRIC_CALLS]->latency.count, 2 * 2 * WFI_METRICS_MAX);
-    wfi_metrics_fini(&metrics);
+    world_run(&(world){.size = 2, .seed = 1, .program = call_very_many});
 }
 
 int main(void)

@@ -4,8 +4,7 @@
  * before its owner has confirmed it, and an owner without memory for a name says so. The linker puts wfi_calloc below in the place
  * of the library's.
  */
-#include "net/net.h"
-#include "rpc/agent/agent.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
@@ -68,16 +67,16 @@ static void news(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
-    wfi_net_lock(agent->net);
+    inside_lock(agent);
     until_failure = 0, goes_on = true;
-    wfi_membership_tell(agent, WEFT_MEMBER_DEAD, 1, "by the test");
-    wfi_membership_tell(agent, WEFT_MEMBER_JOINED, 1, "by the test");
-    wfi_membership_tell(agent, WEFT_MEMBER_DEAD, 2, "by the test");
+    inside_tell_member(agent, WEFT_MEMBER_DEAD, 1, "by the test");
+    inside_tell_member(agent, WEFT_MEMBER_JOINED, 1, "by the test");
+    inside_tell_member(agent, WEFT_MEMBER_DEAD, 2, "by the test");
     until_failure = -1, goes_on = false;
-    wfi_membership_tell(agent, WEFT_MEMBER_LEFT, 1, "by the test"); /* nobody knew that it had joined */
-    wfi_membership_tell(agent, WEFT_MEMBER_JOINED, 2, "by the test");
-    wfi_membership_tell(agent, WEFT_MEMBER_DEAD, 3, "by the test");
-    wfi_net_unlock(agent->net);
+    inside_tell_member(agent, WEFT_MEMBER_LEFT, 1, "by the test"); /* nobody knew that it had joined */
+    inside_tell_member(agent, WEFT_MEMBER_JOINED, 2, "by the test");
+    inside_tell_member(agent, WEFT_MEMBER_DEAD, 3, "by the test");
+    inside_unlock(agent);
     while (heard_count < 4)
         world_sleep_ms(now_in, 1);
     world_sleep_ms(now_in, 100);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_parts.c - results that stream: order, bounds, references, and what happens when either side stops half-way. */
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
-
-#include "rpc/agent/agent.h"
-#include "rpc/client/client.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -418,17 +416,12 @@ typedef struct crossing {
 static void cancel_as_it_is_answered(const weft_values *part, void *arg)
 {
     crossing *c = arg;
-    size_t cursor = 0;
-    uint64_t id;
     (void)part;
     while (!atomic_load(&shared.handler_out))
         weft_sim_sleep(shared.w->sim, 500);
     MUST_OK(weft_future_cancel(c->future));
     world_sleep_ms(shared.w, 1); /* it has come */
-    wfi_net_lock(c->agent->net);
-    const wfi_outcall *call = wfi_map_next(&c->agent->calls, &cursor, &id);
-    MUST(call && call->failure && call->results.state == WFI_INTAKE_NEW);
-    wfi_net_unlock(c->agent->net);
+    MUST(inside_given_up(c->agent));
 }
 
 static void cancel_under_answer(weft_agent *agent, void *arg)

@@ -3,8 +3,8 @@
  * test_rpc_retry.c - calls that are tried again: what passes and what does not, the pauses, the time limit, cancelling in an
  * attempt and in a pause, the agent's end meanwhile; for rpc_remote, multicast and ourselves as well.
  */
+#include "rpc/inside.h"
 #include "rpc/must.h"
-#include "rpc/server/server.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
@@ -22,20 +22,13 @@ static world *the_world;
 static atomic_int runs[SIZE], slots, holding, good_from;
 static weft_call *held[64];
 
-/* Answers as the callee's own machinery does, which has other codes than WEFT_ERR_REMOTE. */
-static void answer_with(weft_call *call, weft_status code)
-{
-    MUST(!call->error);
-    call->error = wfi_call_error(call, code, "refused by the test");
-}
-
-/* Ends with the code in argument 0 until it has been run `good_from` times here. */
+/* Ends, by the callee's own machinery, with the code in argument 0 until it has been run `good_from` times here. */
 static weft_status run_flaky(weft_call *call, void *user)
 {
     (void)user;
     int rank = weft_agent_rank(weft_call_agent(call));
     if (atomic_fetch_add(&runs[rank], 1) + 1 < atomic_load(&good_from))
-        answer_with(call, (weft_status)weft_call_i64(call, 0));
+        inside_fail_call(call, (weft_status)weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 1))));
     return WEFT_OK;
 }

@@ -5,12 +5,10 @@
  *
  * usage: test_rpc_rref_faults [--seeds N [--first F]]: the random programs alone
  */
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
-
-#include "rpc/agent/agent.h"
-#include "rpc/refs/refs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,20 +32,16 @@ static void expect(weft_agent *agent, int rank, int64_t values, int64_t forks)
 /* ---- Twice, and late ----------------------------------------------------------------------------------------------- */
 
 /* As if rank 1 had sent it to us. */
-static void arrive(weft_agent *agent, uint8_t type, const wfi_rref_name *name, uint64_t fork, bool gave_up)
+static void arrive(weft_agent *agent, uint8_t type, inside_name name, uint64_t fork, bool gave_up)
 {
     uint8_t room[64];
     wfi_writer writer;
-    wfi_reader reader;
     wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_rref_name(&writer, name);
+    inside_write_name(&writer, &name);
     wfi_write_u64(&writer, fork);
-    if (type == WFI_RPC_DROP)
+    if (type == INSIDE_DROP)
         wfi_write_u8(&writer, gave_up);
-    wfi_reader_init(&reader, room, writer.size);
-    wfi_net_lock(agent->net);
-    wfi_on_rref_message(agent, wfi_net_peer(agent->net, 1), type, &reader);
-    wfi_net_unlock(agent->net);
+    inside_arrive(agent, 1, type, room, writer.size);
 }
 
 static void twice_and_late(weft_agent *agent, void *arg)
@@ -57,27 +51,27 @@ static void twice_and_late(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
-    wfi_rref_name name = *wfi_rref_name_of(rref);
+    inside_name name = inside_name_of(rref);
     for (int i = 0; i < 3; i++)
-        arrive(agent, WFI_RPC_FORK, &name, 100, false);
+        arrive(agent, INSIDE_FORK, name, 100, false);
     MUST(dump_number(agent, "fork_count") == 1);
-    arrive(agent, WFI_RPC_DROP, &name, 100, false);
-    arrive(agent, WFI_RPC_DROP, &name, 100, false);
-    arrive(agent, WFI_RPC_FORK, &name, 100, false); /* late: it has been dropped */
-    arrive(agent, WFI_RPC_FORK, &name, 99, false);  /* older still */
+    arrive(agent, INSIDE_DROP, name, 100, false);
+    arrive(agent, INSIDE_DROP, name, 100, false);
+    arrive(agent, INSIDE_FORK, name, 100, false); /* late: it has been dropped */
+    arrive(agent, INSIDE_FORK, name, 99, false);  /* older still */
     MUST(dump_number(agent, "fork_count") == 0);
-    arrive(agent, WFI_RPC_FORK, &name, 101, false);
+    arrive(agent, INSIDE_FORK, name, 101, false);
     MUST(dump_number(agent, "fork_count") == 1);
     weft_rref_unref(rref);
     MUST(dump_number(agent, "value_count") == 1);
-    arrive(agent, WFI_RPC_DROP, &name, 101, false);
+    arrive(agent, INSIDE_DROP, name, 101, false);
     MUST(dump_number(agent, "value_count") == 0);
-    arrive(agent, WFI_RPC_FORK, &name, 102, false); /* of a value that is gone */
-    arrive(agent, WFI_RPC_FORK, &name, UINT64_C(1) << 50, false);
+    arrive(agent, INSIDE_FORK, name, 102, false); /* of a value that is gone */
+    arrive(agent, INSIDE_FORK, name, UINT64_C(1) << 50, false);
     name.owner_incarnation++;
-    arrive(agent, WFI_RPC_FORK, &name, 103, false); /* another incarnation's */
+    arrive(agent, INSIDE_FORK, name, 103, false); /* another incarnation's */
     name.owner = 2;
-    arrive(agent, WFI_RPC_FORK, &name, 104, false); /* another worker's */
+    arrive(agent, INSIDE_FORK, name, 104, false); /* another worker's */
     MUST(dump_number(agent, "value_count") == 0 && dump_number(agent, "fork_count") == 0);
 }
 
@@ -89,27 +83,27 @@ static void before_the_value(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &mine));
-    wfi_rref_name name = *wfi_rref_name_of(mine);
+    inside_name name = inside_name_of(mine);
     weft_rref_unref(mine);
     weft_worker creator = weft_agent_worker(agent, 1);
     name.creator = 1;
     name.creator_incarnation = creator.incarnation;
     name.number = 1000;
-    arrive(agent, WFI_RPC_FORK, &name, 10, false);
+    arrive(agent, INSIDE_FORK, name, 10, false);
     MUST(dump_number(agent, "value_count") == 1);
     char *text = dump_text(agent);
     MUST(strstr(text, "being made"));
     free(text);
-    arrive(agent, WFI_RPC_DROP, &name, 9, true); /* its call never left */
+    arrive(agent, INSIDE_DROP, name, 9, true); /* its call never left */
     text = dump_text(agent);
     MUST(strstr(text, "\"error\": \"CANCELLED\""));
     free(text);
-    arrive(agent, WFI_RPC_DROP, &name, 10, false);
+    arrive(agent, INSIDE_DROP, name, 10, false);
     MUST(dump_number(agent, "value_count") == 0);
-    arrive(agent, WFI_RPC_FORK, &name, 11, false); /* not waited for again */
+    arrive(agent, INSIDE_FORK, name, 11, false); /* not waited for again */
     name.number = 1001;
     name.creator_incarnation--;
-    arrive(agent, WFI_RPC_FORK, &name, 12, false); /* its creator is long gone */
+    arrive(agent, INSIDE_FORK, name, 12, false); /* its creator is long gone */
     MUST(dump_number(agent, "value_count") == 0);
 }
 
@@ -124,7 +118,7 @@ static void not_kept(weft_agent *agent, void *arg)
         MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
         tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
         weft_rref_unref(rref);
-        arrive(agent, WFI_RPC_DROP, wfi_rref_name_of(shared.kept[1]), wfi_rref_fork_of(shared.kept[1]), false);
+        arrive(agent, INSIDE_DROP, inside_name_of(shared.kept[1]), inside_fork_of(shared.kept[1]), false);
         MUST(dump_number(agent, "value_count") == 0 && dump_number(agent, "fork_count") == 0);
         shared.done = true;
     }
