@@ -30,7 +30,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 static uint64_t elapsed(const wfi_peer *peer, uint64_t since)
 {
-    uint64_t now = peer->net->now_ns;
+    uint64_t now = peer->net->progress.now_ns;
     return now > since ? now - since : 0;
 }
 
@@ -41,7 +41,7 @@ static bool is_needed(const wfi_peer *peer)
 
 void wfi_peer_await(wfi_peer *peer, int change)
 {
-    wfi_assert_held(&peer->net->lock);
+    wfi_assert_held(&peer->net->progress.lock);
     peer->awaited += change;
     if (peer->awaited > 0)
         wfi_reach_watch(peer);
@@ -63,7 +63,7 @@ static void give_up(wfi_peer *peer, uint64_t silent)
     if (!peer->unreachable) /* once, until it is heard again */
         wfi_log_net(net, WEFT_LOG_WARN, "worker %d cannot be reached: %s", peer->rank, text);
     peer->unreachable = true;
-    peer->needed_ns = net->now_ns;
+    peer->needed_ns = net->progress.now_ns;
     if (bulk)
         wfi_line_broken(bulk); /* or its chunks would be under way for ever */
     wfi_works_fail(peer, WEFT_ERR_UNREACHABLE);
@@ -74,9 +74,9 @@ static void give_up(wfi_peer *peer, uint64_t silent)
 /* By then, if not sooner. */
 static void look_again(wfi_peer *peer, uint64_t after)
 {
-    uint64_t due_ns = wfi_net_now(peer->net) + after;
+    uint64_t due_ns = wfi_progress_now(&peer->net->progress) + after;
     if (!peer->silence.heap_index || due_ns < peer->silence.deadline_ns)
-        (void)wfi_net_timer_set(peer->net, &peer->silence, due_ns); /* reserved */
+        (void)wfi_timer_set(&peer->net->progress, &peer->silence, due_ns); /* reserved */
 }
 
 /* ---- Signs of life --------------------------------------------------------------------------------------------- */
@@ -85,7 +85,8 @@ static void look_again(wfi_peer *peer, uint64_t after)
 void wfi_peer_suspect(wfi_peer *peer, const char *why)
 {
     wfi_net *net = peer->net;
-    uint64_t now = wfi_net_now(net), pause = net->death_timeout_ms < 0 ? 0 : (uint64_t)net->death_timeout_ms * 500000;
+    uint64_t now = wfi_progress_now(&net->progress),
+             pause = net->death_timeout_ms < 0 ? 0 : (uint64_t)net->death_timeout_ms * 500000;
     if (peer->suspected_ns && now - peer->suspected_ns < pause)
         return;
     peer->suspected_ns = now;
@@ -97,7 +98,7 @@ void wfi_note_ping(wfi_peer *peer)
 {
     if (peer->ping.out)
         return;
-    peer->pinged_ns = wfi_net_now(peer->net);
+    peer->pinged_ns = wfi_progress_now(&peer->net->progress);
     wfi_note_send(&peer->ping, WFI_NOTE_PING, 0);
 }
 
@@ -106,7 +107,7 @@ void wfi_reach_pinged(wfi_peer *peer)
 {
     wfi_net *net = peer->net;
     if (net->death_timeout_ms >= 0 && elapsed(peer, peer->pinged_ns) >= wfi_reach_bound_ns(net) / 4)
-        peer->stuck_ns = wfi_net_now(net);
+        peer->stuck_ns = wfi_progress_now(&net->progress);
 }
 
 /* ---- No bulk lane ------------------------------------------------------------------------------------------------ */
@@ -182,7 +183,7 @@ static void look_at_silence(wfi_peer *peer)
     wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]), *bulk = wfi_line_up(&peer->lines[WFI_BULK]);
     if (silent < wfi_reach_bound_ns(net) || !conn)
         return;
-    peer->waiting_ns = net->now_ns;
+    peer->waiting_ns = net->progress.now_ns;
     wfi_line_broken(conn);
     if (bulk && bulk->chunk_count) /* the same road: the kernel may wait for much longer until it tries again */
         wfi_line_broken(bulk);
@@ -194,9 +195,9 @@ void wfi_peer_silence(wfi_timer *timer)
     wfi_net *net = peer->net;
     if (!is_needed(peer))
         return;
-    uint64_t late = net->now_ns - timer->deadline_ns, half = wfi_reach_bound_ns(net) / 2;
+    uint64_t late = net->progress.now_ns - timer->deadline_ns, half = wfi_reach_bound_ns(net) / 2;
     if (late > half) /* we were stopped, or got no processor: we did not listen */
-        peer->needed_ns = peer->waiting_ns = net->now_ns;
+        peer->needed_ns = peer->waiting_ns = net->progress.now_ns;
     peer->stuck_ns += late;
     look_again(peer, half); /* first: what follows may need it anew */
     if (is_stuck(peer))
@@ -220,7 +221,7 @@ static void look_at_leaners_soon(wfi_net *net)
 {
     uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
     if (!net->lean_timer.heap_index)
-        (void)wfi_net_timer_set(net, &net->lean_timer, wfi_now(net->clock) + look_ns);
+        (void)wfi_timer_set(&net->progress, &net->lean_timer, wfi_now(net->progress.clock) + look_ns);
 }
 
 /* False: it could not be told for want of memory. */
@@ -254,7 +255,7 @@ void wfi_lean_due(wfi_timer *timer)
 void wfi_peer_lean(wfi_peer *peer, int change)
 {
     wfi_net *net = peer->net;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     peer->leaning += change;
     if ((peer->leaning > 0) == peer->needed || peer->status || net->closing || net->death_timeout_ms < 0)
         return;

@@ -63,9 +63,9 @@ static void take_over(wfi_peer *peer, const wfi_peer *former)
 
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     wfi_peer *peer = wfi_calloc(1, sizeof(*peer));
-    if (!peer || wfi_timers_reserve(net, WFI_PEER_TIMERS)) {
+    if (!peer || wfi_timers_reserve(&net->progress, WFI_PEER_TIMERS)) {
         free(peer);
         return WEFT_ERR_MEMORY;
     }
@@ -83,18 +83,18 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **o
 void wfi_peer_fail(wfi_peer *peer, weft_status why)
 {
     wfi_net *net = peer->net;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (!peer->status)
         peer->status = why;
     for (int kind = 0; kind < WFI_LANE_KINDS; kind++) {
         wfi_line *line = &peer->lines[kind];
         if (line->conn)
             wfi_conn_close(line->conn);
-        wfi_net_timer_clear(net, &line->timer);
+        wfi_timer_clear(&net->progress, &line->timer);
         wfi_list_remove(&line->turn);
     }
-    wfi_net_timer_clear(net, &peer->ack);
-    wfi_net_timer_clear(net, &peer->silence);
+    wfi_timer_clear(&net->progress, &peer->ack);
+    wfi_timer_clear(&net->progress, &peer->silence);
     wfi_list_remove(&peer->lean_link);
     peer->owes_ack = false;
     wfi_peer_fail_messages(peer, why);
@@ -109,7 +109,7 @@ static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
     if (peer->status)
         return;
     wfi_peer_fail(peer, why);
-    wfi_net_settle(net);
+    wfi_progress_settle(&net->progress);
     net->upcalls.peer_gone(net->arg, peer, why, text);
 }
 
@@ -127,12 +127,12 @@ static void self_gone(wfi_net *net, weft_status why, const char *text)
 
 static void tell_self(wfi_net *net, weft_status why, const char *text)
 {
-    wfi_net_lock(net);
+    wfi_progress_lock(&net->progress);
     if (!net->open)
         net->verdict = why;
     else if (!net->closing)
         self_gone(net, why, text);
-    wfi_net_unlock(net);
+    wfi_progress_unlock(&net->progress);
 }
 
 /* ---- About others ---------------------------------------------------------------------------------------------- */
@@ -175,12 +175,12 @@ static void tell(wfi_net *net, const wfi_member *member, weft_status why, const 
 {
     if (member->rank < 0 || member->rank >= net->world_size)
         return;
-    wfi_net_lock(net);
+    wfi_progress_lock(&net->progress);
     if (!net->open)
         keep_news(net, member, why);
     else if (!net->closing && member->rank != net->rank)
         take_news(net, member, why, text);
-    wfi_net_unlock(net);
+    wfi_progress_unlock(&net->progress);
 }
 
 static void on_joined(void *arg, const wfi_member *member)
@@ -207,12 +207,12 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
 static void on_dial(void *arg, int rank, uint32_t incarnation)
 {
     wfi_net *net = arg;
-    if (!wfi_mutex_trylock(&net->lock))
+    if (!wfi_mutex_trylock(&net->progress.lock))
         return;
     wfi_peer *peer = net->open ? wfi_net_peer(net, rank) : NULL;
     if (peer && !peer->status && peer->member.incarnation == incarnation)
         wfi_line_wanted(&peer->lines[WFI_CONTROL]);
-    wfi_net_unlock(net);
+    wfi_progress_unlock(&net->progress);
 }
 
 /* ---- About us, and the end ------------------------------------------------------------------------------------- */
@@ -231,19 +231,19 @@ static void on_store_lost(void *arg, const char *why)
 static void on_probe(void *arg, uint64_t round)
 {
     wfi_net *net = arg;
-    wfi_net_lock(net);
+    wfi_progress_lock(&net->progress);
     if (net->open && !net->closing)
         net->upcalls.probe(net->arg, round);
-    wfi_net_unlock(net);
+    wfi_progress_unlock(&net->progress);
 }
 
 static void on_terminated(void *arg)
 {
     wfi_net *net = arg;
-    wfi_net_lock(net);
+    wfi_progress_lock(&net->progress);
     if (net->open && !net->closing)
         net->upcalls.terminated(net->arg);
-    wfi_net_unlock(net);
+    wfi_progress_unlock(&net->progress);
 }
 
 const wfi_rendezvous_events *wfi_member_events(void)

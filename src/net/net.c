@@ -18,6 +18,66 @@
 
 /* ---- Small answers --------------------------------------------------------------------------------------------- */
 
+void wfi_net_lock(wfi_net *net)
+{
+    wfi_progress_lock(&net->progress);
+}
+
+void wfi_net_unlock(wfi_net *net)
+{
+    wfi_progress_unlock(&net->progress);
+}
+
+wfi_mutex *wfi_net_mutex(wfi_net *net)
+{
+    return &net->progress.lock;
+}
+
+const wfi_clock *wfi_net_clock(const wfi_net *net)
+{
+    return net->progress.clock;
+}
+
+uint64_t wfi_net_now(const wfi_net *net)
+{
+    return wfi_progress_now(&net->progress);
+}
+
+wfi_driver *wfi_net_driver(wfi_net *net)
+{
+    return &net->progress.driver;
+}
+
+bool wfi_net_is_inline(wfi_net *net)
+{
+    return wfi_progress_is_inline(&net->progress);
+}
+
+void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind)
+{
+    wfi_progress_defer(&net->progress, task, kind);
+}
+
+bool wfi_net_is_released(const wfi_net *net)
+{
+    return wfi_progress_is_released(&net->progress);
+}
+
+size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
+{
+    return wfi_progress_run(&net->progress, timeout_ms);
+}
+
+weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns)
+{
+    return wfi_timer_set(&net->progress, timer, deadline_ns);
+}
+
+void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer)
+{
+    wfi_timer_clear(&net->progress, timer);
+}
+
 int64_t wfi_net_death_timeout_ms(const wfi_net *net)
 {
     return net->death_timeout_ms;
@@ -44,14 +104,14 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
         return NULL;
     if (rank == net->rank)
         return net->self.incarnation ? &net->self : NULL;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     return net->peers[rank] ? &net->peers[rank]->member : NULL;
 }
 
 int wfi_net_members_here(const wfi_net *net)
 {
     int count = 1;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     for (int rank = 0; rank < net->world_size && net->ops->same_host; rank++) {
         const wfi_peer *peer = net->peers[rank];
         count += peer && wfi_peer_status(peer) == WEFT_OK && peer->member.address_size == net->self.address_size &&
@@ -62,7 +122,7 @@ int wfi_net_members_here(const wfi_net *net)
 
 void wfi_net_stats(wfi_net *net, weft_stats *out)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     out->bytes_sent = net->stats.bytes_sent;
     out->bytes_received = net->stats.bytes_received;
     out->frames_sent = net->stats.frames_sent;
@@ -116,6 +176,56 @@ static weft_status refuse(weft_error **error, weft_status code, const char *text
     return code;
 }
 
+/* ---- The link as a source of progress -------------------------------------------------------------------------- */
+
+static size_t link_poll(wfi_source *source)
+{
+    (void)source;
+    return 0;
+}
+
+static void link_take(wfi_source *source)
+{
+    (void)source; /* it hands out by itself, from events */
+}
+
+static size_t link_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
+{
+    wfi_net *net = wfi_container_of(source, wfi_net, link_source);
+    uint64_t link_due_ns = WFI_NEVER;
+    (void)timeout_ms, (void)wake_fd; /* it never waits */
+    net->link_fd = wfi_rendezvous_pump(net->rendezvous, &link_due_ns);
+    *due_ns = link_due_ns < *due_ns ? link_due_ns : *due_ns;
+    return 0;
+}
+
+static int link_wait_fd(wfi_source *source)
+{
+    return wfi_container_of(source, wfi_net, link_source)->link_fd;
+}
+
+static bool link_may_sleep(wfi_source *source)
+{
+    (void)source;
+    return true;
+}
+
+static size_t link_outstanding(wfi_source *source)
+{
+    (void)source;
+    return 0;
+}
+
+/* Where there are no threads: elsewhere the link has a thread, or a fiber, of its own. */
+static const wfi_source_ops link_source = {.poll = link_poll,
+                                           .take = link_take,
+                                           .events = link_events,
+                                           .wait_fd = link_wait_fd,
+                                           .may_sleep = link_may_sleep,
+                                           .outstanding = link_outstanding};
+
+/* ---- Opening: the net itself ----------------------------------------------------------------------------------- */
+
 static wfi_net *net_create(const wfi_net_options *options)
 {
     const weft_agent_options *agent = options->agent;
@@ -128,26 +238,27 @@ static wfi_net *net_create(const wfi_net_options *options)
     }
     net->keys = keys;
     wfi_net_keys_make(keys, options->sim);
-    wfi_mutex_init(&net->lock);
+    wfi_fibers *fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL;
+    wfi_progress_options progress = {.clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real,
+                                     .executor = options->executor,
+                                     .cores = options->cores,
+                                     .fibers = fibers,
+                                     .group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : agent->rank,
+                                     .no_threads = agent->no_threads};
+    wfi_progress_init(&net->progress, &progress);
+    net->source.ops = &wfi_transport_source;
+    net->link_source.ops = &link_source;
+    net->link_fd = -1;
     wfi_map_init(&net->conns);
     net->sim = options->sim;
-    net->fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL;
-    net->clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
-    net->executor = options->executor;
-    net->cores = options->cores;
     net->upcalls = *options->upcalls;
     net->arg = options->arg;
     net->rank = agent->rank;
-    net->group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : agent->rank;
     net->world_size = agent->world_size;
-    net->no_threads = agent->no_threads;
     net->death_timeout_ms = agent->death_timeout_ms;
     net->queue_limit_bytes = agent->queue_limit_bytes;
-    net->driver = (wfi_driver){.drive = wfi_drive, .clock = net->clock};
     wfi_list_init(&net->spare_frames);
     wfi_list_init(&net->spare_chunks);
-    wfi_list_init(&net->done_messages);
-    wfi_list_init(&net->finished);
     wfi_list_init(&net->early);
     wfi_list_init(&net->known);
     wfi_list_init(&net->leaners);
@@ -157,23 +268,7 @@ static wfi_net *net_create(const wfi_net_options *options)
     wfi_list_init(&net->turns);
     wfi_list_init(&net->turns_again);
     net->starved_timer = (wfi_timer){.fire = wfi_starved_due, .reserved = true};
-    for (int kind = 0; kind < 3; kind++)
-        wfi_list_init(&net->deferred[kind]);
-    atomic_init(&net->next_deadline_ns, WFI_NEVER);
-    net->events_fd = net->token.unpark_fd = net->token.load_fd = -1;
-    for (int bed = 0; bed < WFI_BEDS; bed++)
-        net->token.bed_fds[bed] = -1;
     return net;
-}
-
-static weft_status make_descriptors(wfi_net *net, weft_error **error)
-{
-    if (net->fibers)
-        return WEFT_OK;
-    net->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (net->events_fd < 0 || wfi_token_init(net))
-        return wfi_descriptors_fail("make events", error);
-    return WEFT_OK;
 }
 
 /* Everybody who was there when we joined. */
@@ -182,13 +277,13 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     wfi_peer *peer;
     weft_status status = WEFT_OK;
     net->self = table[net->rank];
-    wfi_net_lock(net);
-    status = wfi_timers_reserve(net, 4);
+    wfi_progress_lock(&net->progress);
+    status = wfi_timers_reserve(&net->progress, 4);
     for (int rank = 0; rank < net->world_size && !status; rank++) {
         if (rank != net->rank && table[rank].incarnation)
             status = wfi_peer_create(net, &table[rank], &peer);
     }
-    wfi_net_unlock(net);
+    wfi_progress_unlock(&net->progress);
     return status;
 }
 
@@ -247,7 +342,7 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, int store_
                                   .no_threads = agent->no_threads,
                                   .join_timeout_ms = agent->rendezvous_timeout_ms,
                                   .death_timeout_ms = agent->death_timeout_ms,
-                                  .clock = net->clock,
+                                  .clock = net->progress.clock,
                                   .events = &events};
     weft_status status = wfi_rendezvous_open(&how, &net->rendezvous, error);
     if (status)
@@ -271,7 +366,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
         status = refuse(error, WEFT_ERR_MEMORY, "out of memory");
         goto close_store;
     }
-    status = make_descriptors(net, error);
+    status = wfi_progress_open(&net->progress) ? wfi_descriptors_fail("make events", error) : WEFT_OK;
     if (!status)
         status = wfi_transport_open(net, options, error);
     if (!status && (wfi_peers_create(net) || wfi_cache_create(net)))
@@ -285,13 +380,16 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     *out = net;
     if (options->upcalls->joined)
         options->upcalls->joined(options->arg);
-    if (!net->fibers && !net->no_threads)
-        wfi_executor_set_idle(net->executor, wfi_idle_lead, net, wfi_idle_nudge);
-    wfi_net_lock(net);
+    if (!net->progress.fibers && !net->progress.no_threads)
+        wfi_executor_set_idle(net->progress.executor, wfi_idle_lead, &net->progress, wfi_idle_nudge);
+    wfi_progress_add(&net->progress, &net->source);
+    if (net->progress.no_threads && !net->progress.fibers)
+        wfi_progress_add(&net->progress, &net->link_source);
+    wfi_progress_lock(&net->progress);
     net->open = true;
     wfi_member_catch_up(net);
-    wfi_net_unlock(net);
-    status = wfi_threads_start(net);
+    wfi_progress_unlock(&net->progress);
+    status = wfi_threads_start(&net->progress);
     if (!status)
         return WEFT_OK;
     (void)refuse(error, status, "a thread could not be started");
@@ -309,7 +407,7 @@ close_net:
 
 static void fail_everything(wfi_net *net)
 {
-    wfi_net_lock(net);
+    wfi_progress_lock(&net->progress);
     for (int rank = 0; rank < net->world_size; rank++) {
         if (net->peers[rank] && net->peers[rank]->owes_ack)
             wfi_peer_send_ack(net->peers[rank]);
@@ -319,17 +417,16 @@ static void fail_everything(wfi_net *net)
         if (net->peers[rank])
             wfi_peer_fail(net->peers[rank], WEFT_ERR_CLOSED);
     }
-    wfi_net_timer_clear(net, &net->lean_timer);
-    wfi_net_timer_clear(net, &net->starved_timer);
-    wfi_net_timer_clear(net, &net->turn_timer);
-    wfi_net_timer_clear(net, &net->silent_timer);
-    wfi_net_unlock(net);
+    wfi_timer_clear(&net->progress, &net->lean_timer);
+    wfi_timer_clear(&net->progress, &net->starved_timer);
+    wfi_timer_clear(&net->progress, &net->turn_timer);
+    wfi_timer_clear(&net->progress, &net->silent_timer);
+    wfi_progress_unlock(&net->progress);
 }
 
 void wfi_net_forked(wfi_net *net)
 {
-    wfi_mutex_init(&net->lock);
-    net->forked = true;
+    wfi_progress_forked(&net->progress);
 }
 
 void wfi_net_stop(wfi_net *net)
@@ -338,11 +435,13 @@ void wfi_net_stop(wfi_net *net)
         return;
     if (net->peers)
         fail_everything(net);
+    wfi_progress_remove(&net->progress, &net->link_source);
     if (net->rendezvous)
         wfi_rendezvous_close(net->rendezvous);
-    if (net->open)
-        wfi_threads_stop(net);
-    atomic_store(&net->stop, true);
+    size_t left = net->open ? wfi_threads_stop(&net->progress) : 0;
+    if (left)
+        wfi_log_net(net, WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
+    atomic_store(&net->progress.stop, true);
     net->stopped = true;
 }
 
@@ -368,12 +467,8 @@ void wfi_net_close(wfi_net *net)
         net->ops->close(net->fabric);
     wfi_peers_destroy(net);
     wfi_member_forget(net);
-    if (net->events_fd >= 0)
-        close(net->events_fd);
-    wfi_token_fini(net);
     wfi_map_fini(&net->conns);
-    free(net->heap);
     wfi_guarded_free(net->keys);
-    wfi_mutex_fini(&net->lock);
+    wfi_progress_fini(&net->progress);
     free(net);
 }

@@ -22,13 +22,9 @@
 #ifndef WFI_NET_H
 #define WFI_NET_H
 
-#include "base/list.h"
-#include "base/mutex.h"
-#include "future/executor.h"
-#include "future/future.h"
 #include "job/link/rendezvous.h"
 #include "mem/mem.h"
-#include "topo/topo.h"
+#include "progress/progress.h"
 
 #include <weft/agent.h>
 
@@ -86,31 +82,19 @@ void wfi_net_stop(wfi_net *net);
 void wfi_net_close(wfi_net *net);
 void wfi_net_forked(wfi_net *net); /* in a child of fork(): nothing there may read or send, or wait for what comes */
 
+/* The net's progress (progress/progress.h), for those who hold a net. */
 void wfi_net_lock(wfi_net *net);
 void wfi_net_unlock(wfi_net *net); /* and does what was deferred */
 wfi_mutex *wfi_net_mutex(wfi_net *net);
 const wfi_clock *wfi_net_clock(const wfi_net *net);
-/* The time of the present round, without reading the clock, while one runs; else what the clock says. [locked] */
-uint64_t wfi_net_now(const wfi_net *net);
+uint64_t wfi_net_now(const wfi_net *net); /* [locked] */
 wfi_driver *wfi_net_driver(wfi_net *net); /* for futures: a waiting thread takes over progress */
-/* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting could never
- * end. Any thread. */
-bool wfi_net_is_inline(wfi_net *net);
-
-typedef enum wfi_defer_kind {
-    WFI_DEFER_RELEASE, /* weft's own cleaning up: on the thread that unlocks */
-    WFI_DEFER_INLINE,  /* an inline handler: on the poller or a leader; from any other thread it goes to the executor */
-    WFI_DEFER_WORKER,  /* user code: on the executor; a leader runs the first one itself */
-} wfi_defer_kind;
+bool wfi_net_is_inline(wfi_net *net);     /* any thread */
 void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind); /* [locked] */
-/* Whether every release that was deferred has been done, by whatever thread: one may let go of a remote reference, and that
- * sends a message. [locked] */
-bool wfi_net_is_released(const wfi_net *net);
-
-/* Without threads: so long handlers run before there is a round again; heartbeats and time limits wait for that. */
-#define WFI_HANDLERS_NS UINT64_C(2000000)
-/* For no_threads: one round; waits up to timeout_ms. Not [locked]. */
+bool wfi_net_is_released(const wfi_net *net);                          /* [locked] */
 size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms);
+weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns); /* [locked] */
+void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer);                            /* [locked] */
 void wfi_net_stats(wfi_net *net, weft_stats *out); /* fills the counters that net keeps; [locked] */
 void wfi_net_begin_closing(wfi_net *net);          /* [locked] */
 void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report); /* [locked] */
@@ -183,7 +167,8 @@ typedef struct wfi_message {
     void (*done)(struct wfi_message *message, weft_status status);
     struct { /* net's own */
         uint64_t sequence;
-        int state;
+        weft_status status;
+        wfi_done ended;
     } net;
 } wfi_message;
 
@@ -238,17 +223,5 @@ typedef struct wfi_transfer {
 weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfer);
 /* done follows, at once or soon. [locked] */
 void wfi_net_transfer_cancel(wfi_net *net, wfi_transfer *transfer);
-
-/* ---- Timers ---------------------------------------------------------------------------------------------------- */
-
-typedef struct wfi_timer {
-    uint64_t deadline_ns;
-    void (*fire)(struct wfi_timer *timer); /* [locked] */
-    size_t heap_index;                     /* net's own; 0: not set */
-    bool reserved;                         /* net's own: there is room for it at all times */
-} wfi_timer;
-
-weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns); /* sets or moves; [locked] */
-void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer);                            /* no-op if not set; [locked] */
 
 #endif

@@ -2,15 +2,15 @@
 /*
  * net_internal.h - what the files of src/net share: the net, its peers, lines, connections and operations.
  *
- * LOCKING. wfi_net.lock guards every field here that does not say otherwise. Fields marked (atomic) are read or written
- * without it, for the reasons given where they stand; fields marked (constant) are written only while opening.
+ * LOCKING. The lock of wfi_progress guards every field here that does not say otherwise. Fields marked (constant) are written only
+ * while opening.
  *
  * OBJECTS. A peer has two lines, control and bulk. A line is what lasts; a connection (wfi_conn) is what carries it for a
  * while. A connection lives until the fabric has reported its last operation, so a closed one may outlast its line's
  * next. An operation (wfi_flight) belongs to its connection from the moment the fabric accepted it until it is reported.
  *
  * CALLS OUT. No function of net calls the owner of a message or a transfer from the middle of its work: what is done goes
- * to a list, and wfi_net_settle (before the lock is let go) makes the calls. Upcalls for arriving messages are the
+ * to a list (wfi_progress_end), and the calls are made before the lock is let go. Upcalls for arriving messages are the
  * exception: they come from the receiving function, which looks at its connection again afterwards.
  */
 #ifndef WFI_NET_INTERNAL_H
@@ -76,7 +76,7 @@ typedef struct wfi_tx {
 
 /* A transfer while net has it. */
 typedef struct wfi_work {
-    wfi_list link; /* in wfi_peer.works, taking turns; then in wfi_net.finished */
+    wfi_list link; /* in wfi_peer.works, taking turns */
     wfi_transfer *owner;
     wfi_peer *peer;
     void **regions;   /* per segment, where the fabric wants local ones; else NULL */
@@ -85,6 +85,7 @@ typedef struct wfi_work {
     uint64_t next;    /* no chunk below it is free */
     uint64_t done;    /* chunks done */
     size_t under_way; /* chunks */
+    wfi_done ended;
     bool ending;      /* takes no more chunks; ends with status when none is under way */
     bool interrupted; /* had chunks under way when the last lane went */
     bool doubted;     /* such a lane has a successor: one chunk at a time, until one is through */
@@ -225,54 +226,6 @@ typedef struct wfi_exposed {
     wfi_task task; /* drops the reference outside the lock */
 } wfi_exposed;
 
-/* ---- The progress token ---------------------------------------------------------------------------------------- */
-
-typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
-/* Those that may sleep with the token have a state each, so that one who was robbed of it can tell. */
-enum { WFI_TOKEN_FREE, WFI_TOKEN_AWAKE, WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP, WFI_TOKEN_WAITER_ASLEEP };
-enum { WFI_BED_POLLER, WFI_BED_LEADER, WFI_BED_WAITER, WFI_BEDS };
-
-typedef struct wfi_spin {
-    _Atomic uint64_t limit_ns; /* spin so long after the last event */
-    _Atomic uint64_t slept_ns; /* when it last gave up; 0: it did not */
-    _Atomic uint32_t misses;
-} wfi_spin;
-
-#define WFI_OFFERS 3 /* with eight callers on two cores, three did as well as eight, and better than one */
-
-/* One spin. */
-typedef struct wfi_spinning {
-    uint64_t since_ns, look_ns; /* the last event; when to look next whether others need the core */
-    int offers;                 /* left, of the core to others; WFI_OFFERS: it spins yet */
-} wfi_spinning;
-
-typedef struct wfi_token { /* all atomic; see token.c */
-    _Atomic int state;
-    _Atomic uint32_t uses;        /* taken so often by others than the poller */
-    _Atomic int wanted;           /* waiting threads that ask for it */
-    atomic_bool leader_wants;     /* a worker asks the poller for it */
-    atomic_bool leader_in;        /* a worker is in the idle hook */
-    atomic_bool nudged;           /* the leader should look at its queue */
-    _Atomic uint32_t departures;  /* how often a worker left the idle hook */
-    atomic_bool in_bed[WFI_BEDS]; /* in poll(2), with the token, robbed of it, or resting */
-    atomic_bool called[WFI_BEDS]; /* should get up */
-    atomic_bool robbed[WFI_BEDS]; /* lay down with the token: whoever took it from there gives it back */
-    atomic_bool poller_blocked;   /* the poller sleeps until the leader leaves the hook */
-    _Atomic int parked;           /* waiting threads that found the token taken, or gave it up */
-    int bed_fds[WFI_BEDS];        /* (constant) an eventfd each, to end that */
-    atomic_bool bed_taken;        /* a waiting thread has the waiters' bed: there is one */
-    int unpark_fd;                /* (constant) an eventfd that ends its sleep when it is unparked */
-    wfi_spin spin[WFI_ROLES];
-    uint64_t usual_round; /* [token] what an empty round takes, in 1/4096 ns */
-    uint64_t spin_max_ns; /* (constant) 0 on one core */
-    long cores;           /* (constant) of the machine */
-    int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
-    uint64_t look_ns;     /* [token] without threads: when to look after connections and the store again */
-    int store_fd;         /* [token] likewise: what the store's news can be read from; -1: nothing */
-    uint64_t offer_ns;    /* [token] no core is offered before (spin.c) */
-    bool came;            /* [token] without threads: something did since the last wait that was in vain */
-} wfi_token;
-
 /* ---- The net --------------------------------------------------------------------------------------------------- */
 
 typedef struct wfi_net_keys {
@@ -281,28 +234,26 @@ typedef struct wfi_net_keys {
 } wfi_net_keys;
 
 struct wfi_net {
-    wfi_mutex lock;
-    const wfi_clock *clock;          /* (constant) */
+    wfi_progress progress;
+    wfi_source source;                     /* of progress: the fabric */
+    wfi_source link_source;                /* of progress: the store's link, where there are no threads */
+    int link_fd;                           /* what its news can be read from; -1: nothing */
+    wfi_completion completions[WFI_BATCH]; /* [token] that came and are not handed out yet */
+    size_t completion_count;
     wfi_fabric *fabric;              /* (constant) */
     const wfi_fabric_ops *ops;       /* (constant) */
     const wfi_fabric_limits *limits; /* (constant) */
     wfi_rendezvous *rendezvous; /* (constant) once `open`; not used once `closing`: it goes before the threads do */
     wfi_member self;            /* (constant) once `open` */
     wfi_net_keys *keys;         /* guarded; (constant) once `open` */
-    wfi_executor *executor;     /* (constant) */
-    const wfi_cores *cores;     /* (constant) */
     wfi_upcalls upcalls;        /* (constant) */
     void *arg;                  /* (constant) */
     wfi_reg_cache *cache;       /* (constant) NULL on fabrics whose keys live for one transfer */
     weft_sim *sim;              /* (constant) or NULL */
-    wfi_fibers *fibers;         /* (constant) in the simulation */
     int rank, world_size;       /* (constant) once `open` */
-    int group;                  /* (constant) our number in the simulation */
-    bool no_threads;            /* (constant) */
     int64_t death_timeout_ms;   /* (constant) once `open`: the store's */
     size_t queue_limit_bytes;   /* (constant) */
 
-    bool forked;         /* (constant) this is a child of fork(): all of it is the parent's */
     bool open;           /* the table is here; upcalls may go up */
     bool closing;        /* nothing new */
     weft_status gone;    /* why we are out ourselves; WEFT_OK */
@@ -326,45 +277,15 @@ struct wfi_net {
     uint64_t refused_ns;                  /* when the second began in which refusals were last said aloud */
     unsigned refused_aloud;               /* in it so far */
     bool untaken;                         /* the message that was just handed up */
-    bool in_round;                        /* now_ns is of this moment */
-    uint64_t now_ns;                      /* of the present round: for what need not be exact */
     uint8_t whole_frame[WFI_FRAME_BYTES]; /* the one at hand, if it came in two pieces */
     wfi_list spare_frames, spare_chunks;
     size_t spare_frame_count;
-    wfi_list done_messages; /* status in wfi_message.net.state */
-    wfi_list finished;      /* wfi_work: done is due */
-    wfi_list deferred[3];   /* wfi_task, by wfi_defer_kind */
-    atomic_int releasing;   /* threads that do what was deferred as WFI_DEFER_RELEASE, without the lock */
     weft_stats stats;
     wfi_store_counts store_counts; /* as last asked, if the store is ours */
 
-    wfi_timer **heap; /* from 1 */
-    size_t heap_count, heap_capacity;
-    size_t heap_reserved;              /* timers of net's own for which there is room at all times */
-    size_t heap_others;                /* set now of the others */
-    _Atomic uint64_t next_deadline_ns; /* (atomic) of the heap's top: lets a spinning holder look without the lock */
-    uint64_t sleep_until_ns;           /* what the sleeping holder knows of timers */
-    atomic_bool stuck;                 /* (atomic) a post was refused for want of room: try after the next round */
-
-    wfi_token token;
-    wfi_driver driver;
-    int events_fd;    /* ends the event thread's */
-    atomic_bool stop; /* (atomic) threads end */
-    bool stopped;     /* wfi_net_stop is through */
-    pthread_t poller, events;
-    bool poller_started, events_started;
-    /* In the simulation the poller is a fiber. */
-    wfi_parker fiber_parker;
-    bool fiber_made, fiber_runs, fiber_ended;
-    wfi_parker *closer;               /* who waits for its end */
-    _Atomic(pthread_t) inline_thread; /* (atomic) runs an inline handler or destructors now, if inline_busy */
-    _Atomic(wfi_fiber *) inline_fiber;
-    atomic_bool inline_busy;
+    bool stuck;   /* a post was refused for want of room: try after the next round */
+    bool stopped; /* wfi_net_stop is through */
 };
-
-/* progress/lock.c */
-void wfi_net_settle(wfi_net *net);                        /* [locked] calls what is due to be called */
-wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role); /* a leader gets the first task to run itself */
 
 /* peer.c, membership.c; all [locked] */
 #define WFI_PEER_TIMERS 4 /* two lines', acknowledgement, silence */
@@ -451,7 +372,7 @@ void wfi_line_end(wfi_line *line);    /* close it on purpose; the peer will know
 void wfi_line_ask(wfi_line *line);    /* asks the peer to open it */
 void wfi_line_wanted(wfi_line *line); /* the peer asks us to open it */
 void wfi_line_timer(wfi_timer *timer);
-void wfi_net_event(wfi_net *net, const wfi_event *event);
+void wfi_net_event(wfi_net *net, const wfi_event *event); /* accept.c */
 
 /* pair.c */
 #define WFI_PAIR_KEY_BYTES 32
@@ -510,15 +431,13 @@ const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t
 void wfi_note_answer(wfi_peer *peer);
 void wfi_works_question(wfi_peer *peer, wfi_reader *reader);
 void wfi_works_answer(wfi_peer *peer, wfi_reader *reader);
-void wfi_work_destroy(wfi_work *work);
 
 /* transport.c */
+extern const wfi_source_ops wfi_transport_source;
 weft_status wfi_transport_open(wfi_net *net, const wfi_net_options *options, weft_error **error);
 weft_status wfi_cache_create(wfi_net *net);
 void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status);
 void wfi_local_region_put(wfi_net *net, wfi_storage *storage);
-void wfi_transport_dispatch(const wfi_completion *completion);
-void wfi_transport_post_again(wfi_net *net); /* some post found no room; completions since then may have made some */
 void wfi_net_starve(
     wfi_net *net); /* [locked] no memory to post something: it is tried again, and given up after a while */
 void wfi_starved_due(wfi_timer *timer);
@@ -527,58 +446,6 @@ void wfi_starved_due(wfi_timer *timer);
 void wfi_exposed_end_all(wfi_peer *peer); /* [locked] closes the regions; the records stay with their owners */
 /* Whether that range is exposed to the peer, for that access. [locked] */
 bool wfi_exposed_covers(const wfi_peer *peer, uint64_t address, uint64_t key, uint64_t size, unsigned access);
-
-/* timer.c; [locked] reserve: room for so many more that are `reserved`: they never fail */
-weft_status wfi_timers_reserve(wfi_net *net, size_t count);
-void wfi_timers_release(wfi_net *net, size_t count); /* so many of those are no more */
-size_t wfi_timers_fire(wfi_net *net);
-
-/* round.c */
-size_t wfi_round(wfi_net *net, wfi_role role, wfi_task **mine); /* token held, lock not */
-size_t wfi_round_events(wfi_net *net, int timeout_ms, int wake_fd);
-void wfi_net_wake(wfi_net *net); /* whoever sleeps over the completions and timers */
-
-/* token.c */
-bool wfi_token_take(wfi_net *net, wfi_role role);
-bool wfi_token_ask(wfi_net *net, wfi_role role); /* takes it from a sleeper, or asks a spinning holder for a moment */
-bool wfi_token_release(wfi_net *net, wfi_role role); /* true: to a sleeper, who watches */
-/* Progresses until it should give the token up, and does; a leader's task comes back. */
-wfi_task *wfi_token_hold(wfi_net *net, wfi_role role);
-/* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */
-bool wfi_token_sleep(wfi_net *net, int bed, int fd_extra, uint64_t until_ns);
-weft_status wfi_token_init(wfi_net *net);
-void wfi_token_fini(wfi_net *net);
-
-/* sleeper.c: where threads sleep that see to the net. fds: -1: none. True: it was called. */
-bool wfi_bed_sleep(wfi_net *net, int bed, const int fds[2], uint64_t timeout_ns);
-void wfi_bed_call(wfi_net *net, int bed);
-
-/* spin.c */
-void wfi_spin_init(wfi_net *net);
-void wfi_spin_fini(wfi_net *net);
-void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);
-/* False: to bed. Otherwise *now_ns is later if others had the core meanwhile. */
-bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns);
-/* Something: it begins anew. */
-void wfi_spin_came(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
-void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns);
-/* Lets others run on this core, unless that took long of late. [token] */
-bool wfi_spin_offer(wfi_net *net);
-/* Did a round with `count` events find something to do? [token] */
-bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns);
-
-/* drive.c */
-bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
-
-/* threads.c */
-weft_status wfi_threads_start(wfi_net *net);
-void wfi_threads_stop(wfi_net *net);
-weft_status wfi_fiber_start(wfi_net *net);
-void wfi_fiber_stop(wfi_net *net);
-void wfi_watcher_call(wfi_net *net); /* somebody has to see to things */
-wfi_task *wfi_idle_lead(void *arg);  /* the executor's idle hook */
-void wfi_idle_nudge(void *arg);
-void wfi_fiber_ready(void *arg); /* wfi_fabric_options.ready */
 
 /* membership.c */
 const wfi_rendezvous_events *wfi_member_events(void);
@@ -589,7 +456,8 @@ void wfi_member_forget(wfi_net *net);   /* what was told, if opening failed */
 #define wfi_log_net(net_, level, ...)                                                                                  \
     do {                                                                                                               \
         if (wfi_log_wants(level))                                                                                      \
-            wfi_log_in(&(wfi_log_context){.rank = (net_)->rank, .clock = (net_)->clock}, (level), __VA_ARGS__);        \
+            wfi_log_in(&(wfi_log_context){.rank = (net_)->rank, .clock = (net_)->progress.clock}, (level),             \
+                       __VA_ARGS__);                                                                                   \
     } while (0)
 
 static inline wfi_conn *wfi_line_up(const wfi_line *line)

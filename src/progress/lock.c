@@ -3,78 +3,65 @@
  * lock.c - the agent's lock, and what is done when it is let go: callbacks that are due (lock still held), then the
  * releases, inline handlers and tasks that were deferred (lock no longer held).
  */
-#include "net/net_internal.h"
+#include "progress/progress.h"
 
-void wfi_net_lock(wfi_net *net)
+void wfi_progress_lock(wfi_progress *progress)
 {
-    wfi_mutex_lock(&net->lock);
+    wfi_mutex_lock(&progress->lock);
 }
 
-wfi_mutex *wfi_net_mutex(wfi_net *net)
+void wfi_progress_defer(wfi_progress *progress, wfi_task *task, wfi_defer_kind kind)
 {
-    return &net->lock;
+    wfi_assert_held(&progress->lock);
+    wfi_list_push_back(&progress->deferred[kind], &task->link);
 }
 
-void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind)
+void wfi_progress_end(wfi_progress *progress, wfi_done *done, wfi_done_kind kind)
 {
-    wfi_assert_held(&net->lock);
-    wfi_list_push_back(&net->deferred[kind], &task->link);
+    wfi_assert_held(&progress->lock);
+    wfi_list_push_back(&progress->done[kind], &done->link);
 }
 
-static void settle_message(wfi_net *net)
+void wfi_progress_settle(wfi_progress *progress)
 {
-    wfi_message *message = wfi_container_of(wfi_list_pop_front(&net->done_messages), wfi_message, link);
-    message->done(message, (weft_status)message->net.state);
-}
-
-static void settle_work(wfi_net *net)
-{
-    wfi_work *work = wfi_container_of(wfi_list_pop_front(&net->finished), wfi_work, link);
-    wfi_transfer *owner = work->owner;
-    weft_status status = work->status;
-    wfi_work_destroy(work);
-    owner->net = NULL;
-    owner->done(owner, status);
-}
-
-void wfi_net_settle(wfi_net *net)
-{
-    wfi_assert_held(&net->lock);
-    for (;;) {
-        if (!wfi_list_empty(&net->done_messages))
-            settle_message(net);
-        else if (!wfi_list_empty(&net->finished))
-            settle_work(net);
-        else
-            return;
+    wfi_assert_held(&progress->lock);
+    for (int kind = 0; kind < WFI_DONE_KINDS;) {
+        if (wfi_list_empty(&progress->done[kind])) {
+            kind++;
+            continue;
+        }
+        wfi_done *done = wfi_container_of(wfi_list_pop_front(&progress->done[kind]), wfi_done, link);
+        done->run(done);
+        kind = 0; /* it may have ended what goes first */
     }
 }
 
 /* Marks the flow of control, so that a wait inside is refused instead of hanging: what it waits for could be read by nobody
  * else. Only the token's holder gets here. */
-static void begin_inline(wfi_net *net)
+static void begin_inline(wfi_progress *progress)
 {
-    atomic_store_explicit(&net->inline_thread, pthread_self(), memory_order_relaxed);
-    atomic_store_explicit(&net->inline_fiber, wfi_fiber_current(), memory_order_relaxed);
-    atomic_store_explicit(&net->inline_busy, true, memory_order_release);
+    atomic_store_explicit(&progress->inline_thread, pthread_self(), memory_order_relaxed);
+    atomic_store_explicit(&progress->inline_fiber, wfi_fiber_current(), memory_order_relaxed);
+    atomic_store_explicit(&progress->inline_busy, true, memory_order_release);
 }
 
-static void end_inline(wfi_net *net)
+static void end_inline(wfi_progress *progress)
 {
-    atomic_store_explicit(&net->inline_busy, false, memory_order_release);
+    atomic_store_explicit(&progress->inline_busy, false, memory_order_release);
 }
 
-static void run_inline(wfi_net *net, wfi_task *task)
+static void run_inline(wfi_progress *progress, wfi_task *task)
 {
-    begin_inline(net);
+    begin_inline(progress);
     task->run(task);
-    end_inline(net);
+    end_inline(progress);
 }
 
-bool wfi_net_is_inline(wfi_net *net)
+bool wfi_progress_is_inline(wfi_progress *progress)
 {
-    return atomic_load(&net->inline_busy) && pthread_equal(atomic_load(&net->inline_thread), pthread_self()) &&
-           atomic_load(&net->inline_fiber) == wfi_fiber_current();
+    return atomic_load(&progress->inline_busy) &&
+           pthread_equal(atomic_load(&progress->inline_thread), pthread_self()) &&
+           atomic_load(&progress->inline_fiber) == wfi_fiber_current();
 }
 
 static wfi_task *next_task(wfi_list *list)
@@ -83,58 +70,58 @@ static wfi_task *next_task(wfi_list *list)
 }
 
 /* Users' destructors run here. */
-static void run_releases(wfi_net *net, wfi_list *releases, bool holds_token)
+static void run_releases(wfi_progress *progress, wfi_list *releases, bool holds_token)
 {
     if (wfi_list_empty(releases))
         return;
     if (holds_token)
-        begin_inline(net);
+        begin_inline(progress);
     while (!wfi_list_empty(releases)) {
         wfi_task *task = next_task(releases);
         task->run(task);
     }
     if (holds_token)
-        end_inline(net);
-    atomic_fetch_sub_explicit(&net->releasing, 1, memory_order_release);
+        end_inline(progress);
+    atomic_fetch_sub_explicit(&progress->releasing, 1, memory_order_release);
 }
 
-bool wfi_net_is_released(const wfi_net *net)
+bool wfi_progress_is_released(const wfi_progress *progress)
 {
-    wfi_assert_held(&net->lock);
-    return wfi_list_empty(&net->deferred[WFI_DEFER_RELEASE]) &&
-           atomic_load_explicit(&net->releasing, memory_order_acquire) == 0;
+    wfi_assert_held(&progress->lock);
+    return wfi_list_empty(&progress->deferred[WFI_DEFER_RELEASE]) &&
+           atomic_load_explicit(&progress->releasing, memory_order_acquire) == 0;
 }
 
-wfi_task *wfi_net_unlock_as(wfi_net *net, wfi_role role)
+wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
 {
-    wfi_list lists[3];
+    wfi_list lists[WFI_DEFER_KINDS];
     wfi_task *mine = NULL;
-    wfi_net_settle(net);
-    net->in_round = false;
-    for (int kind = 0; kind < 3; kind++) {
+    wfi_progress_settle(progress);
+    progress->in_round = false;
+    for (int kind = 0; kind < WFI_DEFER_KINDS; kind++) {
         wfi_list_init(&lists[kind]);
-        wfi_list_splice(&lists[kind], &net->deferred[kind]);
+        wfi_list_splice(&lists[kind], &progress->deferred[kind]);
     }
     if (!wfi_list_empty(&lists[WFI_DEFER_RELEASE]))
-        atomic_fetch_add_explicit(&net->releasing, 1, memory_order_relaxed);
-    wfi_mutex_unlock(&net->lock);
-    run_releases(net, &lists[WFI_DEFER_RELEASE], role != WFI_OTHER);
+        atomic_fetch_add_explicit(&progress->releasing, 1, memory_order_relaxed);
+    wfi_mutex_unlock(&progress->lock);
+    run_releases(progress, &lists[WFI_DEFER_RELEASE], role != WFI_OTHER);
     bool may_inline = role == WFI_POLLER || role == WFI_LEADER || role == WFI_MANUAL;
     while (!wfi_list_empty(&lists[WFI_DEFER_INLINE])) {
         wfi_task *task = next_task(&lists[WFI_DEFER_INLINE]);
         if (may_inline)
-            run_inline(net, task);
+            run_inline(progress, task);
         else
-            wfi_executor_submit(net->executor, task);
+            wfi_executor_submit(progress->executor, task);
     }
     if (role == WFI_LEADER && !wfi_list_empty(&lists[WFI_DEFER_WORKER]))
         mine = next_task(&lists[WFI_DEFER_WORKER]);
     while (!wfi_list_empty(&lists[WFI_DEFER_WORKER]))
-        wfi_executor_submit(net->executor, next_task(&lists[WFI_DEFER_WORKER]));
+        wfi_executor_submit(progress->executor, next_task(&lists[WFI_DEFER_WORKER]));
     return mine;
 }
 
-void wfi_net_unlock(wfi_net *net)
+void wfi_progress_unlock(wfi_progress *progress)
 {
-    (void)wfi_net_unlock_as(net, WFI_OTHER);
+    (void)wfi_progress_unlock_as(progress, WFI_OTHER);
 }

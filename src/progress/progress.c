@@ -1,18 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - the time, and who drives. */
-#include "net/net_internal.h"
+/* progress.c - made and unmade; its sources; the time. */
+#include "progress/progress.h"
 
-const wfi_clock *wfi_net_clock(const wfi_net *net)
+#include <assert.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *options)
 {
-    return net->clock;
+    *progress = (wfi_progress){.clock = options->clock,
+                               .executor = options->executor,
+                               .cores = options->cores,
+                               .fibers = options->fibers,
+                               .group = options->group,
+                               .no_threads = options->no_threads,
+                               .driver = {.drive = wfi_drive, .clock = options->clock},
+                               .events_fd = -1};
+    wfi_mutex_init(&progress->lock);
+    for (int kind = 0; kind < WFI_DONE_KINDS; kind++)
+        wfi_list_init(&progress->done[kind]);
+    for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
+        wfi_list_init(&progress->deferred[kind]);
+    atomic_init(&progress->next_deadline_ns, WFI_NEVER);
+    progress->token.unpark_fd = progress->token.load_fd = -1;
+    for (int bed = 0; bed < WFI_BEDS; bed++)
+        progress->token.bed_fds[bed] = -1;
 }
 
-uint64_t wfi_net_now(const wfi_net *net)
+weft_status wfi_progress_open(wfi_progress *progress)
 {
-    return net->in_round ? net->now_ns : wfi_now(net->clock);
+    if (progress->fibers)
+        return WEFT_OK;
+    progress->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return progress->events_fd < 0 ? WEFT_ERR_SYSTEM : wfi_token_init(progress);
 }
 
-wfi_driver *wfi_net_driver(wfi_net *net)
+void wfi_progress_fini(wfi_progress *progress)
 {
-    return &net->driver;
+    if (progress->events_fd >= 0)
+        close(progress->events_fd);
+    wfi_token_fini(progress);
+    free(progress->heap);
+    wfi_mutex_fini(&progress->lock);
+}
+
+void wfi_progress_forked(wfi_progress *progress)
+{
+    wfi_mutex_init(&progress->lock);
+    progress->forked = true;
+}
+
+void wfi_progress_add(wfi_progress *progress, wfi_source *source)
+{
+    assert(progress->source_count < WFI_SOURCES);
+    progress->sources[progress->source_count++] = source;
+}
+
+void wfi_progress_remove(wfi_progress *progress, const wfi_source *source)
+{
+    if (progress->source_count && progress->sources[progress->source_count - 1] == source)
+        progress->source_count--;
+}
+
+size_t wfi_progress_outstanding(wfi_progress *progress)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < progress->source_count; i++)
+        count += progress->sources[i]->ops->outstanding(progress->sources[i]);
+    return count;
+}
+
+uint64_t wfi_progress_now(const wfi_progress *progress)
+{
+    return progress->in_round ? progress->now_ns : wfi_now(progress->clock);
 }

@@ -21,7 +21,7 @@
  * of milliseconds, where a sleeper would be woken at once: after an offer that took long there is none for many times as long, so
  * that such offers cost a fortieth of the time.
  */
-#include "net/net_internal.h"
+#include "progress/progress.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -43,9 +43,9 @@
  * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine and this build:
  * the provider moves bytes in them. Much longer than that, we were not running.
  */
-bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns)
+bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns)
 {
-    uint64_t *usual = &net->token.usual_round, bound = 3 * (*usual >> USUAL_SHIFT) + BUSY_ROUND_NS;
+    uint64_t *usual = &progress->token.usual_round, bound = 3 * (*usual >> USUAL_SHIFT) + BUSY_ROUND_NS;
     if (count || round_ns >= BUSY_ROUND_MAX_NS)
         return count > 0;
     if (!*usual || round_ns << USUAL_SHIFT < *usual)
@@ -55,29 +55,29 @@ bool wfi_spin_was_busy(wfi_net *net, size_t count, uint64_t round_ns)
     return round_ns > bound;
 }
 
-void wfi_spin_init(wfi_net *net)
+void wfi_spin_init(wfi_progress *progress)
 {
     cpu_set_t cores;
     bool several = sched_getaffinity(0, sizeof(cores), &cores) || CPU_COUNT(&cores) > 1;
-    net->token.spin_max_ns = several ? SPIN_MAX_NS : 0;
-    net->token.cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (several && net->token.cores <= LOOK_CORES_MAX)
-        net->token.load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC); /* without it the outcome alone counts */
+    progress->token.spin_max_ns = several ? SPIN_MAX_NS : 0;
+    progress->token.cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (several && progress->token.cores <= LOOK_CORES_MAX)
+        progress->token.load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC); /* without it the outcome alone counts */
     for (int role = 0; role < WFI_ROLES; role++)
-        atomic_store(&net->token.spin[role].limit_ns, net->token.spin_max_ns);
+        atomic_store(&progress->token.spin[role].limit_ns, progress->token.spin_max_ns);
 }
 
-void wfi_spin_fini(wfi_net *net)
+void wfi_spin_fini(wfi_progress *progress)
 {
-    if (net->token.load_fd >= 0)
-        close(net->token.load_fd);
+    if (progress->token.load_fd >= 0)
+        close(progress->token.load_fd);
 }
 
 /* "0.20 0.18 0.12 3/80 11206": three would run now. */
-static bool is_crowded(const wfi_net *net)
+static bool is_crowded(const wfi_progress *progress)
 {
     char text[64];
-    ssize_t size = net->token.load_fd >= 0 ? pread(net->token.load_fd, text, sizeof text - 1, 0) : -1;
+    ssize_t size = progress->token.load_fd >= 0 ? pread(progress->token.load_fd, text, sizeof text - 1, 0) : -1;
     if (size <= 0)
         return false;
     text[size] = '\0';
@@ -85,7 +85,7 @@ static bool is_crowded(const wfi_net *net)
     long running = 0;
     for (long unit = 1; slash && slash > text && slash[-1] >= '0' && slash[-1] <= '9'; unit *= 10)
         running += (*--slash - '0') * unit;
-    return running > net->token.cores;
+    return running > progress->token.cores;
 }
 
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns)
@@ -95,44 +95,44 @@ void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns)
     spinning->offers = WFI_OFFERS;
 }
 
-static bool spins_yet(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
-    if (now_ns - spinning->since_ns >= atomic_load_explicit(&net->token.spin[role].limit_ns, memory_order_relaxed))
+    if (now_ns - spinning->since_ns >= atomic_load_explicit(&progress->token.spin[role].limit_ns, memory_order_relaxed))
         return false;
     if (now_ns < spinning->look_ns)
         return true;
     spinning->look_ns = now_ns + LOOK_EVERY_NS;
-    return !is_crowded(net);
+    return !is_crowded(progress);
 }
 
-static void missed(wfi_net *net, wfi_role role, uint64_t now_ns)
+static void missed(wfi_progress *progress, wfi_role role, uint64_t now_ns)
 {
-    wfi_spin *spin = &net->token.spin[role];
+    wfi_spin *spin = &progress->token.spin[role];
     uint64_t half = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed) / 2;
-    uint64_t floor = net->token.spin_max_ns ? SPIN_MIN_NS : 0;
+    uint64_t floor = progress->token.spin_max_ns ? SPIN_MIN_NS : 0;
     bool probe = atomic_fetch_add_explicit(&spin->misses, 1, memory_order_relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
     uint64_t limit = half > floor ? half : floor;
-    atomic_store_explicit(&spin->limit_ns, probe ? net->token.spin_max_ns : limit, memory_order_relaxed);
+    atomic_store_explicit(&spin->limit_ns, probe ? progress->token.spin_max_ns : limit, memory_order_relaxed);
     atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
 }
 
-bool wfi_spin_goes_on(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns)
+bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns)
 {
     if (spinning->offers == WFI_OFFERS) {
-        if (spins_yet(net, role, spinning, *now_ns))
+        if (spins_yet(progress, role, spinning, *now_ns))
             return true;
-        missed(net, role, *now_ns);
+        missed(progress, role, *now_ns);
     }
-    bool offered = spinning->offers > 0 && wfi_spin_offer(net);
+    bool offered = spinning->offers > 0 && wfi_spin_offer(progress);
     spinning->offers--;
-    *now_ns = wfi_now(net->clock);
+    *now_ns = wfi_now(progress->clock);
     return offered;
 }
 
-void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns)
+void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
 {
-    wfi_spin *spin = &net->token.spin[role];
-    uint64_t limit = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed), max = net->token.spin_max_ns;
+    wfi_spin *spin = &progress->token.spin[role];
+    uint64_t limit = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed), max = progress->token.spin_max_ns;
     uint64_t slept = atomic_load_explicit(&spin->slept_ns, memory_order_relaxed);
     if (limit == max && !slept)
         return;
@@ -144,21 +144,21 @@ void wfi_spin_caught(wfi_net *net, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, 0, memory_order_relaxed);
 }
 
-void wfi_spin_came(wfi_net *net, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
     if (spinning->offers == WFI_OFFERS)
-        wfi_spin_caught(net, role, now_ns);
+        wfi_spin_caught(progress, role, now_ns);
     wfi_spin_begin(spinning, now_ns);
 }
 
-bool wfi_spin_offer(wfi_net *net)
+bool wfi_spin_offer(wfi_progress *progress)
 {
-    uint64_t before = wfi_now(net->clock);
-    if (before < net->token.offer_ns)
+    uint64_t before = wfi_now(progress->clock);
+    if (before < progress->token.offer_ns)
         return false;
     sched_yield();
-    uint64_t now = wfi_now(net->clock);
+    uint64_t now = wfi_now(progress->clock);
     if (now - before > OFFER_LONG_NS)
-        net->token.offer_ns = now + OFFER_PAUSE * (now - before);
+        progress->token.offer_ns = now + OFFER_PAUSE * (now - before);
     return true;
 }

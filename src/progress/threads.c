@@ -3,7 +3,7 @@
  * threads.c - who sees to the net: the poller and the event thread, the leader in the executor's idle hook.
  * token.c has the rules.
  */
-#include "net/net_internal.h"
+#include "progress/progress.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,19 +14,16 @@
 #define NAP_NS 200000
 #define NAP_DOUBLINGS 3 /* while others use the token: watchers of many processes would take a core */
 #define EVENTS_WAIT_MS 60000
-#define DRAIN_NS UINT64_C(2000000000)
-
-static const int no_fds[2] = {-1, -1};
 
 /* ---- Watching -------------------------------------------------------------------------------------------------- */
 
 /* The leader stays: until it leaves there is nothing to do. */
-static void poller_block(wfi_net *net)
+static void poller_block(wfi_progress *progress)
 {
-    atomic_store(&net->token.poller_blocked, true);
-    if (atomic_load(&net->token.leader_in) && !atomic_load(&net->stop))
-        (void)wfi_bed_sleep(net, WFI_BED_POLLER, no_fds, WFI_NEVER);
-    atomic_store(&net->token.poller_blocked, false);
+    atomic_store(&progress->token.poller_blocked, true);
+    if (atomic_load(&progress->token.leader_in) && !atomic_load(&progress->stop))
+        (void)wfi_bed_sleep(progress, WFI_BED_POLLER, NULL, 0, WFI_NEVER);
+    atomic_store(&progress->token.poller_blocked, false);
 }
 
 static uint64_t nap_ns(unsigned naps)
@@ -35,141 +32,142 @@ static uint64_t nap_ns(unsigned naps)
 }
 
 /* One nap, after so many; true if the token is ours then. */
-static bool poller_rest(wfi_net *net, unsigned naps)
+static bool poller_rest(wfi_progress *progress, unsigned naps)
 {
-    uint32_t uses = atomic_load(&net->token.uses), departures = atomic_load(&net->token.departures);
-    bool called = wfi_bed_sleep(net, WFI_BED_POLLER, no_fds, nap_ns(naps));
-    bool leader = atomic_load(&net->token.leader_in);
-    if (leader && departures == atomic_load(&net->token.departures))
-        poller_block(net);
-    else if (!leader && (called || uses == atomic_load(&net->token.uses)))
-        return wfi_token_take(net, WFI_POLLER);
+    uint32_t uses = atomic_load(&progress->token.uses), departures = atomic_load(&progress->token.departures);
+    bool called = wfi_bed_sleep(progress, WFI_BED_POLLER, NULL, 0, nap_ns(naps));
+    bool leader = atomic_load(&progress->token.leader_in);
+    if (leader && departures == atomic_load(&progress->token.departures))
+        poller_block(progress);
+    else if (!leader && (called || uses == atomic_load(&progress->token.uses)))
+        return wfi_token_take(progress, WFI_POLLER);
     return false;
 }
 
 static void *poller_main(void *arg)
 {
-    wfi_net *net = arg;
+    wfi_progress *progress = arg;
     pthread_setname_np(pthread_self(), "weft-poll");
-    (void)wfi_topo_bind_thread(net->cores, 2);             /* the poller, and a leader or a waiter */
+    (void)wfi_topo_bind_thread(progress->cores, 2);        /* the poller, and a leader or a waiter */
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* naps of 200 us would else take 250 */
-    bool ours = wfi_token_take(net, WFI_POLLER);
+    bool ours = wfi_token_take(progress, WFI_POLLER);
     unsigned naps = 0;
-    while (!atomic_load(&net->stop)) {
+    while (!atomic_load(&progress->stop)) {
         if (ours)
-            (void)wfi_token_hold(net, WFI_POLLER);
+            (void)wfi_token_hold(progress, WFI_POLLER);
         naps = ours ? 0 : naps + 1;
-        ours = poller_rest(net, naps);
+        ours = poller_rest(progress, naps);
     }
     if (ours)
-        (void)wfi_token_release(net, WFI_POLLER);
+        (void)wfi_token_release(progress, WFI_POLLER);
     return NULL;
 }
 
 wfi_task *wfi_idle_lead(void *arg)
 {
-    wfi_net *net = arg;
+    wfi_progress *progress = arg;
     wfi_task *task = NULL;
     bool try = true;
     unsigned naps = 0;
-    atomic_store(&net->token.leader_in, true);
-    while (!task && !atomic_load(&net->token.nudged)) {
-        bool over = atomic_load(&net->stop);
-        if (try && !over && wfi_token_ask(net, WFI_LEADER))
-            task = wfi_token_hold(net, WFI_LEADER);
-        if (task || atomic_load(&net->token.nudged))
+    atomic_store(&progress->token.leader_in, true);
+    while (!task && !atomic_load(&progress->token.nudged)) {
+        bool over = atomic_load(&progress->stop);
+        if (try && !over && wfi_token_ask(progress, WFI_LEADER))
+            task = wfi_token_hold(progress, WFI_LEADER);
+        if (task || atomic_load(&progress->token.nudged))
             break;
-        uint32_t uses = atomic_load(&net->token.uses);
-        bool called = wfi_bed_sleep(net, WFI_BED_LEADER, no_fds, over ? WFI_NEVER : nap_ns(naps));
-        try = called || uses == atomic_load(&net->token.uses);
+        uint32_t uses = atomic_load(&progress->token.uses);
+        bool called = wfi_bed_sleep(progress, WFI_BED_LEADER, NULL, 0, over ? WFI_NEVER : nap_ns(naps));
+        try = called || uses == atomic_load(&progress->token.uses);
         naps = try ? 0 : naps + 1;
     }
-    atomic_store(&net->token.nudged, false);
-    atomic_fetch_add(&net->token.departures, 1);
-    atomic_store(&net->token.leader_in, false);
-    if (atomic_load(&net->token.poller_blocked))
-        wfi_bed_call(net, WFI_BED_POLLER);
+    atomic_store(&progress->token.nudged, false);
+    atomic_fetch_add(&progress->token.departures, 1);
+    atomic_store(&progress->token.leader_in, false);
+    if (atomic_load(&progress->token.poller_blocked))
+        wfi_bed_call(progress, WFI_BED_POLLER);
     return task;
 }
 
 void wfi_idle_nudge(void *arg)
 {
-    wfi_net *net = arg;
-    atomic_store(&net->token.nudged, true);
-    wfi_bed_call(net, WFI_BED_LEADER);
+    wfi_progress *progress = arg;
+    atomic_store(&progress->token.nudged, true);
+    wfi_bed_call(progress, WFI_BED_LEADER);
 }
 
 static void *events_main(void *arg)
 {
-    wfi_net *net = arg;
+    wfi_progress *progress = arg;
     pthread_setname_np(pthread_self(), "weft-cm");
-    while (!atomic_load(&net->stop))
-        (void)wfi_round_events(net, EVENTS_WAIT_MS, net->events_fd);
+    wfi_source *source = progress->sources[0]; /* with threads there is one */
+    uint64_t due_ns = WFI_NEVER;
+    while (!atomic_load(&progress->stop))
+        (void)source->ops->events(source, EVENTS_WAIT_MS, progress->events_fd, &due_ns);
     return NULL;
 }
 
 /* ---- Starting and stopping ------------------------------------------------------------------------------------- */
 
-static weft_status start(pthread_t *thread, void *(*run)(void *), wfi_net *net)
+static weft_status start(pthread_t *thread, void *(*run)(void *), wfi_progress *progress)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-    int rc = pthread_create(thread, NULL, run, net);
+    int rc = pthread_create(thread, NULL, run, progress);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 
-weft_status wfi_threads_start(wfi_net *net)
+weft_status wfi_threads_start(wfi_progress *progress)
 {
-    if (net->fibers)
-        return wfi_fiber_start(net);
-    if (net->no_threads)
+    if (progress->fibers)
+        return wfi_fiber_start(progress);
+    if (progress->no_threads)
         return WEFT_OK;
-    weft_status status = start(&net->events, events_main, net);
+    weft_status status = start(&progress->events, events_main, progress);
     if (status)
         return status;
-    net->events_started = true;
-    status = start(&net->poller, poller_main, net);
+    progress->events_started = true;
+    status = start(&progress->poller, poller_main, progress);
     if (status)
         return status;
-    net->poller_started = true;
+    progress->poller_started = true;
     return WEFT_OK;
 }
 
 /* What closed lanes had under way is reported still, and only then freed. */
-static void drain(wfi_net *net)
+static size_t drain(wfi_progress *progress)
 {
-    uint64_t until = wfi_now(net->clock) + DRAIN_NS;
+    uint64_t until = wfi_now(progress->clock) + WFI_DRAIN_NS;
     size_t left = 1;
-    while (left && wfi_now(net->clock) < until) {
-        if (wfi_token_take(net, WFI_WAITER)) {
-            (void)wfi_round(net, WFI_WAITER, NULL);
-            (void)wfi_token_release(net, WFI_WAITER);
+    while (left && wfi_now(progress->clock) < until) {
+        if (wfi_token_take(progress, WFI_WAITER)) {
+            (void)wfi_progress_round(progress, WFI_WAITER, NULL);
+            (void)wfi_token_release(progress, WFI_WAITER);
         }
-        wfi_mutex_lock(&net->lock);
-        left = net->zombies;
-        wfi_net_unlock(net);
+        wfi_mutex_lock(&progress->lock);
+        left = wfi_progress_outstanding(progress);
+        wfi_progress_unlock(progress);
     }
-    if (left)
-        wfi_log_net(net, WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
+    return left;
 }
 
-void wfi_threads_stop(wfi_net *net)
+size_t wfi_threads_stop(wfi_progress *progress)
 {
     uint64_t one = 1;
-    atomic_store(&net->stop, true);
-    if (net->fibers) {
-        wfi_fiber_stop(net);
-        return;
+    atomic_store(&progress->stop, true);
+    if (progress->fibers) {
+        wfi_fiber_stop(progress);
+        return 0;
     }
-    wfi_net_wake(net);
-    ssize_t written = write(net->events_fd, &one, sizeof(one));
+    wfi_progress_wake(progress);
+    ssize_t written = write(progress->events_fd, &one, sizeof(one));
     (void)written;
-    if (net->poller_started)
-        pthread_join(net->poller, NULL);
-    if (net->events_started)
-        pthread_join(net->events, NULL);
-    net->poller_started = net->events_started = false;
-    drain(net);
+    if (progress->poller_started)
+        pthread_join(progress->poller, NULL);
+    if (progress->events_started)
+        pthread_join(progress->events, NULL);
+    progress->poller_started = progress->events_started = false;
+    return drain(progress);
 }

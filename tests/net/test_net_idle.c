@@ -46,7 +46,7 @@ static uint64_t frames(net_host *host)
 static size_t timers(net_host *host)
 {
     wfi_net_lock(host->net);
-    size_t count = host->net->heap_count;
+    size_t count = host->net->progress.heap_count;
     wfi_net_unlock(host->net);
     return count;
 }

@@ -128,7 +128,7 @@ static void succeed(net_host *host)
     wfi_rendezvous_events events = *wfi_member_events();
     wfi_member next = newer;
     wfi_net_lock(host->net);
-    size_t reserved = host->net->heap_reserved;
+    size_t reserved = host->net->progress.heap_reserved;
     wfi_net_unlock(host->net);
     int told = host->gone;
     for (int i = 0; i < SUCCESSORS; i++, next.incarnation++) {
@@ -145,7 +145,7 @@ static void succeed(net_host *host)
     assert_int_equal(host->done_failed, SUCCESSORS);
     await_one_peer(host);
     wfi_net_lock(host->net);
-    assert_int_equal(host->net->heap_reserved, reserved);
+    assert_int_equal(host->net->progress.heap_reserved, reserved);
     for (uint32_t back = 2; back < 20; back++) {
         bool left = back % 2 == 0 ? false : back <= 2 * WFI_LEFT_MAX + 1;
         assert_int_equal(wfi_net_former_status(host->net, 1, next.incarnation - back),

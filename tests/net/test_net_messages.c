@@ -192,7 +192,7 @@ static void body_urgent_both_ways(net_host *host)
     assert_int_equal(host_send_free(host, 1 - host->rank, 0, 10), WEFT_OK);
     host_until(host, &host->done_ok, 1);
     host_until(host, &host->arrived, 1);
-    uint64_t now = wfi_now(host->net->clock), together = (now / 1000000000 + 1) * 1000000000;
+    uint64_t now = wfi_now(host->net->progress.clock), together = (now / 1000000000 + 1) * 1000000000;
     host_pause(host, together - now); /* the lane is up, both have all their credits, and begin in the same moment */
     wfi_net_lock(host->net);
     for (uint64_t i = 1; i <= 100; i++)

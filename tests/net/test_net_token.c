@@ -6,70 +6,70 @@
 #include "net/net_host.h"
 #include "rpc/must.h"
 
-static bool watcher_was_called(wfi_net *net)
+static bool watcher_was_called(wfi_progress *progress)
 {
-    return atomic_exchange(&net->token.called[WFI_BED_POLLER], false);
+    return atomic_exchange(&progress->token.called[WFI_BED_POLLER], false);
 }
 
 /* Calls that follow each other wake nobody; with another thread that waits, somebody has to look from now on. */
-static void releases(wfi_net *net)
+static void releases(wfi_progress *progress)
 {
-    (void)watcher_was_called(net);
-    MUST(wfi_token_take(net, WFI_WAITER));
-    MUST(!wfi_token_release(net, WFI_WAITER));
-    MUST(!watcher_was_called(net));
-    atomic_store(&net->token.parked, 1);
-    MUST(wfi_token_take(net, WFI_WAITER));
-    MUST(!wfi_token_release(net, WFI_WAITER));
-    MUST(watcher_was_called(net));
-    atomic_store(&net->token.parked, 0);
+    (void)watcher_was_called(progress);
+    MUST(wfi_token_take(progress, WFI_WAITER));
+    MUST(!wfi_token_release(progress, WFI_WAITER));
+    MUST(!watcher_was_called(progress));
+    atomic_store(&progress->token.parked, 1);
+    MUST(wfi_token_take(progress, WFI_WAITER));
+    MUST(!wfi_token_release(progress, WFI_WAITER));
+    MUST(watcher_was_called(progress));
+    atomic_store(&progress->token.parked, 0);
 }
 
 /* A sleeper that was robbed looks again once it has the token back: nobody else needs to. */
-static void gives_back(wfi_net *net)
+static void gives_back(wfi_progress *progress)
 {
-    atomic_store(&net->token.state, WFI_TOKEN_POLLER_ASLEEP);
-    atomic_store(&net->token.in_bed[WFI_BED_POLLER], true);
-    atomic_store(&net->token.robbed[WFI_BED_POLLER], true);
-    atomic_store(&net->token.parked, 1);
-    MUST(wfi_token_take(net, WFI_WAITER));
-    MUST(wfi_token_release(net, WFI_WAITER));
-    MUST(net->token.state == WFI_TOKEN_POLLER_ASLEEP);
-    MUST(!watcher_was_called(net));
-    atomic_store(&net->token.parked, 0);
-    atomic_store(&net->token.robbed[WFI_BED_POLLER], false);
-    atomic_store(&net->token.in_bed[WFI_BED_POLLER], false);
-    atomic_store(&net->token.state, WFI_TOKEN_FREE);
+    atomic_store(&progress->token.state, WFI_TOKEN_POLLER_ASLEEP);
+    atomic_store(&progress->token.in_bed[WFI_BED_POLLER], true);
+    atomic_store(&progress->token.robbed[WFI_BED_POLLER], true);
+    atomic_store(&progress->token.parked, 1);
+    MUST(wfi_token_take(progress, WFI_WAITER));
+    MUST(wfi_token_release(progress, WFI_WAITER));
+    MUST(progress->token.state == WFI_TOKEN_POLLER_ASLEEP);
+    MUST(!watcher_was_called(progress));
+    atomic_store(&progress->token.parked, 0);
+    atomic_store(&progress->token.robbed[WFI_BED_POLLER], false);
+    atomic_store(&progress->token.in_bed[WFI_BED_POLLER], false);
+    atomic_store(&progress->token.state, WFI_TOKEN_FREE);
 }
 
 /*
  * One who looks in vain leaves that to the watcher before it sleeps; and so does one who does not even get the token. On a busy
  * machine its time may be over before it sleeps: then it gets more.
  */
-static void waits_in_vain(wfi_net *net, int state)
+static void waits_in_vain(wfi_progress *progress, int state)
 {
     bool called = false;
     for (int64_t ms = 20; !called && ms < 20000; ms *= 5) {
         wfi_parker parker;
         wfi_parker_init(&parker);
-        atomic_store(&net->token.state, state);
-        net->no_threads = false; /* it need not run handlers itself */
-        MUST(wfi_drive(&net->driver, &parker, wfi_deadline(net->clock, ms)));
-        net->no_threads = true;
-        called = watcher_was_called(net);
-        MUST(net->token.state == state);
-        MUST(net->token.parked == 0);
+        atomic_store(&progress->token.state, state);
+        progress->no_threads = false; /* it need not run handlers itself */
+        MUST(wfi_drive(&progress->driver, &parker, wfi_deadline(progress->clock, ms)));
+        progress->no_threads = true;
+        called = watcher_was_called(progress);
+        MUST(progress->token.state == state);
+        MUST(progress->token.parked == 0);
     }
     MUST(called);
-    atomic_store(&net->token.state, WFI_TOKEN_FREE);
+    atomic_store(&progress->token.state, WFI_TOKEN_FREE);
 }
 
 static void body(net_host *host)
 {
-    releases(host->net);
-    gives_back(host->net);
-    waits_in_vain(host->net, WFI_TOKEN_FREE);
-    waits_in_vain(host->net, WFI_TOKEN_AWAKE);
+    releases(&host->net->progress);
+    gives_back(&host->net->progress);
+    waits_in_vain(&host->net->progress, WFI_TOKEN_FREE);
+    waits_in_vain(&host->net->progress, WFI_TOKEN_AWAKE);
 }
 
 static void nobody_who_waits_is_left_unwatched(void **state)

@@ -291,7 +291,7 @@ inside_tally inside_count(weft_agent *agent)
         t.references++;
     t.group_pasts = agent->group_pasts.count;
     t.names = agent->given_names.count;
-    t.timers = agent->net->heap_reserved;
+    t.timers = agent->net->progress.heap_reserved;
     t.calls = agent->calls.count;
     t.unconfirmed = agent->forks.count;
     wfi_net_unlock(agent->net);

@@ -52,7 +52,7 @@ static weft_status open_region(wfi_net *net, wfi_exposed *exposed, void *data, s
 weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
                            wfi_exposure *out)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (net->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
@@ -83,7 +83,7 @@ weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, v
 
 void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     wfi_line *bulk = &peer->lines[WFI_BULK];
     /* The lane first: on tcp, closing a region does not stop a write that is under way; closing the lane does. */
     if (!quiet)
@@ -95,9 +95,9 @@ void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, siz
         exposures[i].region = NULL;
         close_region(net, exposed);
         wfi_list_remove(&exposed->link);
-        wfi_net_defer(net, &exposed->task, WFI_DEFER_RELEASE);
+        wfi_progress_defer(&net->progress, &exposed->task, WFI_DEFER_RELEASE);
     }
-    bulk->used_ns = net->now_ns;
+    bulk->used_ns = net->progress.now_ns;
     wfi_line_want(bulk);
 }
 

@@ -57,7 +57,7 @@ static weft_status take_regions(wfi_net *net, wfi_work *work)
     return status;
 }
 
-void wfi_work_destroy(wfi_work *work)
+static void work_destroy(wfi_work *work)
 {
     for (size_t i = 0; work->regions && i < work->owner->segment_count; i++) {
         if (work->regions[i])
@@ -80,7 +80,7 @@ static weft_status work_create(wfi_peer *peer, wfi_transfer *transfer, wfi_work 
     work->first = malloc((transfer->segment_count + 1) * sizeof(*work->first));
     work->taken = wfi_calloc(chunks / 64 + 1, sizeof(*work->taken));
     if (!work->first || !work->taken || take_regions(peer->net, work)) {
-        wfi_work_destroy(work);
+        work_destroy(work);
         return WEFT_ERR_MEMORY;
     }
     uint64_t first = 0;
@@ -93,7 +93,17 @@ static weft_status work_create(wfi_peer *peer, wfi_transfer *transfer, wfi_work 
     return WEFT_OK;
 }
 
-/* Hands it to wfi_net_settle if nothing of it is under way and nothing more will be. */
+static void tell_owner(wfi_done *done)
+{
+    wfi_work *work = wfi_container_of(done, wfi_work, ended);
+    wfi_transfer *owner = work->owner;
+    weft_status status = work->status;
+    work_destroy(work);
+    owner->net = NULL;
+    owner->done(owner, status);
+}
+
+/* It has ended if nothing of it is under way and nothing more will be. */
 static void finish_if_over(wfi_work *work)
 {
     bool complete = work->done == work_chunks(work);
@@ -104,7 +114,8 @@ static void finish_if_over(wfi_work *work)
     if (work->peer->asked == work)
         work->peer->asked = NULL;
     wfi_list_remove(&work->link);
-    wfi_list_push_back(&work->peer->net->finished, &work->link);
+    work->ended.run = tell_owner;
+    wfi_progress_end(&work->peer->net->progress, &work->ended, WFI_DONE_TRANSFER);
 }
 
 void wfi_work_end(wfi_work *work, weft_status why)
@@ -231,8 +242,8 @@ static void chunk_done(wfi_chunk *chunk)
     work->doubted = work->vouched = false;
     conn->useful = true;
     conn->line->failures = 0;
-    conn->line->used_ns = net->now_ns;
-    peer->heard_ns = net->now_ns;
+    conn->line->used_ns = net->progress.now_ns;
+    peer->heard_ns = net->progress.now_ns;
     finish_if_over(work);
     wfi_works_pump(peer);
 }
@@ -274,7 +285,7 @@ void wfi_works_pump(wfi_peer *peer)
             return;
         weft_status status = work_post_next(conn, work);
         if (status == WEFT_ERR_AGAIN) {
-            atomic_store(&peer->net->stuck, true);
+            peer->net->stuck = true;
             return;
         }
         if (status) {
@@ -296,7 +307,7 @@ void wfi_works_fail(wfi_peer *peer, weft_status why)
 
 weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfer)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     wfi_work *work;
     if (net->closing)
         return WEFT_ERR_CLOSED;
@@ -307,7 +318,7 @@ weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfe
         return status;
     transfer->net = work;
     if (wfi_list_empty(&peer->works))
-        peer->stuck_ns = wfi_net_now(net);
+        peer->stuck_ns = wfi_progress_now(&net->progress);
     wfi_list_push_back(&peer->works, &work->link);
     finish_if_over(work); /* nothing to move */
     if (wfi_line_up(&peer->lines[WFI_BULK]))
@@ -320,7 +331,7 @@ weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfe
 
 void wfi_net_transfer_cancel(wfi_net *net, wfi_transfer *transfer)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     wfi_work *work = transfer->net;
     if (!work || work->ending || (!work->under_way && work->done == work_chunks(work)))
         return;

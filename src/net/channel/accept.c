@@ -34,7 +34,7 @@ static weft_status take_request(wfi_line *line, wfi_connect_request *request, co
     if (!status)
         status = wfi_conn_post_receives(conn);
     if (!status)
-        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + wfi_line_limit(line));
+        status = wfi_timer_set(&net->progress, &line->timer, wfi_now(net->progress.clock) + wfi_line_limit(line));
     if (status)
         wfi_conn_close(conn);
     return status;
@@ -153,7 +153,7 @@ static void on_connected(wfi_net *net, wfi_conn *conn, const wfi_event *event)
 
 void wfi_net_event(wfi_net *net, const wfi_event *event)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (event->kind == WFI_EVENT_REQUEST) {
         on_request(net, event);
         return;

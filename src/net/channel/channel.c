@@ -28,7 +28,7 @@ static bool line_needed(const wfi_line *line)
     const wfi_peer *peer = line->peer;
     if (peer->status || peer->net->closing)
         return false;
-    return line_has_use(line) || line->wanted_ns > wfi_net_now(peer->net);
+    return line_has_use(line) || line->wanted_ns > wfi_progress_now(&peer->net->progress);
 }
 
 /*
@@ -51,7 +51,7 @@ static void line_retry(wfi_line *line)
         delay = WFI_BACKOFF_FIRST_NS << doublings;
         delay = delay > WFI_BACKOFF_LAST_NS ? WFI_BACKOFF_LAST_NS : delay;
     }
-    (void)wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + delay);
+    (void)wfi_timer_set(&net->progress, &line->timer, wfi_now(net->progress.clock) + delay);
 }
 
 /*
@@ -124,7 +124,8 @@ void wfi_attempt_over(wfi_conn *conn)
     net->attempts--;
     bool waiting = !wfi_list_empty(&net->turns) || !wfi_list_empty(&net->turns_again);
     if (waiting && !net->turn_timer.heap_index && !net->closing)
-        (void)wfi_net_timer_set(net, &net->turn_timer, wfi_now(net->clock)); /* not from in here: lanes are changing */
+        (void)wfi_timer_set(&net->progress, &net->turn_timer,
+                            wfi_now(net->progress.clock)); /* not from in here: lanes are changing */
 }
 
 static void give_turns(wfi_net *net, wfi_list *turns, unsigned limit)
@@ -170,7 +171,7 @@ static void line_connect(wfi_line *line)
     if (!status)
         status = wfi_conn_post_receives(conn);
     if (!status)
-        status = wfi_net_timer_set(net, &line->timer, wfi_now(net->clock) + wfi_line_limit(line));
+        status = wfi_timer_set(&net->progress, &line->timer, wfi_now(net->progress.clock) + wfi_line_limit(line));
     if (status) {
         wfi_conn_close(conn);
         wfi_line_failed(line, status, weft_status_text(status));
@@ -200,7 +201,7 @@ void wfi_line_wanted(wfi_line *line)
 {
     wfi_net *net = line->peer->net;
     wfi_conn *up = wfi_line_up(line);
-    uint64_t now = wfi_net_now(net);
+    uint64_t now = wfi_progress_now(&net->progress);
     if (up && line->kind == WFI_CONTROL) {
         wfi_note_ping(line->peer);
         return;
@@ -255,9 +256,9 @@ static void line_idle(wfi_line *line)
     wfi_net *net = peer->net;
     uint64_t until = line->used_ns + WFI_BULK_IDLE_NS;
     bool idle = wfi_list_empty(&peer->works) && wfi_list_empty(&peer->exposed);
-    if (!idle || until > net->now_ns) {
-        uint64_t next = until > net->now_ns ? until : net->now_ns + WFI_BULK_IDLE_NS;
-        (void)wfi_net_timer_set(net, &line->timer, next);
+    if (!idle || until > net->progress.now_ns) {
+        uint64_t next = until > net->progress.now_ns ? until : net->progress.now_ns + WFI_BULK_IDLE_NS;
+        (void)wfi_timer_set(&net->progress, &line->timer, next);
         return;
     }
     wfi_line_end(line);
@@ -280,13 +281,13 @@ void wfi_line_is_up(wfi_line *line)
 {
     wfi_peer *peer = line->peer;
     wfi_net *net = peer->net;
-    uint64_t now = wfi_now(net->clock);
+    uint64_t now = wfi_now(net->progress.clock);
     line->conn->up = true;
     line->ask = line->ask && !line->conn->ours; /* where the peer had to dial it will have to again */
     line->why = NULL;
     line->wanted_ns = 0;
     wfi_attempt_over(line->conn);
-    wfi_net_timer_clear(net, &line->timer);
+    wfi_timer_clear(&net->progress, &line->timer);
     bool excused = line->kind == WFI_BULK && peer->excused;
     if (excused)
         line->failures = 0;
@@ -302,7 +303,7 @@ void wfi_line_is_up(wfi_line *line)
         wfi_peer_flush(peer);
         return;
     }
-    (void)wfi_net_timer_set(net, &line->timer, now + WFI_BULK_IDLE_NS);
+    (void)wfi_timer_set(&net->progress, &line->timer, now + WFI_BULK_IDLE_NS);
     wfi_works_doubt(peer);
     wfi_works_pump(peer);
 }

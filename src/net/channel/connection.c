@@ -70,19 +70,19 @@ static void detach_flights(wfi_conn *conn)
 void wfi_conn_close(wfi_conn *conn)
 {
     wfi_net *net = conn->net;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (conn->closed)
         return;
     wfi_line *line = conn->line;
     if (line->kind == WFI_BULK && conn->up)
-        line->peer->stuck_ns = wfi_net_now(net);
+        line->peer->stuck_ns = wfi_progress_now(&net->progress);
     conn->closed = true;
     conn->up = false;
     wfi_attempt_over(conn);
     (void)wfi_map_take(&net->conns, conn->id);
     if (line->conn == conn) {
         line->conn = NULL;
-        wfi_net_timer_clear(net, &line->timer);
+        wfi_timer_clear(&net->progress, &line->timer);
     }
     if (conn->lane)
         net->ops->lane_close(conn->lane);

@@ -60,7 +60,7 @@ bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_m
 const uint8_t *wfi_peer_pair_key(wfi_peer *peer)
 {
     wfi_net *net = peer->net;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (peer->pair_key)
         return peer->pair_key;
     peer->pair_key = wfi_guarded_calloc(WFI_PAIR_KEY_BYTES);

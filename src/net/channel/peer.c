@@ -31,7 +31,7 @@ void wfi_peers_destroy(wfi_net *net)
 
 wfi_peer *wfi_peer_ref(wfi_peer *peer)
 {
-    wfi_assert_held(&peer->net->lock);
+    wfi_assert_held(&peer->net->progress.lock);
     peer->holds++;
     return peer;
 }
@@ -42,25 +42,25 @@ void wfi_peer_unref(wfi_peer *peer)
     if (!peer)
         return;
     wfi_net *net = peer->net;
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (--peer->holds)
         return;
     assert(peer->status && !wfi_peer_has_to_send(peer) && wfi_list_empty(&peer->works) &&
            wfi_list_empty(&peer->exposed));
     wfi_list_remove(&peer->link);
-    wfi_timers_release(net, WFI_PEER_TIMERS);
+    wfi_timers_release(&net->progress, WFI_PEER_TIMERS);
     peer_free(peer);
 }
 
 wfi_peer *wfi_net_peer(wfi_net *net, int rank)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : net->peers[rank];
 }
 
 weft_status wfi_net_former_status(const wfi_net *net, int rank, uint32_t incarnation)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     const wfi_peer *peer = net->peers[rank];
     for (size_t i = 0; peer && i < WFI_LEFT_MAX; i++)
         if (peer->left[i] == incarnation)
@@ -98,8 +98,8 @@ void wfi_reach_watch(wfi_peer *peer)
     wfi_net *net = peer->net;
     if (peer->silence.heap_index || peer->status || net->closing || net->death_timeout_ms < 0)
         return;
-    peer->needed_ns = wfi_net_now(net);
-    (void)wfi_net_timer_set(net, &peer->silence, peer->needed_ns + wfi_reach_bound_ns(net) / 2); /* reserved */
+    peer->needed_ns = wfi_progress_now(&net->progress);
+    (void)wfi_timer_set(&net->progress, &peer->silence, peer->needed_ns + wfi_reach_bound_ns(net) / 2); /* reserved */
 }
 
 void wfi_reach_regained(wfi_peer *peer)

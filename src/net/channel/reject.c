@@ -10,8 +10,8 @@
 
 void wfi_net_refused(wfi_net *net, const char *format, ...)
 {
-    wfi_assert_held(&net->lock);
-    uint64_t now = wfi_now(net->clock);
+    wfi_assert_held(&net->progress.lock);
+    uint64_t now = wfi_now(net->progress.clock);
     net->stats.strangers_refused++;
     if (now - net->refused_ns >= SECOND_NS || net->stats.strangers_refused == 1) {
         net->refused_ns = now;
@@ -31,7 +31,8 @@ void wfi_silent_came(wfi_net *net, size_t count)
 {
     net->silent += count;
     if (!net->silent_timer.heap_index && !net->closing)
-        (void)wfi_net_timer_set(net, &net->silent_timer, wfi_now(net->clock) + WFI_SILENT_NS); /* reserved */
+        (void)wfi_timer_set(&net->progress, &net->silent_timer,
+                            wfi_now(net->progress.clock) + WFI_SILENT_NS); /* reserved */
 }
 
 void wfi_silent_excuse(wfi_net *net, uint64_t attempts)

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#define EVENTS_BATCH 8
 #define UNPRIVILEGED 1024 /* the first port that anybody may have */
 
 static weft_status refuse_value(weft_error **error, const char *what, const char *value, const char *hint)
@@ -52,15 +53,15 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
 weft_status wfi_transport_open(wfi_net *net, const wfi_net_options *options, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
-    wfi_fabric_options how = {.rank = net->fibers       ? net->group
-                                      : agent->has_rank ? net->rank
-                                                        : -1,
+    wfi_fabric_options how = {.rank = net->progress.fibers ? net->progress.group
+                                      : agent->has_rank    ? net->rank
+                                                           : -1,
                               .iface = agent->iface,
                               .towards = agent->master_addr,
                               .port_spared = agent->master_port,
                               .sim = options->sim,
                               .ready = wfi_fiber_ready,
-                              .ready_arg = net};
+                              .ready_arg = &net->progress};
     net->ops = wfi_fabric_find(agent->fabric);
     if (!net->ops)
         return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
@@ -111,7 +112,7 @@ void wfi_local_region_put(wfi_net *net, wfi_storage *storage)
 
 /* ---- Completions ----------------------------------------------------------------------------------------------- */
 
-void wfi_transport_dispatch(const wfi_completion *completion)
+static void dispatch(const wfi_completion *completion)
 {
     wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
     wfi_conn *conn = flight->conn;
@@ -129,9 +130,10 @@ void wfi_transport_dispatch(const wfi_completion *completion)
     wfi_conn_reported(conn);
 }
 
-void wfi_transport_post_again(wfi_net *net)
+/* Some post found no room; completions since then may have made some. */
+static void post_again(wfi_net *net)
 {
-    atomic_store(&net->stuck, false);
+    net->stuck = false;
     for (int rank = 0; rank < net->world_size; rank++) {
         if (net->peers[rank]) {
             wfi_peer_flush(net->peers[rank]);
@@ -147,7 +149,7 @@ void wfi_net_starve(wfi_net *net)
 {
     net->starving = true;
     if (!net->starved_timer.heap_index && !net->closing)
-        (void)wfi_net_timer_set(net, &net->starved_timer, wfi_now(net->clock) + STARVED_NS);
+        (void)wfi_timer_set(&net->progress, &net->starved_timer, wfi_now(net->progress.clock) + STARVED_NS);
 }
 
 /* Tries again what there was no memory for. After a second of that, what has not begun ends with that error. */
@@ -155,7 +157,7 @@ void wfi_starved_due(wfi_timer *timer)
 {
     wfi_net *net = wfi_container_of(timer, wfi_net, starved_timer);
     net->starving = false;
-    wfi_transport_post_again(net);
+    post_again(net);
     net->starved = net->starving ? net->starved + 1 : 0;
     if (net->starved < STARVED_TRIES)
         return;
@@ -167,3 +169,65 @@ void wfi_starved_due(wfi_timer *timer)
         }
     }
 }
+
+/* ---- A source of progress -------------------------------------------------------------------------------------- */
+
+static wfi_net *net_of(wfi_source *source)
+{
+    return wfi_container_of(source, wfi_net, source);
+}
+
+static size_t transport_poll(wfi_source *source)
+{
+    wfi_net *net = net_of(source);
+    return net->completion_count = net->ops->poll(net->fabric, net->completions, WFI_BATCH);
+}
+
+static void transport_take(wfi_source *source)
+{
+    wfi_net *net = net_of(source);
+    for (size_t i = 0; i < net->completion_count; i++)
+        dispatch(&net->completions[i]);
+    net->completion_count = 0;
+    if (net->stuck)
+        post_again(net);
+}
+
+static size_t transport_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
+{
+    wfi_net *net = net_of(source);
+    wfi_event events[EVENTS_BATCH];
+    size_t count = net->ops->poll_events(net->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
+    (void)due_ns; /* there is no telling */
+    if (!count)
+        return 0;
+    wfi_progress_round_begin(&net->progress, wfi_now(net->progress.clock));
+    for (size_t i = 0; i < count; i++)
+        wfi_net_event(net, &events[i]);
+    wfi_progress_unlock(&net->progress);
+    return count;
+}
+
+static int transport_wait_fd(wfi_source *source)
+{
+    wfi_net *net = net_of(source);
+    return net->ops->wait_fd(net->fabric);
+}
+
+static bool transport_may_sleep(wfi_source *source)
+{
+    wfi_net *net = net_of(source);
+    return net->ops->may_sleep(net->fabric);
+}
+
+static size_t transport_outstanding(wfi_source *source)
+{
+    return net_of(source)->zombies;
+}
+
+const wfi_source_ops wfi_transport_source = {.poll = transport_poll,
+                                             .take = transport_take,
+                                             .events = transport_events,
+                                             .wait_fd = transport_wait_fd,
+                                             .may_sleep = transport_may_sleep,
+                                             .outstanding = transport_outstanding};

@@ -27,16 +27,23 @@ size_t wfi_peer_kept_bytes(const wfi_peer *peer)
 
 void wfi_peer_keep(wfi_peer *peer, int64_t bytes)
 {
-    wfi_assert_held(&peer->net->lock);
+    wfi_assert_held(&peer->net->progress.lock);
     peer->kept_bytes += (size_t)bytes;
+}
+
+static void tell_owner(wfi_done *done)
+{
+    wfi_message *message = wfi_container_of(done, wfi_message, net.ended);
+    message->done(message, message->net.status);
 }
 
 static void finish_message(wfi_peer *peer, wfi_message *message, weft_status status)
 {
     wfi_list_remove(&message->link);
     peer->kept_bytes -= wfi_message_weight(message);
-    message->net.state = status;
-    wfi_list_push_back(&peer->net->done_messages, &message->link);
+    message->net.status = status;
+    message->net.ended.run = tell_owner;
+    wfi_progress_end(&peer->net->progress, &message->net.ended, WFI_DONE_MESSAGE);
 }
 
 void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position)

@@ -114,7 +114,7 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
             return;
         peer->received++;
         if (!peer->owes_ack) /* it may be anew: what the last message made leave may have told of that one only */
-            peer->owed_since_ns = net->now_ns;
+            peer->owed_since_ns = net->progress.now_ns;
         peer->owes_ack = true;
         net->stats.bytes_received += length;
         net->untaken = false;
@@ -131,7 +131,7 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
 
 void wfi_net_untake(wfi_net *net)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     net->untaken = true;
 }
 
@@ -152,7 +152,7 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
     conn->line->failures = 0;
     conn->frames_returned = frame.consumed;
     conn->net->stats.frames_received++;
-    peer->heard_ns = conn->net->now_ns;
+    peer->heard_ns = conn->net->progress.now_ns;
     wfi_peer_acknowledge(peer, frame.ack);
     hand_up(conn, &frame, data, size);
 }
@@ -166,8 +166,8 @@ static void answer(wfi_conn *conn)
     if (conn->closed)
         return;
     bool many = conn->frames_consumed - conn->frames_told >= WFI_ACK_AFTER_FRAMES;
-    if (many ||
-        (peer->owes_ack && !peer->ack.heap_index && wfi_net_timer_set(net, &peer->ack, net->now_ns + WFI_ACK_DELAY_NS)))
+    if (many || (peer->owes_ack && !peer->ack.heap_index &&
+                 wfi_timer_set(&net->progress, &peer->ack, net->progress.now_ns + WFI_ACK_DELAY_NS)))
         wfi_peer_send_ack(peer);
 }
 
@@ -215,6 +215,6 @@ void wfi_peer_ack_due(wfi_timer *timer)
     wfi_peer *peer = wfi_container_of(timer, wfi_peer, ack);
     wfi_net *net = peer->net;
     uint64_t due_ns = peer->owed_since_ns + WFI_ACK_DELAY_NS;
-    if (peer->owes_ack && (net->now_ns >= due_ns || wfi_net_timer_set(net, timer, due_ns)))
+    if (peer->owes_ack && (net->progress.now_ns >= due_ns || wfi_timer_set(&net->progress, timer, due_ns)))
         wfi_peer_send_ack(peer);
 }

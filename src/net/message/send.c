@@ -134,7 +134,7 @@ static void post_refused(wfi_conn *conn, wfi_tx *tx, weft_status status)
 {
     wfi_tx_recycle(conn->net, tx);
     if (status == WEFT_ERR_AGAIN)
-        atomic_store(&conn->net->stuck, true);
+        conn->net->stuck = true;
     else
         wfi_line_broken(conn);
 }
@@ -148,7 +148,7 @@ static int64_t credit(const wfi_conn *conn)
 static unsigned commit(wfi_peer *peer, wfi_list *list, unsigned count)
 {
     if (count && !wfi_list_empty(list) && wfi_list_empty(&peer->sent)) /* from now on silence means something */
-        peer->waiting_ns = wfi_net_now(peer->net);
+        peer->waiting_ns = wfi_progress_now(&peer->net->progress);
     while (count && !wfi_list_empty(list)) {
         wfi_message *message = wfi_container_of(list->next, wfi_message, link);
         wfi_list_remove(&message->link);
@@ -244,7 +244,7 @@ void wfi_frame_sent(wfi_tx *tx, weft_status status)
 
 weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
 {
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     if (wfi_message_size(message) > WFI_MESSAGE_MAX)
         return WEFT_ERR_TOO_LARGE;
     if (net->closing)
@@ -268,7 +268,7 @@ weft_status wfi_net_send(wfi_net *net, wfi_peer *peer, wfi_message *message)
 bool wfi_net_unsend(wfi_net *net, wfi_peer *peer, wfi_message *message)
 {
     (void)net; /* where nothing is asserted */
-    wfi_assert_held(&net->lock);
+    wfi_assert_held(&net->progress.lock);
     /* One that is done is on its way to its owner, one with a sequence may have arrived. */
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
         return false;
