@@ -1,30 +1,42 @@
-# make install: headers, both libraries, weftConfig.cmake, weft.pc.
+# cmake --install: headers, both libraries in both forms, weftConfig.cmake, weft.pc and weft_rpc.pc. The component rpc is what calls and
+# tensors need: cmake --install BUILD --component rpc. The component weft is the rest.
 #
-# find_package(weft) gives weft::weft, the shared library, which brings all it needs. find_package(weft COMPONENTS static)
-# adds weft::weft_static, and then the libraries that weft rests on are looked for.
+# find_package(weft) gives weft::weft, the shared library, which brings all it needs; find_package(weft COMPONENTS rpc) gives
+# weft::weft_rpc alone. With the component static there is weft::weft_static, or weft::weft_rpc_static, as well, and then the libraries
+# that they rest on are looked for.
 include(CMakePackageConfigHelpers)
 set(weft_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+set(weft_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH weft_pc_to_prefix /${weft_pc_dir} /)
+string(REGEX REPLACE "/$" "" weft_pc_to_prefix ${weft_pc_to_prefix})
 
-install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(TARGETS weft EXPORT weft-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS weft_static weft_deps EXPORT weft-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(form shared static)
-  install(EXPORT weft-${form} NAMESPACE weft:: DESTINATION ${weft_cmake_dir})
-endforeach()
-
+install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT rpc FILES_MATCHING PATTERN "*.h")
 configure_package_config_file(cmake/weftConfig.cmake.in weftConfig.cmake INSTALL_DESTINATION ${weft_cmake_dir})
 write_basic_package_version_file(weftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weftConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/weftConfigVersion.cmake
-  cmake/FindOneDNN.cmake
-  DESTINATION ${weft_cmake_dir})
+  DESTINATION ${weft_cmake_dir} COMPONENT rpc)
 
-# weft.pc. What the static library needs stands in Libs.private and not in Requires.private: the latter would draw in the
-# private libraries of libfabric's own .pc (verbs, efa, psm2), whose development files weft does not need.
-get_property(cuda_libraries GLOBAL PROPERTY weft_cuda_libraries)
-list(APPEND WEFT_PRIVATE_LIBS ${cuda_libraries})
-list(REMOVE_DUPLICATES WEFT_PRIVATE_LIBS)
-list(JOIN WEFT_PRIVATE_LIBS " " weft_private_libs)
-file(RELATIVE_PATH weft_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-string(REGEX REPLACE "/$" "" weft_pc_to_prefix ${weft_pc_to_prefix})
-configure_file(cmake/weft.pc.in weft.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# A .pc file. What the static library needs stands in Libs.private and not in Requires.private: the latter would draw in the private
+# libraries of libfabric's own .pc (verbs, efa, psm2), whose development files weft does not need.
+function(weft_install part component)
+  install(TARGETS ${part} EXPORT ${part}-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component}
+    NAMELINK_COMPONENT ${component})
+  install(TARGETS ${part}_static ${part}_deps EXPORT ${part}-static
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
+  foreach(form shared static)
+    install(EXPORT ${part}-${form} NAMESPACE weft:: DESTINATION ${weft_cmake_dir} COMPONENT ${component})
+  endforeach()
+
+  get_property(cuda_libraries GLOBAL PROPERTY ${part}_cuda_libraries)
+  set(private_libs ${${part}_private_libs} ${cuda_libraries})
+  list(REMOVE_DUPLICATES private_libs)
+  list(JOIN private_libs " " weft_private_libs)
+  configure_file(cmake/${part}.pc.in ${part}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${part}.pc DESTINATION ${weft_pc_dir} COMPONENT ${component})
+endfunction()
+
+weft_install(weft_rpc rpc)
+if("weft" IN_LIST weft_parts)
+  weft_install(weft weft)
+  install(FILES cmake/FindOneDNN.cmake DESTINATION ${weft_cmake_dir} COMPONENT weft)
+endif()

@@ -1,4 +1,5 @@
-# weft_sources(FILES...)          adds this folder's files to the library
+# weft_sources(FILES...)          adds this folder's files to the library weft_part: weft_rpc or weft
+# weft_kernels(FILES...)          the same, compiled for speed
 # weft_program(NAME SOURCES...)   a program on the public headers, in bin/
 # weft_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [SERIAL])
 #     a cmocka test program `NAME`, run by CTest; exit 77 means skipped. LABELS threads: also run under ThreadSanitizer
@@ -6,59 +7,86 @@
 # weft_test_settings(NAME [TIMEOUT s] [LABELS l...] [SERIAL])
 #     the same limits and environment for a test added with add_test().
 #
-# weft_objects holds every object file once; the shared, the static library and the tests are made of it. Tests link the
-# static form, which keeps all symbols, so that they may reach into one folder of src/.
-add_library(weft_objects OBJECT)
-target_include_directories(weft_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src
-  ${PROJECT_SOURCE_DIR}/providers)
-target_link_libraries(weft_objects PUBLIC weft_deps PRIVATE weft_flags)
-if(WEFT_GPU_ONLY) # what stands in for libraries that are not there
-  target_include_directories(weft_objects BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
-endif()
-
-set(weft_include $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-
-add_library(weft_static STATIC $<TARGET_OBJECTS:weft_objects>)
-target_include_directories(weft_static PUBLIC ${weft_include})
-target_link_libraries(weft_static PUBLIC weft_deps)
-set_target_properties(weft_static PROPERTIES OUTPUT_NAME weft LINKER_LANGUAGE C)
-add_library(weft::weft_static ALIAS weft_static) # the package's names, for projects that add this folder
-
-# Of a GPU-only tree there is no shared library: it would lack most of its own symbols.
+# Two libraries, neither with code of the other: libweft_rpc, the component rpc (calls and tensors), and libweft, which rests on it. Each
+# has its object files once, in PART_objects; its shared and its static form are made of these. Tests link the static forms, which
+# keep all symbols, so that they may reach into one folder of src/.
 #
-# WEFT_LTO: its C files are compiled once more, for the linker to optimise as a whole: workers that share a core find little of
-# it in the caches at each turn, so what a call does not touch counts (a quarter of its time outside the kernel). The static
+# WEFT_LTO: a shared library's C files are compiled once more, for the linker to optimise as a whole: workers that share a core find little
+# of it in the caches at each turn, so what a call does not touch counts (a quarter of its time outside the kernel). The static
 # library does without, as what the compiler stores for that can only be read by the same compiler.
-if(NOT WEFT_GPU_ONLY)
-  if(WEFT_LTO)
-    set(own $<FILTER:$<TARGET_PROPERTY:weft_objects,SOURCES>,INCLUDE,[.]c$>)
-    add_library(weft SHARED ${own} $<FILTER:$<TARGET_OBJECTS:weft_objects>,INCLUDE,[.]cu[.]o$>)
-    target_include_directories(weft PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers)
-    target_compile_options(weft PRIVATE $<$<COMPILE_LANGUAGE:C>:-flto=auto>)
-    set_target_properties(weft PROPERTIES EXPORT_COMPILE_COMMANDS OFF) # or clang-tidy reads each file twice
-    target_link_options(weft PRIVATE -flto=auto -O3)
-    target_link_libraries(weft PRIVATE weft_flags)
-  else()
-    add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
+set(weft_include $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set(weft_source_folders ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers)
+
+function(weft_objects_and_static part)
+  add_library(${part}_objects OBJECT)
+  target_include_directories(${part}_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${weft_source_folders})
+  target_link_libraries(${part}_objects PUBLIC ${part}_deps PRIVATE weft_flags)
+  if(WEFT_GPU_ONLY) # what stands in for libraries that are not there
+    target_include_directories(${part}_objects BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
   endif()
-  add_library(weft::weft ALIAS weft)
-  target_include_directories(weft PUBLIC ${weft_include})
-  target_link_libraries(weft PRIVATE weft_deps)
+  add_library(${part}_static STATIC $<TARGET_OBJECTS:${part}_objects>)
+  target_include_directories(${part}_static PUBLIC ${weft_include})
+  target_link_libraries(${part}_static PUBLIC ${part}_deps)
+  set_target_properties(${part}_static PROPERTIES OUTPUT_NAME ${part} LINKER_LANGUAGE C)
+  add_library(weft::${part}_static ALIAS ${part}_static) # the package's names, for projects that add this folder
+endfunction()
+
+# VISIBILITY is that of what is no public function. The version script decides what is exported.
+function(weft_shared part visibility)
+  if(WEFT_LTO)
+    set(own $<FILTER:$<TARGET_PROPERTY:${part}_objects,SOURCES>,INCLUDE,[.]c$>)
+    add_library(${part} SHARED ${own} $<FILTER:$<TARGET_OBJECTS:${part}_objects>,INCLUDE,[.]cu[.]o$>)
+    target_include_directories(${part} PRIVATE ${weft_source_folders})
+    target_compile_options(${part} PRIVATE $<$<COMPILE_LANGUAGE:C>:-flto=auto>)
+    set_target_properties(${part} PROPERTIES EXPORT_COMPILE_COMMANDS OFF) # or clang-tidy reads each file twice
+    target_link_options(${part} PRIVATE -flto=auto -O3)
+    target_link_libraries(${part} PRIVATE weft_flags)
+  else()
+    add_library(${part} SHARED $<TARGET_OBJECTS:${part}_objects>)
+    set_target_properties(${part}_objects PROPERTIES C_VISIBILITY_PRESET ${visibility})
+  endif()
+  set_target_properties(${part} PROPERTIES C_VISIBILITY_PRESET ${visibility})
+  add_library(weft::${part} ALIAS ${part})
+  target_include_directories(${part} PUBLIC ${weft_include})
+  target_link_libraries(${part} PRIVATE ${part}_deps)
   # The version script also hides what static libraries inside (cudart) would export; the library calls its own functions directly.
-  set(map ${PROJECT_SOURCE_DIR}/cmake/weft.map)
+  set(map ${CMAKE_CURRENT_BINARY_DIR}/${part}.map)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/${part}.map.in ${map} @ONLY)
   # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them, on the stack.
-  target_link_options(weft PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now)
-  set_target_properties(weft PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
+  target_link_options(${part} PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now)
+  set_target_properties(${part} PROPERTIES SOVERSION ${weft_soversion} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
     LINK_DEPENDS ${map})
   if(NOT WEFT_SANITIZE)
-    target_link_options(weft PRIVATE -Wl,-z,defs)
+    target_link_options(${part} PRIVATE -Wl,-z,defs)
   endif()
+endfunction()
+
+# Of a GPU-only tree there is no shared library: it would lack most of its own symbols.
+weft_objects_and_static(weft_rpc)
+set(weft_static_forms weft_rpc_static) # what tests link
+if(NOT WEFT_GPU_ONLY)
+  weft_shared(weft_rpc protected) # libweft calls some functions of its inside; protected, they are still called directly within it
+endif()
+if("weft" IN_LIST weft_parts)
+  weft_objects_and_static(weft)
+  weft_shared(weft hidden)
+  target_link_libraries(weft PUBLIC weft_rpc)
+  set_target_properties(weft PROPERTIES INSTALL_RPATH $ORIGIN) # finds libweft_rpc beside itself
+  target_link_libraries(weft_static PUBLIC weft_rpc_static)
+  set(weft_static_forms weft_static)
 endif()
 
 function(weft_sources)
   foreach(file ${ARGN})
-    target_sources(weft_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    target_sources(${weft_part}_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   endforeach()
+endfunction()
+
+# The loops in these are written for the vectoriser; it needs no licence to reorder arithmetic, so it gets none.
+function(weft_kernels)
+  weft_sources(${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${weft_part}_objects PROPERTIES
+    COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=off")
 endfunction()
 
 function(weft_program name)
@@ -96,7 +124,7 @@ function(weft_test_program name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
     ${PROJECT_SOURCE_DIR}/tests)
   target_compile_options(${name} PRIVATE -UNDEBUG) # a test's own assert() counts in every build
-  target_link_libraries(${name} PRIVATE weft_static weft_flags)
+  target_link_libraries(${name} PRIVATE ${weft_static_forms} weft_flags)
   if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
   else()

@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$cmake" -S "$here/parent" -B "$work" -G Ninja -DWEFT="$root" -DWEFT_CUDA=OFF -DCMAKE_C_COMPILER="$cc" >/dev/null
 linked=$("$cmake" --build "$work" --target with_shared with_static -- -n -v)
-mapfile -t objects < <(grep -o -- '-o [^ ]*main\.c\.o' <<<"$linked" | cut -c4-)
+mapfile -t objects < <(grep -o -- '-o [^ ]*weft\.c\.o' <<<"$linked" | cut -c4-)
 "$cmake" --build "$work" --target "${objects[@]}" >/dev/null
 
 fail=0

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# consume_cmake.sh shared|static PREFIX CMAKE CC - find_package(weft) in a project of its own, built and run.
+# consume_cmake.sh weft|weft_rpc shared|static PREFIX CMAKE CC - find_package(weft) in a project of its own, built and run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/consume.sh"
-form=$1 prefix=$2 cmake=$3 cc=$4
+part=$1 form=$2 prefix=$3 cmake=$4 cc=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$cmake" -S "$here/consumer" -B "$work" -G Ninja -DFORM="$form" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >/dev/null
+"$cmake" -S "$here/consumer" -B "$work" -G Ninja -DPART="$part" -DFORM="$form" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_C_COMPILER="$cc" >/dev/null
 "$cmake" --build "$work"
-run_consumer "$work/consumer" "$form" "$prefix"
+run_consumer "$work/consumer" "$part" "$form" "$prefix"
+if [ "$part" = weft_rpc ] && grep -iE 'dnnl|openblas' "$work/CMakeCache.txt"; then
+  echo "find_package(weft COMPONENTS rpc) looked for the above"
+  exit 1
+fi

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# declared.sh NM LIBRARY CC INCLUDE - every function that a public header declares is exported, and the other way round.
+# declared.sh NM CC INCLUDE LIBRARY... - every function that a public header declares is exported by one of the libraries, and the other
+# way round.
 set -euo pipefail
-nm=$1 library=$2 cc=$3 include=$4
+nm=$1 cc=$2 include=$3
+shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -10,10 +12,15 @@ trap 'rm -rf "$work"' EXIT
 "$cc" -std=gnu11 -I"$include" -fsyntax-only -aux-info "$work/prototypes" "$work/all.c"
 grep -F "$include/weft/" "$work/prototypes" | grep -v ' static ' | grep -oE 'weft_[a-z0-9_]+ \([^*]' | sed 's, .*,,' |
   sort -u >"$work/declared"
-"$nm" -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u >"$work/exported"
+for library; do
+  "$nm" -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | { grep -v '^wfi_' || true; }
+done | sort >"$work/all_exported"
+sort -u "$work/all_exported" >"$work/exported"
+twice=$(uniq -d "$work/all_exported")
 
 missing=$(comm -23 "$work/declared" "$work/exported")
 extra=$(comm -13 "$work/declared" "$work/exported")
 [ -z "$missing" ] || printf 'declared in a header, but not in the library:\n%s\n' "$missing"
 [ -z "$extra" ] || printf 'exported, but in no public header:\n%s\n' "$extra"
-[ -z "$missing$extra" ]
+[ -z "$twice" ] || printf 'exported by two libraries:\n%s\n' "$twice"
+[ -z "$missing$extra$twice" ]
