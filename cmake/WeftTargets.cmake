@@ -119,12 +119,16 @@ function(weft_test_settings name)
   endif()
 endfunction()
 
+# Handlers, programs and callbacks have the parameters that their type asks for; few tests use them all. Linked after weft_flags.
+add_library(weft_test_flags INTERFACE)
+target_compile_options(weft_test_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wno-unused-parameter>)
+
 function(weft_test_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
     ${PROJECT_SOURCE_DIR}/tests)
   target_compile_options(${name} PRIVATE -UNDEBUG) # a test's own assert() counts in every build
-  target_link_libraries(${name} PRIVATE ${weft_static_forms} weft_flags)
+  target_link_libraries(${name} PRIVATE ${weft_static_forms} weft_flags weft_test_flags)
   if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
   else()

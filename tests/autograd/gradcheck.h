@@ -5,11 +5,8 @@
 
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 #include <math.h>
 

@@ -5,13 +5,10 @@
  */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
 #include "tensor/copy.h"
 #include "tensor/parallel.h"
+#include "unit.h"
 
 #include <math.h>
 #include <string.h>
@@ -70,7 +67,6 @@ static double chi_square(const double *weights, const int64_t *counts, int64_t c
  */
 static void draws_follow_their_weights(void **state)
 {
-    (void)state;
     static const double weights[][6] = {
         {1, 1, 1, 1, 1, 1},           {0.5, 0, 0.25, 0.125, 0, 0.125}, {0, 0, 0, 1, 2, 0},
         {1e-3, 5, 0.2, 0, 7e-3, 0.1}, {3e-30, 1e-30, 0, 6e-30, 0, 0},
@@ -89,7 +85,6 @@ static void draws_follow_their_weights(void **state)
 
 static void draws_of_one_possible_class_are_that_class(void **state)
 {
-    (void)state;
     static const double extremes[] = {1, 1e-40, 5e-324, 1e308, 1.7976931348623157e308};
     int64_t counts[4];
     for (size_t k = 0; k < sizeof(extremes) / sizeof(extremes[0]); k++)
@@ -106,7 +101,6 @@ static void draws_of_one_possible_class_are_that_class(void **state)
 /* The sums of such weights are infinite, or cannot be divided: the shares must come out all the same. */
 static void draws_of_extreme_weights_keep_their_shares(void **state)
 {
-    (void)state;
     int64_t counts[4];
     double large[4] = {1e308, 0, 1.5e308, 1.5e308}, small[4] = {0, 5e-324, 5e-324, 0};
     count_draws(large, 4, WEFT_FLOAT64, 8, counts);
@@ -142,7 +136,6 @@ static weft_tensor *weights_of(weft_shape shape)
 
 static void draws_follow_the_seed_and_not_the_layout(void **state)
 {
-    (void)state;
     weft_tensor *x = weights_of(S(20, 30, 5)), *flat = weft_tensor_reshape(x, S(600, 5));
     weft_tensor *turned = weft_tensor_transpose(x, 0, 2), *copy = weft_tensor_clone(turned),
                 *same = weft_tensor_transpose(copy, 0, 2);
@@ -160,7 +153,6 @@ static void draws_follow_the_seed_and_not_the_layout(void **state)
 /* Row r draws the same with more rows behind it: what a batch holds besides does not change an observer's action. */
 static void draws_of_a_row_do_not_depend_on_those_after_it(void **state)
 {
-    (void)state;
     weft_tensor *x = weights_of(S(300, 4)), *some = weft_tensor_narrow(x, 0, 0, 7);
     weft_tensor *of_all = draw_kept(9, x), *of_some = draw_kept(9, some);
     assert_memory_equal(weft_tensor_data(of_all), weft_tensor_data(of_some), 7 * sizeof(int64_t));
@@ -174,7 +166,6 @@ static void draws_of_a_row_do_not_depend_on_those_after_it(void **state)
 
 static void draws_of_a_tape_differ_from_one_to_the_next(void **state)
 {
-    (void)state;
     weft_tensor *x = weights_of(S(100, 4));
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = 4});
     weft_tensor_set_requires_grad(x, true);
@@ -188,7 +179,6 @@ static void draws_of_a_tape_differ_from_one_to_the_next(void **state)
 
 static void draws_of_no_rows_are_none(void **state)
 {
-    (void)state;
     const weft_shape shapes[] = {S(0, 3), S(0, 0), S(2, 0, 3)};
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
         weft_tensor *x = weft_tensor_zeros(shapes[k], WEFT_FLOAT64), *drawn = draw_kept(1, x);
@@ -217,7 +207,6 @@ static void run_steps(uint64_t run, uint64_t from, uint64_t to, int64_t actions[
 
 static void run_goes_on_where_another_left_off(void **state)
 {
-    (void)state;
     static int64_t whole[RUN_STEPS][8], parts[RUN_STEPS][8], other[RUN_STEPS][8];
     run_steps(7, 0, RUN_STEPS, whole);
     run_steps(7, 0, 13, parts);
@@ -233,7 +222,6 @@ static void run_goes_on_where_another_left_off(void **state)
 
 static void draws_are_the_same_on_any_number_of_threads(void **state)
 {
-    (void)state;
     weft_tensor *x = weights_of(S(30011, 3));
     int before = wfi_cpu_threads();
     wfi_cpu_threads_set(1);

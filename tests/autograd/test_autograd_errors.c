@@ -2,9 +2,7 @@
 /* test_autograd_errors.c - what each operator refuses, and that its message names the operator and what did not fit. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <math.h>
 #include <string.h>
@@ -217,7 +215,6 @@ static void operators_refuse_and_say_why(void **state)
 /* The least that a train step takes: two values, which the norm makes -1 and 1. */
 static void batch_norm_trains_on_two_values_a_channel(void **state)
 {
-    (void)state;
     const float values[2] = {3, 5};
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(S(2, 1, 1, 1), WEFT_FLOAT32));
@@ -230,7 +227,6 @@ static void batch_norm_trains_on_two_values_a_channel(void **state)
 
 static weft_tensor *no_forward(weft_tape *t, weft_module *self, weft_tensor *x)
 {
-    (void)x;
     weft_tape_fail(t, WEFT_ERR_UNSUPPORTED, "%s does not like %d", weft_module_type_name(self), 7);
     return NULL;
 }

@@ -71,7 +71,6 @@ EXPRESSION(concat_again, weft_mul(t, weft_concat(t, LIST(in[0], in[0], in[1], in
 
 static weft_tensor *norm_eval(weft_tape *t, weft_tensor *const *in, const void *arg)
 {
-    (void)arg;
     weft_tensor *mean = weft_tape_take(t, formula_tensor(S(3), WEFT_FLOAT64, 8));
     weft_tensor *var = weft_tape_take(t, weft_tensor_full(S(3), WEFT_FLOAT64, 1.5));
     return weft_batch_norm2d(t, in[0], in[1], in[2], mean, var, NULL);
@@ -157,7 +156,6 @@ static void check_with_target(gradcheck_fn fn)
 
 static void check_nll(void **state)
 {
-    (void)state;
     check_with_target(nll);
     check_with_target(nll_sum);
     check_with_target(nll_none);
@@ -165,13 +163,11 @@ static void check_nll(void **state)
 
 static void check_cross_entropy(void **state)
 {
-    (void)state;
     check_with_target(cross_entropy);
 }
 
 static void check_gather(void **state)
 {
-    (void)state;
     weft_tensor *at = weft_tensor_empty(S(3, 7), WEFT_INT64);
     formula_fill_below(at, 4, 5);
     gradcheck_shapes(gather, SHAPES(S(3, 5)), 1, 0, at);

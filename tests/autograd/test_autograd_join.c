@@ -5,12 +5,9 @@
  */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
 #include "tensor/parallel.h"
+#include "unit.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +35,6 @@ static weft_tensor *leaf(weft_shape shape, uint64_t key)
  */
 static void stack_takes_the_steps_of_an_episode(void **state)
 {
-    (void)state;
     weft_tensor *scores = leaf(S(2), 1), *returns = formula_tensor(S(STEPS), WEFT_FLOAT64, 2), *steps[STEPS];
     weft_tape *t = recording(NULL);
     for (int i = 0; i < STEPS; i++) {
@@ -66,7 +62,6 @@ static void stack_takes_the_steps_of_an_episode(void **state)
 /* 20,000 operands, three tensors over and over: time and memory grow with their number, not with its square. */
 static void concat_takes_a_very_long_list(void **state)
 {
-    (void)state;
     const size_t count = 20000;
     weft_tensor *x[] = {leaf(S(1, 2), 1), leaf(S(3, 2), 2), weft_tensor_full(S(0, 2), WEFT_FLOAT64, 0)};
     weft_tensor **list = calloc(count, sizeof(*list));
@@ -91,7 +86,6 @@ static void concat_takes_a_very_long_list(void **state)
 /* The gradients lie in one storage: what is added to one of them must not reach its neighbour, nor the caller's tensor. */
 static void gradients_that_share_a_storage_stay_apart(void **state)
 {
-    (void)state;
     weft_tensor *x[5], *weights = formula_tensor(S(5, 3), WEFT_FLOAT64, 50), *kept = weft_tensor_clone(weights);
     for (int i = 0; i < 5; i++)
         x[i] = leaf(S(3), 1 + (uint64_t)i);
@@ -122,7 +116,6 @@ static void gradients_that_share_a_storage_stay_apart(void **state)
 /* They are copies: later changes of the operands do not show, and results are contiguous. */
 static void joined_tensors_are_new(void **state)
 {
-    (void)state;
     const weft_dtype dtypes[] = {WEFT_FLOAT32, WEFT_FLOAT64, WEFT_INT64, WEFT_INT32, WEFT_UINT8, WEFT_BOOL_DTYPE};
     for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
         weft_tensor *x = weft_tensor_full(S(2, 3), dtypes[k], 1), *turned = weft_tensor_transpose(x, 0, 1);
@@ -147,7 +140,6 @@ static void joined_tensors_are_new(void **state)
 /* The index is kept for the gradient: to change it before the backward pass is an error, not a wrong gradient. */
 static void gather_notices_a_changed_index(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(S(4), 1), *at = weft_tensor_full(S(2), WEFT_INT64, 3);
     weft_tape *t = recording(NULL);
     weft_tensor *loss = weft_sum(t, weft_gather(t, x, 0, at));
@@ -162,7 +154,6 @@ static void gather_notices_a_changed_index(void **state)
 /* Many picks of few elements: the sums must have the same bits each time, and be those of the index's order. */
 static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **state)
 {
-    (void)state;
     enum { ROWS = 500, PICKS = 201, WIDTH = 7 };
     weft_tensor *x = weft_tensor_empty(S(ROWS, WIDTH), WEFT_FLOAT32),
                 *at = weft_tensor_empty(S(ROWS, PICKS), WEFT_INT64);
@@ -194,7 +185,6 @@ static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **stat
 
 static void concat_of_sizes_that_do_not_add_up_is_refused(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_zeros(S(0, INT64_MAX), WEFT_FLOAT32);
     weft_tape *t = weft_tape_open(NULL);
     assert_non_null(x);

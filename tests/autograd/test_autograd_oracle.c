@@ -6,11 +6,8 @@
  */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -385,19 +382,16 @@ static void run_all(const how *h)
 
 static void operators_match_pytorch_in_float64(void **state)
 {
-    (void)state;
     run_all(&(how){WEFT_FLOAT64, TOLERANCE_F64, false});
 }
 
 static void operators_match_pytorch_in_float32(void **state)
 {
-    (void)state;
     run_all(&(how){WEFT_FLOAT32, TOLERANCE_F32, false});
 }
 
 static void operators_match_pytorch_on_operands_with_gaps(void **state)
 {
-    (void)state;
     run_all(&(how){WEFT_FLOAT64, TOLERANCE_F64, true});
     run_all(&(how){WEFT_FLOAT32, TOLERANCE_F32, true});
 }

@@ -3,11 +3,8 @@
 #include <weft/optim.h>
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "mem/mem.h"
+#include "unit.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,7 +30,6 @@ static void assert_error(const weft_tape *t, weft_status code, const char *part)
 
 static void tape_first_error_stays_and_later_operators_give_null(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = leaf(WEFT_SHAPE(2, 3), 1), *w = leaf(WEFT_SHAPE(4, 5), 1);
     assert_null(weft_relu(t, weft_linear(t, x, w, NULL)));
@@ -51,7 +47,6 @@ static void tape_first_error_stays_and_later_operators_give_null(void **state)
 
 static void tape_missing_operand_and_null_tape(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(1), 1);
     assert_null(weft_relu(NULL, x));
     assert_int_equal(weft_tape_status(NULL), WEFT_ERR_MEMORY);
@@ -64,7 +59,6 @@ static void tape_missing_operand_and_null_tape(void **state)
 
 static void tape_backward_wants_one_element(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = leaf(WEFT_SHAPE(2), 1);
     weft_backward(t, weft_relu(t, x));
@@ -75,7 +69,6 @@ static void tape_backward_wants_one_element(void **state)
 
 static void tape_backward_wants_a_recorded_output(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 1);
     weft_backward(t, weft_relu(t, x));
@@ -86,7 +79,6 @@ static void tape_backward_wants_a_recorded_output(void **state)
 
 static void tape_second_pass_needs_retain(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
     weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
@@ -102,7 +94,6 @@ static void tape_second_pass_needs_retain(void **state)
 
 static void tape_change_in_place_is_noticed(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
     weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
@@ -127,7 +118,6 @@ static void a_step_is_noticed(weft_optimizer *optimizer, weft_tensor *x)
 
 static void tape_optimizers_step_is_noticed(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
     a_step_is_noticed(weft_sgd_create((weft_tensors){&x, 1}, &(weft_sgd_options){.lr = 0.1}), x);
     a_step_is_noticed(weft_adam_create((weft_tensors){&x, 1}, NULL), x);
@@ -137,7 +127,6 @@ static void tape_optimizers_step_is_noticed(void **state)
 /* Whatever the operator hands on of the gradient that the caller started from, the leaves' gradients are the tape's own. */
 static void tape_gradients_are_no_tensors_of_the_caller(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *in[] = {leaf(WEFT_SHAPE(2, 2), 1), leaf(WEFT_SHAPE(4), 1), leaf(WEFT_SHAPE(4), 1)};
     weft_tensor *outputs[] = {in[0], weft_add_scalar(t, in[1], 1), weft_reshape(t, in[2], WEFT_SHAPE(2, 2))};
@@ -158,7 +147,6 @@ static void tape_gradients_are_no_tensors_of_the_caller(void **state)
 
 static void tape_hundred_thousand_nodes_deep(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = leaf(WEFT_SCALAR, 1), *y = x;
     for (int i = 0; i < 100000; i++)
@@ -175,7 +163,6 @@ static void tape_hundred_thousand_nodes_deep(void **state)
 
 static void tape_tensor_of_another_tape_is_a_leaf(void **state)
 {
-    (void)state;
     weft_tape *a = recording(), *b = recording();
     weft_tensor *x = leaf(WEFT_SCALAR, 2);
     weft_tensor *y = weft_mul(a, x, x);
@@ -190,7 +177,6 @@ static void tape_tensor_of_another_tape_is_a_leaf(void **state)
 
 static void tape_child_records_move_to_the_parent(void **state)
 {
-    (void)state;
     weft_tape *parent = recording();
     weft_tensor *x = leaf(WEFT_SCALAR, 2);
     weft_tensor *y = weft_mul(parent, x, x);
@@ -217,7 +203,6 @@ static size_t bytes_live(void)
 /* Of what a child tape computed only that stays which the backward pass needs, and not longer than until then. */
 static void tape_backward_lets_go_of_what_it_used(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(LARGE / 4), 1);
     weft_tape *t = recording();
     size_t before = bytes_live();
@@ -238,7 +223,6 @@ static void tape_backward_lets_go_of_what_it_used(void **state)
 /* Of a tape, two children and a grandchild none uses another's random numbers. */
 static void tape_descendants_have_streams_of_their_own(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(256), 1), *kept[4];
     weft_tape *tapes[4] = {weft_tape_open(&(weft_tape_options){.seed = 1})};
     tapes[1] = weft_tape_open(&(weft_tape_options){.parent = tapes[0]});
@@ -259,7 +243,6 @@ static void tape_descendants_have_streams_of_their_own(void **state)
 /* Bounds are six standard errors of 10,000 elements. */
 static void tape_dropout_keeps_its_share_and_the_mean(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(100, 100, 2), 1);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 9});
     weft_tensor *single = weft_dropout(t, x, 0.3, true), *planes = weft_dropout2d(t, x, 0.3, true);
@@ -276,7 +259,6 @@ static void tape_dropout_keeps_its_share_and_the_mean(void **state)
 
 static void tape_grads_gives_zeros_in_order(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *in[] = {leaf(WEFT_SHAPE(2), 1), leaf(WEFT_SHAPE(3), 1), leaf(WEFT_SHAPE(2), 1)};
     weft_backward(t, weft_sum(t, weft_add(t, in[0], in[2])));
@@ -293,7 +275,6 @@ static void tape_grads_gives_zeros_in_order(void **state)
 
 static void tape_without_recording_has_no_gradients(void **state)
 {
-    (void)state;
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *x = leaf(WEFT_SCALAR, 2);
     assert_non_null(weft_relu(t, x));
@@ -305,7 +286,6 @@ static void tape_without_recording_has_no_gradients(void **state)
 
 static void tape_detach_stops_gradients(void **state)
 {
-    (void)state;
     weft_tape *t = recording();
     weft_tensor *x = leaf(WEFT_SCALAR, 2);
     weft_backward(t, weft_mul(t, x, weft_detach(t, x)));
@@ -316,7 +296,6 @@ static void tape_detach_stops_gradients(void **state)
 
 static void tape_dropout_follows_the_seed(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(64), 1), *kept[3];
     const uint64_t seeds[3] = {5, 5, 6};
     for (int i = 0; i < 3; i++) {
@@ -334,7 +313,6 @@ static void tape_dropout_follows_the_seed(void **state)
 
 static void tape_given_gradient_must_be_its_outputs(void **state)
 {
-    (void)state;
     weft_tensor *x = leaf(WEFT_SHAPE(2), 1);
     weft_tensor *wrong[] = {weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32),
                             weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT64)};
@@ -354,7 +332,6 @@ static void tape_given_gradient_must_be_its_outputs(void **state)
 /* Random sums of sums: the gradient of the leaf is the number of paths to it, however the nodes lie. */
 static void tape_random_sums_count_their_paths(void **state)
 {
-    (void)state;
     uint32_t seed = 1;
     for (int round = 0; round < 50; round++) {
         weft_tape *t = recording();
@@ -383,7 +360,6 @@ static void tape_random_sums_count_their_paths(void **state)
 /* A tape that keeps the running mean notices that a step of training moved it. */
 static void tape_moved_running_mean_is_noticed(void **state)
 {
-    (void)state;
     for (int which = 0; which < 2; which++) {
         weft_tape *t = recording();
         weft_tensor *x = leaf(WEFT_SHAPE(2, 3, 2, 2), 1), *w = leaf(WEFT_SHAPE(3), 1);

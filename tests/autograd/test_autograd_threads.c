@@ -2,11 +2,8 @@
 /* test_autograd_threads.c - several threads, a tape each, over the same parameters: each finds what one alone finds. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -56,7 +53,6 @@ static void *work(void *arg)
 
 static void threads_share_parameters(void **state)
 {
-    (void)state;
     shared s = {.net = make_net(), .x = formula_tensor(WEFT_SHAPE(3, 1, 8, 8), WEFT_FLOAT32, 1)};
     s.target = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT64);
     weft_tensor_set_requires_grad(s.x, true);
@@ -93,7 +89,6 @@ static void *use_kept(void *arg)
 
 static void threads_use_what_another_tape_made(void **state)
 {
-    (void)state;
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
     weft_tensor_set_requires_grad(x, true);

@@ -4,15 +4,12 @@
  * linker puts malloc and calloc below in the place of the library's.
  */
 #include "base/alloc.h"
+#include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
@@ -36,7 +33,6 @@ void *__wrap_calloc(size_t count, size_t size)
 
 static void every_byte_is_zero(void **state)
 {
-    (void)state;
     for (size_t size = 1; size <= 4096; size++) {
         unsigned char *used = malloc(size), *block;
         assert_non_null(used);
@@ -52,7 +48,6 @@ static void every_byte_is_zero(void **state)
 
 static void small_blocks_come_from_malloc_and_large_ones_from_calloc(void **state)
 {
-    (void)state;
     mallocs = callocs = 0;
     free(wfi_calloc(10, 100));
     assert_int_equal(mallocs, 1);
@@ -64,7 +59,6 @@ static void small_blocks_come_from_malloc_and_large_ones_from_calloc(void **stat
 
 static void what_cannot_be_had_is_null(void **state)
 {
-    (void)state;
     volatile size_t half = SIZE_MAX / 2 + 1; /* or the compiler sees it coming */
     assert_null(wfi_calloc(half, 2));
     assert_null(wfi_calloc(2, half));

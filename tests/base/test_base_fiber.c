@@ -2,14 +2,11 @@
 /* test_base_fiber.c - order, time, freezing and abandoning of fibers. */
 #include "base/fiber.h"
 #include "base/parker.h"
+#include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define STACK ((size_t)64 << 10)
 

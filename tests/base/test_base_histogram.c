@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_base_histogram.c - what the histogram answers, against the sorted values themselves. */
 #include "base/histogram.h"
+#include "unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define HOUR_NS UINT64_C(3600000000000)
 
@@ -47,7 +44,6 @@ static uint64_t exact_quantile(const uint64_t *sorted, size_t count, double shar
 
 static void one_value_is_kept_within_a_thirty_second(void **state)
 {
-    (void)state;
     for (int i = 0; i < 200000; i++) {
         uint64_t value = i < 5000 ? (uint64_t)i + 1 : random_latency();
         wfi_histogram histogram;
@@ -67,7 +63,6 @@ static void quantiles_agree_with_sorted_data(void **state)
     static uint64_t values[COUNT];
     wfi_histogram histogram;
     uint64_t sum = 0;
-    (void)state;
     wfi_histogram_init(&histogram);
     for (int i = 0; i < COUNT; i++) {
         values[i] = random_latency();
@@ -93,7 +88,6 @@ static void quantiles_agree_with_sorted_data(void **state)
 
 static void equal_values_come_back_as_they_were(void **state)
 {
-    (void)state;
     for (uint64_t value = 1; value < HOUR_NS; value = value * 9 / 8 + 1) {
         wfi_histogram histogram;
         wfi_histogram_init(&histogram);
@@ -107,7 +101,6 @@ static void equal_values_come_back_as_they_were(void **state)
 static void merged_parts_equal_the_whole(void **state)
 {
     wfi_histogram whole, parts[3], sum;
-    (void)state;
     wfi_histogram_init(&whole);
     wfi_histogram_init(&sum);
     for (int part = 0; part < 3; part++) {
@@ -135,7 +128,6 @@ static void merged_parts_equal_the_whole(void **state)
 static void an_empty_one_answers_zero(void **state)
 {
     wfi_histogram empty, other;
-    (void)state;
     wfi_histogram_init(&empty);
     wfi_histogram_init(&other);
     assert_int_equal(wfi_histogram_quantile(&empty, 0.5), 0);
@@ -149,7 +141,6 @@ static void an_empty_one_answers_zero(void **state)
 static void zero_and_more_than_an_hour_are_counted(void **state)
 {
     wfi_histogram histogram;
-    (void)state;
     wfi_histogram_init(&histogram);
     wfi_histogram_record(&histogram, UINT64_MAX);
     wfi_histogram_record(&histogram, 0);
@@ -165,7 +156,6 @@ static void zero_and_more_than_an_hour_are_counted(void **state)
 static void a_narrow_range_takes_little_memory(void **state)
 {
     wfi_histogram histogram;
-    (void)state;
     wfi_histogram_init(&histogram);
     for (uint64_t value = 20000; value < 640000; value += 7)
         wfi_histogram_record(&histogram, value);

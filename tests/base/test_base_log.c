@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_base_log.c - levels, the sink and what becomes of the text. */
 #include "base/text/log.h"
+#include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 typedef struct seen {
     int lines, level;
@@ -28,14 +25,12 @@ static void sink(weft_log_level level, const char *line, void *arg)
 
 static void the_environment_sets_the_first_level(void **state)
 {
-    (void)state;
     assert_int_equal(weft_log_get_level(), WEFT_LOG_INFO);
 }
 
 static void only_lines_up_to_the_level_arrive(void **state)
 {
     seen mine = {.lines = 1};
-    (void)state;
     weft_log_set_sink(sink, &mine);
     weft_log_set_level(WEFT_LOG_WARN);
     wfi_log(WEFT_LOG_INFO, "not this");
@@ -50,7 +45,6 @@ static void only_lines_up_to_the_level_arrive(void **state)
 static void a_sink_may_log(void **state)
 {
     seen mine = {.lines = 0};
-    (void)state;
     weft_log_set_sink(sink, &mine);
     wfi_log(WEFT_LOG_ERROR, "outer");
     assert_int_equal(mine.lines, 2);
@@ -61,7 +55,6 @@ static void one_line_stays_one_line(void **state)
 {
     seen mine = {.lines = 1};
     char text[5000];
-    (void)state;
     memset(text, 'y', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     weft_log_set_sink(sink, &mine);
@@ -75,7 +68,6 @@ static void one_line_stays_one_line(void **state)
 static void a_line_says_whose_it_is(void **state)
 {
     seen mine = {.lines = 1};
-    (void)state;
     weft_log_set_sink(sink, &mine);
     wfi_log_in(&(wfi_log_context){.rank = 3, .call_id = 17}, WEFT_LOG_ERROR, "it ended");
     assert_string_equal(mine.last, "rank 3 call 17: it ended");
@@ -88,7 +80,6 @@ static void a_line_says_whose_it_is(void **state)
 
 static uint64_t a_moment(const wfi_clock *clock)
 {
-    (void)clock;
     return 12345678901;
 }
 
@@ -99,7 +90,6 @@ static void a_line_has_its_time_and_level(void **state)
     char line[128] = "", name[] = "/tmp/weft-log-XXXXXX";
     int year, month, day, hour, minute, second, micro, length = 0;
     int fd = mkstemp(name), before = dup(STDERR_FILENO);
-    (void)state;
     assert_true(fd >= 0 && before >= 0);
     dup2(fd, STDERR_FILENO);
     wfi_log_in(&(wfi_log_context){.rank = 2, .call_id = 9, .clock = &sim}, WEFT_LOG_WARN, "virtual");

@@ -2,24 +2,19 @@
 /* test_base_parker.c - no wake-up is lost, none is invented, and a parker may go as soon as it was unparked. */
 #include "base/mutex.h"
 #include "base/parker.h"
+#include "unit.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ROUNDS 20000
 
 static void an_unpark_before_the_park_counts_once(void **state)
 {
     wfi_parker parker;
-    (void)state;
     wfi_parker_init(&parker);
     wfi_unpark(&parker);
     wfi_unpark(&parker);
@@ -54,7 +49,6 @@ static void a_deadline_is_waited_for(void **state)
 {
     static sleeper self; /* the thread may be there still if the assertion fails */
     pthread_t thread;
-    (void)state;
     self = (sleeper){.start = wfi_now(&wfi_clock_real), .done = eventfd(0, EFD_CLOEXEC)};
     assert_int_equal(pthread_create(&thread, NULL, sleep_twice, &self), 0);
     if (!comes(self.done)) {
@@ -73,7 +67,6 @@ static void an_unpark_wakes_who_sleeps_on_a_descriptor(void **state)
     wfi_parker parker;
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uint64_t count;
-    (void)state;
     wfi_parker_init(&parker);
     assert_true(wfi_park_on_begin(&parker, fd));
     wfi_unpark(&parker);
@@ -123,7 +116,6 @@ static void two_threads_alternate_without_losing_a_wake_up(void **state)
 {
     table_tennis game = {.ball = 0};
     pthread_t thread;
-    (void)state;
     assert_int_equal(pthread_create(&thread, NULL, second_player, &game), 0);
     play(&game, 0);
     pthread_join(thread, NULL);
@@ -162,7 +154,6 @@ static void many_sleepers_with_deadlines_all_get_their_permits(void **state)
     queue shared = {.permits = 0};
     pthread_t threads[4];
     int i;
-    (void)state;
     wfi_mutex_init(&shared.lock);
     wfi_list_init(&shared.sleepers);
     for (i = 0; i < 4; i++)

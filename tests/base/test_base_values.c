@@ -6,17 +6,13 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mutex.h"
+#include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 static void every_status_has_a_name(void **state)
 {
-    (void)state;
     assert_string_equal(weft_status_name(WEFT_OK), "OK");
     assert_string_equal(weft_status_name(WEFT_ERR_PEER_DEAD), "PEER_DEAD");
     assert_string_equal(weft_status_name((weft_status)-9999), "UNLISTED");
@@ -27,7 +23,6 @@ static void every_status_has_a_name(void **state)
 
 static void report_gives_an_exit_code(void **state)
 {
-    (void)state;
     assert_int_equal(weft_report(WEFT_OK), 0);
     assert_int_equal(weft_report(WEFT_DEFERRED), 0);
     assert_int_equal(weft_report(WEFT_ERR_TIMEOUT), 1);
@@ -35,7 +30,6 @@ static void report_gives_an_exit_code(void **state)
 
 static void no_error_answers_as_success(void **state)
 {
-    (void)state;
     assert_int_equal(weft_error_code(NULL), WEFT_OK);
     assert_string_equal(weft_error_message(NULL), "");
     assert_int_equal(weft_error_worker(NULL), -1);
@@ -48,7 +42,6 @@ static void long_messages_are_cut(void **state)
 {
     char text[3000];
     weft_error *error;
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     error = weft_error_create(WEFT_ERR_IO, "%s", text);
@@ -66,7 +59,6 @@ static void hops_are_added_to_copies_up_to_the_limit(void **state)
 {
     weft_error *error = detailed(), *next;
     int i;
-    (void)state;
     for (i = 0; i < WFI_ERROR_HOPS_MAX + 3; i++) {
         next = wfi_error_with_hop(error, 10 + i);
         weft_error_unref(error);
@@ -84,7 +76,6 @@ static void an_error_prints_as_one_line(void **state)
     char line[256] = "";
     FILE *to = fmemopen(line, sizeof line, "w");
     weft_error *error = detailed(), *hop = wfi_error_with_hop(error, 5);
-    (void)state;
     weft_error_print(hop, to);
     fclose(to);
     assert_string_equal(line, "weft: REMOTE (SHAPE) in ps.update at worker 3 via 5: rows 7 \n");
@@ -98,7 +89,6 @@ static void errors_survive_the_wire_and_truncation_does_not(void **state)
     wfi_writer writer;
     wfi_reader reader;
     size_t size;
-    (void)state;
     wfi_writer_init_growing(&writer);
     wfi_error_write(&writer, hop);
     assert_false(writer.failed);
@@ -132,7 +122,6 @@ static void random_bytes_never_break_the_error_reader(void **state)
     uint8_t bytes[64];
     unsigned seed = 1, round;
     size_t i;
-    (void)state;
     for (round = 0; round < 20000; round++) {
         wfi_reader reader;
         for (i = 0; i < sizeof bytes; i++)
@@ -147,7 +136,6 @@ static void numbers_are_little_endian_and_come_back(void **state)
     wfi_writer writer;
     wfi_reader reader;
     char text[4];
-    (void)state;
     wfi_writer_init_growing(&writer);
     wfi_write_u8(&writer, 0xab);
     wfi_write_u16(&writer, 0x1234);
@@ -178,7 +166,6 @@ static void a_full_writer_keeps_its_failure(void **state)
 {
     uint8_t room[5];
     wfi_writer writer;
-    (void)state;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u32(&writer, 1);
     wfi_write_u32(&writer, 2);
@@ -192,7 +179,6 @@ static void a_reader_past_the_end_gives_zeros(void **state)
 {
     static const uint8_t bytes[] = {1, 2, 3};
     wfi_reader reader;
-    (void)state;
     wfi_reader_init(&reader, bytes, sizeof bytes);
     assert_int_equal(wfi_read_u32(&reader), 0);
     assert_true(reader.failed);
@@ -209,7 +195,6 @@ static void strings_must_fit_and_hold_no_nul(void **state)
     char out[4];
     size_t size;
     wfi_reader reader;
-    (void)state;
     wfi_reader_init(&reader, with_nul, sizeof with_nul);
     wfi_read_string(&reader, out, sizeof out);
     assert_true(reader.failed);
@@ -227,7 +212,6 @@ static void a_map_keeps_what_it_was_given(void **state)
     size_t cursor = 0, seen = 0, i;
     uint64_t key;
     int *value;
-    (void)state;
     wfi_map_init(&map);
     assert_null(wfi_map_get(&map, 0));
     assert_null(wfi_map_take(&map, 0));
@@ -251,7 +235,6 @@ static void a_map_in_steady_use_does_not_grow(void **state)
     wfi_map map;
     uint64_t i;
     int value;
-    (void)state;
     wfi_map_init(&map);
     for (i = 0; i < 100000; i++) {
         assert_int_equal(wfi_map_put(&map, i, &value), WEFT_OK);
@@ -290,14 +273,12 @@ static size_t most_probes(const wfi_hash_key *hash_key)
 static void chosen_keys_do_not_meet_where_there_is_a_hash_key(void **state)
 {
     const wfi_hash_key hash_key = {{1, 2, 3}};
-    (void)state;
     assert_int_equal(most_probes(NULL), 5000); /* they are chosen well: all in one place */
     assert_true(most_probes(&hash_key) < 100);
 }
 
 static void the_hash_is_the_published_one(void **state)
 {
-    (void)state;
     assert_true(wfi_hash_bytes("", 0) == 0xcbf29ce484222325u);
     assert_true(wfi_hash_bytes("foobar", 6) == 0x85944171f73967e8u);
 }
@@ -307,7 +288,6 @@ static void malformed_environment_is_named(void **state)
     weft_error *error = NULL;
     int64_t number = 5;
     bool flag = false;
-    (void)state;
     unsetenv("WEFT_TEST");
     assert_int_equal(wfi_env_i64("WEFT_TEST", 0, 9, &number, NULL), WEFT_OK);
     assert_int_equal(number, 5);
@@ -328,7 +308,6 @@ static void malformed_environment_is_named(void **state)
 static void yes_and_no_have_four_words_each(void **state)
 {
     static const char *const words[][2] = {{"no", "Yes"}, {"off", "on"}, {"False", "true"}, {"0", "1"}};
-    (void)state;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         for (int yes = 0; yes < 2; yes++) {
             bool flag = !yes;
@@ -342,7 +321,6 @@ static void yes_and_no_have_four_words_each(void **state)
 
 static void deadlines_saturate(void **state)
 {
-    (void)state;
     assert_true(wfi_deadline(&wfi_clock_real, WEFT_FOREVER) == WFI_NEVER);
     assert_true(wfi_deadline(&wfi_clock_real, INT64_MAX) == WFI_NEVER);
     assert_true(wfi_deadline(&wfi_clock_real, 1000) > wfi_now(&wfi_clock_real));
@@ -358,7 +336,6 @@ static void lists_keep_order_over_a_splice(void **state)
     numbered items[4] = {{.number = 0}, {.number = 1}, {.number = 2}, {.number = 3}};
     wfi_list a, b;
     int i;
-    (void)state;
     wfi_list_init(&a);
     wfi_list_init(&b);
     wfi_list_push_back(&a, &items[1].link);
@@ -375,7 +352,6 @@ static void lists_keep_order_over_a_splice(void **state)
 static void a_mutex_knows_its_owner(void **state)
 {
     wfi_mutex mutex;
-    (void)state;
     wfi_mutex_init(&mutex);
     assert_false(wfi_mutex_is_mine(&mutex));
     wfi_mutex_lock(&mutex);

@@ -5,19 +5,11 @@
  */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <cart_learner.h>
 #include <cart_observer.h>
 #include <cartpole.h>
-
-#include <stdatomic.h>
-#include <string.h>
 
 #define OBSERVERS 64
 #define WORLD (OBSERVERS + 1)
@@ -44,7 +36,6 @@ static weft_status select_actions(weft_batch *batch, void *user)
 {
     int from[OBSERVERS] = {0};
     size_t count = weft_batch_count(batch);
-    (void)user;
     MUST(count <= OBSERVERS);
     for (size_t i = 0; i < count; i++) {
         weft_call *call = weft_batch_call(batch, i);
@@ -60,7 +51,6 @@ static weft_status select_action(weft_call *call, void *user)
 {
     const int from = weft_call_from(call);
     weft_tape *t = weft_call_tape(call);
-    (void)user;
     weft_status st = cart_learner_admit(learner, call);
     if (st)
         return st;
@@ -73,7 +63,6 @@ static weft_status select_action(weft_call *call, void *user)
 static weft_status count_waiting(weft_call *call, void *user)
 {
     weft_batch_stats stats;
-    (void)user;
     weft_status st = weft_batch_stats_read(weft_call_agent(call), CART_SELECT_ACTION, &stats);
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)stats.waiting)));
     return st;
@@ -100,7 +89,6 @@ static void choose_form(int chosen)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
     options->death_timeout_ms = 30000;
 }
@@ -141,7 +129,6 @@ static void play(weft_agent *agent, void *arg)
     weft_args about =
         WEFT_VALUES(weft_of_i64(set.envs), weft_of_i64(STEPS), weft_of_f64(set.gamma), weft_of_i64(set.seed));
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return; /* its episode runs while it closes */
     for (int rank = 1; rank < WORLD; rank++)
@@ -173,13 +160,11 @@ static void one_evaluation_a_step_for_all(world_fabric fabric)
 
 static void one_evaluation_a_step_on_sim(void **state)
 {
-    (void)state;
     one_evaluation_a_step_for_all(WORLD_SIM);
 }
 
 static void one_evaluation_a_step_on_tcp(void **state)
 {
-    (void)state;
     one_evaluation_a_step_for_all(WORLD_TCP);
 }
 
@@ -216,7 +201,6 @@ static void call_for_steps(weft_agent *agent, void *arg)
 {
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         stay_until_all_came(agent);
         return;
@@ -238,13 +222,11 @@ static void call_for_steps(weft_agent *agent, void *arg)
 
 static void no_thread_waits_on_sim(void **state)
 {
-    (void)state;
     run_world(WORLD_SIM, 0, call_for_steps);
 }
 
 static void no_thread_waits_on_tcp(void **state)
 {
-    (void)state;
     run_world(WORLD_TCP, 0, call_for_steps);
 }
 
@@ -264,7 +246,6 @@ static void expect_refusal(weft_agent *agent, int64_t step, weft_shape shape, we
 
 static void call_wrongly(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 1)
         return;
     expect_refusal(agent, 0, WEFT_SHAPE(set.envs, 3), WEFT_ERR_SHAPE);
@@ -276,7 +257,6 @@ static void call_wrongly(weft_agent *agent, void *arg)
 
 static void wrong_calls_are_refused(void **state)
 {
-    (void)state;
     run_world(WORLD_SIM, 1, call_wrongly);
 }
 

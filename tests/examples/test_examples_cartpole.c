@@ -3,11 +3,8 @@
  * test_examples_cartpole.c - the physics against tests/data/cartpole.txt (see tests/oracle/cartpole_oracle.py), ends and
  * beginnings.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <cartpole.h>
 
@@ -38,7 +35,6 @@ static void read_state(FILE *file, double s[CARTPOLE_STATE])
 
 static int read_trajectories(void **state)
 {
-    (void)state;
     FILE *file = fopen(WEFT_TEST_DATA "/cartpole.txt", "r");
     assert_non_null(file);
     for (count = 0; count < MANY; count++) {
@@ -87,7 +83,6 @@ static void assert_state(const trajectory *t, const cartpole *pole, double sums[
 
 static void trajectories_are_those_of_the_equations(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < count; i++) {
         const trajectory *t = &stored[i];
         cartpole pole = begin(t);
@@ -107,7 +102,6 @@ static void trajectories_are_those_of_the_equations(void **state)
 
 static void many_step_as_one(void **state)
 {
-    (void)state;
     cartpole poles[MANY];
     int64_t actions[MANY];
     cartpole_end ends[MANY];
@@ -128,7 +122,6 @@ static void many_step_as_one(void **state)
 
 static void the_limits_are_where_they_are_published(void **state)
 {
-    (void)state;
     const double steep = 12 * 2 * M_PI / 360;
     /* A step of Euler's moves x and the angle by what the old speeds say: to either side of a limit, and onto none. */
     cartpole inside = {.x = 2.4 - 0.02, .velocity = 0.999}, outside = {.x = 2.4 - 0.02, .velocity = 1.001};
@@ -142,7 +135,6 @@ static void the_limits_are_where_they_are_published(void **state)
 
 static void beginnings_follow_the_seed(void **state)
 {
-    (void)state;
     double least = 1, most = -1, sum = 0;
     for (uint64_t seed = 0; seed < 1000; seed++) {
         cartpole a = {.steps = 7}, b = {.steps = 9};

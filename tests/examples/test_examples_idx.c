@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_examples_idx.c - IDX files: good ones are read, each way to be wrong is an error that says what was expected. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <idx.h>
 
@@ -20,14 +17,12 @@ static char path[] = "/tmp/weft-idx-XXXXXX";
 
 static int make_file(void **state)
 {
-    (void)state;
     int fd = mkstemp(path);
     return fd < 0 ? -1 : close(fd);
 }
 
 static int remove_file(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 
@@ -75,14 +70,12 @@ static void check_bad(weft_status code, const char *words)
 
 static void plain_is_read(void **state)
 {
-    (void)state;
     put(good, sizeof good);
     check_good();
 }
 
 static void gzip_is_read(void **state)
 {
-    (void)state;
     uint8_t packed[128];
     put(packed, gzip(good, sizeof good, packed, sizeof packed));
     check_good();
@@ -90,7 +83,6 @@ static void gzip_is_read(void **state)
 
 static void every_truncation_is_an_error(void **state)
 {
-    (void)state;
     uint8_t packed[128];
     size_t size = gzip(good, sizeof good, packed, sizeof packed);
     for (size_t length = 0; length < sizeof good; length++) {
@@ -105,7 +97,6 @@ static void every_truncation_is_an_error(void **state)
 
 static void what_follows_is_an_error(void **state)
 {
-    (void)state;
     uint8_t longer[sizeof good + 1] = {0}, packed[128];
     memcpy(longer, good, sizeof good);
     put(longer, sizeof longer);
@@ -129,7 +120,6 @@ static void check_header(size_t at, uint8_t value, const char *words)
 
 static void headers_are_checked(void **state)
 {
-    (void)state;
     check_header(0, 1, "expected the magic number 00000803, found 01000803");
     check_header(2, 13, "found 00000d03");
     check_header(3, 1, "found 00000801");
@@ -142,7 +132,6 @@ static void headers_are_checked(void **state)
 /* A small compressed file that claims gigabytes is refused before memory is asked for. */
 static void impossible_claims_are_refused(void **state)
 {
-    (void)state;
     uint8_t bad[sizeof good], packed[128];
     memcpy(bad, good, sizeof good);
     bad[4] = 0x70;
@@ -153,7 +142,6 @@ static void impossible_claims_are_refused(void **state)
 /* Any byte changed: read or refused, never worse (the sanitizers look on); compressed, the checksum finds it. */
 static void damage_is_survived(void **state)
 {
-    (void)state;
     uint8_t packed[128];
     size_t size = gzip(good, sizeof good, packed, sizeof packed);
     for (size_t at = 0; at < size * 255; at++) {
@@ -173,7 +161,6 @@ static void damage_is_survived(void **state)
 
 static void missing_and_odd_files(void **state)
 {
-    (void)state;
     idx_array array;
     weft_error *error = NULL;
     assert_int_equal(idx_read("/nonexistent/file", wanted, &array, &error), WEFT_ERR_NOT_FOUND);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_examples_learner.c - what the CartPole agent learns from: the decisions of each observer, and that one's own returns. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <cart_learner.h>
 #include <cartpole.h>
@@ -63,7 +60,6 @@ static void each_observer_counts_with_returns_of_its_own(void **state)
                                          {0, 1, -1}, {0, -1, -1}, {1, 0, 1},  {1, 0, -1}, {1, 0, 0}};
     enum { WAYS = sizeof all / sizeof *all };
     static char learned[WAYS][1 << 14], again[1 << 14];
-    (void)state;
     for (int i = 0; i < WAYS; i++) {
         learn(all[i], learned[i]);
         learn(all[i], again);

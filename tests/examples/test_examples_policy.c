@@ -5,14 +5,11 @@
  */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include <policy.h>
 #include <random_stream.h>
 
 #include "oracle/formula.h"
+#include "unit.h"
 
 #include <stdlib.h>
 
@@ -117,14 +114,12 @@ static void check_dtype(weft_dtype dtype, double tolerance)
 
 static void gradients_are_those_of_pytorch(void **state)
 {
-    (void)state;
     check_dtype(WEFT_FLOAT64, 1e-9);
     check_dtype(WEFT_FLOAT32, 1e-5);
 }
 
 static void returns_are_what_is_to_come(void **state)
 {
-    (void)state;
     static episode e;
     double rewards[MOST_ROWS];
     fclose(read_episode(&e));
@@ -151,7 +146,6 @@ static void returns_are_what_is_to_come(void **state)
 /* The same decision alone, and in another row among others. */
 static void a_decision_follows_from_its_key(void **state)
 {
-    (void)state;
     enum { ROWS = 64, HIDDEN = 33 };
     uint64_t keys[ROWS];
     int64_t actions[ROWS], alone;
@@ -176,7 +170,6 @@ static void a_decision_follows_from_its_key(void **state)
 
 static void units_and_actions_come_as_often_as_they_should(void **state)
 {
-    (void)state;
     enum { ROWS = 4000, HIDDEN = 128 };
     static uint64_t keys[ROWS];
     static int64_t actions[ROWS];
@@ -207,7 +200,6 @@ static void units_and_actions_come_as_often_as_they_should(void **state)
 
 static void names_and_sizes_are_those_of_the_tutorial(void **state)
 {
-    (void)state;
     weft_module *policy = policy_create(128, 0.6, 1), *same = policy_create(128, 0.6, 1),
                 *plain = policy_create(8, 0, 1);
     assert_int_equal(weft_module_numel(policy), 898);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_examples_sampler.c - batches: no image twice in an epoch, another order in the next, the same for the same seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <sampler.h>
 
@@ -24,7 +21,6 @@ static sampler make(uint64_t seed, size_t part)
 
 static void no_image_twice_in_an_epoch(void **state)
 {
-    (void)state;
     int seen[COUNT] = {0};
     for (size_t part = 0; part < PARTS; part++) {
         sampler s = make(1, part);
@@ -38,7 +34,6 @@ static void no_image_twice_in_an_epoch(void **state)
 
 static void orders_follow_seed_and_epoch(void **state)
 {
-    (void)state;
     sampler a = make(1, 0), b = make(1, 0), c = make(2, 0);
     uint32_t first[BATCH];
     memcpy(first, sampler_batch(&a, 0), sizeof first);
@@ -53,7 +48,6 @@ static void orders_follow_seed_and_epoch(void **state)
 
 static void too_few_images_are_refused(void **state)
 {
-    (void)state;
     sampler s;
     weft_error *error = NULL;
     assert_int_equal(sampler_init(&s, 1, 23, BATCH, 0, PARTS, &error), WEFT_ERR_INVALID);

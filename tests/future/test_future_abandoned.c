@@ -2,14 +2,10 @@
 /* test_future_abandoned.c - futures that nobody can complete any more: what was made of them ends, and nothing is kept. */
 #include "future/future.h"
 #include "patience.h"
+#include "unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 typedef weft_future *(*join_fn)(weft_future *const *futures, size_t count);
 static const join_fn joins[] = {weft_future_collect_all, weft_future_any};
@@ -18,15 +14,10 @@ static atomic_int drops;
 
 static void count_drop(void *arg)
 {
-    (void)arg;
     atomic_fetch_add(&drops, 1);
 }
 
-static void do_nothing(weft_future *future, void *arg)
-{
-    (void)future;
-    (void)arg;
-}
+static void do_nothing(weft_future *future, void *arg) {}
 
 /* One that says when it goes. */
 static weft_future *make(void)
@@ -52,7 +43,6 @@ static void await_drops(int count)
 
 static void what_is_made_of_it_fails(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         weft_future *one = make(), *joined = joins[i](&one, 1);
         weft_future_unref(one);
@@ -64,7 +54,6 @@ static void what_is_made_of_it_fails(void **state)
 
 static void nothing_is_kept_if_all_are_let_go(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         for (int joined_first = 0; joined_first < 2; joined_first++) {
             weft_future *members[] = {make(), make_complete(), make()}, *joined = joins[i](members, 3);
@@ -82,7 +71,6 @@ static void nothing_is_kept_if_all_are_let_go(void **state)
 static void any_needs_one_that_is_left(void **state)
 {
     weft_future *members[] = {make(), make()}, *any = weft_future_any(members, 2), *all;
-    (void)state;
     all = weft_future_collect_all(members, 2);
     weft_future_unref(members[0]);
     assert_int_equal(await_future(all), WEFT_ERR_CANCELLED);
@@ -99,7 +87,6 @@ static void any_needs_one_that_is_left(void **state)
 static void one_that_stands_there_twice_is_dropped_once(void **state)
 {
     weft_future *one = make(), *twice[] = {one, one}, *joined = weft_future_collect_all(twice, 2);
-    (void)state;
     weft_future_unref(one);
     assert_int_equal(await_future(joined), WEFT_ERR_CANCELLED);
     weft_future_unref(joined);
@@ -109,7 +96,6 @@ static void one_that_stands_there_twice_is_dropped_once(void **state)
 static void a_long_chain_ends_without_deep_recursion(void **state)
 {
     weft_future *first = make(), *last = weft_future_ref(first);
-    (void)state;
     for (int i = 0; i < 50000; i++) {
         weft_future *next = weft_future_collect_all(&last, 1);
         weft_future_unref(last);
@@ -163,7 +149,6 @@ static void members_and_what_they_make_go_at_once(void **state)
 {
     pthread_barrier_t start;
     unsigned seed = 1;
-    (void)state;
     pthread_barrier_init(&start, NULL, 2);
     for (int i = 0; i < ROUNDS; i++) {
         pthread_t threads[2];

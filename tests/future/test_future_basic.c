@@ -2,26 +2,20 @@
 /* test_future_basic.c - completion once, callbacks in order, waiting, then, collect_all, wait_all, dropping. */
 #include "future/future.h"
 #include "patience.h"
+#include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static atomic_int drops;
 
 static void count_drop(void *arg)
 {
-    (void)arg;
     atomic_fetch_add(&drops, 1);
 }
 
 static int reset(void **state)
 {
-    (void)state;
     atomic_store(&drops, 0);
     return 0;
 }
@@ -39,7 +33,6 @@ static void the_second_completion_is_refused_and_dropped(void **state)
 {
     weft_future *future = wfi_future_create(NULL, NULL);
     int payload;
-    (void)state;
     assert_false(weft_future_done(future));
     assert_null(weft_future_payload(future));
     assert_int_equal(weft_future_complete(future, &payload, count_drop), WEFT_OK);
@@ -55,7 +48,6 @@ static void the_second_completion_is_refused_and_dropped(void **state)
 static void a_failed_future_tells_why(void **state)
 {
     weft_future *future = failed(WEFT_ERR_SHAPE);
-    (void)state;
     assert_int_equal(await_future(future), WEFT_ERR_SHAPE);
     assert_int_equal(weft_error_code(weft_future_error(future)), WEFT_ERR_SHAPE);
     assert_null(weft_future_payload(future));
@@ -66,7 +58,6 @@ static void a_failed_future_tells_why(void **state)
 static void waiting_ends_at_the_deadline(void **state)
 {
     weft_future *future = wfi_future_create(NULL, NULL);
-    (void)state;
     assert_int_equal(weft_future_wait(future, 0), WEFT_ERR_TIMEOUT);
     assert_int_equal(weft_future_wait(future, 10), WEFT_ERR_TIMEOUT);
     assert_int_equal(weft_future_wait(future, -2), WEFT_ERR_INVALID);
@@ -100,7 +91,6 @@ static void callbacks_run_in_order_and_outside(void **state)
     record all = {.count = 0};
     note notes[4] = {{&all, 'a'}, {&all, 'b'}, {&all, 'c'}, {&all, 'd'}};
     int i;
-    (void)state;
     assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
     future = wfi_future_create(executor, NULL);
     for (i = 0; i < 3; i++)
@@ -117,22 +107,17 @@ static void callbacks_run_in_order_and_outside(void **state)
 
 static weft_status double_it(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)arg;
     return weft_future_complete(child, (void *)((uintptr_t)weft_future_payload(parent) * 2), NULL);
 }
 
 static weft_status refuse(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)parent;
-    (void)child;
-    (void)arg;
     return WEFT_ERR_TYPE;
 }
 
 static void then_makes_chains_and_carries_failures(void **state)
 {
     weft_future *a = wfi_future_create(NULL, NULL), *b, *c;
-    (void)state;
     b = weft_future_then(a, double_it, NULL, count_drop);
     c = weft_future_then(b, refuse, NULL, count_drop);
     assert_int_equal(weft_future_complete(a, (void *)21, NULL), WEFT_OK);
@@ -148,7 +133,6 @@ static void then_makes_chains_and_carries_failures(void **state)
 static void dropping_incomplete_drops_all_and_cancels_children(void **state)
 {
     weft_future *a = wfi_future_create(NULL, NULL), *b;
-    (void)state;
     assert_int_equal(weft_future_add_done_callback(a, write_note, NULL, count_drop), WEFT_OK);
     b = weft_future_then(a, double_it, NULL, count_drop);
     weft_future_unref(a);
@@ -161,7 +145,6 @@ static void a_long_chain_drops_without_deep_recursion(void **state)
 {
     weft_future *first = wfi_future_create(NULL, NULL), *last = weft_future_ref(first);
     int i;
-    (void)state;
     for (i = 0; i < 50000; i++) {
         weft_future *next = weft_future_collect_all(&last, 1);
         weft_future_unref(last);
@@ -180,7 +163,6 @@ static void collect_all_succeeds_even_over_failures(void **state)
     weft_future *parts[3] = {wfi_future_create(NULL, NULL), failed(WEFT_ERR_IO), wfi_future_create(NULL, NULL)}, *all;
     weft_future **result;
     int i;
-    (void)state;
     all = weft_future_collect_all(parts, 3);
     assert_int_equal(weft_future_complete(parts[2], NULL, NULL), WEFT_OK);
     assert_false(weft_future_done(all));
@@ -202,7 +184,6 @@ static void wait_all_returns_early_with_a_failure(void **state)
 {
     weft_future *parts[20];
     int i;
-    (void)state;
     for (i = 0; i < 20; i++)
         parts[i] = i == 11 ? failed(WEFT_ERR_BUSY) : wfi_future_create(NULL, NULL);
     assert_int_equal(weft_future_wait_all(parts, 11, 5), WEFT_ERR_TIMEOUT);
@@ -223,8 +204,6 @@ typedef struct fake_driver {
 static bool drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
 {
     fake_driver *self = wfi_container_of(driver, fake_driver, driver);
-    (void)parker;
-    (void)deadline_ns;
     if (self->useless)
         return false;
     if (++self->turns == self->until)
@@ -236,7 +215,6 @@ static void a_waiter_drives_the_network(void **state)
 {
     fake_driver fake = {.driver = {drive, &wfi_clock_real}, .until = 5};
     weft_future *future = wfi_future_create(NULL, &fake.driver);
-    (void)state;
     fake.completes = future;
     assert_int_equal(weft_future_wait(future, 0), WEFT_ERR_TIMEOUT); /* one turn even so */
     assert_int_equal(fake.turns, 1);
@@ -250,7 +228,6 @@ static void several_drivers_all_get_turns(void **state)
     fake_driver fakes[2] = {{.driver = {drive, &wfi_clock_real}, .until = 5},
                             {.driver = {drive, &wfi_clock_real}, .until = 3}};
     weft_future *futures[2] = {wfi_future_create(NULL, &fakes[0].driver), wfi_future_create(NULL, &fakes[1].driver)};
-    (void)state;
     fakes[0].completes = futures[0];
     fakes[1].completes = futures[1];
     assert_int_equal(weft_future_wait_all(futures, 2, 5000), WEFT_OK);
@@ -262,7 +239,6 @@ static void waiting_where_it_could_never_end_is_refused(void **state)
 {
     fake_driver fake = {.driver = {drive, &wfi_clock_real}, .useless = true};
     weft_future *future = wfi_future_create(NULL, &fake.driver);
-    (void)state;
     assert_int_equal(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_DEADLOCK);
     weft_future_unref(future);
 }
@@ -273,7 +249,6 @@ static void a_future_outlives_its_executor_and_driver(void **state)
     wfi_executor_options options = {.workers = 1};
     wfi_executor *executor = NULL;
     weft_future *future, *child;
-    (void)state;
     assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
     future = wfi_future_create(executor, &fake.driver);
     wfi_executor_destroy(executor);
@@ -308,7 +283,6 @@ static void a_fiber_waits_in_its_schedulers_time(void **state)
 {
     fiber_case self = {.future = wfi_future_create(NULL, NULL), .second = WEFT_ERR_UNKNOWN};
     wfi_fibers *fibers;
-    (void)state;
     self.clock.now_ns = case_now;
     fibers = wfi_fibers_create(&self.clock, (size_t)64 << 10);
     assert_int_equal(wfi_fiber_spawn(fibers, 0, wait_twice, &self), WEFT_OK);
@@ -356,7 +330,6 @@ static void a_failure_wakes_those_who_wait_already(void **state)
     several self = {.all = WEFT_ERR_UNKNOWN, .any = WEFT_ERR_UNKNOWN, .clock.now_ns = several_now};
     weft_error *error = weft_error_create(WEFT_ERR_BUSY, "made to fail");
     wfi_fibers *fibers = wfi_fibers_create(&self.clock, (size_t)64 << 10);
-    (void)state;
     for (int i = 0; i < 3; i++)
         self.futures[i] = wfi_future_create(NULL, NULL);
     assert_int_equal(wfi_fiber_spawn(fibers, 0, wait_for_all, &self), WEFT_OK);

@@ -5,14 +5,10 @@
  */
 #include "future/future.h"
 #include "patience.h"
+#include "unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 static weft_error *an_error(void)
 {
@@ -36,7 +32,6 @@ static void test_any_holds_the_first(void **s)
 {
     weft_future *members[3], *any;
     atomic_int drops = 0;
-    (void)s;
     for (int i = 0; i < 3; i++)
         members[i] = weft_future_create(NULL);
     any = weft_future_any(members, 3);
@@ -56,7 +51,6 @@ static void test_any_of_a_failed_and_of_a_complete_one(void **s)
 {
     weft_future *members[2] = {weft_future_create(NULL), weft_future_create(NULL)}, *any;
     weft_error *error = an_error();
-    (void)s;
     assert_int_equal(weft_future_fail(members[1], error), WEFT_OK);
     any = weft_future_any(members, 2); /* one was complete before */
     assert_int_equal(weft_future_wait(any, 0), WEFT_OK);
@@ -70,7 +64,6 @@ static void test_any_of_a_failed_and_of_a_complete_one(void **s)
 static void test_any_of_nothing_can_be_cancelled(void **s)
 {
     weft_future *any = weft_future_any(NULL, 0);
-    (void)s;
     assert_int_equal(weft_future_wait(any, 1), WEFT_ERR_TIMEOUT);
     assert_int_equal(weft_future_cancel(any), WEFT_OK);
     assert_cancelled(any);
@@ -84,7 +77,6 @@ static void test_wait_any(void **s)
     weft_future *many[20];
     weft_error *error = an_error();
     size_t index = 99;
-    (void)s;
     for (int i = 0; i < 20; i++)
         many[i] = weft_future_create(NULL);
     assert_int_equal(weft_future_wait_any(many, 0, 1, &index), WEFT_ERR_INVALID);
@@ -110,7 +102,6 @@ static void test_wait_any_wakes_up(void **s)
     weft_future *two[2] = {weft_future_create(NULL), weft_future_create(NULL)};
     pthread_t thread;
     size_t index;
-    (void)s;
     assert_int_equal(pthread_create(&thread, NULL, complete_one, two[1]), 0);
     assert_int_equal(weft_future_wait_any(two, 2, PATIENCE_MS, &index), WEFT_OK);
     assert_int_equal(index, 1);
@@ -123,7 +114,6 @@ static void test_wait_until(void **s)
 {
     weft_future *future = weft_future_create(NULL);
     uint64_t deadline = wfi_deadline(&wfi_clock_real, 20);
-    (void)s;
     assert_int_equal(weft_future_wait_until(future, deadline), WEFT_ERR_TIMEOUT);
     assert_true(wfi_now(&wfi_clock_real) >= deadline);
     assert_int_equal(weft_future_wait_until(future, 0), WEFT_ERR_TIMEOUT);
@@ -138,7 +128,6 @@ static void test_cancel_ones_own(void **s)
 {
     weft_future *future = weft_future_create(NULL);
     atomic_int drops = 0;
-    (void)s;
     assert_int_equal(weft_future_cancel(future), WEFT_OK);
     assert_cancelled(future);
     assert_int_equal(weft_future_cancel(future), WEFT_ERR_COMPLETED);
@@ -167,7 +156,6 @@ static void test_cancel_asks_the_owner_once(void **s)
     static const wfi_canceller canceller = {hold_owner, cancel_owner};
     weft_future *future = weft_future_create(NULL);
     owner who = {0};
-    (void)s;
     wfi_future_set_canceller(future, &canceller, &who, 77);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(weft_future_cancel(future), WEFT_OK);
@@ -183,7 +171,6 @@ static void test_cancel_asks_the_owner_once(void **s)
 static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
 {
     weft_status status = weft_future_complete(child, NULL, NULL);
-    (void)parent;
     atomic_fetch_add((atomic_int *)arg, 1 + (status == WEFT_ERR_COMPLETED));
     return WEFT_OK;
 }
@@ -192,7 +179,6 @@ static void test_cancel_of_a_then_leaves_the_parent_alone(void **s)
 {
     weft_future *parent = weft_future_create(NULL), *child;
     atomic_int ran = 0, ran_after = 0, dropped = 0;
-    (void)s;
     child = weft_future_then(parent, pass_on, &ran, NULL);
     assert_int_equal(weft_future_cancel(child), WEFT_OK);
     assert_cancelled(child);
@@ -217,7 +203,6 @@ static void test_cancel_of_a_then_unlinks_it(void **s)
     enum { COUNT = 1000 };
     weft_future *parent = weft_future_create(NULL), *children[COUNT];
     atomic_int ran = 0, drops = 0;
-    (void)s;
     for (int i = 0; i < COUNT; i++)
         assert_non_null(children[i] = weft_future_then(parent, pass_on, &drops, count_drop));
     for (int i = 0; i < COUNT; i += 2) { /* every other one, and last to first */
@@ -245,7 +230,6 @@ typedef struct cancel_race {
 static weft_status complete_child(weft_future *parent, weft_future *child, void *arg)
 {
     weft_status status = weft_future_complete(child, NULL, NULL);
-    (void)parent, (void)arg;
     return status == WEFT_ERR_COMPLETED ? WEFT_OK : status;
 }
 
@@ -264,7 +248,6 @@ static void *cancel_all(void *arg)
 /* The parent completes, or goes incomplete, while another thread cancels its children: each is dropped once, whoever is first. */
 static void test_cancel_of_a_then_races_the_parents_end(void **s)
 {
-    (void)s;
     for (int round = 0; round < 100; round++) {
         weft_future *parent = weft_future_create(NULL);
         cancel_race race = {.drops = 0};
@@ -290,7 +273,6 @@ static void test_collections_are_not_the_users_to_complete(void **s)
 {
     weft_error *error = an_error();
     atomic_int drops = 0;
-    (void)s;
     for (int any = 0; any < 2; any++) {
         weft_future *member = weft_future_create(NULL);
         weft_future *whole = any ? weft_future_any(&member, 1) : weft_future_collect_all(&member, 1);
@@ -311,7 +293,6 @@ static void test_collections_are_not_the_users_to_complete(void **s)
 
 static void count_done(weft_future *future, void *arg)
 {
-    (void)future;
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
@@ -321,7 +302,6 @@ static void test_null_is_refused(void **s)
     weft_error *error = an_error();
     atomic_int drops = 0;
     size_t index = 7;
-    (void)s;
     assert_null(weft_future_collect_all(NULL, 2));
     assert_null(weft_future_any(NULL, 2));
     assert_null(weft_future_collect_all(half, 2));
@@ -348,7 +328,6 @@ static void test_null_is_refused(void **s)
 
 static void test_cancel_of_collections_cancels_the_members(void **s)
 {
-    (void)s;
     for (int any = 0; any < 2; any++) {
         weft_future *members[3], *whole, *outer;
         for (int i = 0; i < 3; i++)
@@ -373,7 +352,6 @@ static void test_cancel_of_collections_cancels_the_members(void **s)
 static void test_cancel_runs_down_a_long_chain(void **s)
 {
     weft_future *first = weft_future_create(NULL), *last = weft_future_ref(first);
-    (void)s;
     for (int i = 0; i < 100000; i++) {
         weft_future *next = i % 2 ? weft_future_any(&last, 1) : weft_future_collect_all(&last, 1);
         assert_non_null(next);
@@ -404,7 +382,6 @@ static void drop_with_the_lock(void *arg)
 static void test_what_a_collection_releases_takes_locks(void **s)
 {
     under_lock u = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    (void)s;
     for (int any = 0; any < 2; any++) {
         weft_future *members[2] = {weft_future_create(NULL), weft_future_create(NULL)};
         weft_future *whole = any ? weft_future_any(members, 2) : weft_future_collect_all(members, 2);
@@ -502,7 +479,6 @@ static void test_storm(void **s)
 {
     storm all = {.calls = 0};
     pthread_t threads[THREADS];
-    (void)s;
     pthread_barrier_init(&all.start, NULL, THREADS);
     for (int i = 0; i < STORM; i++)
         all.futures[i] = weft_future_create(NULL);

@@ -2,16 +2,12 @@
 /* test_future_executor.c - the three forms of the executor, and leader and followers with a made-up network. */
 #include "base/mutex.h"
 #include "future/executor.h"
+#include "unit.h"
 
 #include <dirent.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 typedef struct job {
     wfi_task task;
@@ -46,7 +42,6 @@ static void destroy_runs_what_is_queued(void **state)
     job *jobs = calloc(COUNT, sizeof *jobs);
     atomic_int count = 0;
     int i;
-    (void)state;
     for (i = 0; i < COUNT; i++) {
         jobs[i] = (job){.task.run = run_job, .count = &count};
         wfi_executor_submit(executor, &jobs[i].task);
@@ -64,7 +59,6 @@ static void one_worker_keeps_the_order(void **state)
     wfi_executor *executor = open_executor(1);
     atomic_int count = 0;
     int i;
-    (void)state;
     for (i = 0; i < COUNT; i++) {
         jobs[i] = (job){.task.run = run_job, .count = &count, .number = i, .order = order};
         wfi_executor_submit(executor, &jobs[i].task);
@@ -78,7 +72,6 @@ static void unused_and_bad_executors(void **state)
 {
     wfi_executor_options bad = {.workers = 0};
     wfi_executor *executor = NULL;
-    (void)state;
     assert_int_equal(wfi_executor_create(&bad, &executor), WEFT_ERR_INVALID);
     wfi_executor_destroy(NULL);
     wfi_executor_destroy(open_executor(4));
@@ -109,7 +102,6 @@ static void nested_waits_finish_with_one_worker(void **state)
     atomic_int count = 0;
     wfi_parker mine;
     job first = {.task.run = run_nested, .executor = executor, .count = &count, .wake = &mine, .number = 30};
-    (void)state;
     wfi_parker_init(&mine);
     wfi_executor_submit(executor, &first.task);
     wfi_park(&mine, WFI_NEVER);
@@ -132,7 +124,6 @@ static void threads_of_a_burst_go_when_it_is_over(void **state)
 {
     wfi_executor *executor = open_executor(2);
     int before = count_threads();
-    (void)state;
     for (int burst = 0; burst < 2; burst++) {
         atomic_int count = 0;
         wfi_parker mine;
@@ -164,7 +155,6 @@ static void destroy_while_tasks_still_submit(void **state)
     static job jobs[8];
     atomic_int count = 0;
     int i;
-    (void)state;
     for (i = 0; i < 8; i++) {
         jobs[i] = (job){.task.run = run_resubmitting, .executor = executor, .count = &count, .number = 200};
         wfi_executor_submit(executor, &jobs[i].task);
@@ -179,7 +169,6 @@ static void a_late_task_goes_to_the_process(void **state)
     atomic_int count = 0;
     wfi_parker mine;
     job late = {.task.run = run_job, .count = &count, .wake = &mine};
-    (void)state;
     wfi_parker_init(&mine);
     wfi_executor_ref(executor);
     wfi_executor_destroy(executor);
@@ -245,7 +234,6 @@ static void leaders_and_followers_run_everything(void **state)
     job *jobs = calloc(COUNT + 1, sizeof *jobs);
     atomic_int count = 0;
     int i;
-    (void)state;
     wfi_mutex_init(&net.lock);
     wfi_list_init(&net.messages);
     wfi_executor_set_idle(net.executor, network_idle, &net, network_nudge);
@@ -270,7 +258,6 @@ static void a_nudged_leader_runs_a_submitted_task(void **state)
     network net = {.executor = open_executor(1)};
     atomic_int count = 0;
     int i;
-    (void)state;
     wfi_mutex_init(&net.lock);
     wfi_list_init(&net.messages);
     wfi_executor_set_idle(net.executor, network_idle, &net, network_nudge);
@@ -295,7 +282,6 @@ static void the_manual_form_runs_when_told(void **state)
     atomic_int count = 0;
     int order[3] = {0}, i;
     job jobs[3];
-    (void)state;
     assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
     for (i = 0; i < 3; i++) {
         jobs[i] = (job){.task.run = run_job, .count = &count, .number = i, .order = order};
@@ -318,7 +304,6 @@ static void the_fiber_form_nests_and_is_drained_from_outside(void **state)
     wfi_executor *executor = NULL;
     atomic_int count = 0;
     job first;
-    (void)state;
     assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
     first = (job){.task.run = run_nested, .executor = executor, .count = &count, .number = 30};
     wfi_executor_submit(executor, &first.task);
@@ -376,7 +361,6 @@ static void urgent_tasks_go_ahead_on_a_thread(void **state)
     job gate = {.task.run = run_gate, .wake = &opened}, jobs[3 * EACH];
     int order[3 * EACH];
     atomic_int count = 0;
-    (void)state;
     wfi_parker_init(&opened);
     wfi_executor_submit(executor, &gate.task);
     while (wfi_executor_has_work(executor)) /* the worker took it */
@@ -397,7 +381,6 @@ static void urgent_tasks_go_ahead_by_hand_and_on_fibers(void **state)
         job jobs[3 * EACH];
         int order[3 * EACH];
         atomic_int count = 0;
-        (void)state;
         assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
         submit_mixed(executor, jobs, &count, order);
         if (form)
@@ -426,10 +409,7 @@ static wfi_task *lazy_then_urgent(void *arg)
     return &jobs[0].task;
 }
 
-static void needs_no_nudge(void *arg)
-{
-    (void)arg;
-}
+static void needs_no_nudge(void *arg) {}
 
 static void a_leader_lets_urgent_tasks_ahead(void **state)
 {
@@ -439,7 +419,6 @@ static void a_leader_lets_urgent_tasks_ahead(void **state)
     job jobs[2] = {{.task = {.run = run_job, .urgency = WFI_LAZY}, .number = 9},
                    {.task = {.run = run_job}, .number = 1}};
     job start = {.task.run = run_job, .count = &count, .order = order, .number = 2};
-    (void)state;
     jobs[1].task.urgency = WFI_URGENT;
     for (int i = 0; i < 2; i++) {
         jobs[i].executor = executor;

@@ -2,15 +2,11 @@
 /* test_future_stress.c - futures between many threads: complete against wait against add callback; nested waits. */
 #include "future/future.h"
 #include "patience.h"
+#include "unit.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define FUTURES 500
 #define THREADS 4
@@ -71,7 +67,6 @@ static void every_future_completes_once_and_tells_all(void **state)
     static shared all;
     pthread_t racers[THREADS], waiters[THREADS];
     int i;
-    (void)state;
     assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
     pthread_barrier_init(&all.start, NULL, 2 * THREADS);
     for (i = 0; i < FUTURES; i++) {
@@ -114,7 +109,6 @@ static void *complete_all(void *arg)
 static void wait_all_and_collect_all_race_with_completion(void **state)
 {
     int round, i;
-    (void)state;
     for (round = 0; round < 20; round++) {
         weft_future *futures[FUTURES], *all;
         pthread_t thread;
@@ -138,7 +132,6 @@ static weft_status wait_deeper(weft_future *parent, weft_future *child, void *ar
     uintptr_t depth = (uintptr_t)arg;
     weft_future *start, *next;
     weft_status status;
-    (void)parent;
     if (depth == 0)
         return weft_future_complete(child, (void *)1, NULL);
     start = wfi_future_create(executor, NULL);
@@ -156,7 +149,6 @@ static void continuations_may_wait_for_each_other_on_one_worker(void **state)
     wfi_executor_options options = {.workers = 1};
     wfi_executor *executor = NULL;
     weft_future *first, *last;
-    (void)state;
     assert_int_equal(wfi_executor_create(&options, &executor), WEFT_OK);
     first = wfi_future_create(executor, NULL);
     last = weft_future_then(first, wait_deeper, (void *)40, NULL);
@@ -171,7 +163,6 @@ static atomic_int last_dropped;
 
 static void drop_the_last(weft_future *future, void *arg)
 {
-    (void)arg;
     weft_future_unref(future);
     atomic_fetch_add(&last_dropped, 1);
 }
@@ -180,7 +171,6 @@ static void drop_the_last(weft_future *future, void *arg)
 static void a_callback_may_drop_the_last_reference(void **state)
 {
     enum { TIMES = 20000 };
-    (void)state;
     for (int i = 0; i < TIMES; i++) {
         weft_future *future = wfi_future_create(NULL, NULL);
         assert_int_equal(wfi_future_complete(future, NULL, NULL), WEFT_OK);

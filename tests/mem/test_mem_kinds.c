@@ -6,12 +6,9 @@
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
+#include "unit.h"
 
 static char far_away[256]; /* stands for device memory: nobody may look into it */
 
@@ -27,7 +24,6 @@ static weft_tensor *on_device(weft_shape shape, weft_dtype dtype)
 
 static void device_memory_is_refused_each_time(void **state)
 {
-    (void)state;
     wfi_storage *idle = NULL; /* host memory of that size: it is not handed out for another kind */
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, 1 << 20, &idle), WEFT_OK);
     wfi_storage_unref(idle);
@@ -47,7 +43,6 @@ static void device_memory_is_refused_each_time(void **state)
 
 static void refusals_leave_nothing_behind(void **state)
 {
-    (void)state;
     wfi_slab_stats before, after;
     wfi_storage *storage = NULL;
     wfi_slab_stats_read(&before);
@@ -60,7 +55,6 @@ static void refusals_leave_nothing_behind(void **state)
 
 static void copies_to_and_from_a_device_are_refused(void **state)
 {
-    (void)state;
     weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_FLOAT32),
                 *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
     assert_int_equal(wfi_copy(device, host), WEFT_ERR_UNSUPPORTED);
@@ -73,7 +67,6 @@ static void copies_to_and_from_a_device_are_refused(void **state)
 
 static void host_kernels_do_not_touch_device_memory(void **state)
 {
-    (void)state;
     weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_FLOAT32),
                 *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
     weft_tensor *total = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
@@ -93,7 +86,6 @@ static void host_kernels_do_not_touch_device_memory(void **state)
 
 static void a_device_tensor_prints_where_it_is(void **state)
 {
-    (void)state;
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);

@@ -5,11 +5,7 @@
  */
 #include "mem/mem.h"
 #include "mem/slab.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #define TENSORS_MAX 200
 #define ITERATIONS 50
@@ -69,7 +65,6 @@ static void let_time_pass(void)
 
 static int setup(void **state)
 {
-    (void)state;
     if (tensors == 0)
         list_resnet50();
     let_time_pass();
@@ -98,14 +93,12 @@ static size_t mapped(void)
 
 static void the_sizes_are_those_of_the_model(void **state)
 {
-    (void)state;
     assert_int_equal(tensors, 161);
     assert_int_equal(bytes_in_all, (size_t)23569502 * sizeof(float));
 }
 
 static void rounding_adds_less_than_a_tenth(void **state)
 {
-    (void)state;
     for (size_t size = WFI_SLAB_BYTES_MIN; size < (size_t)1 << 32; size += size / 97 + 1) {
         size_t rounded = wfi_slab_class_bytes(wfi_slab_class(size));
         assert_true(rounded >= size && rounded - size <= size / 16 + WFI_SLAB_BYTES_MIN / 32);
@@ -127,7 +120,6 @@ static void iterate(tensor_set landing[2], int lag)
 
 static void the_server_keeps_five_sets_and_little_more(void **state)
 {
-    (void)state;
     static tensor_set held[PLACES], landing[2];
     size_t after_ten = 0, most = 0;
     for (int i = 0; i < PLACES; i++)
@@ -146,7 +138,6 @@ static void the_server_keeps_five_sets_and_little_more(void **state)
 
 static void no_mappings_are_made_once_the_pattern_is_known(void **state)
 {
-    (void)state;
     static tensor_set landing[2];
     wfi_slab_stats before, after;
     for (int i = 0; i < 3; i++)
@@ -161,7 +152,6 @@ static void no_mappings_are_made_once_the_pattern_is_known(void **state)
 /* Sizes that never come back must not stay beside those that do. */
 static void sizes_that_change_do_not_pile_up(void **state)
 {
-    (void)state;
     size_t size = (size_t)256 << 10, most = 0;
     for (int round = 0; round < 30; round++) {
         wfi_storage *storages[16];
@@ -179,7 +169,6 @@ static void sizes_that_change_do_not_pile_up(void **state)
 /* Two sets of sizes by turns: the second time round, what was given back too soon is kept. */
 static void what_is_wanted_again_soon_is_kept(void **state)
 {
-    (void)state;
     wfi_slab_stats before, after;
     for (int round = 0; round < 20; round++) {
         wfi_storage *storages[24];
@@ -198,7 +187,6 @@ static void what_is_wanted_again_soon_is_kept(void **state)
 /* A single large moment is forgotten after two windows of requests. */
 static void a_large_moment_is_forgotten(void **state)
 {
-    (void)state;
     wfi_storage *large;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, (size_t)512 << 20, &large), WEFT_OK);
     wfi_storage_unref(large);

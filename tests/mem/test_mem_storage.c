@@ -5,12 +5,9 @@
 #include "mem/slab.h"
 
 #include <pthread.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "unit.h"
 
 static wfi_storage *host(size_t size)
 {
@@ -26,7 +23,6 @@ static void count(void *arg)
 
 static void every_class_holds_its_sizes(void **state)
 {
-    (void)state;
     for (size_t size = 1; size < (size_t)1 << 40; size += size / 7 + 1) {
         unsigned c = wfi_slab_class(size);
         assert_true(wfi_slab_class_bytes(c) >= size);
@@ -37,7 +33,6 @@ static void every_class_holds_its_sizes(void **state)
 
 static void a_freed_slab_is_used_again(void **state)
 {
-    (void)state;
     wfi_slab_stats before, after;
     wfi_storage *first = host((size_t)3 << 20);
     void *data = wfi_storage_data(first);
@@ -52,7 +47,6 @@ static void a_freed_slab_is_used_again(void **state)
 
 static void trimming_gives_idle_slabs_back(void **state)
 {
-    (void)state;
     wfi_slab_stats stats;
     wfi_storage_unref(host((size_t)8 << 20));
     wfi_slab_trim(0);
@@ -62,7 +56,6 @@ static void trimming_gives_idle_slabs_back(void **state)
 
 static void what_was_given_back_is_not_mapped_any_more(void **state)
 {
-    (void)state;
     wfi_slab_stats before, after;
     wfi_storage_unref(host((size_t)8 << 20));
     wfi_slab_trim(0);
@@ -78,7 +71,6 @@ static void what_was_given_back_is_not_mapped_any_more(void **state)
 
 static void a_copy_stays_within_both(void **state)
 {
-    (void)state;
     wfi_storage *small = host(100), *large = host(200);
     memset(wfi_storage_data(large), 7, 200);
     assert_int_equal(wfi_memory_copy(small, 0, large, 100, 100), WEFT_OK);
@@ -93,7 +85,6 @@ static void a_copy_stays_within_both(void **state)
 
 static void small_storage_is_aligned_too(void **state)
 {
-    (void)state;
     wfi_storage *many[64];
     for (size_t i = 0; i < 64; i++) {
         many[i] = host(1 + 37 * i);
@@ -105,7 +96,6 @@ static void small_storage_is_aligned_too(void **state)
 
 static void absurd_sizes_are_out_of_memory(void **state)
 {
-    (void)state;
     wfi_storage *storage = NULL;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, SIZE_MAX, &storage), WEFT_ERR_MEMORY);
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, (size_t)1 << 50, &storage), WEFT_ERR_MEMORY);
@@ -114,7 +104,6 @@ static void absurd_sizes_are_out_of_memory(void **state)
 
 static void wrapped_memory_is_dropped_exactly_once(void **state)
 {
-    (void)state;
     int drops = 0, bytes = 0;
     wfi_storage *storage = NULL;
     assert_int_equal(wfi_storage_wrap(WFI_MEMORY_HOST, 0, &bytes, 4, count, &drops, &storage), WEFT_OK);
@@ -136,7 +125,6 @@ static void *unpin_soon(void *arg)
 
 static void a_writer_waits_for_readers(void **state)
 {
-    (void)state;
     pthread_t thread;
     wfi_storage *storage = host(64);
     assert_true(wfi_storage_wait_unread(storage, wfi_deadline(&wfi_clock_real, 0)));
@@ -163,7 +151,6 @@ static void *churn(void *arg)
 
 static void many_threads_share_the_pool(void **state)
 {
-    (void)state;
     pthread_t threads[4];
     wfi_slab_stats before, after;
     wfi_slab_stats_read(&before);
@@ -181,8 +168,6 @@ typedef struct fake_domain {
 
 static weft_status fake_open(void *domain, void *data, size_t size, void **region)
 {
-    (void)data;
-    (void)size;
     fake_domain *fake = domain;
     fake->opened++;
     *region = fake;
@@ -191,7 +176,6 @@ static weft_status fake_open(void *domain, void *data, size_t size, void **regio
 
 static void fake_close(void *domain, void *region)
 {
-    (void)region;
     ((fake_domain *)domain)->closed++;
 }
 
@@ -199,7 +183,6 @@ static const wfi_reg_ops fake_ops = {fake_open, fake_close};
 
 static void a_registration_is_made_once_and_dies_with_its_memory(void **state)
 {
-    (void)state;
     fake_domain fake = {0};
     void *region;
     wfi_reg_cache *cache;
@@ -217,7 +200,6 @@ static void a_registration_is_made_once_and_dies_with_its_memory(void **state)
 
 static void a_recycled_slab_keeps_its_registration(void **state)
 {
-    (void)state;
     fake_domain fake = {0};
     void *region;
     wfi_reg_cache *cache;
@@ -236,7 +218,6 @@ static void a_recycled_slab_keeps_its_registration(void **state)
 
 static void the_least_recently_used_registration_goes_first(void **state)
 {
-    (void)state;
     fake_domain fake = {0};
     void *region;
     wfi_reg_cache *cache;

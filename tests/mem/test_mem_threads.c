@@ -8,13 +8,10 @@
 #include "mem/mem.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #define THREADS 4
 #define STORAGES 8
@@ -115,7 +112,6 @@ static void run_jobs(domain *d, wfi_reg_cache *cache, wfi_storage *const *shared
 
 static void threads_share_registrations(void **state)
 {
-    (void)state;
     domain d = {0};
     wfi_reg_cache *cache;
     wfi_storage *shared[STORAGES];
@@ -132,7 +128,6 @@ static void threads_share_registrations(void **state)
 
 static void memory_that_comes_and_goes_takes_its_registrations_along(void **state)
 {
-    (void)state;
     domain d = {0};
     wfi_reg_cache *cache;
     assert_int_equal(wfi_reg_cache_create(&domain_ops, &d, 5, &cache), WEFT_OK);
@@ -161,7 +156,6 @@ static void *open_and_destroy(void *arg)
 
 static void caches_end_while_others_use_the_same_memory(void **state)
 {
-    (void)state;
     domain d = {0};
     pthread_t threads[THREADS];
     job jobs[THREADS];
@@ -202,7 +196,6 @@ static void *write_often(void *arg)
 
 static void writers_pass_between_readers(void **state)
 {
-    (void)state;
     pthread_t threads[THREADS];
     wfi_storage *storage;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, 64, &storage), WEFT_OK);
@@ -240,7 +233,6 @@ static void wait_on_a_fiber(void *arg)
 
 static void a_fiber_waits_without_stopping_its_thread(void **state)
 {
-    (void)state;
     world w = {{world_now}, 5, NULL, 0, 0};
     wfi_fibers *fibers = wfi_fibers_create(&w.clock, (size_t)64 << 10);
     assert_non_null(fibers);
@@ -259,7 +251,6 @@ static void a_fiber_waits_without_stopping_its_thread(void **state)
 
 static void a_fiber_gives_up_by_its_own_clock(void **state)
 {
-    (void)state;
     world w = {{world_now}, 5, NULL, 0, 0};
     wfi_fibers *fibers = wfi_fibers_create(&w.clock, (size_t)64 << 10);
     assert_non_null(fibers);

@@ -45,7 +45,6 @@ static void assert_matches(weft_module *net, weft_dtype dtype, double tolerance)
 
 static void convnet_matches_pytorch_in_eval_mode(void **state)
 {
-    (void)state;
     const weft_dtype dtypes[2] = {WEFT_FLOAT64, WEFT_FLOAT32};
     for (int i = 0; i < 2; i++) {
         weft_module *net = weft_mnist_convnet_create(1);
@@ -58,7 +57,6 @@ static void convnet_matches_pytorch_in_eval_mode(void **state)
 
 static void convnet_matches_pytorch_in_train_mode_without_dropout(void **state)
 {
-    (void)state;
     weft_module *net = weft_mnist_convnet_create(1);
     fill(net, WEFT_FLOAT64);
     for (size_t i = 0; i < weft_module_child_count(net); i++)
@@ -81,7 +79,6 @@ static weft_tensor *run(weft_module *net, weft_tensor *x, uint64_t seed)
 
 static void convnet_dropout_follows_the_tapes_seed(void **state)
 {
-    (void)state;
     weft_module *net = weft_mnist_convnet_create(1);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 28, 28), WEFT_FLOAT32, 1);
     weft_tensor *y[3] = {run(net, x, 4), run(net, x, 4), run(net, x, 5)};

@@ -2,9 +2,7 @@
 /* test_nn_file.c - modules come back from files as they were; what is not such a file is refused and changes nothing. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +35,6 @@ static bool same(weft_module *a, weft_module *b)
 
 static void file_round_trip(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *b = small(2);
     weft_tensor_fill(weft_module_find(a, "1.num_batches_tracked"), 7);
     assert_false(same(a, b));
@@ -68,7 +65,6 @@ static void spill(const unsigned char *bytes, size_t size)
 
 static void file_any_damage_is_refused(void **state)
 {
-    (void)state;
     unsigned char bytes[4096];
     weft_module *a = small(1), *b = small(2), *as_it_was = small(2);
     assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
@@ -92,7 +88,6 @@ static void file_any_damage_is_refused(void **state)
 
 static void file_of_another_module_is_refused(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *other = weft_linear_create(3, 4, false, 1);
     weft_error *error = NULL;
     assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
@@ -124,7 +119,6 @@ static weft_module *linear(int in, int out, weft_dtype dtype)
 
 static void file_of_a_module_nearly_the_same_is_refused(void **state)
 {
-    (void)state;
     weft_module *inner = linear(4, 3, WEFT_FLOAT32);
     assert_refused(linear(4, 3, WEFT_FLOAT32), weft_sequential_create(&inner, 1), WEFT_ERR_SHAPE, "another tensor");
     assert_refused(linear(4, 3, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT64), WEFT_ERR_TYPE, "the module's is float64");
@@ -134,7 +128,6 @@ static void file_of_a_module_nearly_the_same_is_refused(void **state)
 
 static void file_of_another_version_is_refused(void **state)
 {
-    (void)state;
     unsigned char bytes[4096];
     weft_module *a = small(1);
     weft_error *error = NULL;
@@ -150,7 +143,6 @@ static void file_of_another_version_is_refused(void **state)
 
 static void file_missing_or_unwritable(void **state)
 {
-    (void)state;
     weft_module *a = small(1);
     weft_error *error = NULL;
     assert_int_equal(weft_module_load(a, "no-such-folder/no-such-file", NULL), WEFT_ERR_NOT_FOUND);
@@ -167,7 +159,6 @@ static char folder[] = "weft-test-nn-folder-XXXXXX";
 
 static int enter_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
 }
 
@@ -184,7 +175,6 @@ static int count_files(void)
 
 static int leave_folder(void **state)
 {
-    (void)state;
     const char *const made[] = {"new", "old", "link", "pipe", "nothing", "small"};
     for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++)
         unlink(made[i]);
@@ -212,7 +202,6 @@ static void assert_saved(const char *name, weft_module *a)
 
 static void file_has_the_mode_of_the_old_one_or_the_umask(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *b = small(2);
     mode_t before = umask(027);
     assert_int_equal(weft_module_save(a, "new", NULL), WEFT_OK);
@@ -229,7 +218,6 @@ static void file_has_the_mode_of_the_old_one_or_the_umask(void **state)
 
 static void file_behind_a_link_is_replaced(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *b = small(2);
     assert_int_equal(weft_module_save(b, "old", NULL), WEFT_OK);
     assert_int_equal(symlink("old", "link"), 0);
@@ -253,7 +241,6 @@ static void *load_from_pipe(void *arg)
 
 static void file_that_is_a_pipe_is_written_to(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *b = small(2);
     pthread_t reader;
     void *loaded;
@@ -271,7 +258,6 @@ static void file_that_is_a_pipe_is_written_to(void **state)
 
 static void file_that_cannot_be_finished_leaves_the_old_one(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *b = small(2);
     weft_error *error = NULL;
     struct rlimit whole, little;
@@ -293,7 +279,6 @@ static void file_that_cannot_be_finished_leaves_the_old_one(void **state)
 
 static void file_that_is_a_folder_is_refused(void **state)
 {
-    (void)state;
     weft_module *a = small(1);
     assert_int_equal(weft_module_save(a, ".", NULL), WEFT_ERR_IO);
     assert_int_equal(count_files(), 0);
@@ -352,7 +337,6 @@ static ino_t folder_of(const char *name)
 
 static void file_and_then_its_folder_are_synced(void **state)
 {
-    (void)state;
     weft_module *a = small(1), *b = small(2);
     assert_int_equal(mkdir("other", 0700), 0);
     assert_int_equal(symlink("other/old", "link"), 0);
@@ -377,14 +361,12 @@ static void file_and_then_its_folder_are_synced(void **state)
 
 static int make_file(void **state)
 {
-    (void)state;
     int fd = mkstemp(path);
     return fd < 0 ? 1 : close(fd);
 }
 
 static int remove_file(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 

@@ -2,11 +2,8 @@
 /* test_nn_init.c - initial values: the reference's distributions by bounds and moments, and the same bits for a seed. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "tensor/parallel.h"
+#include "unit.h"
 
 #include <math.h>
 #include <string.h>
@@ -61,7 +58,6 @@ static void assert_normal(const weft_tensor *x, double deviation)
 /* kaiming_uniform with a = sqrt(5): bound sqrt(6 / (1 + 5) / fan_in); biases have the same bound. */
 static void convnet_starts_as_pytorchs(void **state)
 {
-    (void)state;
     weft_module *net = weft_mnist_convnet_create(7);
     const struct {
         const char *name;
@@ -79,7 +75,6 @@ static void convnet_starts_as_pytorchs(void **state)
 
 static void grouped_convolution_counts_its_groups_inputs(void **state)
 {
-    (void)state;
     weft_module *conv = weft_conv2d_create(
         &(weft_conv2d_layer){.in_channels = 64, .out_channels = 64, .kernel = {3, 5}, .how = {.groups = 4}, .seed = 3});
     assert_uniform(weft_module_find(conv, "weight"), 1 / sqrt(16.0 * 3 * 5));
@@ -111,7 +106,6 @@ static void assert_resnet_parameter(const char *name, const weft_tensor *p)
 
 static void resnet_starts_as_torchvisions(void **state)
 {
-    (void)state;
     weft_module *net = weft_resnet50_create(30, 5);
     weft_tensors parameters = weft_module_parameters(net), buffers = weft_module_buffers(net);
     for (size_t i = 0; i < parameters.count; i++)
@@ -132,7 +126,6 @@ static bool same_bits(const weft_module *a, const weft_module *b)
 
 static void a_seed_gives_the_same_bits_on_any_number_of_threads(void **state)
 {
-    (void)state;
     wfi_cpu_threads_set(1);
     weft_module *one = weft_mnist_convnet_create(9), *other = weft_mnist_convnet_create(10);
     wfi_cpu_threads_set(3);
@@ -148,7 +141,6 @@ static void a_seed_gives_the_same_bits_on_any_number_of_threads(void **state)
 /* No two layers start alike. */
 static void layers_differ_from_each_other(void **state)
 {
-    (void)state;
     weft_module *net = weft_resnet50_create(30, 5);
     const weft_tensor *a = weft_module_find(net, "layer1.1.conv1.weight");
     const weft_tensor *b = weft_module_find(net, "layer1.2.conv1.weight");

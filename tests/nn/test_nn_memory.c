@@ -5,11 +5,8 @@
  */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
@@ -158,13 +155,11 @@ static void fail_each_allocation(weft_status (*run)(void))
 
 static void training_survives_a_failure_of_any_allocation(void **state)
 {
-    (void)state;
     fail_each_allocation(build_and_train);
 }
 
 static void policy_gradients_survive_a_failure_of_any_allocation(void **state)
 {
-    (void)state;
     fail_each_allocation(build_and_learn);
 }
 

@@ -2,9 +2,7 @@
 /* test_nn_module.c - modules of one's own: names, order, state, life, and what building them wrongly leads to. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
+#include "unit.h"
 
 typedef struct doubler {
     int forwards, drops;
@@ -35,7 +33,6 @@ static weft_module *make_doubler(doubler *d)
 
 static void users_module_computes_and_gets_gradients(void **state)
 {
-    (void)state;
     doubler inner = {0}, outer = {0};
     weft_module *m = make_doubler(&outer);
     weft_module_add_child(m, "inner", make_doubler(&inner));
@@ -59,7 +56,6 @@ static void users_module_computes_and_gets_gradients(void **state)
 
 static void names_are_full_and_own_ones_come_first(void **state)
 {
-    (void)state;
     doubler d[3] = {{0}};
     weft_module *m = make_doubler(&d[0]), *middle = make_doubler(&d[1]);
     weft_module_add_child(middle, "0", make_doubler(&d[2]));
@@ -94,7 +90,6 @@ static void assert_fails(weft_module *m, weft_status status)
 
 static void first_mistake_of_building_stays(void **state)
 {
-    (void)state;
     doubler d[2] = {{0}};
     const char *bad[] = {"", "a.b", NULL};
     for (int i = 0; i < 3; i++) {
@@ -123,7 +118,6 @@ static void first_mistake_of_building_stays(void **state)
 
 static void conversion_changes_all_or_nothing(void **state)
 {
-    (void)state;
     doubler d = {0};
     weft_module *m = make_doubler(&d);
     assert_int_equal(weft_module_to(m, WEFT_INT64), WEFT_ERR_INVALID);

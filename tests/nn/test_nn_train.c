@@ -2,15 +2,11 @@
 /* test_nn_train.c - a model learns: forward, backward, step, together. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 static void weft_train_convnet_loss_falls(void **state)
 {
-    (void)state;
     weft_module *net = weft_mnist_convnet_create(1);
     assert_non_null(net);
     assert_int_equal(weft_module_numel(net), 1199882);

@@ -2,11 +2,8 @@
 /* test_optim_adam.c - Adam against its definition over many steps, averaging, defaults, refusals, and a curve that it descends. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 #include <math.h>
 
@@ -56,7 +53,6 @@ static void run_against_definition(const weft_adam_options *given, const weft_ad
 
 static void adam_follows_its_definition(void **state)
 {
-    (void)state;
     const weft_adam_options all[] = {
         {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
         {.lr = 1e-3, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.01},
@@ -70,7 +66,6 @@ static void adam_follows_its_definition(void **state)
 
 static void adam_zero_fields_take_pytorchs_defaults(void **state)
 {
-    (void)state;
     const weft_adam_options defaults = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     run_against_definition(NULL, &defaults, WEFT_FLOAT64, 1e-12);
     run_against_definition(&(weft_adam_options){0}, &defaults, WEFT_FLOAT64, 1e-12);
@@ -79,7 +74,6 @@ static void adam_zero_fields_take_pytorchs_defaults(void **state)
 /* Of two accumulations their mean counts, without `average` their sum: Adam tells them apart by its eps. */
 static void adam_average_divides_by_the_accumulations(void **state)
 {
-    (void)state;
     weft_tensor *p[3], *once = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT64, 2),
                        *twice = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT64, 4);
     double after[3];
@@ -104,7 +98,6 @@ static void adam_average_divides_by_the_accumulations(void **state)
 
 static void adam_refuses_and_changes_nothing(void **state)
 {
-    (void)state;
     weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32), NULL};
     weft_tensor *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64), *turned = weft_tensor_transpose(p[0], 0, 1);
     const weft_adam_options wrong[] = {{.lr = -1},
@@ -140,7 +133,6 @@ static void adam_refuses_and_changes_nothing(void **state)
 
 static void adam_steps_a_parameter_without_elements(void **state)
 {
-    (void)state;
     weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_FLOAT32),
                         weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT64)};
     weft_tensor *g[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_FLOAT32),
@@ -160,7 +152,6 @@ static void adam_steps_a_parameter_without_elements(void **state)
 /* More elements than one piece of a parallel loop has; each must come out as it does alone. */
 static void adam_steps_a_large_parameter_as_its_parts(void **state)
 {
-    (void)state;
     const int64_t large = 100003, part = 40000;
     weft_tensor *whole = formula_tensor(WEFT_SHAPE(large), WEFT_FLOAT32, 5), *copy = weft_tensor_clone(whole);
     weft_tensor *piece = weft_tensor_narrow(copy, 0, large - part, part);
@@ -187,7 +178,6 @@ static void adam_steps_a_large_parameter_as_its_parts(void **state)
 /* Rosenbrock's valley, from (-1, 1.5) to its lowest point (1, 1). */
 static void adam_descends_a_curved_valley(void **state)
 {
-    (void)state;
     weft_tensor *p[] = {weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, -1),
                         weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, 1.5)};
     weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_adam_options){.lr = 0.05});

@@ -2,11 +2,8 @@
 /* test_optim_pins.c - a step waits until no transfer reads a parameter; at its limit it gives up and has changed nothing. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "tensor/tensor.h"
+#include "unit.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -49,7 +46,6 @@ static void gives_up(bool is_adam)
 
 static void *read_for_a_while(void *arg)
 {
-    (void)arg;
     uintptr_t wrong = 0;
     for (int i = 0; i < 30; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -75,14 +71,12 @@ static void waits(bool is_adam)
 
 static void step_gives_up_at_its_limit(void **state)
 {
-    (void)state;
     gives_up(false);
     gives_up(true);
 }
 
 static void step_waits_for_the_reader(void **state)
 {
-    (void)state;
     waits(false);
     waits(true);
 }

@@ -2,11 +2,8 @@
 /* test_optim_sgd.c - SGD against its definition in float64, averaging, refusals, and N trainers as one. */
 #include <weft/weft.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
 #include "oracle/formula.h"
+#include "unit.h"
 
 #include <math.h>
 #include <string.h>
@@ -52,7 +49,6 @@ static void run_against_definition(const weft_sgd_options *o, weft_dtype dtype, 
 
 static void sgd_follows_its_definition(void **state)
 {
-    (void)state;
     const weft_sgd_options all[] = {
         {.lr = 0.05},
         {.lr = 0.05, .weight_decay = 0.01},
@@ -68,7 +64,6 @@ static void sgd_follows_its_definition(void **state)
 
 static void sgd_refuses_and_changes_nothing(void **state)
 {
-    (void)state;
     weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32),
                         weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32)};
     weft_tensor *wrong = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_FLOAT32),
@@ -97,7 +92,6 @@ static void sgd_refuses_and_changes_nothing(void **state)
 /* What zeroing forgets, and that gradients are read by their strides: two parameters, whose steps can be counted. */
 static void sgd_steps_by_what_was_accumulated_since_zero(void **state)
 {
-    (void)state;
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
     weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(3, 2), WEFT_FLOAT32);
@@ -176,7 +170,6 @@ static void run_trainers_as_one(weft_dtype dtype, double tolerance)
 
 static void sgd_trainers_equal_the_joined_batch(void **state)
 {
-    (void)state;
     run_trainers_as_one(WEFT_FLOAT64, 1e-14);
     run_trainers_as_one(WEFT_FLOAT32, 1e-6);
 }

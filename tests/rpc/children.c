@@ -2,19 +2,13 @@
 /* children.c - starting, stopping and hearing the workers of a test that is its own workers. */
 #include "rpc/children.h"
 
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define REPORT_FD 109 /* out of the way of those that are open already */
 #define ORDER_FD 110

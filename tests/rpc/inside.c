@@ -85,7 +85,6 @@ static inside_hear_fn *hearer;
 static void hear_it(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     weft_agent *agent = arg;
-    (void)from;
     if (!hearer(type, bytes, size))
         wfi_net_untake(agent->net);
 }

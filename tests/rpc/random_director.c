@@ -146,10 +146,7 @@ static void shake_something(uint64_t *state, int a, int b)
 void run_director(weft_sim *sim, int rank, void *arg)
 {
     job *j = now_playing;
-    (void)sim;
     uint64_t state = j->seed ^ UINT64_C(0xfa7e);
-    (void)rank;
-    (void)arg;
     for (int i = below(&state, ACTS_MAX); i >= 0; i--) {
         int a = below(&state, j->actors), b = (a + 1 + below(&state, j->actors - 1)) % j->actors;
         sleep_us((uint64_t)below(&state, 60000) + 500);

@@ -28,20 +28,17 @@ static void work(life *l, int64_t us)
 
 static weft_status run_plain(weft_call *call, void *user)
 {
-    (void)user;
     entry *e = entry_runs(call);
     return give_number(call, e, e->id + 1);
 }
 
 static weft_status run_all(weft_call *call, void *user)
 {
-    (void)user;
     return give_number(call, entry_runs(call), weft_call_i64(call, 0) + 1);
 }
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_status status = (weft_status)weft_call_i64(call, 1);
     if (status == WEFT_ERR_FORMAT)
         weft_call_fail(call, status, "as asked for");
@@ -62,7 +59,6 @@ static weft_status run_echo(weft_call *call, void *user)
 static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
     life *l = self_of(user);
-    (void)from_rank;
     if (index || dtype != WEFT_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_COUNT)
         return NULL;
     for (int i = 0; i < PLACES_MAX; i++) {
@@ -91,7 +87,6 @@ static weft_status run_place(weft_call *call, void *user)
 
 static weft_tensor *land_in_total(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank;
     MUST_IN_JOB(index == 0 && dtype == WEFT_INT32 && shape.ndim == 1 && shape.dims[0] == PLACE_COUNT);
     return weft_tensor_ref(self_of(user)->total);
 }
@@ -108,7 +103,6 @@ static weft_status run_sum(weft_call *call, void *user)
 /* Gives the tensors back in the opposite order. */
 static weft_status run_reverse(weft_call *call, void *user)
 {
-    (void)user;
     entry *e = entry_runs(call);
     weft_tensors in = weft_call_tensors(call, 1);
     weft_tensor *out[TENSORS_MAX];
@@ -129,7 +123,6 @@ void fill_bytes(uint8_t *out, size_t size, int64_t number)
 
 static weft_status run_mixed(weft_call *call, void *user)
 {
-    (void)user;
     entry *e = entry_runs(call);
     size_t size;
     const uint8_t *bytes = weft_call_bytes(call, 2, &size);
@@ -387,7 +380,6 @@ static weft_status run_read(weft_call *call, void *user)
 /* On the owner of an object: its number. */
 static weft_status run_use(weft_call *call, void *user)
 {
-    (void)user;
     entry *e = entry_runs(call);
     void *object;
     weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &thing_type, 100, &object);

@@ -51,7 +51,6 @@ void on_membership(weft_agent *agent, weft_member_event event, int rank, const c
 {
     life *l = arg;
     const job *j = now_playing;
-    (void)agent;
     MUST_OF_EVENT(!l->over && !l->killed);
     if (event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST) {
         MUST_OF_EVENT(l->told_self == 0); /* once */
@@ -107,7 +106,6 @@ typedef struct expected { /* of one death */
 static void check_news(weft_sim *sim, int rank, void *arg)
 {
     expected *wanted = arg;
-    (void)sim, (void)rank;
     sleep_us(NEWS_LATE_MS * 1000);
     for (int i = 0; i < now_playing->life_count; i++) {
         life *l = now_playing->lives[i];

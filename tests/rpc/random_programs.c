@@ -215,8 +215,6 @@ void run_actor(weft_sim *sim, int rank, void *arg)
     job *j = now_playing;
     role *self = &j->cast[rank];
     bool again = true;
-    (void)sim;
-    (void)arg;
     while (again && self->programs < PROGRAMS_MAX) {
         self->state = ACTOR_BUSY;
         self->programs++;

@@ -2,11 +2,6 @@
 /* rref_counts.c - see rref_counts.h. */
 #include "rpc/rref_counts.h"
 
-#include "rpc/must.h"
-
-#include <stdatomic.h>
-#include <string.h>
-
 _Atomic int checked_runs;
 
 char *dump_text(weft_agent *agent)
@@ -56,7 +51,6 @@ void await_number(world *w, weft_agent *agent, int rank, const char *key, int64_
 
 static weft_status run_number(weft_call *call, void *user)
 {
-    (void)user;
     int64_t number = dump_number(weft_call_agent(call), weft_call_string(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(number)));
     return WEFT_OK;
@@ -64,7 +58,6 @@ static weft_status run_number(weft_call *call, void *user)
 
 static weft_status run_checked(weft_call *call, void *user)
 {
-    (void)user;
     for (size_t i = 0; i < weft_call_count(call); i++)
         if (weft_call_type(call, i) == WEFT_RREF)
             MUST(weft_rref_confirmed(weft_call_rref(call, i)));

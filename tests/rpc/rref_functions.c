@@ -2,20 +2,16 @@
 /* rref_functions.c - see rref_functions.h. */
 #include "rpc/rref_functions.h"
 
-#include "rpc/must.h"
-
 rref_shared shared;
 
 static weft_status run_double(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(2 * weft_call_i64(call, 0))));
     return WEFT_OK;
 }
 
 static weft_status run_slow(weft_call *call, void *user)
 {
-    (void)user;
     world_sleep_ms(shared.w, 30);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(77)));
     return WEFT_OK;
@@ -23,14 +19,12 @@ static weft_status run_slow(weft_call *call, void *user)
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "it would not be made");
     return WEFT_ERR_SHAPE;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     weft_call *before = atomic_exchange(&shared.waiting, weft_call_defer(call));
     atomic_store(&shared.waiting_first, before);
     return WEFT_DEFERRED;
@@ -50,7 +44,6 @@ weft_status read_i64(weft_rref *rref, int64_t timeout_ms, int64_t *out)
 static weft_status run_read(weft_call *call, void *user)
 {
     int64_t value;
-    (void)user;
     weft_status st = read_i64(weft_call_rref(call, 0), 5000, &value);
     if (!st)
         weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
@@ -60,7 +53,6 @@ static weft_status run_read(weft_call *call, void *user)
 static weft_status run_offer(weft_call *call, void *user)
 {
     weft_rref *rref;
-    (void)user;
     weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref);
     if (st)
         return st;
@@ -73,7 +65,6 @@ static weft_status run_offer(weft_call *call, void *user)
 static weft_status run_nested(weft_call *call, void *user)
 {
     weft_rref *rref;
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
     weft_status st = weft_rpc_remote(agent, weft_to_rank(next), "double", WEFT_VALUES(weft_of_i64(50)), NULL, &rref);
@@ -86,14 +77,12 @@ static weft_status run_nested(weft_call *call, void *user)
 
 static weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     shared.kept[weft_agent_rank(weft_call_agent(call))] = weft_rref_ref(weft_call_rref(call, 0));
     return WEFT_OK;
 }
 
 static weft_status run_let_go(weft_call *call, void *user)
 {
-    (void)user;
     weft_rref **kept = &shared.kept[weft_agent_rank(weft_call_agent(call))];
     weft_rref_unref(*kept);
     *kept = NULL;
@@ -105,7 +94,6 @@ static weft_status run_forward(weft_call *call, void *user)
 {
     int64_t ttl = weft_call_i64(call, 1), value;
     weft_values *got;
-    (void)user;
     if (ttl == 0)
         return run_read(call, user);
     weft_agent *agent = weft_call_agent(call);

@@ -5,8 +5,6 @@
 
 #include "rpc/world.h"
 
-#include <stdatomic.h>
-
 #define RANKS_MAX 4
 #define RREF_FUNCTIONS 10
 

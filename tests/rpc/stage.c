@@ -2,12 +2,7 @@
 /* stage.c - an elastic job whose actors open and close agents as they like. */
 #include "rpc/stage.h"
 
-#include "rpc/must.h"
-#include "rpc/world.h"
-
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 typedef struct seat {
@@ -35,7 +30,6 @@ static void note(weft_agent *agent, weft_member_event event, int rank, const cha
 {
     news *heard = arg;
     int at = atomic_load(&heard->count); /* one at a time: nobody else counts */
-    (void)agent;
     MUST(why && at < STAGE_NEWS_MAX);
     heard->items[at].event = event;
     heard->items[at].rank = rank;
@@ -44,7 +38,6 @@ static void note(weft_agent *agent, weft_member_event event, int rank, const cha
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }
@@ -52,7 +45,6 @@ static weft_status run_add(weft_call *call, void *user)
 static weft_status run_hold(weft_call *call, void *user)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    (void)user;
     pthread_mutex_lock(&lock);
     int at = atomic_load(&now_playing->held_count);
     now_playing->held[at] = weft_call_defer(call);
@@ -141,7 +133,6 @@ static void *act(void *arg)
 
 static void act_on_fiber(weft_sim *sim, int rank, void *arg)
 {
-    (void)sim;
     ((stage *)arg)->program(arg, rank);
 }
 

@@ -6,9 +6,7 @@
 #ifndef TESTS_RPC_STAGE_H
 #define TESTS_RPC_STAGE_H
 
-#include <weft/weft.h>
-
-#include <stdatomic.h>
+#include "rpc/world.h"
 
 #define STAGE_SEATS 4
 #define STAGE_ACTORS_MAX 8

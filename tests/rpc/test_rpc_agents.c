@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_agents.c - agents without threads, opened again and again, many in one process; queues, time limits, stopping. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <dirent.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct shared {
     world *w;
@@ -26,28 +19,24 @@ static struct shared {
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     shared.held[atomic_fetch_add(&shared.held_count, 1)] = weft_call_defer(call);
     return WEFT_DEFERRED;
 }
 
 static weft_status run_close(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
     weft_agent_stop(weft_call_agent(call)); /* refused as well: it says so in the log, and all goes on */
     return WEFT_OK;
@@ -56,7 +45,6 @@ static weft_status run_close(weft_call *call, void *user)
 /* Looks workers up for longer than stopping takes. */
 static weft_status run_look_up(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     for (int i = 0; i < 20; i++) {
         MUST(strcmp(weft_agent_name(agent, 1), "worker1") == 0 &&
@@ -105,13 +93,11 @@ static void finish_held(void)
 
 static void no_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->no_threads = true;
 }
 
 static void driven_by_hand(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         while (!atomic_load(&shared.done))
             weft_agent_progress(agent, 2);
@@ -140,7 +126,6 @@ static void driven_by_hand(weft_agent *agent, void *arg)
 
 static void test_driven_by_hand(void **s)
 {
-    (void)s;
     run((world){.size = 2, .program = driven_by_hand, .adjust = no_threads}, WORLD_TCP);
 }
 
@@ -159,20 +144,17 @@ static int entries_of(const char *path)
 
 static void call_everybody(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; rank < weft_agent_world_size(agent); rank++)
         add_once(agent, rank, "add");
 }
 
 static void call_myself(weft_agent *agent, void *arg)
 {
-    (void)arg;
     add_once(agent, weft_agent_rank(agent), "add");
 }
 
 static void test_open_and_close(void **s)
 {
-    (void)s;
     int threads = 0, descriptors = 0;
     size_t memory = 0;
     for (int i = 0; i < 100; i++) {
@@ -194,7 +176,6 @@ static void test_open_and_close(void **s)
 
 static void test_eight_in_a_process(void **s)
 {
-    (void)s;
     run((world){.size = 8, .program = call_everybody}, WORLD_TCP);
     run((world){.size = 8, .program = call_everybody}, WORLD_SIM);
 }
@@ -203,7 +184,6 @@ static void test_eight_in_a_process(void **s)
 
 static void short_queue(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->queue_limit_bytes = 8192;
     options->death_timeout_ms = WEFT_FOREVER;
 }
@@ -215,7 +195,6 @@ static void full_queue(weft_agent *agent, void *arg)
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(450), WEFT_INT32, 3);
     weft_rpc_options waiting = {.wait_for_room = true}, brief = {.wait_for_room = true, .timeout_ms = 50};
     int refused = 0, count = 0;
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         for (int i = 0; i < COUNT; i++) {
             weft_status st =
@@ -253,7 +232,6 @@ static void full_queue(weft_agent *agent, void *arg)
 
 static void test_full_queue(void **s)
 {
-    (void)s;
     run((world){.size = 2, .program = full_queue, .adjust = short_queue}, WORLD_SIM);
     run((world){.size = 2, .program = full_queue, .adjust = short_queue}, WORLD_TCP);
 }
@@ -277,7 +255,6 @@ static void must_time_out(weft_future *future, int64_t within_ms)
 
 static void time_limits(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int to = 0; to < 2; to++) { /* ourselves too */
@@ -302,7 +279,6 @@ static void time_limits(weft_agent *agent, void *arg)
 
 static void test_time_limits(void **s)
 {
-    (void)s;
     run((world){.size = 2, .program = time_limits}, WORLD_SIM);
     run((world){.size = 2, .program = time_limits}, WORLD_TCP);
 }
@@ -320,7 +296,6 @@ static void *wait_for_ever(void *arg)
 
 static void leave_waiting(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         for (int i = 0; i < 4; i++)
             MUST(!pthread_create(&shared.waiting[i], NULL, wait_for_ever, hold(agent, i % 2, WEFT_FOREVER)));
@@ -335,7 +310,6 @@ static void leave_waiting(weft_agent *agent, void *arg)
 
 static void test_stop_under_waiters(void **s)
 {
-    (void)s;
     for (int i = 0; i < 20; i++) {
         run((world){.size = 2, .program = leave_waiting, .stop = true}, WORLD_TCP);
         for (int k = 0; k < 4; k++)
@@ -353,7 +327,6 @@ static void *wait_for_value(void *arg)
 
 static void leave_own_future(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent))
         return;
     shared.own = weft_future_create(agent);
@@ -363,7 +336,6 @@ static void leave_own_future(weft_agent *agent, void *arg)
 
 static void test_own_future_outlives_agent(void **s)
 {
-    (void)s;
     for (int i = 0; i < 20; i++) {
         run((world){.size = 2, .program = leave_own_future, .stop = true}, WORLD_TCP);
         assert_int_equal(weft_future_complete(shared.own, NULL, NULL), WEFT_OK);
@@ -375,7 +347,6 @@ static void test_own_future_outlives_agent(void **s)
 /* Handlers that still run while their agent stops see its workers until they have ended. */
 static void leave_looking_up(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < 4; i++) {
         weft_future *future = NULL;
         weft_status st =
@@ -388,7 +359,6 @@ static void leave_looking_up(weft_agent *agent, void *arg)
 
 static void test_stop_under_handlers(void **s)
 {
-    (void)s;
     for (int i = 0; i < 20; i++)
         run((world){.size = 2, .program = leave_looking_up, .stop = true}, WORLD_TCP);
 }
@@ -414,7 +384,6 @@ static void test_bad_options(void **s)
                                twice[] = {{.name = "f", .run = run_add}, {.name = "f", .run = run_add}},
                                ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"};
     char name[200];
-    (void)s;
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
     unsetenv("RANK");

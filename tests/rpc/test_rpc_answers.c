@@ -4,16 +4,7 @@
  * is held, refused in ranges; and a caller that acknowledges nothing makes its callee hold no more than the budget says.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SERVER = 0, CALLER = 1, SIZE = 2, FLOOD = 5000 };
 
@@ -26,7 +17,6 @@ static size_t budget, most_held;
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     held[held_count++] = weft_call_defer(call);
     return WEFT_DEFERRED;
@@ -34,7 +24,6 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&runs, 1);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
@@ -47,7 +36,6 @@ static const weft_function functions[] = {
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->memory_budget_bytes = options->rank == SERVER ? budget : 0;
     options->queue_limit_bytes = (size_t)1 << 32;
 }
@@ -98,7 +86,6 @@ static void must_be_next(weft_future *future, int64_t number)
 
 static void finish_in_one_loop(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == SERVER) {
         meet();
         for (size_t i = 0; i < many; i++)
@@ -119,7 +106,6 @@ static void finish_in_one_loop(weft_agent *agent, void *arg)
 
 static void test_many_finished_at_once(void **s)
 {
-    (void)s;
     budget = 0;
     held_count = 0;
     held = calloc(many, sizeof(weft_call *));
@@ -146,7 +132,6 @@ static void flood(weft_agent *agent, void *arg)
 {
     weft_future *futures[FLOOD];
     int refused = 0;
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER) {
         for (int i = 0; i < FLOOD; i++)
             futures[i] = call(agent, "add", i);
@@ -168,7 +153,6 @@ static void flood(weft_agent *agent, void *arg)
 
 static void test_a_flood(void **s)
 {
-    (void)s;
     budget = (size_t)32 << 10;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run(flood, WORLD_SIM, seed);
@@ -204,7 +188,6 @@ static bool all_answered(void)
 
 static void acknowledge_nothing(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == SERVER) {
         for (int i = 0; i < 2000; i++, world_sleep_ms(the_world, 1))
             most_held = bytes_held(agent) > most_held ? bytes_held(agent) : most_held;
@@ -234,7 +217,6 @@ static void acknowledge_nothing(weft_agent *agent, void *arg)
 
 static void test_acknowledges_nothing(void **s)
 {
-    (void)s;
     budget = (size_t)256 << 10;
     for (uint64_t seed = 1; seed <= world_seeds(3); seed++) {
         run(acknowledge_nothing, WORLD_SIM, seed);

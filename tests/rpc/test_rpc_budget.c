@@ -5,15 +5,7 @@
  */
 #include "base/error.h"
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SERVER = 0, CALLER = 1, SLACK = 1 << 16 };
 
@@ -44,14 +36,12 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_status run_sum(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_tensor_numel(weft_call_tensor(call, 0)))));
     return WEFT_OK;
 }
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(weft_call_i64(call, 0)), WEFT_FLOAT32);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor_unref(x);
@@ -60,8 +50,6 @@ static weft_status run_make(weft_call *call, void *user)
 
 static weft_status run_release(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     for (int i = 0; i < 64; i++) {
         weft_call *held = atomic_exchange(&shared.held[i], NULL);
         if (!held)
@@ -74,10 +62,6 @@ static weft_status run_release(weft_call *call, void *user)
 
 static weft_tensor *land_there(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank;
-    (void)dtype;
-    (void)shape;
-    (void)user;
     return index ? NULL : weft_tensor_ref(shared.place); /* only the first lands in a place of ours */
 }
 
@@ -106,7 +90,6 @@ static void await_nothing_held(weft_agent *agent)
 
 static void give_budget(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->memory_budget_bytes = options->rank == SERVER ? shared.budget : 0;
 }
 
@@ -153,7 +136,6 @@ static void call_until_all_went(weft_agent *agent)
 
 static void refused_and_retried(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER)
         call_until_all_went(agent);
     atomic_fetch_add(&shared.finished, 1);
@@ -183,7 +165,6 @@ static void run_world(world_fabric fabric, uint64_t seed, void (*program)(weft_a
 
 static void test_64_calls_memory_for_8(void **state)
 {
-    (void)state;
     shared = (struct shared){.call_bytes = (size_t)1 << 20, .calls = 64, .fit = 8};
     shared.budget = 8 * shared.call_bytes + SLACK;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
@@ -194,7 +175,6 @@ static void test_64_calls_memory_for_8(void **state)
 /* As the issue has it. One tensor serves all callers, so it takes half a gigabyte and a little. */
 static void test_64_calls_of_64_mib(void **state)
 {
-    (void)state;
     shared = (struct shared){.call_bytes = (size_t)64 << 20, .calls = 64, .fit = 8};
     shared.budget = 8 * shared.call_bytes + SLACK;
     run_world(WORLD_TCP, 0, refused_and_retried);
@@ -217,7 +197,6 @@ static void what_counts(weft_agent *agent, void *arg)
 {
     char text[512], *long_text = malloc(shared.budget + 1);
     weft_future *futures[4];
-    (void)arg;
     int64_t half = (int64_t)shared.budget / 8;
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(3 * half), WEFT_FLOAT32); /* three halves of the budget */
     weft_tensor *fits = weft_tensor_zeros(WEFT_SHAPE(half + half / 2), WEFT_FLOAT32);
@@ -272,7 +251,6 @@ out:
 
 static void test_what_counts(void **state)
 {
-    (void)state;
     shared = (struct shared){.budget = (size_t)4 << 20};
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run_world(WORLD_SIM, seed, what_counts);
@@ -309,7 +287,6 @@ static bool swallow(uint8_t type, const uint8_t *bytes, size_t size)
 static void take_nothing(weft_agent *agent, void *arg)
 {
     enum { CALLS = 30, COUNT = 1 << 18 }; /* of a MiB each: the budget has room for four */
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER) {
         inside_divert(agent, swallow);
         for (uint64_t id = 1; id <= CALLS; id++)
@@ -340,7 +317,6 @@ static void take_nothing(weft_agent *agent, void *arg)
 
 static void test_a_caller_that_takes_no_answers(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         kept = unknown = 0;
         shared = (struct shared){.budget = ((size_t)4 << 20) + SLACK};

@@ -4,18 +4,11 @@
  * and have calls within its calls under way: its handlers are told, what they started is cancelled, and nothing stays. Then
  * somebody takes its name, and the call that is tried again finds that one. This program is its own child, told by argv[1].
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SERVER = 0, VICTIM = 1, FRIEND = 2, SIZE = 3 };
 
@@ -24,14 +17,12 @@ static atomic_int held_count, told_count, streamed, stream_ended, nests_ended;
 
 static void note_told(weft_future *future, void *arg)
 {
-    (void)arg;
     if (weft_future_error(future))
         atomic_fetch_add(&told_count, 1);
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     weft_future *cancellation = weft_call_cancellation(call);
     MUST(cancellation);
     MUST_OK(weft_future_add_done_callback(cancellation, note_told, NULL, NULL));
@@ -44,7 +35,6 @@ static weft_status run_hold(weft_call *call, void *user)
 /* Parts without end, until nobody wants them. */
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     weft_status st = WEFT_OK;
     weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
     while (!st || st == WEFT_ERR_AGAIN) {
@@ -84,15 +74,12 @@ static weft_status run_nest(weft_call *call, void *user)
 
 static weft_status run_count(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(atomic_load(&held_count)), weft_of_i64(atomic_load(&told_count))));
     return WEFT_OK;
 }
 
 static weft_status run_finish(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     for (int i = 0; i < atomic_load(&held_count); i++)
         weft_call_finish(held[i], WEFT_OK);
     return WEFT_OK;
@@ -128,11 +115,7 @@ static weft_agent *open_rank(int rank, int port)
 
 /* ---- Children ---------------------------------------------------------------------------------------------------- */
 
-static void ignore_part(const weft_values *part, void *arg)
-{
-    (void)part;
-    (void)arg;
-}
+static void ignore_part(const weft_values *part, void *arg) {}
 
 static int victim(int port)
 {
@@ -241,7 +224,6 @@ static void the_victim_dies(weft_agent *agent, pid_t pid)
 
 static void test_caller_killed(void **state)
 {
-    (void)state;
     int port = world_free_port(), status;
     pid_t dies = start_child("victim", VICTIM, port), friend = start_child("serves", FRIEND, port);
     weft_agent *agent = open_rank(SERVER, port);

@@ -3,13 +3,7 @@
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MUST(condition)                                                                                                \
     do {                                                                                                               \
@@ -23,14 +17,11 @@
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_value items[8];
     size_t count = weft_call_count(call);
     for (size_t i = 0; i < count && i < 8; i++) {
@@ -58,7 +49,6 @@ static weft_status run_echo(weft_call *call, void *user)
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "row %d is crooked", 7);
     return WEFT_ERR_SHAPE;
 }
@@ -89,7 +79,6 @@ static int other(weft_agent *agent)
 
 static void calls_nothing(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < 100; i++) {
         MUST(weft_rpc_sync(agent, weft_to_rank(other(agent)), "nothing", WEFT_NO_VALUES, NULL, NULL) == WEFT_OK);
         MUST(weft_rpc_sync(agent, weft_to_rank(other(agent)), "inline", WEFT_NO_VALUES, NULL, NULL) == WEFT_OK);
@@ -98,7 +87,6 @@ static void calls_nothing(weft_agent *agent, void *arg)
 
 static void echo_values(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_values *got = NULL;
     const char *text;
     int64_t i;
@@ -138,7 +126,6 @@ static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
 static void echo_tensors(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {0, 1, 16, 100, 500, 511, 513, 5000, 262144, 262145, 3000000};
-    (void)arg;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         weft_tensor *land = weft_tensor_empty(WEFT_SHAPE(counts[i]), WEFT_INT32);
         check_echo_of(agent, counts[i], NULL);
@@ -155,7 +142,6 @@ static void echo_many_tensors(weft_agent *agent, void *arg)
 {
     enum { COUNT = 161 };
     weft_tensor *sent[COUNT], *land[COUNT];
-    (void)arg;
     for (int i = 0; i < COUNT; i++) {
         sent[i] = weft_tensor_full(WEFT_SHAPE(i % 3 ? 64 : 1000, 1 + i % 7), WEFT_FLOAT32, i + 0.5);
         land[i] = weft_tensor_zeros(weft_tensor_shape(sent[i]), WEFT_FLOAT32);
@@ -175,7 +161,6 @@ static void many_in_flight(weft_agent *agent, void *arg)
 {
     enum { COUNT = 256 };
     weft_future *futures[COUNT];
-    (void)arg;
     for (int i = 0; i < COUNT; i++)
         MUST(
             !weft_rpc_async(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_i64(i)), NULL, &futures[i]));
@@ -196,7 +181,6 @@ static weft_status call_for_error(weft_agent *agent, weft_target to, const char 
 
 static void bad_calls(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_error *error;
     int peer = other(agent);
     MUST(call_for_error(agent, weft_to_rank(peer), "no such", WEFT_NO_VALUES, &error) == WEFT_ERR_NOT_FOUND);
@@ -222,7 +206,6 @@ static void bad_calls(weft_agent *agent, void *arg)
 
 static void wrong_landing(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_tensor *x = weft_tensor_arange(5000, WEFT_FLOAT32), *land = weft_tensor_zeros(WEFT_SHAPE(4999), WEFT_FLOAT32);
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, 1}, .error = &error};
@@ -236,7 +219,6 @@ static void wrong_landing(weft_agent *agent, void *arg)
 
 static void non_contiguous(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_tensor *flat = weft_tensor_arange(6000, WEFT_INT64), *x = weft_tensor_reshape(flat, WEFT_SHAPE(60, 100)), *y;
     weft_tensor *t = weft_tensor_transpose(x, 0, 1);
     weft_values *got;
@@ -252,7 +234,6 @@ static void non_contiguous(weft_agent *agent, void *arg)
 
 static void to_self(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_tensor *x = weft_tensor_arange(100000, WEFT_FLOAT32), *y,
                 *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
     weft_values *got;
@@ -317,7 +298,6 @@ static void never_answered(weft_agent *agent, void *arg)
 
 static void test_never_answered(void **s)
 {
-    (void)s;
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         weft_call *kept = NULL;
         weft_function table[] = {
@@ -355,7 +335,6 @@ static weft_status run_join(weft_call *call, void *user)
 
 static void join_rounds(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int round = 0; round < 5 && weft_agent_rank(agent) > 0; round++) {
         weft_error *error = NULL;
         weft_rpc_options options = {.error = &error};
@@ -368,13 +347,11 @@ static void join_rounds(weft_agent *agent, void *arg)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
 static void test_no_parked_threads(void **s)
 {
-    (void)s;
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         barrier b = {.lock = PTHREAD_MUTEX_INITIALIZER, .size = 64};
         weft_function table[] = {{.name = "join", .gives = {WEFT_I64}, .run = run_join, .user = &b}};

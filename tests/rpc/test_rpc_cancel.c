@@ -3,17 +3,9 @@
  * test_rpc_cancel.c - giving up: cancelling against completing, time-outs against replies, a thousand at once, what waits for
  * room, from callbacks; and what is known of the handler afterwards. No tensor is touched after its call has ended.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SIZE 3
 #define MANY 1000
@@ -29,14 +21,12 @@ static atomic_int holding, handlers_begun, seen_cancelled, forwarded;
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     held[atomic_fetch_add(&holding, 1)] = weft_call_defer(call);
     return WEFT_DEFERRED;
 }
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
@@ -44,7 +34,6 @@ static weft_status run_echo(weft_call *call, void *user)
 /* Runs until nobody wants it: a long handler that stops early. */
 static weft_status run_until_cancelled(weft_call *call, void *user)
 {
-    (void)user;
     weft_future *unwanted = weft_call_cancellation(call);
     atomic_fetch_add(&handlers_begun, 1);
     MUST_BE(weft_future_wait(unwanted, 20000), WEFT_ERR_CANCELLED);
@@ -58,7 +47,6 @@ static weft_status run_until_cancelled(weft_call *call, void *user)
 static weft_status run_flood(weft_call *call, void *user)
 {
     static const char text[1500];
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     weft_args args = WEFT_VALUES(weft_of_bytes(text, sizeof text));
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER}, waiting = {.timeout_ms = 60, .wait_for_room = true};
@@ -78,7 +66,6 @@ static weft_status run_flood(weft_call *call, void *user)
 static weft_status run_many(weft_call *call, void *user)
 {
     weft_tensor *all[PLACES];
-    (void)user;
     for (int i = 0; i < PLACES; i++)
         all[i] = weft_tensor_full(WEFT_SHAPE(PLACE), WEFT_INT32, 5);
     weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){all, PLACES})));
@@ -106,7 +93,6 @@ static void finish_held(void)
 
 static void reaches_the_handler(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int to = 0; to < 2; to++) {
@@ -146,7 +132,6 @@ typedef struct racer {
 static void cancel_it(weft_future *future, void *arg)
 {
     weft_status st = weft_future_cancel(arg); /* whatever has become of it */
-    (void)future;
     (void)st;
 }
 
@@ -198,7 +183,6 @@ static void check_racer(racer *r)
 
 static void races(weft_agent *agent, void *arg)
 {
-    (void)arg;
     enum { RACERS = 40 };
     racer racers[RACERS] = {{0}};
     uint64_t random = the_world->seed * 31 + (uint64_t)weft_agent_rank(agent);
@@ -238,7 +222,6 @@ static void while_they_land(weft_agent *agent, void *arg)
 {
     weft_tensor *places[PLACES];
     weft_future *future;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < PLACES; i++)
@@ -273,7 +256,6 @@ static void count_one(weft_future *future, void *arg)
 
 static void thousand_at_once(weft_agent *agent, void *arg)
 {
-    (void)arg;
     static weft_future *futures[MANY];
     static atomic_int called;
     if (weft_agent_rank(agent) != 0)
@@ -317,7 +299,6 @@ static void must_end(weft_future *future, weft_status code, weft_status known)
 /* The link is cut before anything was said: what is given up then has never left. One more was there before the cut. */
 static void what_is_known(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_sim *sim = the_world->sim;
     weft_rpc_options never = {.timeout_ms = WEFT_FOREVER}, soon = {.timeout_ms = 30};
     weft_future *arrived, *cancelled, *late, *dying;
@@ -349,7 +330,6 @@ static void what_is_known(weft_agent *agent, void *arg)
 
 static void died_with_it(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_sim *sim = the_world->sim;
     weft_rpc_options never = {.timeout_ms = WEFT_FOREVER};
     weft_future *future;
@@ -369,7 +349,6 @@ static void died_with_it(weft_agent *agent, void *arg)
 
 static void one_incarnation(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT32);
@@ -392,7 +371,6 @@ static void one_incarnation(weft_agent *agent, void *arg)
 
 static void waiting_for_room(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_future *future;
     if (weft_agent_rank(agent) != 0)
         return;
@@ -411,7 +389,6 @@ static void waiting_for_room(weft_agent *agent, void *arg)
 
 static void little_room(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->queue_limit_bytes = 16384;
     options->death_timeout_ms = WEFT_FOREVER;
 }
@@ -449,55 +426,47 @@ static int threads_now(void)
 
 static void test_reaches_the_handler(void **s)
 {
-    (void)s;
     run(WORLD_SIM, 20, reaches_the_handler, (world){0});
     run(WORLD_TCP, 1, reaches_the_handler, (world){0});
 }
 
 static void test_races(void **s)
 {
-    (void)s;
     run(WORLD_SIM, RACE_SEEDS, races, (world){0});
     run(WORLD_TCP, 4, races, (world){0});
 }
 
 static void test_while_they_land(void **s)
 {
-    (void)s;
     run(WORLD_SIM, 20, while_they_land, (world){0});
 }
 
 static void test_a_thousand_at_once(void **s)
 {
-    (void)s;
     run(WORLD_SIM, 2, thousand_at_once, (world){0});
     run(WORLD_TCP, 1, thousand_at_once, (world){0});
 }
 
 static void test_what_is_known(void **s)
 {
-    (void)s;
     run(WORLD_SIM, 20, what_is_known, (world){.close_may_fail = true});
     run(WORLD_SIM, 20, died_with_it, (world){.close_may_fail = true});
 }
 
 static void test_one_incarnation(void **s)
 {
-    (void)s;
     run(WORLD_SIM, 2, one_incarnation, (world){0});
     run(WORLD_TCP, 1, one_incarnation, (world){0});
 }
 
 static void test_waiting_for_room(void **s)
 {
-    (void)s;
     run(WORLD_SIM, 10, waiting_for_room, (world){.adjust = little_room});
 }
 
 /* Cancelling, time-outs and retries leave no thread behind. */
 static void test_no_threads_are_left(void **s)
 {
-    (void)s;
     int before = threads_now();
     run(WORLD_TCP, 2, races, (world){0});
     assert_int_equal(threads_now(), before);

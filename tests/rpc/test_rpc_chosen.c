@@ -8,15 +8,7 @@
  */
 #include "base/map.h"
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MANY 500
 #define MASK 4095 /* of more slots than a table of MANY has */
@@ -36,7 +28,6 @@ static uint64_t mix(uint64_t key)
 
 static weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     MUST(kept_count < MANY);
     kept[kept_count++] = weft_call_defer(call);
     return WEFT_DEFERRED;
@@ -44,8 +35,6 @@ static weft_status run_keep(weft_call *call, void *user)
 
 static weft_status run_batch(weft_batch *batch, void *user)
 {
-    (void)batch;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -138,7 +127,6 @@ static void play_ids(weft_agent *agent, void *arg)
 
 static void chosen_ids_names_and_forks_do_not_meet(void **s)
 {
-    (void)s;
     world w = {.seed = 1, .size = 2, WORLD_FUNCTIONS(functions), .program = play_ids, .stop = true};
     w.arg = &w;
     kept_count = 0;
@@ -189,7 +177,6 @@ static void play_shapes(weft_agent *agent, void *arg)
 
 static void chosen_shapes_do_not_meet(void **s)
 {
-    (void)s;
     world w = {.seed = 1, .size = 2, WORLD_FUNCTIONS(functions), .program = play_shapes, .stop = true};
     w.arg = &w;
     done = false;

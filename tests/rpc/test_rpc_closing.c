@@ -3,19 +3,12 @@
  * test_rpc_closing.c - the ends of agents: uneven load, calls that are made while everybody closes, one that stops alone, a rank
  * or port that is taken, and 200 agents of one process of which nothing remains.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <dirent.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static world *scene;
 static atomic_int hops, done[8];
@@ -24,7 +17,6 @@ static atomic_int held_count;
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }
@@ -35,7 +27,6 @@ static weft_status run_hop(weft_call *call, void *user)
     weft_agent *agent = weft_call_agent(call);
     int64_t left = weft_call_i64(call, 0);
     weft_future *future = NULL;
-    (void)user;
     atomic_fetch_add(&hops, 1);
     if (left == 0)
         return WEFT_OK;
@@ -49,7 +40,6 @@ static weft_status run_hop(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     held = weft_call_defer(call);
     atomic_fetch_add(&held_count, 1);
     return WEFT_DEFERRED;
@@ -80,7 +70,6 @@ static weft_status add_at(weft_agent *agent, int rank)
 
 static void uneven(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 2)
         return;
     for (int i = 0; i < 100; i++) {
@@ -91,7 +80,6 @@ static void uneven(weft_agent *agent, void *arg)
 
 static void test_uneven_load(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run_on((world){.size = 3, .program = uneven}, WORLD_SIM, seed);
     run_on((world){.size = 3, .program = uneven}, WORLD_TCP, 0);
@@ -114,7 +102,6 @@ static void leave_calls(weft_agent *agent, void *arg)
 {
     int size = weft_agent_world_size(agent);
     weft_future *future;
-    (void)arg;
     for (int rank = 0; rank < size; rank++) { /* to ourselves as well; nobody waits */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "hop", WEFT_VALUES(weft_of_i64(19)), NULL, &future));
         weft_future_unref(future);
@@ -126,7 +113,6 @@ static void leave_calls(weft_agent *agent, void *arg)
 
 static void test_calls_while_closing(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         bool tcp = seed % 6 == 5;
         atomic_store(&hops, 0);
@@ -141,14 +127,12 @@ static atomic_int left_told;
 
 static void count_left(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)why, (void)arg;
     if (event == WEFT_MEMBER_LEFT && rank == 1)
         atomic_fetch_add(&left_told, 1);
 }
 
 static void count_those_who_leave(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->on_membership = count_left;
 }
 
@@ -156,7 +140,6 @@ static void one_stops(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_future *future;
-    (void)arg;
     if (me == 1) {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &future));
         while (atomic_load(&held_count) < 1 || !atomic_load(&done[0]))
@@ -187,7 +170,6 @@ static void one_stops(weft_agent *agent, void *arg)
 
 static void test_one_stops(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 8; seed++) {
         atomic_store(&left_told, 0);
         atomic_store(&held_count, 0);
@@ -205,7 +187,6 @@ static void open_again(weft_agent *agent, void *arg)
 {
     weft_agent *second = NULL;
     weft_error *error = NULL;
-    (void)arg;
     weft_agent_options options = {.has_rank = true,
                                   .rank = weft_agent_rank(agent),
                                   .world_size = 2,
@@ -227,7 +208,6 @@ static void open_again(weft_agent *agent, void *arg)
 
 static void test_taken(void **state)
 {
-    (void)state;
     run_on((world){.size = 2, .program = open_again}, WORLD_TCP, 0);
 }
 
@@ -257,13 +237,11 @@ static int shared_memory_of_weft(void)
 
 static void call_round(weft_agent *agent, void *arg)
 {
-    (void)arg;
     MUST_OK(add_at(agent, (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent)));
 }
 
 static void test_two_hundred(void **state)
 {
-    (void)state;
     int threads = 0, descriptors = 0, shared = shared_memory_of_weft();
     size_t memory = 0;
     for (int i = 0; i < 25; i++) { /* 8 at a time */

@@ -10,19 +10,12 @@
  */
 #include "base/guarded.h"
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <fcntl.h>
 #include <sodium.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define NEEDLES_MAX 64
 #define PIECE ((size_t)1 << 20)
@@ -112,7 +105,6 @@ static void look_until_none_shows(void)
 
 static weft_status run_sum(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *sum = weft_tensor_clone(weft_call_tensor(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(sum)));
     weft_tensor_unref(sum);
@@ -135,7 +127,6 @@ static _Atomic int looked;
 /* Both ranks are of this process, and so is the store. */
 static void talk_and_look(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int rank = weft_agent_rank(agent);
     weft_tensor *large = weft_tensor_arange(100000, WEFT_FLOAT32);
     const weft_values *back;
@@ -160,14 +151,12 @@ static void talk_and_look(weft_agent *agent, void *arg)
 
 static void with_secret(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->secret = secret;
     options->secret_size = SECRET_BYTES;
 }
 
 static void a_dump_has_no_secret_and_no_key(void **state)
 {
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* they keep what was freed, and map more than can be read */
 #endif

@@ -4,18 +4,11 @@
  * tcp with processes. This program is its own child there, told by argv[1] what to do.
  */
 #include "rpc/children.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LARGE (3 << 19)
 
@@ -24,7 +17,6 @@ static atomic_int held_count[4];
 
 static weft_status run_never(weft_call *call, void *user)
 {
-    (void)user;
     int rank = weft_agent_rank(weft_call_agent(call));
     held[rank][atomic_fetch_add(&held_count[rank], 1)] = weft_call_defer(call);
     return WEFT_DEFERRED;
@@ -32,15 +24,12 @@ static weft_status run_never(weft_call *call, void *user)
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -63,7 +52,6 @@ typedef struct outstanding {
 
 static void count_completion(weft_future *future, void *arg)
 {
-    (void)future;
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
@@ -125,7 +113,6 @@ typedef struct scene {
 static void note_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
     scene *s = arg;
-    (void)why;
     if (event == WEFT_MEMBER_DEAD)
         s->deaths[weft_agent_rank(agent)][rank]++;
     else if (event == WEFT_SELF_EVICTED)
@@ -205,14 +192,12 @@ static void run_scene(uint64_t seed, bool pause)
 
 static void test_killed_at_any_moment(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(40); seed++)
         run_scene(seed, false);
 }
 
 static void test_stopped_at_any_moment(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(40); seed++)
         run_scene(seed, true);
 }
@@ -220,7 +205,6 @@ static void test_stopped_at_any_moment(void **state)
 /* Only rank 0 has a bound: it is the job's, and those who name none, or another, hear of deaths all the same. */
 static void bound_of_rank_0(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->death_timeout_ms = options->rank == 0 ? 500 : options->rank == 1 ? WEFT_FOREVER : 60000;
 }
 
@@ -242,7 +226,6 @@ static void wait_for_the_stopped(weft_agent *agent, void *arg)
 
 static void test_one_bound_a_job(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .seed = seed,
@@ -262,10 +245,6 @@ static atomic_int member_event;
 
 static void keep_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent;
-    (void)rank;
-    (void)why;
-    (void)arg;
     if (event != WEFT_MEMBER_LEFT)
         atomic_store(&member_event, (int)event);
 }
@@ -391,20 +370,17 @@ static void disturb_rank_1(const char *role, int signal_number)
 
 static void test_sigkill(void **state)
 {
-    (void)state;
     disturb_rank_1("serves", SIGKILL);
 }
 
 static void test_sigstop(void **state)
 {
-    (void)state;
     disturb_rank_1("is-stopped", SIGSTOP);
 }
 
 static void test_store_lost(void **state)
 {
     child children[3];
-    (void)state;
     child_start_three(children, "serves", "loses-the-store", "loses-the-store");
     for (int rank = 0; rank < 3; rank++)
         child_hear(&children[rank], 'r');

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_defer.c - handlers that answer later or not at all, that call others, that do what they should not. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct shared {
     world *w;
@@ -22,14 +15,11 @@ static struct shared {
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     shared.held = weft_call_defer_keeping(call);
     return WEFT_DEFERRED;
 }
@@ -48,7 +38,6 @@ static void *finish_elsewhere(void *arg)
 static weft_status run_elsewhere(weft_call *call, void *user)
 {
     pthread_t thread;
-    (void)user;
     weft_call_defer_keeping(call);
     if (shared.w->fabric == WORLD_SIM) {
         finish_elsewhere(call);
@@ -61,35 +50,28 @@ static weft_status run_elsewhere(weft_call *call, void *user)
 
 static weft_status run_forgets_to_defer(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_DEFERRED;
 }
 
 static weft_status run_gives_null(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(NULL)));
     return WEFT_OK;
 }
 
 static weft_status run_gives_wrong(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
     return WEFT_OK;
 }
 
 static weft_status run_gives_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
 static weft_status run_fails_twice(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "the first");
     weft_call_fail(call, WEFT_ERR_IO, "the second");
     MUST_BE(weft_call_status(call), WEFT_ERR_SHAPE);
@@ -101,7 +83,6 @@ static weft_status run_fails_twice(weft_call *call, void *user)
 static weft_status run_fails_at_length(weft_call *call, void *user)
 {
     char text[9000];
-    (void)user;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
     weft_call_fail(call, WEFT_ERR_IO, "%s", text);
@@ -113,7 +94,6 @@ static weft_status run_nest(weft_call *call, void *user)
 {
     int64_t depth = weft_call_i64(call, 0);
     weft_agent *agent = weft_call_agent(call);
-    (void)user;
     if (depth == 0)
         return WEFT_OK;
     return weft_rpc_sync(agent, weft_to_rank(weft_call_from(call)), "nest", WEFT_VALUES(weft_of_i64(depth - 1)), NULL,
@@ -125,7 +105,6 @@ static weft_status run_chain(weft_call *call, void *user)
     int64_t left = weft_call_i64(call, 0);
     weft_agent *agent = weft_call_agent(call);
     weft_future *future;
-    (void)user;
     world_sleep_ms(shared.w, 2);
     if (left > 0) {
         int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
@@ -140,7 +119,6 @@ static weft_status run_inline_wait(weft_call *call, void *user)
 {
     weft_future *future;
     weft_agent *agent = weft_call_agent(call);
-    (void)user;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(weft_call_from(call)), "nothing", WEFT_NO_VALUES, NULL, &future));
     atomic_store(&shared.waited, weft_future_wait(future, 5000));
     atomic_store(&shared.closed, weft_agent_close(agent));
@@ -150,7 +128,6 @@ static weft_status run_inline_wait(weft_call *call, void *user)
 
 static weft_status run_close(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
     return WEFT_OK;
 }
@@ -180,7 +157,6 @@ static int other(weft_agent *agent)
 
 static void finished_elsewhere(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < 50; i++) {
         weft_values *got;
         int64_t n;
@@ -205,7 +181,6 @@ static void must_fail(weft_agent *agent, int to, const char *function, weft_stat
 
 static void bad_handlers(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < weft_agent_world_size(agent); to++) {
         must_fail(agent, to, "forgets", WEFT_ERR_STATE, "weft_call_defer");
         must_fail(agent, to, "gives null", WEFT_ERR_INVALID, "NULL");
@@ -219,7 +194,6 @@ static void bad_handlers(weft_agent *agent, void *arg)
 static void nested(weft_agent *agent, void *arg)
 {
     weft_future *futures[4];
-    (void)arg;
     for (int i = 0; i < 4; i++)
         MUST_OK(
             weft_rpc_async(agent, weft_to_rank(other(agent)), "nest", WEFT_VALUES(weft_of_i64(5)), NULL, &futures[i]));
@@ -231,7 +205,6 @@ static void nested(weft_agent *agent, void *arg)
 static void chain_at_close(weft_agent *agent, void *arg)
 {
     weft_future *future;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "chain", WEFT_VALUES(weft_of_i64(19)), NULL, &future));
@@ -260,7 +233,6 @@ static void from_continuations(weft_agent *agent, void *arg)
 {
     relay r = {.agent = agent};
     weft_future *future;
-    (void)arg;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(other(agent)), "nothing", WEFT_NO_VALUES, NULL, &future));
     for (int i = 0; i < 10; i++) {
         weft_future *next = weft_future_then(future, call_again, &r, NULL);
@@ -274,7 +246,6 @@ static void from_continuations(weft_agent *agent, void *arg)
 /* Rank 1's thread sleeps meanwhile: one that closes may read the network itself, and hands inline handlers to the executor. */
 static void waits_refused(weft_agent *agent, void *arg)
 {
-    (void)arg;
     while (weft_agent_rank(agent) != 0 && !atomic_load(&shared.refused))
         world_sleep_ms(shared.w, 1);
     if (weft_agent_rank(agent) != 0)
@@ -327,7 +298,6 @@ static void never_finished(weft_agent *agent, void *arg)
 
 static void callers_death(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 1) {
         weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "hold", WEFT_VALUES(weft_of_i64(1)),
                                        &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, NULL);
@@ -361,7 +331,6 @@ static void run_both(world w, uint64_t seeds)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -369,25 +338,21 @@ static void one_worker(weft_agent_options *options, void *arg)
 
 static void test_finished_elsewhere(void **s)
 {
-    (void)s;
     run_both((world){.size = 2, .program = finished_elsewhere}, 5);
 }
 
 static void test_bad_handlers(void **s)
 {
-    (void)s;
     run_both((world){.size = 2, .program = bad_handlers}, 2);
 }
 
 static void test_nested_with_one_worker(void **s)
 {
-    (void)s;
     run_both((world){.size = 2, .program = nested, .adjust = one_worker}, 20);
 }
 
 static void test_chain_at_close(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         run((world){.size = 3, .program = chain_at_close}, WORLD_SIM, seed);
         assert_int_equal(atomic_load(&shared.hops), 20);
@@ -400,19 +365,16 @@ static void test_chain_at_close(void **s)
 
 static void test_from_continuations(void **s)
 {
-    (void)s;
     run_both((world){.size = 2, .program = from_continuations, .adjust = one_worker}, 5);
 }
 
 static void test_waits_refused(void **s)
 {
-    (void)s;
     run_both((world){.size = 2, .program = waits_refused}, 5);
 }
 
 static void test_never_finished(void **s)
 {
-    (void)s;
     for (int to = 0; to < 2; to++) {
         for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
             shared.held = NULL;
@@ -429,7 +391,6 @@ static void test_never_finished(void **s)
 
 static void test_callers_death(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= 10; seed++)
         run((world){.size = 2, .program = callers_death}, WORLD_SIM, seed);
 }

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_descriptors.c - an agent that is opened with too few file descriptors says that, at whichever of its steps they run out. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SPARE_MAX 200 /* with so many an agent opens in any case */
 
@@ -58,7 +51,6 @@ static bool opens_or_says_why(const char *master_addr, int spare)
 static void too_few_are_said_at_every_step(void **state)
 {
     static const char *const addresses[] = {"127.0.0.1", "localhost"};
-    (void)state;
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
         int spare = 0;
         while (!opens_or_says_why(addresses[i], spare))

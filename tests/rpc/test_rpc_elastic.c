@@ -4,14 +4,7 @@
  * on the simulation and on tcp, where each actor is a thread.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/stage.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* ---- Joining and leaving ------------------------------------------------------------------------------------------- */
 
@@ -100,7 +93,6 @@ static void come_and_go(stage *s, int actor)
 
 static void test_come_and_go(void **state)
 {
-    (void)state;
     stage_play(come_and_go, 4, 10, 3);
 }
 
@@ -158,7 +150,6 @@ static void leave_busy(stage *s, int actor)
 
 static void test_leave_busy(void **state)
 {
-    (void)state;
     stage_play(leave_busy, 3, 3, 2);
 }
 
@@ -191,7 +182,6 @@ static void leave_group(stage *s, int actor)
 
 static void test_leave_group(void **state)
 {
-    (void)state;
     stage_play(leave_group, 3, 5, 2);
 }
 
@@ -225,7 +215,6 @@ static void rank_0_stops(stage *s, int actor)
 
 static void test_rank_0_stops(void **state)
 {
-    (void)state;
     stage_play(rank_0_stops, 3, 5, 2);
 }
 
@@ -270,7 +259,6 @@ static void refused(stage *s, int actor)
 
 static void test_refused(void **state)
 {
-    (void)state;
     stage_play(refused, 3, 1, 1);
 }
 
@@ -314,7 +302,6 @@ static void back_again(stage *s, int actor)
 
 static void test_back_again(void **state)
 {
-    (void)state;
     stage_play(back_again, 3, 10, 0);
 }
 
@@ -380,7 +367,6 @@ static void two_lives(stage *s, int actor)
 
 static void test_two_lives(void **state)
 {
-    (void)state;
     stage_play(two_lives, 2, 5, 2);
 }
 
@@ -422,7 +408,6 @@ static void churn(stage *s, int actor)
 
 static void test_churn(void **state)
 {
-    (void)state;
     stage_play(churn, 4, 20, 2);
 }
 

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_elastic_calls.c - calls in jobs whose workers come and go: to names that nobody has yet, and those that keep nobody. */
-#include "rpc/must.h"
 #include "rpc/stage.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* ---- A call that nobody waits for --------------------------------------------------------------------------------- */
 
@@ -53,7 +46,6 @@ static void unwanted_keeps_nobody(stage *s, int actor)
 
 static void test_unwanted_keeps_nobody(void **state)
 {
-    (void)state;
     stage_play(unwanted_keeps_nobody, 2, 5, 2);
 }
 
@@ -91,7 +83,6 @@ static void leaver_refuses(stage *s, int actor)
 
 static void test_leaver_refuses(void **state)
 {
-    (void)state;
     stage_play(leaver_refuses, 2, 5, 2);
 }
 
@@ -161,7 +152,6 @@ static void name_comes_later(stage *s, int actor)
 
 static void test_name_comes_later(void **state)
 {
-    (void)state;
     stage_play(name_comes_later, 3, 5, 2);
 }
 

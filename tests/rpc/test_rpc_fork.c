@@ -2,16 +2,10 @@
 /*
  * test_rpc_fork.c - a child of fork() cannot use its parent's agents, says so, and harms them by nothing that it does with them.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define FORKS 5
 
@@ -19,14 +13,12 @@ static atomic_bool over;
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }
 
 static weft_status run_wait(weft_call *call, void *user)
 {
-    (void)user;
     while (!atomic_load(&over))
         usleep(1000);
     weft_call_give(call, WEFT_NO_VALUES);
@@ -139,22 +131,17 @@ static void other(weft_agent *agent)
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         parent(agent);
     else
         other(agent);
 }
 
-static void drop_line(weft_log_level level, const char *line, void *arg)
-{
-    (void)level, (void)line, (void)arg;
-}
+static void drop_line(weft_log_level level, const char *line, void *arg) {}
 
 static void a_child_is_refused_and_harms_nobody(void **state)
 {
     world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(functions), .program = program};
-    (void)state;
     weft_log_set_sink(drop_line, NULL);
     world_run(&w); /* every agent closes with WEFT_OK */
     weft_log_set_sink(NULL, NULL);
@@ -165,7 +152,6 @@ static void without_threads_it_is_the_same(void **state)
 {
     weft_agent *agent;
     int status;
-    (void)state;
     weft_agent_options options = {.functions = functions,
                                   .function_count = 2,
                                   .has_rank = true,

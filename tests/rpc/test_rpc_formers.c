@@ -4,14 +4,7 @@
  * nothing of them is left. The store's word for it is the test's.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define FORMERS 300
 #define PASTS_MAX 70 /* of groups: a few more than WFI_PASTS_OVER */
@@ -62,7 +55,6 @@ static void hold_one(weft_agent *agent, uint32_t incarnation)
 
 static void see_them_come_and_go(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     uint32_t first = weft_agent_worker(agent, 1).incarnation + 1000;
@@ -81,7 +73,6 @@ static void see_them_come_and_go(weft_agent *agent, void *arg)
 
 static void those_who_are_gone_leave_nothing(void **state)
 {
-    (void)state;
     for (world_fabric fabric = 0; fabric < WORLD_FABRICS; fabric++) {
         world w = {.fabric = fabric, .size = 2, .seed = 4, .program = see_them_come_and_go, .stop = true};
         world_run(&w);

@@ -5,16 +5,9 @@
  * processes on tcp, where this program is its own child.
  */
 #include "rpc/children.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define QUEUE_BYTES 65536
 #define PIECE 900       /* bytes of a call: it travels in the frame */
@@ -29,14 +22,12 @@ static atomic_int refusals;
 
 static weft_status run_length(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)strlen(weft_call_string(call, 0)))));
     return WEFT_OK;
 }
 
 static weft_status run_over(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     atomic_store(&over, true);
     return WEFT_OK;
 }
@@ -44,7 +35,6 @@ static weft_status run_over(weft_call *call, void *user)
 /* The first time. */
 static weft_status run_refuse(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return atomic_fetch_add(&refusals, 1) == 0 ? WEFT_ERR_BUSY : WEFT_OK;
 }
 
@@ -56,7 +46,6 @@ static const weft_function functions[] = {
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->queue_limit_bytes = QUEUE_BYTES;
     options->death_timeout_ms = WEFT_FOREVER; /* it is not dead, and nobody shall think so */
 }
@@ -191,7 +180,6 @@ static void rank_2(weft_agent *agent)
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         rank_0(agent);
     else if (weft_agent_rank(agent) == 2)
@@ -200,7 +188,6 @@ static void program(weft_agent *agent, void *arg)
 
 static void test_on_sim(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .size = 3,
@@ -255,14 +242,12 @@ static void try_again(weft_agent *agent, bool in_time)
 
 static void tries_again(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; weft_agent_rank(agent) == 0 && i < 2; i++)
         try_again(agent, i == 0);
 }
 
 static void test_tries_again(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .size = 2,
@@ -301,7 +286,6 @@ static const child_role roles[] = {{"works", child_works}};
 static void test_on_tcp(void **state)
 {
     child children[3];
-    (void)state;
     child_start_three(children, "works", "works", "works");
     child_hear(&children[0], 's');
     child_signal(&children[1], SIGSTOP);

@@ -5,23 +5,19 @@
  */
 #include "rpc/children.h"
 #include "rpc/must.h"
+#include "unit.h"
 
 #include <weft/weft.h>
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define PATIENCE_MS 3000
 
 /* Rank 0's store tells who has come, and whose seat it gave up. */
 static void hear_the_store(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     if (strstr(line, "has come for rank 1"))
         child_say('j');
     else if (strstr(line, "rank 1 came and was silent"))
@@ -82,7 +78,6 @@ static void hear_ready(const child *children, int count)
 static void test_stopped_before_it_comes(void **state)
 {
     child children[3];
-    (void)state;
     setenv("WEFT_DEATH_MS", "1000", 1);
     child_start_three(children, "misses-1", "opens", "misses-1");
     hear_ready(children, 3);
@@ -99,7 +94,6 @@ static void test_stopped_before_it_comes(void **state)
 static void test_stopped_while_it_waits(void **state)
 {
     child children[3];
-    (void)state;
     setenv("WEFT_DEATH_MS", "500", 1);
     child_start_three(children, "misses-1", "opens", "misses-1");
     hear_ready(children, 3);
@@ -119,7 +113,6 @@ static void test_stopped_while_it_waits(void **state)
 static void test_store_stopped_while_they_wait(void **state)
 {
     child children[3];
-    (void)state;
     setenv("WEFT_DEATH_MS", "500", 1);
     child_start_three(children, "opens", "misses-the-store", "misses-the-store");
     hear_ready(children, 3);

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_group.c - barrier and all-gather over all and some, with late, missing, dead and mistaken members. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static world *scene; /* the one that runs */
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->death_timeout_ms = 2000;
 }
 
@@ -48,7 +39,6 @@ static void barriers(weft_agent *agent, void *arg)
 {
     int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
     weft_group *all = make(agent, "all", NULL, 0);
-    (void)arg;
     MUST(weft_group_size(all) == (size_t)size && weft_group_index(all) == me);
     MUST(weft_group_member(all, (size_t)me) == me && weft_group_member(all, (size_t)size) == -1);
     for (int i = 0; i < 20; i++) {
@@ -62,7 +52,6 @@ static void barriers(weft_agent *agent, void *arg)
 
 static void test_barriers(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         memset(arrived, 0, sizeof arrived);
         run_on(i ? WORLD_TCP : WORLD_SIM, i ? 5 : 40, barriers);
@@ -91,7 +80,6 @@ static void gathers(weft_agent *agent, void *arg)
     int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
     weft_group *all = make(agent, "all", NULL, 0);
     weft_values *got;
-    (void)arg;
     for (int i = 0; i < 6; i++) {
         int64_t numbers = i % 2 ? 1 << 19 : 3;
         weft_tensor *x = weft_tensor_full(WEFT_SHAPE(numbers), WEFT_FLOAT32, me);
@@ -108,7 +96,6 @@ static void gathers(weft_agent *agent, void *arg)
 
 static void test_gathers(void **state)
 {
-    (void)state;
     run_both(4, gathers);
 }
 
@@ -118,7 +105,6 @@ static void some(weft_agent *agent, void *arg)
     static const int ranks[] = {3, 1, 2};
     int me = weft_agent_rank(agent);
     weft_values *got;
-    (void)arg;
     weft_group *none;
     if (me == 0) {
         MUST_BE(weft_group_create(agent, "some", ranks, 3, &none), WEFT_ERR_INVALID);
@@ -141,7 +127,6 @@ static void some(weft_agent *agent, void *arg)
 
 static void test_some(void **state)
 {
-    (void)state;
     run_both(4, some);
 }
 
@@ -152,7 +137,6 @@ static void pipelined(weft_agent *agent, void *arg)
     weft_future *futures[COUNT];
     weft_group *all = make(agent, "all", NULL, 0);
     int me = weft_agent_rank(agent), size = weft_agent_world_size(agent);
-    (void)arg;
     for (int i = 0; i < COUNT; i++)
         MUST_OK(weft_group_all_gather_async(all, WEFT_VALUES(weft_of_i64(me + i)), 10000, &futures[i]));
     for (int i = 0; i < COUNT; i++) {
@@ -169,7 +153,6 @@ static void pipelined(weft_agent *agent, void *arg)
 
 static void test_pipelined(void **state)
 {
-    (void)state;
     run_both(4, pipelined);
 }
 
@@ -195,7 +178,6 @@ static void with_threads(weft_agent *agent, void *arg)
 {
     pthread_t threads[4];
     helper helpers[4];
-    (void)arg;
     for (int i = 0; i < 4; i++) {
         helpers[i] = (helper){agent, i};
         MUST(!pthread_create(&threads[i], NULL, work_in_group, &helpers[i]));
@@ -206,7 +188,6 @@ static void with_threads(weft_agent *agent, void *arg)
 
 static void test_threads(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP, 3, with_threads);
 }
 
@@ -216,7 +197,6 @@ static weft_status run_barrier(weft_call *call, void *user)
 {
     weft_group *group;
     char name[16];
-    (void)user;
     snprintf(name, sizeof name, "in-%d", (int)weft_call_i64(call, 0));
     weft_status st = weft_group_create(weft_call_agent(call), name, NULL, 0, &group);
     if (st)
@@ -230,7 +210,6 @@ static const weft_function functions[] = {{.name = "barrier", .takes = {WEFT_I64
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -238,7 +217,6 @@ static void from_handlers(weft_agent *agent, void *arg)
 {
     weft_future *futures[24];
     int size = weft_agent_world_size(agent), count = 0;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < 8; i++)
@@ -253,7 +231,6 @@ static void from_handlers(weft_agent *agent, void *arg)
 
 static void test_from_handlers(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         world w = {.fabric = i ? WORLD_TCP : WORLD_SIM,
                    .size = 3,
@@ -269,13 +246,11 @@ static void test_from_handlers(void **state)
 /* Agents without threads: whoever waits drives them. */
 static void no_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->no_threads = true;
 }
 
 static void test_by_hand(void **state)
 {
-    (void)state;
     memset(arrived, 0, sizeof arrived);
     world w = {.fabric = WORLD_TCP, .size = 3, .program = barriers, .adjust = no_threads};
     scene = &w;
@@ -300,7 +275,6 @@ static void late_member(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_future *future;
-    (void)arg;
     weft_group *all = make(agent, "all", NULL, 0);
     MUST_OK(weft_group_barrier(all, 10000));
     if (me == 2)
@@ -317,7 +291,6 @@ static void late_member(weft_agent *agent, void *arg)
 
 static void test_late_member(void **state)
 {
-    (void)state;
     run_both(4, late_member);
 }
 
@@ -325,7 +298,6 @@ static void test_late_member(void **state)
 static void no_group(weft_agent *agent, void *arg)
 {
     weft_future *future;
-    (void)arg;
     weft_group *meet = make(agent, "meet", NULL, 0);
     if (weft_agent_rank(agent) != 0) {
         weft_group *all = make(agent, "all", NULL, 0);
@@ -339,7 +311,6 @@ static void no_group(weft_agent *agent, void *arg)
 
 static void test_no_group(void **state)
 {
-    (void)state;
     run_both(3, no_group);
 }
 
@@ -352,7 +323,6 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_group *none = NULL, *all = make(agent, "all", NULL, 0);
     weft_future *future;
     weft_values *got;
-    (void)arg;
     MUST_BE(weft_group_create(agent, "all", NULL, 0, &none), WEFT_ERR_EXISTS);
     MUST_BE(weft_group_create(agent, "", NULL, 0, &none), WEFT_ERR_INVALID);
     MUST_BE(weft_group_create(agent, "two words", NULL, 0, &none), WEFT_ERR_INVALID);
@@ -385,7 +355,6 @@ static void mistakes(weft_agent *agent, void *arg)
 
 static void test_mistakes(void **state)
 {
-    (void)state;
     run_both(3, mistakes);
 }
 
@@ -395,7 +364,6 @@ static void destroyed(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_future *future;
-    (void)arg;
     weft_group *all = make(agent, "all", NULL, 0), *meet = make(agent, "meet", NULL, 0);
     weft_group *last = make(agent, "last", NULL, 0);
     MUST_OK(weft_group_barrier(meet, 10000));
@@ -426,7 +394,6 @@ static void destroyed(weft_agent *agent, void *arg)
 
 static void test_destroyed(void **state)
 {
-    (void)state;
     run_both(3, destroyed);
 }
 
@@ -437,7 +404,6 @@ static weft_future *left_waiting[4];
 static void leave_open(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
-    (void)arg;
     left_open[me] = make(agent, "all", NULL, 0);
     weft_status st = weft_group_barrier(left_open[me], 10000);
     MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT ||
@@ -451,7 +417,6 @@ static void leave_open(weft_agent *agent, void *arg)
 
 static void test_left_open(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         world w = {.fabric = i ? WORLD_TCP : WORLD_SIM, .size = 3, .seed = 5, .program = leave_open, .stop = true};
         scene = &w;
@@ -521,7 +486,6 @@ static void with_death(weft_agent *agent, void *arg)
 
 static void test_death(void **state)
 {
-    (void)state;
     for (int round = 0; round < 60; round++) {
         int victim = 1 + round % 3;
         for (int pause = 0; pause < 2; pause++) {
@@ -557,7 +521,6 @@ static void gatherer_dies(weft_agent *agent, void *arg)
 
 static void test_gatherer_dies(void **state)
 {
-    (void)state;
     death d = {.w = {.fabric = WORLD_SIM, .size = 3, .seed = 8, .program = gatherer_dies, .adjust = adjust}};
     d.w.arg = &d;
     world_run(&d.w);

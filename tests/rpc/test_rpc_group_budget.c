@@ -3,16 +3,7 @@
  * test_rpc_group_budget.c - what all-gathers make a worker hold: parts that wait at the gathering member count against its memory
  * budget and are brought again while there is no room, and a member whose queue is full says that it takes no part.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { GATHERER = 0, MEMBER = 1, OPS = 40, PART = 100000, BUDGET = 1 << 20, QUEUE = 1 << 20, SLACK = 1 << 16 };
 
@@ -26,7 +17,6 @@ static struct shared {
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     if (options->rank == GATHERER)
         options->memory_budget_bytes = BUDGET;
     options->queue_limit_bytes = 64 << 20;
@@ -128,7 +118,6 @@ static void ahead(weft_agent *agent, void *arg)
 {
     weft_future *futures[OPS];
     weft_group *group = shared.open_early || weft_agent_rank(agent) == MEMBER ? make(agent) : NULL;
-    (void)arg;
     if (weft_agent_rank(agent) == GATHERER)
         await_full(agent);
     if (!group)
@@ -142,7 +131,6 @@ static void ahead(weft_agent *agent, void *arg)
 
 static void test_ahead(void **state)
 {
-    (void)state;
     for (int way = 0; way < 8; way++) {
         shared.open_early = way & 1;
         shared.as_bytes = way & 2;
@@ -158,7 +146,6 @@ static void large_results(weft_agent *agent, void *arg)
     weft_future *futures[OPS];
     weft_group *group = make(agent);
     int me = weft_agent_rank(agent);
-    (void)arg;
     if (me == GATHERER)
         await_count(&shared.started, 1);
     start_all(group, 60000, futures);
@@ -173,7 +160,6 @@ static void large_results(weft_agent *agent, void *arg)
 
 static void test_large_results(void **state)
 {
-    (void)state;
     shared.as_bytes = false;
     shared.gatherers_large = true;
     run(WORLD_SIM, large_results, adjust);
@@ -190,7 +176,6 @@ static void too_long(weft_agent *agent, void *arg)
     weft_future *futures[OPS];
     weft_group *group = make(agent);
     int me = weft_agent_rank(agent), busy = 0;
-    (void)arg;
     if (me == GATHERER)
         await_count(&shared.ended, 1);
     start_all(group, me == GATHERER ? 60000 : 3000, futures);
@@ -212,7 +197,6 @@ static void too_long(weft_agent *agent, void *arg)
 
 static void test_too_long(void **state)
 {
-    (void)state;
     shared.as_bytes = false;
     run(WORLD_SIM, too_long, adjust);
     for (int i = 0; i < OPS; i++)
@@ -227,7 +211,6 @@ static void too_early(weft_agent *agent, void *arg)
 {
     weft_future *futures[MANY];
     int me = weft_agent_rank(agent);
-    (void)arg;
     if (me == GATHERER)
         await_count(&shared.started, 1);
     weft_group *group = make(agent);
@@ -246,7 +229,6 @@ static void too_early(weft_agent *agent, void *arg)
 
 static void test_too_early(void **state)
 {
-    (void)state;
     run(WORLD_SIM, too_early, adjust);
 }
 
@@ -258,7 +240,6 @@ static bool was_refused[TRIES]; /* operation i, on the member */
 
 static void small_queue(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->queue_limit_bytes = QUEUE;
     options->death_timeout_ms = WEFT_FOREVER;
 }
@@ -309,7 +290,6 @@ static void full(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_future **futures = of_rank[me];
     weft_group *group = make(agent);
-    (void)arg;
     if (me == MEMBER)
         atomic_store(&shared.started, try_until_refused(group, futures));
     await_count(&shared.started, 1);
@@ -328,7 +308,6 @@ static void full(weft_agent *agent, void *arg)
 
 static void test_full(void **state)
 {
-    (void)state;
     shared.as_bytes = true;
     run(WORLD_SIM, full, small_queue);
     run(WORLD_TCP, full, small_queue);
@@ -340,7 +319,6 @@ static void full_for_long(weft_agent *agent, void *arg)
     const int first_is_1[] = {1, 0};
     weft_future *futures[OPS], *none;
     weft_group *group;
-    (void)arg;
     MUST_OK(weft_group_create(agent, "all", first_is_1, 2, &group));
     MUST_OK(weft_group_barrier(group, 60000));
     if (weft_agent_rank(agent) == 0) {
@@ -368,7 +346,6 @@ static void full_for_long(weft_agent *agent, void *arg)
 
 static void test_full_for_long(void **state)
 {
-    (void)state;
     shared.as_bytes = true;
     run(WORLD_SIM, full_for_long, small_queue);
 }

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_group_large.c - groups of hundreds of members, up to the limit of what an all-gather can give, and above it. */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define LIMIT 1024 /* values of one list */
 
@@ -17,7 +8,6 @@ static atomic_int arrived, failed;
 
 static void few_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
     options->death_timeout_ms = 20000;
 }
@@ -45,7 +35,6 @@ static void meet(weft_agent *agent, void *arg)
     int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
     weft_group *all;
     weft_values *got;
-    (void)arg;
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
     MUST(weft_group_size(all) == (size_t)size && weft_group_member(all, (size_t)size - 1) == size - 1);
     for (int i = 1; i <= 3; i++) {
@@ -61,7 +50,6 @@ static void meet(weft_agent *agent, void *arg)
 
 static void test_hundreds_meet(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM, 41, meet);
     run_on(WORLD_SIM, 300, meet);
     run_on(WORLD_TCP, 48, meet);
@@ -102,7 +90,6 @@ static void miss_many(weft_agent *agent, void *arg)
 
 static void test_many_are_missed(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM, 200, miss_many);
 }
 
@@ -113,7 +100,6 @@ static void at_the_limit(weft_agent *agent, void *arg)
     weft_group *all, *most = NULL;
     weft_future *future;
     weft_values *got;
-    (void)arg;
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, 60000));
     weft_status st = weft_group_all_gather_async(all, WEFT_VALUES(weft_of_i64(me)), 60000, &future);
@@ -137,7 +123,6 @@ static void at_the_limit(weft_agent *agent, void *arg)
 
 __attribute__((unused)) static void test_at_the_limit(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM, LIMIT + 1, at_the_limit);
 }
 

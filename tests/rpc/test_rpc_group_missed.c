@@ -4,16 +4,7 @@
  * the gathering member stops: all members see the same end, and stay in step. The linker puts wfi_calloc below in the place of the
  * library's.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 void *__real_wfi_calloc(size_t count, size_t size);
 void *__wrap_wfi_calloc(size_t count, size_t size);
@@ -116,7 +107,6 @@ static void missed(weft_agent *agent, void *arg)
     weft_value *many = calloc(WEFT_MAX_VALUES + 1, sizeof *many);
     size_t large = 65u << 20;
     char *bytes = calloc(1, large);
-    (void)arg;
     for (int i = 0; i <= WEFT_MAX_VALUES; i++)
         many[i] = weft_of_null();
     for (int who = 0; who < SIZE; who++) {
@@ -138,7 +128,6 @@ static void missed(weft_agent *agent, void *arg)
 
 static void test_missed(void **state)
 {
-    (void)state;
     run(WORLD_SIM, 3, missed, false);
     run(WORLD_TCP, 3, missed, false);
 }
@@ -155,7 +144,6 @@ static void too_much(weft_agent *agent, void *arg)
     weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_FLOAT32, 1);
     weft_future *future;
     weft_values *got;
-    (void)arg;
     weft_status st = weft_group_all_gather_async(all, WEFT_VALUES(weft_of_bytes(bytes, third)), 60000, &future);
     MUST_BE(end_of(st, future, text, sizeof text), WEFT_ERR_TOO_LARGE);
     must_speak_of(text, "7864"); /* 3 * 25 MiB */
@@ -178,7 +166,6 @@ static void too_much(weft_agent *agent, void *arg)
 
 static void test_too_much(void **state)
 {
-    (void)state;
     run(WORLD_SIM, 4, too_much, false);
     run(WORLD_TCP, 4, too_much, false);
 }
@@ -193,7 +180,6 @@ static void without_memory(weft_agent *agent, void *arg)
     bool is_victim = weft_agent_rank(agent) == victim;
     weft_future *future;
     char text[320];
-    (void)arg;
     for (int step = 0; step < 16; step++) {
         weft_group *group = make(agent, "all");
         MUST_OK(weft_group_barrier(group, 10000)); /* so that connections are there */
@@ -217,7 +203,6 @@ static void without_memory(weft_agent *agent, void *arg)
 
 static void test_without_memory(void **state)
 {
-    (void)state;
     for (victim = 0; victim < 2; victim++) {
         missed_count = 0;
         run(WORLD_SIM, 5, without_memory, false);
@@ -232,7 +217,6 @@ static void unsaid(weft_agent *agent, void *arg)
     weft_group *group = make(agent, "all"), *other = make(agent, "other");
     weft_future *future;
     char text[320];
-    (void)arg;
     MUST_OK(weft_group_barrier(group, 10000));
     if (is_victim)
         fail_allocations(true);
@@ -255,7 +239,6 @@ static void unsaid(weft_agent *agent, void *arg)
 
 static void test_unsaid(void **state)
 {
-    (void)state;
     unsaid_count = 0;
     for (victim = 0; victim < 2; victim++)
         run(WORLD_SIM, 6, unsaid, false);
@@ -275,7 +258,6 @@ static void stop_after(weft_agent *agent, void *arg)
     weft_future *future;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1 << 17), WEFT_FLOAT32, 1); /* 512 KiB: to be pulled from the first */
     char text[320];
-    (void)arg;
     MUST_OK(weft_group_create(agent, "all", first_is_1, SIZE, &group));
     weft_status st = with_values ? weft_group_all_gather_async(group, WEFT_VALUES(weft_of_tensor(x)), 30000, &future)
                                  : weft_group_barrier_async(group, 30000, &future);
@@ -301,13 +283,11 @@ static void stop_after(weft_agent *agent, void *arg)
 
 static void no_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->no_threads = true;
 }
 
 static void test_stop(void **state)
 {
-    (void)state;
     for (int round = 0; round < 40; round++) {
         good = 0;
         with_values = round % 2;

@@ -4,14 +4,7 @@
  * likes. Nothing crashes, nothing hangs, and the victim's other calls go on.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static uint64_t state;
 
@@ -72,7 +65,6 @@ static void decode_all(uint8_t *bytes, size_t size)
 
 static void test_mutated_metadata(void **s)
 {
-    (void)s;
     state = 1;
     for (int i = 0; i < 20000; i++) {
         uint8_t bytes[4096];
@@ -87,7 +79,6 @@ static void test_mutated_metadata(void **s)
 
 static void test_random_metadata(void **s)
 {
-    (void)s;
     state = 2;
     for (int i = 0; i < 100000; i++) {
         uint8_t bytes[64];
@@ -106,7 +97,6 @@ static bool done; /* the victim has seen all it wanted */
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_args all = {NULL, 0};
     if (weft_call_count(call) && weft_call_type(call, 0) == WEFT_LIST)
         all = weft_call_list(call, 0);
@@ -118,13 +108,11 @@ static weft_status run_echo(weft_call *call, void *user)
 
 static void take_part(const weft_values *part, void *arg)
 {
-    (void)arg;
     MUST(part != NULL);
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     if (held_count == 256)
         return WEFT_ERR_BUSY;
     held[held_count++] = weft_call_defer(call);
@@ -133,15 +121,11 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
 static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank;
-    (void)user;
     return index % 2 ? NULL : weft_tensor_empty(index % 4 ? WEFT_SHAPE(3) : shape, dtype);
 }
 
@@ -278,13 +262,11 @@ static void play(weft_agent *agent, void *arg)
 
 static void open_so(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->call_timeout_ms = 5000;
 }
 
 static void test_hostile_worker(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         world w = {.fabric = WORLD_SIM,
                    .seed = seed,
@@ -312,7 +294,6 @@ static void test_environment(void **s)
                                         "WEFT_PORTS",   "WEFT_NAME",     "WEFT_FABRIC"};
     static const char *const values[] = {
         "", "-1", "1", "4294967296", "99999999999999999999", "1x", "0x10", " 2", "true", "one two", "\xff\xfe", "1e3"};
-    (void)s;
     state = 3;
     for (int i = 0; i < 5000; i++) {
         weft_status st;
@@ -348,7 +329,6 @@ static size_t next_verdict;
 
 static weft_status run_verdict(weft_call *call, void *user)
 {
-    (void)user;
     const struct verdict *v = &verdicts[next_verdict++];
     weft_call_give(call, WEFT_VALUES(weft_of_i64(v->code), weft_of_i64(v->worker), weft_of_string("so it is")));
     return WEFT_OK;
@@ -358,7 +338,6 @@ static void hear_verdicts(weft_agent *agent, void *arg)
 {
     weft_group *group;
     weft_future *future;
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         inside_replace(agent, "weft:gather", run_verdict);
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
@@ -376,7 +355,6 @@ static void hear_verdicts(weft_agent *agent, void *arg)
 
 static void test_hostile_gatherer(void **s)
 {
-    (void)s;
     world w = {.fabric = WORLD_SIM, .seed = 3, .size = 2, .program = hear_verdicts};
     next_verdict = 0;
     world_run(&w);

@@ -6,15 +6,7 @@
  * The caller's call is with the callee, which holds it. The impostor has nothing to do with it.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
-#include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { CALLER, IMPOSTOR, CALLEE, SIZE };
 enum { IDS = 12 }; /* from the first on: what the caller does here takes fewer */
@@ -31,21 +23,18 @@ static struct scene {
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     scene.held = weft_call_defer(call);
     return WEFT_DEFERRED;
 }
 
 static weft_status run_seven(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(7)));
     return WEFT_OK;
 }
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return WEFT_OK;
 }
 
@@ -102,7 +91,6 @@ static void say_all(weft_agent *agent)
 
 static void note_part(const weft_values *part, void *arg)
 {
-    (void)part, (void)arg;
     scene.parts++;
 }
 
@@ -145,7 +133,6 @@ static void call_and_hear_the_callee(weft_agent *agent)
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER) {
         call_and_hear_the_callee(agent);
     } else if (weft_agent_rank(agent) == IMPOSTOR) {
@@ -168,7 +155,6 @@ static void play(void (*run)(weft_agent *agent, void *arg))
 
 static void nothing_counts_but_what_the_other_side_says(void **state)
 {
-    (void)state;
     play(program);
 }
 
@@ -178,7 +164,6 @@ static void deny(weft_agent *agent, void *arg)
     weft_rref *rref;
     weft_values *values;
     weft_future *future;
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER)
         scene.caller = agent;
     while (weft_agent_rank(agent) == CALLER && !scene.over)
@@ -205,7 +190,6 @@ static void deny(weft_agent *agent, void *arg)
 
 static void only_its_owner_can_deny_a_reference(void **state)
 {
-    (void)state;
     play(deny);
 }
 
@@ -217,7 +201,6 @@ enum { QUESTIONS = 70000, AT_ONCE = 1000 }; /* more than one who takes no answer
 static void ask_often(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) == IMPOSTOR) {
         scene.name = (inside_name){.owner = CALLEE, .creator = CALLER, .number = 1000};
         for (int i = 0; i < QUESTIONS; i++) {
@@ -240,7 +223,6 @@ static void ask_often(weft_agent *agent, void *arg)
 static void call_often(weft_agent *agent, void *arg)
 {
     static weft_future *futures[AT_ONCE];
-    (void)arg;
     for (int made = 0; weft_agent_rank(agent) == CALLER && made < QUESTIONS; made += AT_ONCE) {
         for (int i = 0; i < AT_ONCE; i++)
             MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "nothing", WEFT_NO_VALUES,
@@ -253,7 +235,6 @@ static void call_often(weft_agent *agent, void *arg)
 
 static void answers_count_until_they_are_taken(void **state)
 {
-    (void)state;
     for (int calls = 0; calls < 2; calls++) {
         scene = (struct scene){.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = 1, WORLD_FUNCTIONS(functions)}};
         scene.w.program = calls ? call_often : ask_often;

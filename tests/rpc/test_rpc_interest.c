@@ -5,16 +5,10 @@
  *
  * Rank 0 has the store, and stops the others.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/batch.h>
 #include <weft/rref.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { STORE, CALLER, CALLEE, SIZE };
 
@@ -40,14 +34,12 @@ static void pause_ms(uint64_t ms)
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
 
 static weft_status run_defer(weft_call *call, void *user)
 {
-    (void)user;
     MUST(!scene.kept);
     scene.kept = weft_call_defer(call);
     return WEFT_DEFERRED;
@@ -55,7 +47,6 @@ static weft_status run_defer(weft_call *call, void *user)
 
 static weft_status run_finish(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     weft_call_finish(scene.kept, WEFT_OK);
     scene.kept = NULL;
     return WEFT_OK;
@@ -63,13 +54,11 @@ static weft_status run_finish(weft_call *call, void *user)
 
 static weft_status run_refuse(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return WEFT_ERR_BUSY;
 }
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     weft_status st = WEFT_OK;
     for (int64_t i = 0; i < 4 && !st; i++)
         st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(i)));
@@ -78,7 +67,6 @@ static weft_status run_stream(weft_call *call, void *user)
 
 static weft_status run_rows(weft_batch *batch, void *user)
 {
-    (void)user;
     weft_batch_give(batch, 0, weft_batch_tensor(batch, 0));
     return WEFT_OK;
 }
@@ -179,10 +167,7 @@ static weft_status cancelled(weft_agent *agent)
     return st;
 }
 
-static void take_part(const weft_values *part, void *arg)
-{
-    (void)part, (void)arg;
-}
+static void take_part(const weft_values *part, void *arg) {}
 
 static weft_status streamed(weft_agent *agent)
 {
@@ -245,13 +230,11 @@ static const struct kind {
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)rank, (void)why, (void)arg;
     scene.deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
 }
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->death_timeout_ms = BOUND_MS;
     options->on_membership = count_deaths;
 }
@@ -265,7 +248,6 @@ static void stop_and_go_on(int rank)
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER) {
         MUST_BE(scene.traffic(agent), scene.ends);
         scene.traffic_is_over = 1;
@@ -285,7 +267,6 @@ static void program(weft_agent *agent, void *arg)
 
 static void whoever_has_done_with_the_other_may_stand_still(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         scene = (struct scene){.traffic = kinds[i].run, .ends = kinds[i].ends};
         scene.w = (world){.fabric = WORLD_SIM,

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_land.c - functions that say where arriving tensors are to land; and what the counters say of payloads. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/optim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct shared {
     weft_tensor *place;   /* what `land` hands out, if it fits or not */
@@ -22,8 +14,6 @@ static struct shared {
 
 static weft_tensor *land_there(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)dtype;
-    (void)shape;
     MUST(from_rank == shared.from && index == 0 && user == &shared);
     atomic_fetch_add(&shared.asked, 1);
     return shared.no_place ? NULL : weft_tensor_ref(shared.place);
@@ -31,7 +21,6 @@ static weft_tensor *land_there(int from_rank, size_t index, weft_dtype dtype, we
 
 static weft_status run_take(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *tensor = weft_call_tensor(call, 0);
     shared.arrived = tensor;
     weft_call_give(call, WEFT_VALUES(weft_of_f64(weft_tensor_get_f64(tensor, weft_tensor_numel(tensor) - 1))));
@@ -40,7 +29,6 @@ static weft_status run_take(weft_call *call, void *user)
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
@@ -66,7 +54,6 @@ static void land_requests(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 1000, 300000, 3000000}; /* in meta, in the frame, pulled */
     const int from = shared.from, before = atomic_load(&shared.asked);
-    (void)arg;
     for (size_t i = 0; weft_agent_rank(agent) == from && i < sizeof counts / sizeof *counts; i++) {
         weft_tensor *x = weft_tensor_arange(counts[i], WEFT_FLOAT32);
         shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_FLOAT32);
@@ -105,7 +92,6 @@ static void count_bytes(weft_agent *agent, void *arg)
 {
     enum { CALLS = 5, COUNT = 1000000 };
     const uint64_t payload = UINT64_C(4) * CALLS * COUNT;
-    (void)arg;
     if (weft_agent_rank(agent) != 1)
         return;
     weft_tensor *x = weft_tensor_arange(COUNT, WEFT_FLOAT32),
@@ -166,14 +152,12 @@ static void run_both(void (*program)(weft_agent *, void *), int from)
 
 static void test_requests_land(void **s)
 {
-    (void)s;
     run_both(land_requests, 1);
     run_both(land_requests, 0); /* to itself */
 }
 
 static void test_counters(void **s)
 {
-    (void)s;
     run_both(count_at_both, 1);
 }
 
@@ -193,9 +177,6 @@ static struct sums {
 /* The first tensor is added to `large`, the second to `small`, a third stays alone. */
 static weft_tensor *land_in_sums(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank;
-    (void)dtype;
-    (void)shape;
     MUST(user == &sums);
     if (index == 1 && sums.misfit)
         return weft_tensor_zeros(WEFT_SHAPE(7, 2), WEFT_FLOAT32);
@@ -204,7 +185,6 @@ static weft_tensor *land_in_sums(int from_rank, size_t index, weft_dtype dtype, 
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     MUST(weft_call_tensor(call, 0) == sums.large && weft_call_tensors(call, 1).items[0] == sums.small);
     MUST(weft_tensor_get_f64(weft_call_tensors(call, 1).items[1], 0) == 5); /* as it came */
     atomic_fetch_add(&sums.added, 1);
@@ -213,8 +193,6 @@ static weft_status run_add(weft_call *call, void *user)
 
 static weft_status run_wait(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     while (!atomic_load(&sums.finished))
         world_sleep_ms(sums.w, 1);
     return WEFT_OK;
@@ -223,8 +201,6 @@ static weft_status run_wait(weft_call *call, void *user)
 /* Answered without a worker, behind all that its caller has said before. */
 static weft_status run_heard(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -283,7 +259,6 @@ static void assert_sums(int calls)
 static void add_at_once(weft_agent *agent, void *arg)
 {
     load l = make_load();
-    (void)arg;
     for (int i = 0; i < TIMES; i++)
         MUST_OK(send_load(agent, &l, NULL, 0));
     drop_load(&l);
@@ -298,7 +273,6 @@ static void add_at_once(weft_agent *agent, void *arg)
 static void add_over_breaks(weft_agent *agent, void *arg)
 {
     load l = make_load();
-    (void)arg;
     if (weft_agent_rank(agent) == 1)
         for (int i = 0; i < TIMES; i++)
             MUST_OK(send_load(agent, &l, NULL, 0));
@@ -316,7 +290,6 @@ static void add_nothing(weft_agent *agent, void *arg)
     char text[512];
     weft_future *blocker, *future;
     load l = make_load();
-    (void)arg;
     if (weft_agent_rank(agent) == 1) {
         sums.misfit = true;
         MUST_BE(send_load(agent, &l, text, sizeof text), WEFT_ERR_SHAPE);
@@ -341,7 +314,6 @@ static void add_nothing(weft_agent *agent, void *arg)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -364,7 +336,6 @@ static void run_adding(world_fabric fabric, uint64_t seed, int size, int64_t cou
 static void test_adding(void **s)
 {
     static const int64_t counts[] = {1, 500, 300000}; /* in meta, in the frame, pulled */
-    (void)s;
     for (int i = 0; i < 3; i++) {
         for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
             run_adding(WORLD_SIM, seed, ADDERS + 1, counts[i], add_at_once, (ADDERS + 1) * TIMES);
@@ -375,14 +346,12 @@ static void test_adding(void **s)
 
 static void test_adding_over_breaks(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
         run_adding(WORLD_SIM, seed, 2, 1000000, add_over_breaks, TIMES);
 }
 
 static void test_adding_nothing(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
         run_adding(WORLD_SIM, seed, 2, 100000, add_nothing, 1);
     run_adding(WORLD_TCP, 0, 2, 100000, add_nothing, 1);
@@ -411,7 +380,6 @@ static weft_tape *tape_keeping(weft_tensor *place, weft_tensor **loss)
 static void land_under_tapes(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 300000}; /* in meta, in the frame, pulled or pushed */
-    (void)arg;
     for (size_t i = 0; weft_agent_rank(agent) == shared.from && i < sizeof counts / sizeof *counts; i++) {
         weft_tensor *x = weft_tensor_arange(counts[i], WEFT_FLOAT32), *loss;
         shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_FLOAT32);
@@ -429,7 +397,6 @@ static void land_under_tapes(weft_agent *agent, void *arg)
 
 static void test_tapes_notice_landing(void **s)
 {
-    (void)s;
     run_both(land_under_tapes, 1);
     run_both(land_under_tapes, 0);
 }
@@ -438,7 +405,6 @@ static void add_under_a_tape(weft_agent *agent, void *arg)
 {
     load l = make_load();
     weft_tensor *loss;
-    (void)arg;
     if (weft_agent_rank(agent) == 1) {
         weft_tape *t = tape_keeping(sums.large, &loss);
         MUST_OK(send_load(agent, &l, NULL, 0));
@@ -449,7 +415,6 @@ static void add_under_a_tape(weft_agent *agent, void *arg)
 
 static void test_tapes_notice_adding(void **s)
 {
-    (void)s;
     run_adding(WORLD_SIM, 1, 2, 500, add_under_a_tape, 1);
 }
 
@@ -479,7 +444,6 @@ static void cancel_while_it_lands(weft_agent *agent, void *arg)
 
 static void test_tapes_notice_what_landed_of_a_cancelled_call(void **s)
 {
-    (void)s;
     world w = {.fabric = WORLD_SIM, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = cancel_while_it_lands};
     w.arg = &w;
     world_run(&w);
@@ -500,14 +464,11 @@ static weft_status step_at_once(void)
 
 static weft_status run_step(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return step_at_once();
 }
 
 static weft_status run_weights(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weights)));
     return WEFT_OK;
 }
@@ -522,7 +483,6 @@ static const weft_function stepping[] = {
  * of the former ones: so no step has to wait. */
 static void step_after_reading(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 1)
         return;
     weft_tensor *place = weft_tensor_zeros(weft_tensor_shape(weights), WEFT_FLOAT32);
@@ -538,7 +498,6 @@ static void step_after_reading(weft_agent *agent, void *arg)
 
 static void test_nothing_stays_pinned(void **s)
 {
-    (void)s;
     weights = weft_tensor_full(WEFT_SHAPE(300000), WEFT_FLOAT32, 1);
     world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(stepping), .program = step_after_reading};
     world_run(&w);
@@ -550,7 +509,6 @@ static void test_nothing_stays_pinned(void **s)
 static void say_what_does_not_fit(weft_agent *agent, void *arg)
 {
     weft_error *error = NULL;
-    (void)arg;
     if (weft_agent_rank(agent) != 1)
         return;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 300), WEFT_FLOAT32);
@@ -575,7 +533,6 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
 
 static void test_what_errors_say(void **s)
 {
-    (void)s;
     world w = {.fabric = WORLD_SIM, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = say_what_does_not_fit};
     world_run(&w);
 }

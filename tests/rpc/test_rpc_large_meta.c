@@ -4,17 +4,7 @@
  * wait for it, whole, and may be given up meanwhile. The linker puts wfi_calloc below in the place of the library's.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
-#include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 void *__real_wfi_calloc(size_t count, size_t size);
 void *__wrap_wfi_calloc(size_t count, size_t size);
@@ -61,7 +51,6 @@ static int64_t count_values(weft_args values, weft_type type)
 
 static weft_status run_count(weft_call *call, void *user)
 {
-    (void)user;
     int64_t nulls = count_values(weft_call_list(call, 0), WEFT_NULL);
     weft_call_give(call,
                    WEFT_VALUES(weft_of_i64(nulls), weft_of_i64(count_values(weft_call_list(call, 0), WEFT_RREF))));
@@ -70,21 +59,18 @@ static weft_status run_count(weft_call *call, void *user)
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_list(weft_call_list(call, 0))));
     return WEFT_OK;
 }
 
 static void drop(void *object)
 {
-    (void)object;
     atomic_fetch_add(&dropped, 1);
 }
 
 static weft_status run_offer(weft_call *call, void *user)
 {
     weft_rref *rref;
-    (void)user;
     MUST_OK(weft_rref_create_object(weft_call_agent(call), &dropped, drop, &rref));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
@@ -99,7 +85,6 @@ static const weft_function functions[] = {
 
 static void leaks_fail(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
 }
 
@@ -141,7 +126,6 @@ static void nulls(weft_agent *agent, void *arg)
     weft_values *got;
     weft_args list;
     int64_t count;
-    (void)arg;
     if (weft_agent_rank(agent) == SERVER && scene->fabric == WORLD_TCP)
         atomic_store(&server, agent);
     if (weft_agent_rank(agent) == CALLER) {
@@ -160,7 +144,6 @@ static void nulls(weft_agent *agent, void *arg)
 
 static void test_nulls(void **state)
 {
-    (void)state;
     run(WORLD_SIM, 1, nulls, false);
     run(WORLD_TCP, 1, nulls, false);
     assert_true(decoded_locked < decoded); /* under the lock it would be all */
@@ -184,7 +167,6 @@ static void references(weft_agent *agent, void *arg)
     weft_values *got;
     weft_args list;
     int64_t count;
-    (void)arg;
     if (weft_agent_rank(agent) != CALLER)
         return;
     heap *h = calloc(1, sizeof *h);
@@ -204,7 +186,6 @@ static void references(weft_agent *agent, void *arg)
 
 static void test_references(void **state)
 {
-    (void)state;
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         run((world_fabric)fabric, 2, references, false);
         assert_int_equal(dropped, 1); /* and nothing has leaked: closing would say so */
@@ -218,7 +199,6 @@ enum { ROUNDS = 12 };
 /* Cancelled after a little more each time. */
 static void give_up(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != CALLER)
         return;
     heap *h = calloc(1, sizeof *h);
@@ -240,7 +220,6 @@ static void give_up(weft_agent *agent, void *arg)
 
 static void test_give_up(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(4); seed++)
         run(WORLD_SIM, seed, give_up, false);
     run(WORLD_TCP, 1, give_up, false);
@@ -251,7 +230,6 @@ static void stop_amid(weft_agent *agent, void *arg)
 {
     heap *h = calloc(1, sizeof *h);
     weft_value all = pile(h, weft_of_null(), LISTS);
-    (void)arg;
     for (int i = 0; i < 4; i++) {
         weft_status st = weft_rpc_async(agent, weft_to_rank((weft_agent_rank(agent) + 1) % SIZE), "echo",
                                         (weft_args){&all, 1}, NULL, NULL);
@@ -263,7 +241,6 @@ static void stop_amid(weft_agent *agent, void *arg)
 
 static void test_stop(void **state)
 {
-    (void)state;
     for (int round = 0; round < 10; round++)
         run(round < 5 ? WORLD_SIM : WORLD_TCP, (uint64_t)round + 1, stop_amid, true);
 }

@@ -4,17 +4,10 @@
  * for the landing place's address and key, and pushes there again and again, whatever it is told.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define BYTES (64 << 20)
 #define WATCH_MS 350
@@ -30,7 +23,6 @@ static struct attack {
 
 static weft_status run_push_for_ever(weft_call *call, void *user)
 {
-    (void)user;
     inside_range place = inside_landing(call);
     MUST(place.size == BYTES);
     inside_raid_begin(call, place, attack.junk, true);
@@ -43,7 +35,6 @@ static weft_status run_push_for_ever(weft_call *call, void *user)
 /* Notes where the arguments lie, fails, and begins to read there when told. */
 static weft_status run_pull_later(weft_call *call, void *user)
 {
-    (void)user;
     attack.source = inside_argument(call);
     MUST(attack.source.size == BYTES);
     return WEFT_ERR_SHAPE;
@@ -51,14 +42,12 @@ static weft_status run_pull_later(weft_call *call, void *user)
 
 static weft_status run_pull_now(weft_call *call, void *user)
 {
-    (void)user;
     inside_raid_begin(call, attack.source, attack.junk, false);
     return WEFT_OK;
 }
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
@@ -111,7 +100,6 @@ static void end_attack(void)
 
 static void pushed_upon(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         return;
     weft_tensor *land = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_UINT8);
@@ -136,7 +124,6 @@ static void pushed_upon(weft_agent *agent, void *arg)
 
 static void pulled_from(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         return;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_UINT8);
@@ -160,19 +147,16 @@ static void run(void (*program)(weft_agent *, void *), bool fail_at_once)
 
 static void test_after_a_time_out(void **s)
 {
-    (void)s;
     run(pushed_upon, false);
 }
 
 static void test_after_a_failure(void **s)
 {
-    (void)s;
     run(pushed_upon, true);
 }
 
 static void test_arguments_cannot_be_read_later(void **s)
 {
-    (void)s;
     run(pulled_from, false);
 }
 

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it comes from the wire. */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* ---- From the wire ------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +72,6 @@ static weft_status wire_dims(int dims, int64_t each)
 
 static void test_from_the_wire(void **state)
 {
-    (void)state;
     MUST_OK(wire_depth(WEFT_MAX_LIST_DEPTH));
     MUST_BE(wire_depth(WEFT_MAX_LIST_DEPTH + 1), WEFT_ERR_PROTOCOL);
     MUST_BE(wire_depth(100000), WEFT_ERR_PROTOCOL);
@@ -98,8 +89,6 @@ static void test_from_the_wire(void **state)
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -152,7 +141,6 @@ static weft_status call_bytes(weft_agent *agent, int rank, size_t size)
 static void call_at_the_limits(weft_agent *agent, void *arg)
 {
     char name[sizeof longest] = {0};
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         return;
     memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
@@ -177,7 +165,6 @@ static void call_at_the_limits(weft_agent *agent, void *arg)
 
 static void test_as_called(void **state)
 {
-    (void)state;
     char name[sizeof longest] = {0};
     memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
     memset(longest, 'n', sizeof longest - 1);

@@ -4,18 +4,11 @@
  * is its own child.
  */
 #include "rpc/children.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- The children -------------------------------------------------------------------------------------------------- */
 
@@ -23,14 +16,12 @@ static atomic_int told[6][3]; /* how often, by event and rank */
 
 static void count_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)why, (void)arg;
     MUST(event > 0 && event < 6 && rank >= 0 && rank < 3);
     atomic_fetch_add(&told[event][rank], 1);
 }
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }
@@ -39,7 +30,6 @@ static weft_call *held;
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     held = weft_call_defer(call);
     return WEFT_DEFERRED;
 }
@@ -229,7 +219,6 @@ static const child_role roles[] = {{"comes-again", child_comes_again},
 static void test_comes_again(void **state)
 {
     child children[3];
-    (void)state;
     setenv("WEFT_DEATH_MS", "1000", 1);
     child_start_three(children, "watches", "comes-again", "watches");
     for (int round = 0; round < 2; round++) {
@@ -253,7 +242,6 @@ static void test_comes_again(void **state)
 static void test_bound_switched_off(void **state)
 {
     child children[3];
-    (void)state;
     setenv("WEFT_DEATH_MS", "-1", 1);
     child_start_three(children, "is-patient", "serves", "is-patient");
     for (int rank = 0; rank < 3; rank++)
@@ -287,7 +275,6 @@ static void lose_a_member(int signal_number)
 
 static void test_member_lost(void **state)
 {
-    (void)state;
     lose_a_member(SIGKILL);
     lose_a_member(SIGSTOP);
 }
@@ -317,14 +304,12 @@ static void lose_the_store(const char *role, int signal_number, bool working)
 
 static void test_store_killed(void **state)
 {
-    (void)state;
     lose_the_store("loses-working", SIGKILL, true);
     lose_the_store("loses-closing", SIGKILL, false);
 }
 
 static void test_store_stopped(void **state)
 {
-    (void)state;
     lose_the_store("loses-closing", SIGSTOP, false);
 }
 

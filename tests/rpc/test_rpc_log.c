@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_log.c - the log of two workers of one call that fails: each line says whose it is, and about which call. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define CALLS 3
 
@@ -22,7 +16,6 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
 {
     int rank = -1;
     unsigned long long id = 0;
-    (void)level, (void)arg;
     if (!strstr(line, "\"fail\""))
         return;
     if (sscanf(line, "rank %d call %llu: ", &rank, &id) != 2 || rank < 0 || rank > 1)
@@ -37,7 +30,6 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "on purpose");
     return WEFT_ERR_SHAPE;
 }
@@ -46,7 +38,6 @@ static const weft_function functions[] = {{.name = "fail", .run = run_fail}};
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; weft_agent_rank(agent) == 0 && i < CALLS; i++)
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "fail", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
 }
@@ -71,7 +62,6 @@ static void run_on(world_fabric fabric)
 
 static void lines_say_rank_and_call(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM);
     run_on(WORLD_TCP);
 }
@@ -82,7 +72,6 @@ static char last_error[512];
 
 static void keep_error(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     if (level == WEFT_LOG_ERROR)
         snprintf(last_error, sizeof last_error, "%s", line);
 }
@@ -100,7 +89,6 @@ static void sentences_that_nobody_takes_are_logged(void **state)
     weft_agent *agent;
     weft_job *job;
     weft_error *error = NULL;
-    (void)state;
     weft_log_set_sink(keep_error, NULL);
     weft_agent_options options = {.has_rank = true, .rank = 3, .world_size = 2, .master_port = world_free_port()};
     assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
@@ -133,7 +121,6 @@ static struct ends { /* ids, in the order of the lines; under the lock */
 static void keep_own_line(weft_log_level level, const char *line, void *arg)
 {
     unsigned long long id = 0;
-    (void)level, (void)arg;
     if (!strstr(line, "\"fail\""))
         return;
     MUST(sscanf(line, "rank 0 call %llu: ", &id) == 1);
@@ -148,7 +135,6 @@ static void keep_own_line(weft_log_level level, const char *line, void *arg)
 
 static void call_oneself(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < CALLS; i++)
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "fail", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
 }
@@ -172,7 +158,6 @@ static void run_alone_on(world_fabric fabric)
 
 static void lines_about_calls_to_oneself_say_which(void **state)
 {
-    (void)state;
     run_alone_on(WORLD_SIM);
     run_alone_on(WORLD_TCP);
 }
@@ -183,7 +168,6 @@ static char last_line[512];
 
 static void keep_last(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     if (level == WEFT_LOG_WARN)
         snprintf(last_line, sizeof last_line, "%s", line);
 }
@@ -201,7 +185,6 @@ static void refusals(weft_agent *agent, void *arg)
 {
     static const int twice[] = {0, 0}, far[] = {0, 9};
     weft_group *group;
-    (void)arg;
     weft_function good = {.name = "mine", .run = run_fail}, bad = good;
     MUST_OK(weft_agent_register(agent, &good));
     must_have_said(weft_agent_register(agent, &good), WEFT_ERR_EXISTS, "\"mine\": name is taken");
@@ -223,7 +206,6 @@ static void refusals(weft_agent *agent, void *arg)
 
 static void a_refusal_says_which_field(void **state)
 {
-    (void)state;
     world w = {.fabric = WORLD_SIM, .size = 1, .seed = 4, .program = refusals};
     weft_log_set_sink(keep_last, NULL);
     world_run(&w);

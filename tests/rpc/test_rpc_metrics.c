@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_metrics.c - what is counted and timed of calls, by API and as Prometheus text. */
-#include "rpc/must.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
 #include "tensor/parallel.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define ODD_NAME "odd \"name\"\\\n\x01 \xc3\xbc \xff{},="
 
@@ -17,22 +10,18 @@ static world *present; /* for handlers */
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0))));
     return WEFT_OK;
 }
 
 static weft_status run_slow(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     world_sleep_ms(present, 20);
     return WEFT_OK;
 }
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "on purpose");
     return WEFT_ERR_SHAPE;
 }
@@ -40,7 +29,6 @@ static weft_status run_fail(weft_call *call, void *user)
 static weft_status run_served(weft_call *call, void *user)
 {
     weft_call_metrics seen;
-    (void)user;
     MUST_OK(weft_metrics_read(weft_call_agent(call), WEFT_METRIC_SERVED, weft_call_from(call),
                               weft_call_string(call, 0), &seen));
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)seen.count), weft_of_i64((int64_t)seen.failed),
@@ -50,7 +38,6 @@ static weft_status run_served(weft_call *call, void *user)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     return weft_call_send_part(call, WEFT_NO_VALUES);
 }
 
@@ -91,7 +78,6 @@ static void served_there(weft_agent *agent, const char *function, int64_t *count
 static void count_both_sides(weft_agent *agent, void *arg)
 {
     int64_t count, failed, p50_ns;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_call_metrics seen = read_calls(agent, 1, "echo");
@@ -141,7 +127,6 @@ static void calls_are_counted_on_both_sides(void **state)
 static void time_out(weft_agent *agent, void *arg)
 {
     weft_rpc_options soon = {.timeout_ms = 1};
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "slow", WEFT_NO_VALUES, &soon, NULL), WEFT_ERR_TIMEOUT);
@@ -162,15 +147,12 @@ static void a_time_out_counts_once_with_its_time(void **state)
 
 static void take_long(const weft_values *part, void *arg)
 {
-    (void)part;
-    (void)arg;
     world_sleep_ms(present, 20);
 }
 
 static void stream(weft_agent *agent, void *arg)
 {
     weft_rpc_options slowly = {.on_part = take_long};
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int rank = 0; rank < 2; rank++) {
@@ -220,7 +202,6 @@ static void must_contain(const char *samples, const char *line)
 
 static void give_budget(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->memory_budget_bytes = 123456789;
 }
 
@@ -255,7 +236,6 @@ static void the_text_is_prometheus_own(void **state)
 static void read_nothing(weft_agent *agent, void *arg)
 {
     weft_call_metrics seen = {.count = 1};
-    (void)arg;
     MUST_BE(weft_metrics_read(agent, WEFT_METRIC_CALLS, -1, NULL, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_metrics_read(NULL, WEFT_METRIC_CALLS, -1, NULL, &seen), WEFT_ERR_INVALID);
     MUST(seen.count == 0);
@@ -276,7 +256,6 @@ static void what_is_not_there_is_refused(void **state)
 static void write_nowhere(weft_agent *agent, void *arg)
 {
     FILE *full = fopen("/dev/full", "w");
-    (void)arg;
     MUST(full);
     MUST_BE(weft_metrics_write(agent, full), WEFT_ERR_IO);
     fclose(full);
@@ -297,7 +276,6 @@ static void call_very_many(weft_agent *agent, void *arg)
 {
     char *text, name[32], line[128];
     size_t size;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < ROWS + MORE; i++) {
@@ -321,7 +299,6 @@ static void call_very_many(weft_agent *agent, void *arg)
 
 static void rows_are_bounded(void **state)
 {
-    (void)state;
     world_run(&(world){.size = 2, .seed = 1, .program = call_very_many});
 }
 

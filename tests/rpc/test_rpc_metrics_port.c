@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_metrics_port.c - metrics over HTTP: what is served, to whom not, and clients that mean no good. */
-#include "rpc/must.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -96,7 +88,6 @@ static uint64_t now_ms(void)
 static void only_the_local_address_is_served(void **state)
 {
     weft_agent *agent = open_served();
-    (void)state;
     close(connect_to(agent));
     struct sockaddr_in other = {.sin_family = AF_INET,
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1),
@@ -114,7 +105,6 @@ static void only_the_local_address_is_served(void **state)
 static void metrics_are_served(void **state)
 {
     weft_agent *agent = open_served();
-    (void)state;
     assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_OK);
     char *answer = ask(agent, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
     assert_non_null(strstr(answer, "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
@@ -132,7 +122,6 @@ static void metrics_are_served(void **state)
 static void the_dump_is_served(void **state)
 {
     weft_agent *agent = open_served();
-    (void)state;
     char *answer = ask(agent, "GET /debug HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_memory_equal(answer, "HTTP/1.1 200 OK\r\n", 17);
     assert_non_null(strstr(answer, "Content-Type: application/json\r\n"));
@@ -147,7 +136,6 @@ static void the_dump_is_served(void **state)
 static void what_is_not_there_is_refused(void **state)
 {
     weft_agent *agent = open_served();
-    (void)state;
     must_answer(agent, "GET / HTTP/1.1\r\n\r\n", "404");
     must_answer(agent, "GET /metrics/../etc/passwd HTTP/1.1\r\n\r\n", "404");
     must_answer(agent, "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "405");
@@ -170,7 +158,6 @@ static void silent_clients_keep_nobody_out(void **state)
     enum { SILENT = 40 };
     int fds[SILENT];
     weft_agent *agent = open_served();
-    (void)state;
     for (int i = 0; i < SILENT; i++) {
         fds[i] = connect_to(agent);
         if (i % 2)
@@ -192,7 +179,6 @@ static void a_slow_client_is_cut_off(void **state)
     int fd = connect_to(agent);
     uint64_t before = now_ms();
     struct pollfd wait = {.fd = fd, .events = POLLIN};
-    (void)state;
     while (send(fd, "x", 1, MSG_NOSIGNAL) == 1 && now_ms() - before < 15000)
         if (poll(&wait, 1, 200)) /* a byte now and then does not buy it time */
             break;
@@ -208,7 +194,6 @@ static void a_client_that_does_not_read_holds_nobody(void **state)
     int fds[4], small = 1024;
     char name[32];
     weft_agent *agent = open_served();
-    (void)state;
     for (int i = 0; i < 400; i++) { /* some 2 MB of text */
         snprintf(name, sizeof name, "function %d", i);
         weft_function function = {.name = name, .run = run_nothing};
@@ -238,7 +223,6 @@ static char said[256]; /* the last warning */
 
 static void keep_warning(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     if (level == WEFT_LOG_WARN && strstr(line, "metrics"))
         snprintf(said, sizeof said, "%s", line);
 }
@@ -248,7 +232,6 @@ static void a_port_in_use_costs_the_metrics_alone(void **state)
 {
     weft_agent *agent = open_served(), *second = NULL;
     char port[16];
-    (void)state;
     snprintf(port, sizeof port, ":%d", weft_metrics_port(agent));
     weft_agent_options options = {.metrics_port = weft_metrics_port(agent)};
     weft_log_set_sink(keep_warning, NULL);
@@ -270,7 +253,6 @@ static void the_stores_port_is_the_stores(void **state)
 {
     weft_agent *agent = NULL;
     int port = world_free_port();
-    (void)state;
     weft_agent_options options = {
         .has_rank = true, .world_size = 1, .master_port = port, .metrics_port = port, .rendezvous_timeout_ms = 20000};
     assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
@@ -282,7 +264,6 @@ static void the_environment_asks_too(void **state)
 {
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    (void)state;
     setenv("WEFT_METRICS_PORT", "-1", 1);
     assert_int_equal(open_with((weft_agent_options){0}, &agent), WEFT_OK);
     must_answer(agent, "GET /metrics HTTP/1.1\r\n\r\n", "200");

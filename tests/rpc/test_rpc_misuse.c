@@ -3,16 +3,7 @@
  * test_rpc_misuse.c - what a program asks for that cannot be: to wait where nothing could come in, to complete what is not its
  * own, to read lists at NULL, to go over a limit. Nothing is started, nothing crashes, and the errors say what was wrong.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define TOO_MANY_BYTES ((size_t)WEFT_MAX_CALL_BYTES + 1)
 
@@ -31,7 +22,6 @@ static const weft_rpc_options none = {.timeout_ms = 20000};
 
 static weft_status run_count(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     atomic_fetch_add(&shared.ran, 1);
     return WEFT_OK;
 }
@@ -39,7 +29,6 @@ static weft_status run_count(weft_call *call, void *user)
 /* Until nobody wants it any more. */
 static weft_status run_long(weft_call *call, void *user)
 {
-    (void)user;
     weft_future *over = weft_call_cancellation(call);
     weft_status st = weft_future_wait(over, 20000);
     weft_future_unref(over);
@@ -64,7 +53,6 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     weft_values *values = NULL;
     weft_error *error = NULL;
     weft_rpc_options options = {.error = &error};
-    (void)user;
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "count", WEFT_NO_VALUES, &options, &values), WEFT_ERR_DEADLOCK);
     must_say(error, WEFT_ERR_DEADLOCK, "inline handler");
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_DEADLOCK);
@@ -85,20 +73,17 @@ static weft_status run_wait_inline(weft_call *call, void *user)
 /* An inline handler that a thread called on its own worker runs on the executor. */
 static weft_status run_wait_at_home(weft_call *call, void *user)
 {
-    (void)user;
     return weft_rpc_sync(weft_call_agent(call), weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, NULL);
 }
 
 static weft_status run_give_at_null(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, (weft_args){NULL, 3});
     return WEFT_OK;
 }
 
 static weft_status run_give_null(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(1), weft_of_tensor(NULL)));
     return WEFT_OK;
 }
@@ -106,7 +91,6 @@ static weft_status run_give_null(weft_call *call, void *user)
 static weft_status run_give_many(weft_call *call, void *user)
 {
     static weft_value many[2000];
-    (void)user;
     for (size_t i = 0; i < 2000; i++)
         many[i] = weft_of_null();
     weft_call_give(call, (weft_args){many, 2000});
@@ -116,7 +100,6 @@ static weft_status run_give_many(weft_call *call, void *user)
 static weft_status run_give_large(weft_call *call, void *user)
 {
     void *bytes = calloc(1, TOO_MANY_BYTES);
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_bytes(bytes, TOO_MANY_BYTES)));
     free(bytes);
     return WEFT_OK;
@@ -124,7 +107,6 @@ static weft_status run_give_large(weft_call *call, void *user)
 
 static weft_status run_part_at_null(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&shared.part, weft_call_send_part(call, (weft_args){NULL, 2}));
     return WEFT_OK;
 }
@@ -307,7 +289,6 @@ static void lists_at_null(weft_agent *agent)
 
 static void parts_unheard(const weft_values *part, void *arg)
 {
-    (void)part, (void)arg;
     MUST(false); /* none can be sent */
 }
 
@@ -389,7 +370,6 @@ static void targets_at_fault(weft_agent *agent)
 static void play(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &shared.groups[rank]));
     inline_waits(agent);
     if (rank == 0) {
@@ -417,13 +397,11 @@ static void run_on(world_fabric fabric, void (*program)(weft_agent *, void *),
 
 static void test_on_sim(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM, play, NULL);
 }
 
 static void test_on_tcp(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP, play, NULL);
 }
 
@@ -431,7 +409,6 @@ static void test_on_tcp(void **state)
 
 static void small_queue(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     if (options->rank == 0)
         options->queue_limit_bytes = 128;
 }
@@ -443,7 +420,6 @@ static void find_no_room(weft_agent *agent, void *arg)
     weft_error *error = NULL;
     weft_future *first, *future;
     weft_rpc_options options = {.timeout_ms = 20, .error = &error};
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "long", large, &none, &first)); /* one may exceed the limit */
@@ -465,7 +441,6 @@ static weft_status run_wait_for_room(weft_call *call, void *user)
     weft_agent *agent = weft_call_agent(call);
     weft_rpc_options options = {.timeout_ms = 20000, .wait_for_room = true};
     weft_future *first, *future;
-    (void)user;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "long", large, &none, &first));
     atomic_store(&shared.held, first);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "count", large, &options, &future));
@@ -478,7 +453,6 @@ static weft_status run_wait_for_room(weft_call *call, void *user)
 /* On rank 0, for rank 1: makes the room. */
 static weft_status run_make_room(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return weft_future_cancel(atomic_load(&shared.held));
 }
 
@@ -491,7 +465,6 @@ static void one_worker(weft_agent_options *options, void *arg)
 static void wait_for_room(weft_agent *agent, void *arg)
 {
     weft_future *future;
-    (void)arg;
     if (weft_agent_rank(agent) != 1)
         return;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "wait for room", WEFT_NO_VALUES, &none, &future));
@@ -504,14 +477,12 @@ static void wait_for_room(weft_agent *agent, void *arg)
 
 static void test_worker_waits_for_room(void **state)
 {
-    (void)state;
     for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
         run_on(fabric, wait_for_room, one_worker);
 }
 
 static void test_no_room(void **state)
 {
-    (void)state;
     for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
         run_on(fabric, find_no_room, small_queue);
 }

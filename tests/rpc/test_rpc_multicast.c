@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_multicast.c - one call to many workers: packed once, ourselves among them, the dead among them, cancelled. */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SIZE 9 /* workers: eight targets besides ourselves */
 #define ROWS 300
@@ -19,7 +11,6 @@ static atomic_int holding;
 
 static weft_status run_sum(weft_call *call, void *user)
 {
-    (void)user;
     double sum = 0;
     weft_tensor *x = weft_call_tensor(call, 0);
     const float *data = weft_tensor_data(x);
@@ -34,7 +25,6 @@ static weft_status run_sum(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     held[weft_agent_rank(weft_call_agent(call))] = weft_call_defer(call);
     atomic_fetch_add(&holding, 1);
     return WEFT_DEFERRED;
@@ -55,7 +45,6 @@ static void all_workers(weft_target *to)
 static void packed_once(weft_agent *agent, void *arg)
 {
     static char text[6000];
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     memset(text, 'x', sizeof text - 1);
@@ -88,7 +77,6 @@ static void packed_once(weft_agent *agent, void *arg)
 
 static void one_is_not_there(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
@@ -109,7 +97,6 @@ static void one_is_not_there(weft_agent *agent, void *arg)
 
 static void what_is_wrong_for_all(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
@@ -129,7 +116,6 @@ static void what_is_wrong_for_all(weft_agent *agent, void *arg)
 
 static void cancelled_together(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_target to[SIZE];

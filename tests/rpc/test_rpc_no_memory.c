@@ -5,17 +5,9 @@
  * of the library's.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 void *__real_wfi_calloc(size_t count, size_t size);
 void *__wrap_wfi_calloc(size_t count, size_t size);
@@ -46,7 +38,6 @@ static int heard_count;
 
 static void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)arg;
     MUST(why && *why);
     if (weft_agent_rank(agent) == 0)
         heard[heard_count++] = (struct heard){event, rank};
@@ -54,7 +45,6 @@ static void on_membership(weft_agent *agent, weft_member_event event, int rank, 
 
 static void listen_to_members(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->on_membership = on_membership;
 }
 
@@ -64,7 +54,6 @@ static void news(weft_agent *agent, void *arg)
 {
     static const struct heard wanted[] = {
         {WEFT_MEMBER_DEAD, 3}, {WEFT_MEMBER_DEAD, 1}, {WEFT_MEMBER_DEAD, 2}, {WEFT_MEMBER_JOINED, 2}};
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     inside_lock(agent);
@@ -87,7 +76,6 @@ static void news(weft_agent *agent, void *arg)
 
 static void test_membership(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         world w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = news, .adjust = listen_to_members};
         now_in = &w;
@@ -103,7 +91,6 @@ static int seen, made;
 
 static weft_status run_see(weft_call *call, void *user)
 {
-    (void)user;
     MUST(weft_rref_confirmed(weft_call_rref(call, 0)));
     seen++;
     return WEFT_OK;
@@ -111,7 +98,6 @@ static weft_status run_see(weft_call *call, void *user)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     made++;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(7)));
     return WEFT_OK;
@@ -131,7 +117,6 @@ static weft_status await_made(weft_rref *rref)
 /* A reference that is being made elsewhere, as an argument to ourselves, with each allocation in turn failing. */
 static void to_ourselves(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     int refused = 0, good = 0;
@@ -158,7 +143,6 @@ static void to_ourselves(weft_agent *agent, void *arg)
 /* The owner's allocations fail one after the other, while the call is on its way: its error is the plain one. */
 static void at_the_owner(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     int without = 0;
@@ -192,13 +176,11 @@ static void run(void (*program)(weft_agent *, void *))
 
 static void test_to_ourselves(void **state)
 {
-    (void)state;
     run(to_ourselves);
 }
 
 static void test_at_the_owner(void **state)
 {
-    (void)state;
     run(at_the_owner);
 }
 

@@ -3,14 +3,7 @@
  * test_rpc_no_threads.c - an agent without threads that has many calls to serve: heartbeats, time limits and urgent calls have
  * their turn between handlers.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-
-#include <cmocka.h>
 
 enum { SLOW = 75, SLOW_MS = 20, DEATH_MS = 1000, LIMIT_MS = 100 };
 
@@ -21,7 +14,6 @@ static struct shared {
 
 static weft_status run_slow(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     world_sleep_ms(shared.w, SLOW_MS);
     atomic_fetch_add(&shared.served, 1);
     return WEFT_OK;
@@ -29,14 +21,12 @@ static weft_status run_slow(weft_call *call, void *user)
 
 static weft_status run_urgent(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     atomic_store(&shared.served_before_urgent, atomic_load(&shared.served));
     return WEFT_OK;
 }
 
 static weft_status run_stuck(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     while (!atomic_load(&shared.over))
         world_sleep_ms(shared.w, 1);
     return WEFT_OK;
@@ -76,7 +66,6 @@ static void ask(weft_agent *agent)
 
 static void serve_and_ask(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 1)
         serve(agent);
     else if (weft_agent_rank(agent) == 2)
@@ -85,14 +74,12 @@ static void serve_and_ask(weft_agent *agent, void *arg)
 
 static void without_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->death_timeout_ms = DEATH_MS;
     options->no_threads = options->rank == 1;
 }
 
 static void test_a_backlog(void **state)
 {
-    (void)state;
     world w = {.fabric = WORLD_TCP,
                .size = 3,
                WORLD_FUNCTIONS(functions),

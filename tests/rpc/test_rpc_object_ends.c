@@ -3,15 +3,7 @@
  * test_rpc_object_ends.c - objects of the user's own types at the ends that are not graceful: their agent stops, their creator dies
  * before its call has arrived, the making is cancelled while the object is being given. Each object is dropped, once.
  */
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static world *now;
 static atomic_int made, dropped, ready;
@@ -36,14 +28,12 @@ static void *new_thing(void)
 
 static weft_status run_new(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give_object(call, &thing_type, new_thing());
     return WEFT_OK;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&held, weft_call_defer(call));
     return WEFT_DEFERRED;
 }
@@ -51,7 +41,6 @@ static weft_status run_hold(weft_call *call, void *user)
 /* Keeps the reference that it is given. */
 static weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&kept[1], weft_rref_ref(weft_call_rref(call, 0)));
     return WEFT_OK;
 }
@@ -60,7 +49,6 @@ static weft_status run_keep(weft_call *call, void *user)
 static weft_status run_outer(weft_call *call, void *user)
 {
     weft_rref *rref;
-    (void)user;
     weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
     weft_status st = weft_rpc_remote(weft_call_agent(call), weft_to_rank(0), "hold", WEFT_NO_VALUES, &options, &rref);
     if (st)
@@ -116,7 +104,6 @@ static void await_all_dropped(void)
 static void stop_with_objects(weft_agent *agent, void *arg)
 {
     weft_rref *mine, *theirs, *never;
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_rref_create_typed(agent, &thing_type, new_thing(), &mine));
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "keep", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
@@ -139,7 +126,6 @@ static void stop_with_objects(weft_agent *agent, void *arg)
 
 static void test_agent_stops(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed <= 10; seed++) {
         run((world){.size = 2, .program = stop_with_objects, .stop = true}, seed ? WORLD_SIM : WORLD_TCP, seed);
         assert_int_equal(atomic_load(&made), 2);
@@ -173,7 +159,6 @@ static void drop_and_ask(void *object)
 static void close_with_an_object(weft_agent *agent, void *arg)
 {
     weft_rref *mine;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     asked = agent;
@@ -184,7 +169,6 @@ static void close_with_an_object(weft_agent *agent, void *arg)
 
 static void test_destructor_calls(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed <= 5; seed++) {
         atomic_store(&answer, WEFT_OK);
         run((world){.size = 2, .program = close_with_an_object}, seed ? WORLD_SIM : WORLD_TCP, seed);
@@ -208,7 +192,6 @@ static const weft_object_type waiting_type = {.name = "waiting thing", .drop = d
 
 static weft_status run_new_waiting(weft_call *call, void *user)
 {
-    (void)user;
     asked = weft_call_agent(call);
     weft_call_give_object(call, &waiting_type, new_thing());
     return WEFT_OK;
@@ -217,7 +200,6 @@ static weft_status run_new_waiting(weft_call *call, void *user)
 static void let_go(weft_agent *agent, void *arg)
 {
     weft_rref *theirs;
-    (void)arg;
     if (weft_agent_rank(agent) == 1) {
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "new waiting", WEFT_NO_VALUES, NULL, &theirs));
         weft_future *there = weft_rref_created(theirs);
@@ -232,7 +214,6 @@ static void let_go(weft_agent *agent, void *arg)
 
 static void test_destructor_waits(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed <= 5; seed++) {
         run((world){.size = 2, .program = let_go}, seed ? WORLD_SIM : WORLD_TCP, seed);
         weft_status st = atomic_load(&answer);
@@ -246,7 +227,6 @@ enum { USER, OWNER, CREATOR };
 
 static void short_bound(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->death_timeout_ms = 500;
 }
 
@@ -266,7 +246,6 @@ static void create_and_die(weft_agent *agent)
 
 static void creator_dies(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == CREATOR)
         create_and_die(agent);
     while (weft_agent_alive(agent, CREATOR))
@@ -298,7 +277,6 @@ static void creator_dies(weft_agent *agent, void *arg)
 
 static void test_creator_dies(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         run((world){.size = 3, .program = creator_dies, .adjust = short_bound}, WORLD_SIM, seed);
         assert_int_equal(atomic_load(&made), 1);
@@ -311,7 +289,6 @@ static void test_creator_dies(void **state)
 static void cancel_and_give(weft_agent *agent, void *arg)
 {
     enum { ROUNDS = 60 };
-    (void)arg;
     for (int i = 0; weft_agent_rank(agent) == 0 && i < ROUNDS; i++) {
         weft_future *future;
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "outer", WEFT_NO_VALUES, NULL, &future));
@@ -339,7 +316,6 @@ static void cancel_and_give(weft_agent *agent, void *arg)
 
 static void test_cancelled_while_given(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed <= 10; seed++)
         run((world){.size = 2, .program = cancel_and_give}, seed ? WORLD_SIM : WORLD_TCP, seed);
 }

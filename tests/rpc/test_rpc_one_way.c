@@ -3,15 +3,8 @@
  * test_rpc_one_way.c - of two workers only one can dial the other, or neither can any more: large payloads go over a lane that the
  * other opens, or end as unreachable within the bound, while small calls go on and nobody is declared dead.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 #include "sim/sim.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { OWNER, OUTSIDE, INSIDE, SIZE }; /* INSIDE is behind a firewall: OUTSIDE cannot dial it; the store is OWNER's */
 
@@ -28,7 +21,6 @@ static scene *playing;
 
 static weft_status run_give(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_UINT8, 7);
     MUST(large);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
@@ -44,14 +36,12 @@ static bool is_all(const weft_tensor *tensor, int byte)
 
 static weft_status run_take(weft_call *call, void *user)
 {
-    (void)user;
     MUST(is_all(weft_call_tensor(call, 0), 3));
     return WEFT_OK;
 }
 
 static weft_status run_meet(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     playing->met++;
     return WEFT_OK;
 }
@@ -64,7 +54,6 @@ static const weft_function functions[] = {
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)rank, (void)why;
     ((scene *)arg)->deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
 }
 
@@ -183,7 +172,6 @@ static void walled_off(weft_agent *agent, void *arg)
 
 static void whoever_can_dial_does(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, walled_off);
@@ -236,7 +224,6 @@ static void called_in_vain(weft_agent *agent, void *arg)
 
 static void nobody_is_sent_for_when_nothing_is_wanted(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, called_in_vain);
@@ -245,7 +232,6 @@ static void nobody_is_sent_for_when_nothing_is_wanted(void **state)
 
 static void a_first_call_asks_by_way_of_the_store(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, called_from_outside);
@@ -277,7 +263,6 @@ static void walled_both_ways(weft_agent *agent, void *arg)
 
 static void payloads_end_within_the_bound(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, walled_both_ways);
@@ -304,7 +289,6 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
 
 static void who_stands_still_is_not_behind_a_wall(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, stopped_meanwhile);

@@ -3,18 +3,9 @@
  * test_rpc_oneself.c - calls to oneself whose handler sees the caller's own memory: it is the caller's again when the future
  * completes, also of a call that is late or was cancelled, and is freed here at that moment.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 5000, SCRIBBLE = 0x55 };
 
@@ -46,7 +37,6 @@ static weft_status read_late(weft_call *call)
 
 static weft_status run_read(weft_call *call, void *user)
 {
-    (void)user;
     MUST(atomic_fetch_add(&inside, 1) == 0);
     weft_future *unwanted = weft_call_cancellation(call);
     atomic_fetch_add(&begun, 1);
@@ -57,7 +47,6 @@ static weft_status run_read(weft_call *call, void *user)
 
 static weft_status run_read_inline(weft_call *call, void *user)
 {
-    (void)user;
     MUST(atomic_fetch_add(&inside, 1) == 0);
     while (!weft_call_cancelled(call))
         world_sleep_ms(the_world, 1);
@@ -77,14 +66,12 @@ static weft_status run_third(weft_call *call, void *user)
 
 static weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&held, weft_call_defer_keeping(call));
     return WEFT_DEFERRED;
 }
 
 static weft_status run_let_go(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&held, weft_call_defer(call));
     return WEFT_DEFERRED;
 }
@@ -92,7 +79,6 @@ static weft_status run_let_go(weft_call *call, void *user)
 /* Hands its argument on to a call within this one. */
 static weft_status run_nest(weft_call *call, void *user)
 {
-    (void)user;
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .within = call};
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "read",
                                    WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))), &options, NULL);
@@ -106,7 +92,6 @@ static weft_status run_nest(weft_call *call, void *user)
 static weft_status run_wait(weft_call *call, void *user)
 {
     weft_status st = WEFT_OK;
-    (void)user;
     for (int64_t limit = 20; !atomic_load(&held); limit *= 4) {
         MUST(limit < 100000);
         st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "keep",
@@ -120,7 +105,6 @@ static weft_status run_wait(weft_call *call, void *user)
 
 static weft_status run_remember(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *x = weft_call_tensor(call, 0);
     remembered = weft_tensor_ref(x);
     loss = weft_sum(tape, weft_mul(tape, x, x));
@@ -305,7 +289,6 @@ static lent unfinished;
 
 static void play(weft_agent *agent, void *arg)
 {
-    (void)arg;
     late(agent, "read");
     late(agent, "read inline");
     late(agent, "nest");
@@ -332,7 +315,6 @@ static void run(world w)
 
 static void test_from_start_to_close(void **s)
 {
-    (void)s;
     for (int i = 0; i <= 10; i++) {
         run((world){.fabric = i ? WORLD_SIM : WORLD_TCP, .seed = (uint64_t)i, .program = play});
         assert_int_equal(weft_error_remote_code(weft_future_error(unfinished.future)), WEFT_ERR_TIMEOUT);
@@ -344,7 +326,6 @@ static void test_from_start_to_close(void **s)
 
 static void play_without_threads(weft_agent *agent, void *arg)
 {
-    (void)arg;
     late(agent, "read");
     late(agent, "read inline");
     late(agent, "nest");
@@ -354,13 +335,11 @@ static void play_without_threads(weft_agent *agent, void *arg)
 
 static void without_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->no_threads = true;
 }
 
 static void test_without_threads(void **s)
 {
-    (void)s;
     run((world){.fabric = WORLD_TCP, .program = play_without_threads, .adjust = without_threads});
 }
 

@@ -2,16 +2,13 @@
 /* test_rpc_options.c - an agent's options: environment and defaults, every bad value with an error that names it, the secret. */
 #include "rpc/inside.h"
 #include "topo/share.h"
+#include "unit.h"
 
 #include <weft/log.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 static const char *const variables[] = {"RANK",
                                         "WORLD_SIZE",
@@ -45,7 +42,6 @@ static const char *const variables[] = {"RANK",
 
 static int clear_environment(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         unsetenv(variables[i]);
     setenv("RANK", "1", 1);
@@ -78,7 +74,6 @@ static void must_refuse(const weft_agent_options *given, const char *text, const
 
 static void test_defaults(void **state)
 {
-    (void)state;
     const weft_agent_options *v = must_resolve(NULL);
     assert_int_equal(v->rank, 1);
     assert_int_equal(v->world_size, 4);
@@ -106,7 +101,6 @@ static rlim_t descriptors(void)
 static void test_descriptors(void **state)
 {
     struct rlimit before, few;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     few.rlim_cur = 64;
@@ -128,7 +122,6 @@ static void test_environment(void **state)
     } budgets[] = {{"4096", 4096},          {"512K", 512u << 10},      {"512k", 512u << 10},    {"3M", 3u << 20},
                    {"2G", (size_t)2 << 30}, {"1.5G", (size_t)3 << 29}, {"1T", (size_t)1 << 40}, {"1", 1}};
     const weft_agent_options *out;
-    (void)state;
     setenv("WEFT_WORKERS", "7", 1);
     setenv("WEFT_DEATH_MS", "-1", 1);
     setenv("WEFT_NO_BINDING", "yes", 1);
@@ -168,7 +161,6 @@ static void test_environment(void **state)
 static void test_least_death_bound(void **state)
 {
     const weft_agent_options *out;
-    (void)state;
     setenv("WEFT_DEATH_MS", "100", 1);
     out = must_resolve(NULL);
     assert_int_equal(out->death_timeout_ms, 100);
@@ -227,7 +219,6 @@ static void test_bad_variables(void **state)
                {"LOCAL_WORLD_SIZE", "-2", ""},
                {"LOCAL_WORLD_SIZE", "65537", ""},
                {"LOCAL_WORLD_SIZE", "all", "1 to 65536"}};
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         clear_environment(NULL);
         setenv(bad[i].name, bad[i].value, 1);
@@ -267,7 +258,6 @@ static void test_bad_fields(void **state)
                {"secret", "16", BAD(.secret = too_long, .secret_size = 5000)},
                {"WEFT_FABRIC", "too long", BAD(.fabric = too_long)}};
 #undef BAD
-    (void)state;
     memset(too_long, 'f', sizeof too_long - 1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         must_refuse(&bad[i].given, bad[i].text, bad[i].value);
@@ -276,7 +266,6 @@ static void test_bad_fields(void **state)
 /* A launcher's half of the pair, and what is missing, are named. */
 static void test_half_a_rank(void **state)
 {
-    (void)state;
     unsetenv("WORLD_SIZE");
     must_refuse(NULL, "RANK is set (\"1\")", "WORLD_SIZE is not");
     setenv("WEFT_ELASTIC", "1", 1);
@@ -293,7 +282,6 @@ static void test_half_a_rank(void **state)
 static void test_elastic(void **state)
 {
     const weft_agent_options *out;
-    (void)state;
     setenv("WEFT_ELASTIC", "1", 1);
     out = must_resolve(NULL);
     assert_true(out->elastic && out->rank == 1);
@@ -326,7 +314,6 @@ static void test_secret(void **state)
     static const char secret[] = "a secret of twenty-six bytes";
     weft_agent_options given = {.secret = secret, .secret_size = strlen(secret)};
     const weft_agent_options *out;
-    (void)state;
     out = must_resolve(&given);
     assert_ptr_not_equal(out->secret, secret); /* a copy, which is wiped */
     assert_int_equal(out->secret_size, strlen(secret));
@@ -341,7 +328,6 @@ static int warnings;
 
 static void count_warnings(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     warnings += level == WEFT_LOG_WARN && strstr(line, "no secret") != NULL;
 }
 
@@ -353,7 +339,6 @@ static void test_no_secret_is_said_where_others_reach_us(void **state)
         int warnings;
     } cases[] = {{"0x7f000001", 0}, {"127.0.0.1", 0}, {"localhost", 0},
                  {"::1", 0},        {"192.0.2.1", 1}, {"0x0a000001", 1}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setenv("MASTER_ADDR", cases[i].master_addr, 1);
         warnings = 0;
@@ -371,7 +356,6 @@ static void test_secret_leaves_the_environment(void **state)
     static const char secret[] = "twenty-seven bytes of secret";
     static const char *const troubles[] = {"WEFT_LOG", "RANK", "MASTER_PORT", "WEFT_WORKERS", "WEFT_NAME"};
     const weft_agent_options *out;
-    (void)state;
     for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) {
         clear_environment(NULL);
         setenv("WEFT_SECRET", secret, 1);

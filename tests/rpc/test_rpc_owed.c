@@ -4,17 +4,9 @@
  * worker, and are not refused as these are: whoever asked waits for them. And a reference may be passed on while the call that is to
  * make its value waits for room. On sim.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { PIECE = 900, CALLS_MAX = 200, QUEUE_BYTES = 32768, PATIENT_MS = 5000, HALF_MS = PATIENT_MS / 2 };
 
@@ -29,21 +21,18 @@ static char piece[PIECE + 1];
 
 static weft_status run_lend(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&shared.held, weft_call_defer(call));
     return WEFT_DEFERRED;
 }
 
 static weft_status run_take(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     atomic_fetch_add(&shared.taken, 1);
     return WEFT_OK;
 }
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&shared.made, 1);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(3)));
     return WEFT_OK;
@@ -53,7 +42,6 @@ static weft_status run_read(weft_call *call, void *user)
 {
     weft_values *got;
     int64_t number;
-    (void)user;
     weft_status st = weft_rref_to_here(weft_call_rref(call, 0), PATIENT_MS, &got);
     if (st)
         return st;
@@ -72,7 +60,6 @@ static const weft_function functions[] = {
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->queue_limit_bytes = QUEUE_BYTES;
     options->death_timeout_ms = WEFT_FOREVER; /* who stands still is not dead */
     options->leaks_fail = true;
@@ -128,7 +115,6 @@ static void lender(weft_agent *agent)
 static void on_part(const weft_values *part, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     MUST_OK(weft_values_get_rref(part, 0, &rref));
     must_read(rref, 1);
     atomic_fetch_add(&shared.parts, 1);
@@ -148,7 +134,6 @@ static void borrower(weft_agent *agent)
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         lender(agent);
     else
@@ -162,7 +147,6 @@ static void passed_early(weft_agent *agent, void *arg)
     weft_rref *rrefs[2];
     weft_rpc_options options = {.timeout_ms = PATIENT_MS,
                                 .retry = {.attempts = shared.gives_up ? 3 : 1000, .pause_ms = 10, .pause_most_ms = 10}};
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_sim_pause(shared.w->sim, 1);
@@ -210,19 +194,16 @@ static void run(void (*played)(weft_agent *, void *), int size, bool gives_up)
 
 static void test_full_queue(void **state)
 {
-    (void)state;
     run(program, 2, false);
 }
 
 static void test_passed_early(void **state)
 {
-    (void)state;
     run(passed_early, 3, false);
 }
 
 static void test_passed_and_given_up(void **state)
 {
-    (void)state;
     run(passed_early, 3, true);
 }
 

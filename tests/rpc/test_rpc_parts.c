@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_parts.c - results that stream: order, bounds, references, and what happens when either side stops half-way. */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-
-#include <cmocka.h>
 
 enum { SEEDS = 20, CALLEE = 1, WINDOW = 16, PATIENCE_MS = 100000 };
 
@@ -51,7 +45,6 @@ static weft_status send_one(weft_call *call, int64_t number)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     int64_t count = weft_call_i64(call, 0);
     for (int64_t i = 0; i < count; i++)
         MUST_OK(send_one(call, i));
@@ -62,7 +55,6 @@ static weft_status run_stream(weft_call *call, void *user)
 /* Sends until somebody says no. */
 static weft_status run_endless(weft_call *call, void *user)
 {
-    (void)user;
     for (int64_t i = 0; send_one(call, i) == WEFT_OK; i++)
         world_sleep_ms(shared.w, 1);
     atomic_store(&shared.handler_out, true);
@@ -72,7 +64,6 @@ static weft_status run_endless(weft_call *call, void *user)
 /* Fills the window, and returns with it full. */
 static weft_status run_fill(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
     int64_t number = 0;
     weft_status st;
@@ -87,7 +78,6 @@ static weft_status run_fill(weft_call *call, void *user)
 static weft_status run_try(weft_call *call, void *user)
 {
     weft_values *deep = NULL;
-    (void)user;
     MUST_OK(weft_values_create(WEFT_NO_VALUES, &deep));
     weft_status bad = weft_call_send_part(call, WEFT_VALUES(weft_of_tensor(NULL)));
     weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(0)));
@@ -98,7 +88,6 @@ static weft_status run_try(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&shared.held, weft_call_defer(call));
     return WEFT_DEFERRED;
 }
@@ -106,7 +95,6 @@ static weft_status run_hold(weft_call *call, void *user)
 static weft_status run_send_rref(weft_call *call, void *user)
 {
     weft_rref *rref;
-    (void)user;
     MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(77), &rref));
     MUST_OK(weft_call_send_part(call, WEFT_VALUES(weft_of_i64(0), weft_of_rref(rref))));
     weft_rref_unref(rref); /* the caller's own keeps the value */
@@ -117,7 +105,6 @@ static weft_status run_send_rref(weft_call *call, void *user)
 /* A part; and, when it has come, a result that would have to be pulled. */
 static weft_status run_part_and_result(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *x = weft_tensor_arange(1000000, WEFT_FLOAT32);
     MUST_OK(send_one(call, 0));
     world_sleep_ms(shared.w, 2);
@@ -202,7 +189,6 @@ static void await_true(atomic_bool *flag)
 static void streams(weft_agent *agent, void *arg)
 {
     static const int64_t sizes[] = {0, 1, 60, 3000, 300000}, counts[] = {0, 1, 5, 40};
-    (void)arg;
     for (int k = 0; weft_agent_rank(agent) == 0 && k < 5 * 4 * 4; k++) {
         seen s = {0};
         int64_t count = counts[k / 5 % 4];
@@ -223,7 +209,6 @@ static void many_callers(weft_agent *agent, void *arg)
     enum { CALLS = 8 };
     seen s[CALLS];
     weft_future *futures[CALLS];
-    (void)arg;
     for (int i = 0; i < CALLS; i++) {
         s[i] = (seen){0};
         futures[i] = call_with_parts(agent, (weft_agent_rank(agent) + 1 + i) % 3, "stream",
@@ -237,7 +222,6 @@ static void many_callers(weft_agent *agent, void *arg)
 
 static void fill_the_window(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         seen s = {.slow = true};
         weft_stats stats;
@@ -265,7 +249,6 @@ static void refusals(weft_agent *agent, void *arg)
 {
     weft_values *got;
     int64_t bad, st;
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "try", WEFT_NO_VALUES, NULL, &got)); /* takes no parts */
         MUST(!weft_values_get_i64(got, 0, &bad) && !weft_values_get_i64(got, 1, &st));
@@ -277,7 +260,6 @@ static void refusals(weft_agent *agent, void *arg)
 /* A part that cannot be packed is refused, and leaves no gap in the numbers. */
 static void bad_parts(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         seen s = {0};
         weft_future *future = call_with_parts(agent, rank, "hold", WEFT_NO_VALUES, &s, 0);
@@ -309,7 +291,6 @@ static void *send_elsewhere(void *arg)
 /* The deferred call is in the hands of another thread; on the simulation, of the caller's own fiber. */
 static void another_thread_sends(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         seen s = {0};
         pthread_t thread;
@@ -332,7 +313,6 @@ static void references_in_parts(weft_agent *agent, void *arg)
 {
     weft_values *value;
     int64_t number;
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         seen s = {0};
         MUST_OK(end_of(call_with_parts(agent, rank, "send_rref", WEFT_NO_VALUES, &s, 0), &s));
@@ -371,7 +351,6 @@ static void let_time_run_out(weft_agent *agent, int rank)
 
 static void caller_stops(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int k = 0; weft_agent_rank(agent) == 0 && k < 4; k++) {
         atomic_store(&shared.handler_out, false);
         if (k % 2)
@@ -388,7 +367,6 @@ static void caller_stops(weft_agent *agent, void *arg)
 /* The end waits for the on_part that runs, and for no other. */
 static void cancel_under_on_part(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         seen s = {.slow = true};
         atomic_store(&shared.open, false);
@@ -416,7 +394,6 @@ typedef struct crossing {
 static void cancel_as_it_is_answered(const weft_values *part, void *arg)
 {
     crossing *c = arg;
-    (void)part;
     while (!atomic_load(&shared.handler_out))
         weft_sim_sleep(shared.w->sim, 500);
     MUST_OK(weft_future_cancel(c->future));
@@ -427,7 +404,6 @@ static void cancel_as_it_is_answered(const weft_values *part, void *arg)
 static void cancel_under_answer(weft_agent *agent, void *arg)
 {
     crossing c = {.agent = agent};
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "part and result", WEFT_NO_VALUES,
                                &(weft_rpc_options){.on_part = cancel_as_it_is_answered, .part_arg = &c}, &c.future));
@@ -443,7 +419,6 @@ static void cancel_under_answer(weft_agent *agent, void *arg)
 /* The only worker is in another call's on_part: who gives up does not wait for it. */
 static void no_worker_free(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         seen first = {.slow = true}, second = {0};
         atomic_store(&shared.open, false);
@@ -494,7 +469,6 @@ static void one_dies(weft_agent *agent, void *arg)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -527,27 +501,23 @@ static void run_all(world_fabric fabric, uint64_t seed)
 
 static void test_on_sim(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         run_all(WORLD_SIM, seed);
 }
 
 static void test_cancelled_under_its_answer(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         run_world(WORLD_SIM, seed, 2, cancel_under_answer, NULL);
 }
 
 static void test_on_tcp(void **state)
 {
-    (void)state;
     run_all(WORLD_TCP, 0);
 }
 
 static void test_one_side_dies(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         for (int victim = 1; victim <= 2; victim++) {
             dying = (seen){0};
@@ -557,7 +527,6 @@ static void test_one_side_dies(void **state)
 
 static void test_no_worker_free(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
         run_world(WORLD_SIM, seed, 2, no_worker_free, NULL);
 }

@@ -3,18 +3,10 @@
  * test_rpc_plan.c - calls that cannot be started: the error says which field or value is at fault, and nothing was changed;
  * and what a handler or a continuation returns that is no status.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static weft_status run_seven(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return (weft_status)7;
 }
 
@@ -83,7 +75,6 @@ static void bad_arguments(weft_agent *agent)
 
 static weft_status continue_oddly(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)parent, (void)child, (void)arg;
     return (weft_status)5;
 }
 
@@ -103,7 +94,6 @@ static void what_is_no_status(weft_agent *agent)
 
 static void play(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     bad_options(agent);
@@ -124,19 +114,16 @@ static void run_on(world_fabric fabric)
 
 static void test_on_sim(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM);
 }
 
 static void test_on_tcp(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP);
 }
 
 static void test_opening(void **state)
 {
-    (void)state;
     weft_agent *agent;
     weft_error *error = NULL;
     weft_agent_options options = {
@@ -155,7 +142,6 @@ static void test_opening(void **state)
 /* Without threads, whoever waits runs what has come, also a call to oneself; a handler that closes its agent is told. */
 static weft_status run_close(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     MUST_BE(weft_agent_close(agent), WEFT_ERR_DEADLOCK);
     return weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL);
@@ -163,7 +149,6 @@ static weft_status run_close(weft_call *call, void *user)
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return WEFT_OK;
 }
 
@@ -177,7 +162,6 @@ static void test_alone_without_threads(void **state)
                                   .no_threads = true,
                                   .functions = own,
                                   .function_count = 2};
-    (void)state;
     MUST_OK(weft_agent_open(&options, &agent));
     MUST_OK(
         weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 20000}, NULL));

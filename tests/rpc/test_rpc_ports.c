@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_ports.c - ports and addresses of a job that get in each other's way, and what is said of it. */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- The store's port within the fabric's range ------------------------------------------------------------------- */
 
@@ -37,7 +31,6 @@ static void rank_0_finds_the_stores_port_free(void **state)
     member m;
     char ports[32];
     int port = world_free_port();
-    (void)state;
     snprintf(ports, sizeof ports, "%d-%d", port, port + 9);
     m.options = (weft_agent_options){.has_rank = true, .world_size = 1, .master_port = port, .ports = ports};
     open_member(&m);
@@ -51,7 +44,6 @@ static void nobody_takes_the_stores_port(void **state)
     pthread_t thread;
     char ports[32];
     int port = world_free_port();
-    (void)state;
     snprintf(ports, sizeof ports, "%d-%d", port, port + 9);
     for (int rank = 0; rank < 2; rank++)
         members[rank].options = (weft_agent_options){
@@ -71,7 +63,6 @@ static int warnings;
 
 static void count_warnings(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     warnings += level == WEFT_LOG_WARN && strstr(line, "loopback") != NULL && strstr(line, "MASTER_ADDR") != NULL;
 }
 
@@ -99,7 +90,6 @@ static int warnings_of(const char *master_addr, int world_size)
 /* 0x7f000001 is an address that only its resolving shows to be 127.0.0.1, as with a name in /etc/hosts. */
 static void a_loopback_that_does_not_look_like_one_is_said(void **state)
 {
-    (void)state;
     assert_int_equal(warnings_of("0x7f000001", 2), 1);
     assert_int_equal(warnings_of("0x7f000001", 1), 0);
     assert_int_equal(warnings_of("127.0.0.1", 2), 0);
@@ -115,7 +105,6 @@ static void a_loopback_that_does_not_look_like_one_is_said(void **state)
 
 static void count_waiting(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     warnings += level == WEFT_LOG_WARN && strstr(line, "waiting for rank 0's store on 127.0.0.1 port ") != NULL;
 }
 
@@ -128,7 +117,6 @@ static void who_waits_for_the_store_says_so(void **state)
                                   .master_addr = "127.0.0.1",
                                   .master_port = world_free_port(),
                                   .rendezvous_timeout_ms = 400};
-    (void)state;
     warnings = 0;
     weft_log_set_sink(count_waiting, NULL);
     weft_status st = weft_agent_open(&options, &agent);

@@ -3,19 +3,11 @@
  * test_rpc_queue.c - queue_limit_bytes: what a worker holds for calls to one that takes nothing is bounded in true memory,
  * whatever the calls are made of; one call larger than the limit still goes; and what waited arrives.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
 
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { LIMIT = 2 << 20, SLACK = 600 << 10, MOST = 20000 };
 
@@ -26,8 +18,6 @@ static struct shared {
 
 static weft_status run_take(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -36,7 +26,6 @@ static const weft_function functions[] = {{.name = "take", .takes = {WEFT_REST},
 /* On tcp the peer has no threads, and makes no progress while it is stalled. */
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->queue_limit_bytes = LIMIT;
     options->death_timeout_ms = WEFT_FOREVER;
     options->no_threads = shared.w->fabric == WORLD_TCP && options->rank == 1;
@@ -126,7 +115,6 @@ static void fill(weft_agent *agent, const kind *k)
 static void stalled_peer(weft_agent *agent, void *arg)
 {
     enum { LARGE = 256 << 10 };
-    (void)arg;
     if (weft_agent_rank(agent) == 1) {
         serve(agent);
         return;
@@ -170,13 +158,11 @@ static void run(world_fabric fabric)
 
 static void test_on_sim(void **state)
 {
-    (void)state;
     run(WORLD_SIM);
 }
 
 static void test_on_tcp(void **state)
 {
-    (void)state;
     run(WORLD_TCP);
 }
 

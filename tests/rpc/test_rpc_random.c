@@ -142,12 +142,7 @@ static void on_abort(int signal_number)
     (void)!write(2, text, (size_t)size);
 }
 
-static void say_nothing(weft_log_level level, const char *line, void *arg)
-{
-    (void)level;
-    (void)line;
-    (void)arg;
-}
+static void say_nothing(weft_log_level level, const char *line, void *arg) {}
 
 static void play_all(uint64_t first, uint64_t seeds, uint64_t replay_each, bool verbose, bool tell)
 {

@@ -3,18 +3,9 @@
  * test_rpc_remote_again.c - results that stay with their owner, made by calls that its memory budget refuses again and again:
  * each name is made exactly once, whoever waits for it meanwhile gets that, and one that is given up says why.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { OWNER = 0, READER = 1, SIZE = 4, EACH = 5, FLOATS = 100000 };
 
@@ -28,7 +19,6 @@ static struct shared {
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     int from = weft_call_from(call);
     int64_t which = weft_call_i64(call, 0);
     atomic_fetch_add(&shared.made[from][which], 1);
@@ -38,7 +28,6 @@ static weft_status run_make(weft_call *call, void *user)
 
 static weft_status run_read(weft_call *call, void *user)
 {
-    (void)user;
     weft_values *out;
     weft_status st = weft_rref_to_here(weft_call_rref(call, 0), 30000, &out);
     if (st)
@@ -51,7 +40,6 @@ static weft_status run_read(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&shared.held, weft_call_defer_keeping(call));
     return WEFT_DEFERRED;
 }
@@ -59,7 +47,6 @@ static weft_status run_hold(weft_call *call, void *user)
 /* Gives a reference that the caller of the test has: both are one process. */
 static weft_status run_show(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(atomic_load(&shared.lost))));
     return WEFT_OK;
 }
@@ -73,7 +60,6 @@ static const weft_function functions[] = {
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
     options->memory_budget_bytes = options->rank == OWNER ? FLOATS * 4 * 3 / 2 : 0; /* room for one at a time */
 }
@@ -95,7 +81,6 @@ static void wait_for_all(weft_agent *agent)
 /* Two workers make five values each at once; every name is shown to a third one while it is being made. */
 static void made_once(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int rank = weft_agent_rank(agent);
     weft_rref *made[EACH];
     weft_future *reads[EACH];
@@ -162,7 +147,6 @@ static void ask_for_it(weft_agent *agent)
 /* The owner has no room until the attempts are used up: whoever waited for the value hears why there is none. */
 static void given_up(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_FLOAT32);
     weft_rpc_options options = {.retry = {.attempts = 4, .pause_ms = 1, .pause_most_ms = 2}, .timeout_ms = 30000};
     if (weft_agent_rank(agent) == 2) {
@@ -210,13 +194,11 @@ static void run(void (*program)(weft_agent *, void *), uint64_t seeds)
 
 static void test_made_once(void **s)
 {
-    (void)s;
     run(made_once, 100);
 }
 
 static void test_given_up(void **s)
 {
-    (void)s;
     run(given_up, 100);
 }
 

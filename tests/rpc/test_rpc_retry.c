@@ -4,17 +4,9 @@
  * attempt and in a pause, the agent's end meanwhile; for rpc_remote, multicast and ourselves as well.
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SIZE 3
 
@@ -25,7 +17,6 @@ static weft_call *held[64];
 /* Ends, by the callee's own machinery, with the code in argument 0 until it has been run `good_from` times here. */
 static weft_status run_flaky(weft_call *call, void *user)
 {
-    (void)user;
     int rank = weft_agent_rank(weft_call_agent(call));
     if (atomic_fetch_add(&runs[rank], 1) + 1 < atomic_load(&good_from))
         inside_fail_call(call, (weft_status)weft_call_i64(call, 0));
@@ -36,7 +27,6 @@ static weft_status run_flaky(weft_call *call, void *user)
 /* The same by the handler itself: a WEFT_ERR_REMOTE. */
 static weft_status run_ask(weft_call *call, void *user)
 {
-    (void)user;
     int rank = weft_agent_rank(weft_call_agent(call));
     if (atomic_fetch_add(&runs[rank], 1) + 1 < atomic_load(&good_from))
         return (weft_status)weft_call_i64(call, 0);
@@ -46,7 +36,6 @@ static weft_status run_ask(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&runs[weft_agent_rank(weft_call_agent(call))], 1);
     held[atomic_fetch_add(&slots, 1)] = weft_call_defer(call);
     atomic_fetch_add(&holding, 1); /* it can be seen */
@@ -95,7 +84,6 @@ static void until_it_works(weft_agent *agent, int to, const char *function, weft
 
 static void what_passes(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     until_it_works(agent, 1, "flaky", WEFT_ERR_BUSY);
@@ -141,7 +129,6 @@ static void asked_for_too_often(weft_agent *agent)
 
 static void what_does_not_pass(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     reset(100);
@@ -174,7 +161,6 @@ static void what_does_not_pass(weft_agent *agent, void *arg)
 /* Pauses of 100, 150 and 225 ms, each a quarter more or less, and the time limit over it all. */
 static void pauses(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_retry retry = {.attempts = 4, .pause_ms = 100};
@@ -196,7 +182,6 @@ static void pauses(weft_agent *agent, void *arg)
 
 static void cancelled(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int to = 0; to < 2; to++) {
@@ -230,7 +215,6 @@ static void cancelled(weft_agent *agent, void *arg)
 static weft_future *left[SIZE][2];
 static void stopped_meanwhile(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int rank = weft_agent_rank(agent);
     weft_rpc_options options = {.retry = {.attempts = 100, .pause_ms = 3}, .timeout_ms = WEFT_FOREVER};
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
@@ -278,7 +262,6 @@ static void second_life(weft_sim *sim, int rank, void *arg)
 /* In a static job: the seat of one that died may be taken again, so its name is waited for; one that nobody had is a mistake. */
 static void names_of_the_gone(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_future *future = NULL;
     if (weft_agent_rank(agent) != 0)
         return;
@@ -302,7 +285,6 @@ static void names_of_the_gone(weft_agent *agent, void *arg)
 /* In an elastic one anybody may come: every name is waited for. */
 static void names_to_come(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_future *future = NULL;
     if (weft_agent_rank(agent) != 0)
         return;
@@ -317,7 +299,6 @@ static void names_to_come(weft_agent *agent, void *arg)
 
 static void multicast(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *base = weft_tensor_full(WEFT_SHAPE(100, 300), WEFT_FLOAT32, 3), *x = weft_tensor_transpose(base, 0, 1);
@@ -342,7 +323,6 @@ static void multicast(weft_agent *agent, void *arg)
 /* One name for the result from the beginning: what was refused before it ran is tried again under it, what ran is not. */
 static void remote(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(5), WEFT_INT32, 7);
@@ -380,13 +360,11 @@ static void remote(weft_agent *agent, void *arg)
 
 static void make_elastic(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->elastic = true;
 }
 
 static void test_names(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         world w = {.size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .program = names_of_the_gone};
         the_world = &w;
@@ -415,7 +393,6 @@ static void run(void (*program)(weft_agent *, void *), bool stop)
 
 static void test_stopped_meanwhile(void **s)
 {
-    (void)s;
     run(stopped_meanwhile, true);
     for (int rank = 0; rank < SIZE; rank++)
         for (int i = 0; i < 2; i++) { /* of the last round */

@@ -3,17 +3,9 @@
  * test_rpc_retry_truth.c - what a call that was tried again says of all its attempts: that it did not run only where none of them
  * may have, whatever the last one ended with; and what that one ended with can still be read.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <weft/sim.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SERVER = 0, CALLER = 1, LEAVER = 2, SIZE = 3, FLOATS = 100000 };
 
@@ -24,7 +16,6 @@ static atomic_int runs, finished;
 /* Keeps its arguments, which fill the server's memory budget. */
 static weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&runs, 1);
     atomic_store(&kept, weft_call_defer_keeping(call));
     return WEFT_DEFERRED;
@@ -32,7 +23,6 @@ static weft_status run_keep(weft_call *call, void *user)
 
 static weft_status run_let_go(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&runs, 1);
     atomic_store(&let_go, weft_call_defer(call));
     return WEFT_DEFERRED;
@@ -45,7 +35,6 @@ static const weft_function functions[] = {
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->memory_budget_bytes = options->rank == SERVER ? FLOATS * 4 * 3 / 2 : 0; /* room for one at a time */
 }
 
@@ -170,7 +159,6 @@ static void late_then_cancelled(weft_agent *agent)
 
 static void play(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == CALLER) {
         late_then_busy(agent);
         late_then_busy_of_many(agent);
@@ -186,7 +174,6 @@ static void play(weft_agent *agent, void *arg)
 
 static void test_what_all_attempts_did(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= world_seeds(20); seed++) {
         world w = {.fabric = WORLD_SIM,
                    .size = SIZE,

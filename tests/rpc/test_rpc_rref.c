@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_rref.c - remote references: made here and there, passed on, read, counted, and what deaths do to them. */
-#include "rpc/must.h"
 #include "rpc/rref_functions.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static weft_rref *make(weft_agent *agent, int rank, const char *function, weft_args args)
 {
@@ -39,7 +31,6 @@ static int other(weft_agent *agent)
 
 static void count_drop(void *object)
 {
-    (void)object;
     atomic_fetch_add(&shared.drops, 1);
 }
 
@@ -58,7 +49,6 @@ static void values_at_home(weft_agent *agent, void *arg)
     weft_value value;
     void *object;
     int64_t n;
-    (void)arg;
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref));
     MUST(weft_rref_owner(rref) == weft_agent_rank(agent) && weft_rref_is_owner(rref) && weft_rref_confirmed(rref));
     MUST_OK(weft_rref_local_value(rref, 0, &value));
@@ -77,7 +67,6 @@ static void objects_drop_once(weft_agent *agent, void *arg)
     weft_values *values;
     void *object;
     int thing;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create_object(agent, &thing, count_drop, &rref));
@@ -96,7 +85,6 @@ static void objects_drop_once(weft_agent *agent, void *arg)
 
 static void remote_values(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; rank < weft_agent_world_size(agent); rank++) { /* ourselves too */
         weft_rref *rref = make(agent, rank, "double", WEFT_VALUES(weft_of_i64(21)));
         weft_value local;
@@ -114,7 +102,6 @@ static void read_before_made(weft_agent *agent, void *arg)
 {
     weft_future *future;
     int64_t n;
-    (void)arg;
     weft_rref *rref = make(agent, other(agent), "slow", WEFT_NO_VALUES);
     MUST_OK(weft_rref_to_here_async(rref, 0, &future));
     weft_rref_unref(rref); /* the question keeps it */
@@ -132,7 +119,6 @@ static void dropped_while_asked(weft_agent *agent, void *arg)
     enum { MANY = 300 };
     weft_future *before[MANY], *asked, *made;
     int64_t n;
-    (void)arg;
     weft_rref *rref = make(agent, other(agent), "double", WEFT_VALUES(weft_of_i64(21)));
     MUST_OK(read_i64(rref, 0, &n));
     for (int i = 0; i < MANY; i++)
@@ -155,7 +141,6 @@ static void dropped_while_asked(weft_agent *agent, void *arg)
 
 static void failures(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
         weft_rref *rref = make(agent, rank, "fail", WEFT_NO_VALUES);
         int64_t n;
@@ -177,7 +162,6 @@ static void failures(weft_agent *agent, void *arg)
 static void failures_pass_on(weft_agent *agent, void *arg)
 {
     weft_error *error = NULL;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_rref *rref = make(agent, 1, "fail", WEFT_NO_VALUES);
@@ -200,7 +184,6 @@ static void time_limits(weft_agent *agent, void *arg)
     weft_call *held;
     int64_t n;
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int rank = 1; rank >= 0; rank--) {
@@ -230,7 +213,6 @@ static void time_limits(weft_agent *agent, void *arg)
 
 static void pass_as_argument(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_rref *mine;
     MUST_OK(weft_rref_create(agent, weft_of_i64(11), &mine));
     weft_rref *theirs = make(agent, other(agent), "double", WEFT_VALUES(weft_of_i64(6)));
@@ -263,7 +245,6 @@ static weft_rref *fetch_rref(weft_agent *agent, int rank, const char *function, 
 
 static void pass_as_result(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int64_t n;
     for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
         weft_rref *rref = fetch_rref(agent, rank, "offer", WEFT_VALUES(weft_of_i64(30 + rank)));
@@ -280,7 +261,6 @@ static void pass_as_result(weft_agent *agent, void *arg)
 
 static void ring(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_rref *rref = make(agent, other(agent), "slow", WEFT_NO_VALUES);
     MUST(ask(agent, other(agent), "forward", WEFT_VALUES(weft_of_rref(rref), weft_of_i64(8))) == 77);
     weft_rref_unref(rref);
@@ -290,7 +270,6 @@ static void ring(weft_agent *agent, void *arg)
 static void last_handle(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref));
@@ -310,7 +289,6 @@ static void last_handle(weft_agent *agent, void *arg)
 static void user_to_user(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < 20; i++) {
@@ -327,7 +305,6 @@ static void thousand(weft_agent *agent, void *arg)
     static weft_rref *all[RANKS_MAX][COUNT];
     weft_rref **mine = all[weft_agent_rank(agent)];
     int64_t n;
-    (void)arg;
     for (int i = 0; i < COUNT; i++)
         mine[i] = make(agent, i % weft_agent_world_size(agent), "double", WEFT_VALUES(weft_of_i64(i)));
     for (int i = 0; i < COUNT; i += 3) {
@@ -382,7 +359,6 @@ ON_BOTH(thousand, 3, 3)
 static void users_death(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) == 2)
         world_sleep_ms(shared.w, 3600 * 1000); /* killed before it wakes */
     if (weft_agent_rank(agent) != 0)
@@ -399,7 +375,6 @@ static void users_death(weft_agent *agent, void *arg)
 static void owners_death(weft_agent *agent, void *arg)
 {
     int64_t n;
-    (void)arg;
     if (weft_agent_rank(agent) == 2)
         world_sleep_ms(shared.w, 3600 * 1000);
     if (weft_agent_rank(agent) != 0)
@@ -425,7 +400,6 @@ static void owners_death(weft_agent *agent, void *arg)
 static void makers_death(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 2) {
         weft_rref *rref = make(agent, 1, "hold", WEFT_NO_VALUES);
         tell(agent, 0, "keep", WEFT_VALUES(weft_of_rref(rref)));
@@ -458,19 +432,16 @@ static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
 
 static void test_users_death(void **s)
 {
-    (void)s;
     on_sim(users_death, 10);
 }
 
 static void test_owners_death(void **s)
 {
-    (void)s;
     on_sim(owners_death, 10);
 }
 
 static void test_makers_death(void **s)
 {
-    (void)s;
     on_sim(makers_death, 10);
 }
 
@@ -495,7 +466,6 @@ static void keep_for_later(weft_agent *agent, void *arg)
 
 static void test_use_after_close(void **s)
 {
-    (void)s;
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         weft_rref *late[5] = {NULL};
         weft_value value;

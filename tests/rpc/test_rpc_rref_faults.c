@@ -6,15 +6,8 @@
  * usage: test_rpc_rref_faults [--seeds N [--first F]]: the random programs alone
  */
 #include "rpc/inside.h"
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static weft_function functions[RREF_FUNCTIONS + 2];
 
@@ -47,7 +40,6 @@ static void arrive(weft_agent *agent, uint8_t type, inside_name name, uint64_t f
 static void twice_and_late(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
@@ -79,7 +71,6 @@ static void twice_and_late(weft_agent *agent, void *arg)
 static void before_the_value(weft_agent *agent, void *arg)
 {
     weft_rref *mine;
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &mine));
@@ -113,7 +104,6 @@ static void not_kept(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
     int rank = weft_agent_rank(agent), ran = checked_runs;
-    (void)arg;
     if (rank == 0) {
         MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
         tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
@@ -151,8 +141,6 @@ static atomic_bool over;
 
 static void wait_for_end(weft_agent *agent, void *arg)
 {
-    (void)agent;
-    (void)arg;
     while (!atomic_load(&over))
         world_sleep_ms(shared.w, 5);
 }
@@ -160,7 +148,6 @@ static void wait_for_end(weft_agent *agent, void *arg)
 static void second_life(weft_sim *sim, int rank, void *arg)
 {
     weft_agent *agent;
-    (void)arg;
     weft_agent_options options = {.functions = functions,
                                   .function_count = RREF_FUNCTIONS + 2,
                                   .has_rank = true,
@@ -188,7 +175,6 @@ static void be_born_again(weft_agent *agent)
 static void user_reborn(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
-    (void)arg;
     if (weft_agent_rank(agent) != 0) {
         wait_for_end(agent, NULL);
         return;
@@ -215,7 +201,6 @@ static void owner_reborn(weft_agent *agent, void *arg)
     weft_rref *old, *fresh, *unused;
     weft_value local;
     int64_t n;
-    (void)arg;
     if (weft_agent_rank(agent) != 0) {
         wait_for_end(agent, NULL);
         return;
@@ -315,7 +300,6 @@ static void some_steps(weft_agent *agent)
 static void random_program(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     some_steps(agent);
     atomic_fetch_sub(&busy, 1);
     if (rank == 2 && mortal == 2)
@@ -330,7 +314,6 @@ static void random_program(weft_agent *agent, void *arg)
 
 static void leaks_are_failures(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
 }
 
@@ -366,44 +349,37 @@ static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
 
 static void test_twice_and_late(void **s)
 {
-    (void)s;
     on_sim(twice_and_late, 3);
 }
 
 static void test_before_the_value(void **s)
 {
-    (void)s;
     on_sim(before_the_value, 3);
 }
 
 static void test_not_kept(void **s)
 {
-    (void)s;
     on_sim(not_kept, 5);
 }
 
 static void test_user_reborn(void **s)
 {
-    (void)s;
     on_sim(user_reborn, 10);
 }
 
 static void test_owner_reborn(void **s)
 {
-    (void)s;
     on_sim(owner_reborn, 10);
 }
 
 static void test_random(void **s)
 {
-    (void)s;
     for (uint64_t seed = 1; seed <= 300; seed++)
         run_random(seed);
 }
 
 static weft_status run_slow_or_not(weft_call *call, void *user)
 {
-    (void)user;
     world_sleep_ms(shared.w, (int)(weft_call_i64(call, 0) % 3) * 200); /* some take longer than their creators wait */
     weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
     return WEFT_OK;
@@ -411,7 +387,6 @@ static weft_status run_slow_or_not(weft_call *call, void *user)
 
 static weft_status run_show(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(shared.kept[weft_agent_rank(weft_call_agent(call))])));
     return WEFT_OK;
 }

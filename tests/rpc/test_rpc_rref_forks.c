@@ -3,15 +3,8 @@
  * test_rpc_rref_forks.c - the five ways in which a reference spreads, each with its counts at the owner before and after, and
  * what is said of a reference that its creator gave up. On sim and tcp.
  */
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static weft_function functions[RREF_FUNCTIONS + 2];
 
@@ -173,7 +166,6 @@ static void given_up(weft_agent *agent)
 
 static weft_status run_give_back(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     weft_rref **kept = &shared.kept[weft_agent_rank(agent)];
     weft_status st = weft_rpc_sync(agent, weft_to_rank(weft_rref_owner(*kept)), "keep",
@@ -192,7 +184,6 @@ static void on_rank_0(weft_agent *agent, void *arg)
 
 static void leaks_are_failures(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
 }
 
@@ -229,7 +220,6 @@ ON_BOTH(before_creation)
 /* In virtual time: its time limit must not run out before the call has come. */
 static void test_given_up(void **s)
 {
-    (void)s;
     run_from(given_up, 1, 20);
 }
 

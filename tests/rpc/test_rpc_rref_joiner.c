@@ -5,13 +5,9 @@
  * who gets the reference has never heard of it, or knows only who had that rank before. On the simulation.
  */
 #include "rpc/must.h"
+#include "unit.h"
 
 #include <weft/weft.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { STORE, OWNER, READER, JOINER, SEATS };
 #define MS 1000000u
@@ -37,7 +33,6 @@ static void await(weft_sim *sim, const bool *flag)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     now_playing->made = true;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(VALUE)));
     return WEFT_OK;
@@ -48,7 +43,6 @@ static weft_status run_read(weft_call *call, void *user)
     stage *s = now_playing;
     weft_values *got;
     int64_t value = 0;
-    (void)user;
     s->read_began = true;
     MUST(weft_rref_confirmed(weft_call_rref(call, 0)));
     s->read = weft_rref_to_here(weft_call_rref(call, 0), 10000, &got);
@@ -119,7 +113,6 @@ static void join_late(weft_sim *sim, int rank, void *arg)
 static void direct(weft_sim *sim, int rank, void *arg)
 {
     stage *s = arg;
-    (void)rank;
     while (s->opened < JOINER)
         weft_sim_sleep(sim, MS);
     weft_sim_cut(sim, STORE, OWNER);
@@ -153,14 +146,12 @@ static void play(uint64_t seed, bool dies)
 
 static void test_waits_for_the_creator(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         play(seed, false);
 }
 
 static void test_creator_dies_unknown(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         play(seed, true);
 }
@@ -204,7 +195,6 @@ static void direct_owner(weft_sim *sim, int rank, void *arg)
     former who = *(const former *)arg;
     stage *s = now_playing;
     int64_t value = 0;
-    (void)rank;
     while (s->opened < (who ? SEATS : JOINER))
         weft_sim_sleep(sim, MS);
     uint32_t before = weft_agent_worker(s->agents[OWNER], JOINER).incarnation;
@@ -230,7 +220,6 @@ static void direct_owner(weft_sim *sim, int rank, void *arg)
 
 static void test_waits_for_the_owner(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         for (former who = NOBODY; who <= THERE; who++) {
             stage s = {0};

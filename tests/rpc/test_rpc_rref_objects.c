@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_rref_objects.c - objects of the user's own types behind references, calls on them, the dump and the leak report. */
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
 
 #include <cjson/cJSON.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 typedef struct counter {
     int64_t sum;
@@ -41,14 +33,12 @@ static counter *new_counter(int64_t sum)
 
 static weft_status run_new(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give_object(call, &counter_type, new_counter(weft_call_i64(call, 0)));
     return WEFT_OK;
 }
 
 static weft_status run_new_twice(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(1)));
     weft_call_give_object(call, &counter_type, new_counter(1));
     weft_call_give_object(call, &counter_type, new_counter(2)); /* the last one counts */
@@ -57,14 +47,12 @@ static weft_status run_new_twice(weft_call *call, void *user)
 
 static weft_status run_new_and_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give_object(call, &counter_type, new_counter(1));
     return WEFT_ERR_SHAPE;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&held, weft_call_defer(call));
     return WEFT_DEFERRED;
 }
@@ -72,7 +60,6 @@ static weft_status run_hold(weft_call *call, void *user)
 static weft_status run_add(weft_call *call, void *user)
 {
     void *object;
-    (void)user;
     weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
     if (st)
         return st;
@@ -85,7 +72,6 @@ static weft_status run_add(weft_call *call, void *user)
 static weft_status run_fork(weft_call *call, void *user)
 {
     void *object;
-    (void)user;
     weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
     if (!st)
         weft_call_give_object(call, &counter_type, new_counter(((counter *)object)->sum));
@@ -94,14 +80,12 @@ static weft_status run_fork(weft_call *call, void *user)
 
 static weft_status run_leave(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&left, weft_rref_ref(weft_call_rref(call, 0)));
     return WEFT_OK;
 }
 
 static weft_status run_several(weft_call *call, void *user)
 {
-    (void)user;
     weft_value values[2] = {weft_of_i64(10), weft_of_i64(11)};
     weft_call_give(call, (weft_args){values, (size_t)weft_call_i64(call, 0)});
     return WEFT_OK;
@@ -134,7 +118,6 @@ static void await_dropped(int count)
 
 static void count_warnings(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     bool leak = level == WEFT_LOG_WARN && (strstr(line, "were left") || strstr(line, "left: "));
     if (leak || (level == WEFT_LOG_ERROR && strstr(line, "counter")))
         atomic_fetch_add(&warnings, 1);
@@ -369,7 +352,6 @@ static void tie(weft_agent *agent)
 
 static void leaks_fail(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
 }
 
@@ -407,31 +389,26 @@ static void run_both(void (*program)(weft_agent *))
 
 static void test_objects(void **s)
 {
-    (void)s;
     run_both(objects);
 }
 
 static void test_objects_that_fail(void **s)
 {
-    (void)s;
     run_both(objects_that_fail);
 }
 
 static void test_types(void **s)
 {
-    (void)s;
     run_both(types);
 }
 
 static void test_dump(void **s)
 {
-    (void)s;
     run_both(dump);
 }
 
 static void test_leaks(void **s)
 {
-    (void)s;
     for (uint64_t seed = 0; seed <= 10; seed++) {
         atomic_store(&warnings, 0);
         weft_log_set_sink(count_warnings, NULL);
@@ -446,14 +423,12 @@ static void test_leaks(void **s)
 
 static void test_to_here(void **s)
 {
-    (void)s;
     run_both(to_here);
 }
 
 /* It is not collected, and the end of the job says so; it goes when it is untied. */
 static void test_knot(void **s)
 {
-    (void)s;
     for (uint64_t seed = 0; seed <= 1; seed++) {
         atomic_store(&warnings, 0);
         weft_log_set_sink(count_warnings, NULL);

@@ -4,18 +4,11 @@
  * they are or the job's table does; agents of one process divide the process's memory, and share its threads.
  */
 #include "rpc/children.h"
-#include "rpc/must.h"
 #include "rpc/world.h"
 #include "tensor/parallel.h"
 #include "topo/share.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* The launcher's word, or that of the table: three. */
 static int processes(void)
@@ -60,7 +53,6 @@ static int look(void)
 static void the_table_tells_processes_of_one_machine(void **state)
 {
     child children[3];
-    (void)state;
     child_start_three(children, "look", "look", "look");
     child_must_end_well(children, 3);
 }
@@ -68,7 +60,6 @@ static void the_table_tells_processes_of_one_machine(void **state)
 static void the_launchers_word_wins(void **state)
 {
     child children[3];
-    (void)state;
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     child_start_three(children, "look", "look", "look");
     child_must_end_well(children, 3);
@@ -108,7 +99,6 @@ static void agents_of_one_process_divide_its_memory(void **state)
     member members[2];
     int port = world_free_port(), cores = wfi_share_cores();
     uint64_t all = wfi_share_memory();
-    (void)state;
     for (int i = 0; i < 2; i++)
         members[i].options =
             (weft_agent_options){.has_rank = true, .rank = i, .world_size = 2, .master_port = port, .workers = 1};

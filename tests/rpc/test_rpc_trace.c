@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_trace.c - trace files: whole, of the right form, and telling who called whom. */
-#include "rpc/must.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/weft-trace-XXXXXX";
 static bool rank_1_is_silent; /* it writes no trace */
@@ -20,7 +14,6 @@ static world *present;        /* for handlers */
 
 static weft_status run_inner(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
@@ -43,28 +36,22 @@ static weft_status call_inner(weft_call *call, int rank)
 
 static weft_status run_outer(weft_call *call, void *user)
 {
-    (void)user;
     return call_inner(call, 2);
 }
 
 static weft_status run_nest(weft_call *call, void *user)
 {
-    (void)user;
     return call_inner(call, weft_agent_rank(weft_call_agent(call)));
 }
 
 static weft_status run_slow(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     world_sleep_ms(present, 20);
     return WEFT_OK;
 }
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_ERR_SHAPE;
 }
 
@@ -114,7 +101,6 @@ static char *files_of(const char *how, const char *name)
 /* 1 MiB: both ways it is pulled, so every stage takes place. */
 static void call_through(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 18), WEFT_FLOAT32);
@@ -158,7 +144,6 @@ static void spans_nest_over_three_workers(void **state)
 
 static void a_seed_gives_the_same_file(void **state)
 {
-    (void)state;
     run_chain(WORLD_SIM, "again");
     for (int rank = 0; rank < 3; rank++) {
         size_t size, size_again;
@@ -179,7 +164,6 @@ static void call_oneself(weft_agent *agent, void *arg)
 {
     weft_rpc_options soon = {.timeout_ms = 1};
     weft_future *futures[SELF_AT_ONCE];
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
@@ -231,7 +215,6 @@ static void merge(const char *arguments)
 static void files_are_joined(void **state)
 {
     char arguments[256];
-    (void)state;
     snprintf(arguments, sizeof arguments, "-o %s/all.json %s/tcp-0.json %s/tcp-1.json %s/tcp-2.json", folder, folder,
              folder, folder);
     merge(arguments);
@@ -259,7 +242,6 @@ static void hosts_are_put_in_line(void **state)
 {
     char arguments[256];
     size_t size;
-    (void)state;
     write_host("a", 1, 100, true);
     write_host("a", 2, 107, true); /* the same host: one clock, whatever the time of day did */
     write_host("b", 3, 103, false);
@@ -304,7 +286,6 @@ enum { MANY = 5000, AT_ONCE = 2500 };
 static void call_often(weft_agent *agent, void *arg)
 {
     weft_future *futures[AT_ONCE];
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int done = 0; done < MANY; done += AT_ONCE) {
@@ -355,8 +336,6 @@ static void every_span_is_written_or_counted(void **state)
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -369,7 +348,6 @@ static void plain_path(weft_agent_options *options, void *arg)
 
 static void call_wide(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), WIDE_NAME, WEFT_NO_VALUES, NULL, NULL));
 }
@@ -378,7 +356,6 @@ static void call_wide(weft_agent *agent, void *arg)
 static void each_rank_has_a_file(void **state)
 {
     static const weft_function wide[] = {{.name = WIDE_NAME, .run = run_nothing}};
-    (void)state;
     world w = {.fabric = WORLD_TCP,
                .size = 2,
                WORLD_FUNCTIONS(wide),
@@ -435,7 +412,6 @@ static void die_in_the_middle(void)
 static void a_file_is_valid_when_its_writer_died(void **state)
 {
     int status;
-    (void)state;
     pid_t child = fork();
     if (!child)
         die_in_the_middle();
@@ -449,7 +425,6 @@ static void a_file_that_cannot_be_written_is_said_at_once(void **state)
     char path[128];
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    (void)state;
     snprintf(path, sizeof path, "%s/no/such/folder-%%r.json", folder);
     assert_int_equal(open_alone(path, &agent, &error), WEFT_ERR_IO);
     assert_non_null(strstr(weft_error_message(error), "no/such/folder-0.json"));
@@ -458,14 +433,12 @@ static void a_file_that_cannot_be_written_is_said_at_once(void **state)
 
 static int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
     char command[128];
-    (void)state;
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }

@@ -3,16 +3,9 @@
  * test_rpc_unreachable.c - the link between two workers is cut, and both go on reaching the store: calls between them fail within
  * bounded time, nobody is declared dead, and once it is healed they work again.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 enum { OWNER, CALLER, CALLEE, SIZE }; /* the store is OWNER's, which reaches both */
 
@@ -34,7 +27,6 @@ static scene *playing;
 
 static weft_status run_count(weft_call *call, void *user)
 {
-    (void)user;
     playing->runs++;
     if (playing->slow)
         weft_sim_sleep(playing->w.sim, 6 * (uint64_t)BOUND_MS * 1000000);
@@ -44,7 +36,6 @@ static weft_status run_count(weft_call *call, void *user)
 
 static weft_status run_large(weft_call *call, void *user)
 {
-    (void)user;
     playing->runs++;
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
     MUST(large);
@@ -55,7 +46,6 @@ static weft_status run_large(weft_call *call, void *user)
 
 static weft_status run_take(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     playing->runs++;
     return WEFT_OK;
 }
@@ -68,7 +58,6 @@ static const weft_function functions[] = {
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)rank, (void)why;
     ((scene *)arg)->deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
 }
 
@@ -185,7 +174,6 @@ static void before_any_lane(weft_agent *agent, void *arg)
 
 static void a_lane_that_never_comes_up(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, before_any_lane);
@@ -220,7 +208,6 @@ static void while_it_runs(weft_agent *agent, void *arg)
 
 static void a_lane_that_breaks_under_a_call(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, while_it_runs);
@@ -241,7 +228,6 @@ static void slowly(weft_agent *agent, void *arg)
 static void who_only_waits_is_not_failed(void **state)
 {
     scene s = {0};
-    (void)state;
     run(&s, 1, slowly);
     assert_int_equal(s.runs, 1);
 }
@@ -272,7 +258,6 @@ static void under_payload(weft_agent *agent, void *arg)
 
 static void payload_that_is_under_way(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         scene s = {0};
         run(&s, seed, under_payload);
@@ -309,7 +294,6 @@ static void a_reference(weft_agent *agent, void *arg)
 
 static void a_reference_whose_owner_cannot_be_asked(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, a_reference);
@@ -341,7 +325,6 @@ static void without_healing(weft_agent *agent, void *arg)
 
 static void a_job_ends_though_a_link_stays_cut(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         scene s = {.elastic = seed % 2};
         run(&s, seed, without_healing);
@@ -374,7 +357,6 @@ static void late_then_back(weft_agent *agent, void *arg)
 
 static void a_late_call_leaves_the_callers_memory_alone(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         scene s = {0};
         run(&s, seed, late_then_back);

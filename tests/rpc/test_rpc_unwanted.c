@@ -3,15 +3,7 @@
  * test_rpc_unwanted.c - handlers learn that nobody waits for them: by cancel, time-out, the caller's death and departure, and the
  * agent's end; what has not begun does not begin; what was started within is cancelled too.
  */
-#include "rpc/must.h"
 #include "rpc/rref_counts.h"
-#include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-
-#include <cmocka.h>
 
 enum { CALLEE = 1, CALLER = 2 };
 
@@ -27,7 +19,6 @@ static struct shared {
 
 static weft_status run_watch(weft_call *call, void *user)
 {
-    (void)user;
     MUST(!weft_call_cancelled(call));
     weft_future *unwanted = weft_call_cancellation(call);
     MUST(unwanted != NULL);
@@ -47,7 +38,6 @@ static weft_status run_watch(weft_call *call, void *user)
 /* Looks at nothing but the flag. */
 static weft_status run_poll(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&shared.begun, 1);
     while (!weft_call_cancelled(call))
         world_sleep_ms(shared.w, 1);
@@ -57,8 +47,6 @@ static weft_status run_poll(weft_call *call, void *user)
 
 static weft_status run_block(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     atomic_fetch_add(&shared.begun, 1);
     while (!atomic_load(&shared.open))
         world_sleep_ms(shared.w, 1);
@@ -67,15 +55,12 @@ static weft_status run_block(weft_call *call, void *user)
 
 static weft_status run_count(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     atomic_fetch_add(&shared.inner_begun, 1);
     return WEFT_OK;
 }
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     (void)weft_call_defer(call);
     atomic_store(&shared.future, weft_call_cancellation(call));
     atomic_store(&shared.held, call);
@@ -85,7 +70,6 @@ static weft_status run_hold(weft_call *call, void *user)
 /* Calls rank 0, within its own call, and waits for that. */
 static weft_status run_outer(weft_call *call, void *user)
 {
-    (void)user;
     weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)), "watch",
                                    WEFT_NO_VALUES, &options, NULL);
@@ -132,7 +116,6 @@ static uint64_t cancelled_at(weft_agent *agent)
 
 static void cancel_and_timeout(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int k = 0; weft_agent_rank(agent) == 0 && k < 8; k++) {
         int rank = k % 2;
         bool cancel = k / 2 % 2, poll = k / 4;
@@ -162,7 +145,6 @@ static void cancel_and_timeout(weft_agent *agent, void *arg)
 
 static void answered(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         weft_future *future = start(agent, rank, "hold", WEFT_NO_VALUES, 10000);
         while (!atomic_load(&shared.held))
@@ -198,7 +180,6 @@ static void caller_goes(weft_agent *agent, void *arg)
 
 static void agent_ends(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         weft_future *remote = start(agent, CALLEE, "hold", WEFT_NO_VALUES, WEFT_FOREVER);
         while (!atomic_load(&shared.held))
@@ -216,7 +197,6 @@ static void agent_ends(weft_agent *agent, void *arg)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -225,7 +205,6 @@ static void not_begun(weft_agent *agent, void *arg)
 {
     enum { CALLS = 6 };
     weft_future *futures[CALLS];
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         weft_future *blocker = start(agent, CALLEE, "block", WEFT_NO_VALUES, WEFT_FOREVER);
         await_at_least(&shared.begun, 1);
@@ -260,7 +239,6 @@ static void not_begun(weft_agent *agent, void *arg)
 
 static void within(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int k = 0; weft_agent_rank(agent) == 0 && k < 4; k++) { /* the inner call goes to another worker, or stays */
         bool cancel = k % 2;
         int begun = atomic_load(&shared.begun), ended = atomic_load(&shared.ended);
@@ -333,7 +311,6 @@ static void run_all(world_fabric fabric, uint64_t seed)
 static void test_on_sim(void **state)
 {
     bool dies = true;
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         run_all(WORLD_SIM, seed);
         run_world(WORLD_SIM, seed, (plan){.size = 3, .program = caller_goes, .arg = &dies, .stop = true});
@@ -342,7 +319,6 @@ static void test_on_sim(void **state)
 
 static void test_on_tcp(void **state)
 {
-    (void)state;
     run_all(WORLD_TCP, 0);
 }
 

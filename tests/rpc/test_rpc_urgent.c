@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_urgent.c - urgent and lazy functions: in which order the one worker of a callee starts them. */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-
-#include <cmocka.h>
 
 enum { EACH = 20, ALL = 3 * EACH, KINDS = 3 };
 
@@ -19,8 +12,6 @@ static struct shared {
 
 static weft_status run_block(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     atomic_store(&shared.begun, 1);
     while (!atomic_load(&shared.open))
         world_sleep_ms(shared.w, 1);
@@ -29,15 +20,12 @@ static weft_status run_block(weft_call *call, void *user)
 
 static weft_status run_note(weft_call *call, void *user)
 {
-    (void)call;
     atomic_store(&shared.order[atomic_fetch_add(&shared.count, 1)], *(const int *)user);
     return WEFT_OK;
 }
 
 static weft_status run_nothing(weft_call *call, void *user)
 {
-    (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -66,7 +54,6 @@ static void fill_the_queue(weft_agent *agent, void *arg)
 {
     static const char *const names[] = {"lazy", "plain", "urgent"};
     weft_future *futures[ALL], *blocker;
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         return;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "block", WEFT_NO_VALUES, NULL, &blocker));
@@ -92,7 +79,6 @@ static void fill_the_queue(weft_agent *agent, void *arg)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -110,14 +96,12 @@ static void run_world(world_fabric fabric, uint64_t seed)
 
 static void test_on_sim(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         run_world(WORLD_SIM, seed);
 }
 
 static void test_on_tcp(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++)
         run_world(WORLD_TCP, 0);
 }
@@ -131,13 +115,11 @@ static void expect_refused(weft_agent *agent, weft_function function)
 
 static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank, (void)index, (void)dtype, (void)shape, (void)user;
     return NULL;
 }
 
 static void register_bad(weft_agent *agent, void *arg)
 {
-    (void)arg;
     expect_refused(agent, (weft_function){.flags = WEFT_URGENT | WEFT_LAZY});
     expect_refused(agent, (weft_function){.flags = 1u << 30});
     expect_refused(agent, (weft_function){.flags = WEFT_LAND_ADD}); /* where? */
@@ -146,7 +128,6 @@ static void register_bad(weft_agent *agent, void *arg)
 
 static void test_flags_that_make_no_sense(void **state)
 {
-    (void)state;
     world w = {.fabric = WORLD_SIM, .size = 1, .seed = 1, WORLD_FUNCTIONS(functions), .program = register_bad};
     world_run(&w);
 }

@@ -3,15 +3,7 @@
  * test_rpc_within.c - calls made for the sake of a call being served: the time limit that travels, cancelling that travels,
  * and failures that arrive with the whole way they came.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SIZE 4
 
@@ -23,7 +15,6 @@ static atomic_int relays_begun, relays_done, inner_status, bystander_ok;
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     atomic_store(&held[weft_agent_rank(weft_call_agent(call))], weft_call_defer(call));
     return WEFT_DEFERRED;
 }
@@ -31,7 +22,6 @@ static weft_status run_hold(weft_call *call, void *user)
 /* Waits until the call that is held here is wanted no more, finishes it, and says why that was. */
 static weft_status run_await_unwanted(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     weft_call *one = atomic_load(&held[weft_agent_rank(agent)]);
     MUST(one != NULL);
@@ -47,14 +37,12 @@ static weft_status run_await_unwanted(weft_call *call, void *user)
 
 static weft_status run_is_held(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_bool(atomic_load(&held[weft_agent_rank(weft_call_agent(call))]) != NULL)));
     return WEFT_OK;
 }
 
 static weft_status run_time_left(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_time_left(call))));
     return WEFT_OK;
 }
@@ -62,7 +50,6 @@ static weft_status run_time_left(weft_call *call, void *user)
 /* Calls argument 1 at the rank of argument 0, for this call, as long as it takes. */
 static weft_status run_relay(weft_call *call, void *user)
 {
-    (void)user;
     weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
     weft_values *out = NULL;
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
@@ -88,7 +75,6 @@ static void relayed(weft_future *future, void *arg)
 
 static weft_status run_relay_later(weft_call *call, void *user)
 {
-    (void)user;
     weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
     weft_future *inner;
     weft_status st = weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
@@ -104,13 +90,11 @@ static weft_status run_relay_later(weft_call *call, void *user)
 /* Does not wait for what it starts: that goes on alone. */
 static void went_on(weft_future *future, void *arg)
 {
-    (void)arg;
     atomic_fetch_add(&bystander_ok, weft_future_error(future) == NULL);
 }
 
 static weft_status run_start_and_go(weft_call *call, void *user)
 {
-    (void)user;
     weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
     weft_future *inner;
     MUST_OK(weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)), weft_call_string(call, 1),
@@ -123,7 +107,6 @@ static weft_status run_start_and_go(weft_call *call, void *user)
 /* Starts a call for itself when nobody wants it any more: argument 0, whether at its own worker. */
 static weft_status run_too_late(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     weft_future *unwanted = weft_call_cancellation(call), *inner = NULL;
     weft_rpc_options options = {.within = call, .retry = {.attempts = weft_call_i64(call, 0) == 2 ? 3 : 0}};
@@ -143,21 +126,18 @@ static weft_status run_too_late(weft_call *call, void *user)
 
 static weft_status run_break(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "broken at the far end");
     return WEFT_OK;
 }
 
 static weft_status run_forget_the_way(weft_call *call, void *user)
 {
-    (void)user;
     return weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "break", WEFT_NO_VALUES, NULL, NULL);
 }
 
 /* rank 1 -> 2 -> 3, each for the one before. */
 static weft_status run_down_the_line(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     int rank = weft_agent_rank(agent);
     weft_rpc_options options = {.within = call};
@@ -217,7 +197,6 @@ static const int ways[][2] = {{1, 2}, {1, 1}, {0, 1}, {0, 0}};
 
 static void time_travels(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_rpc_options limited = {.timeout_ms =
@@ -247,7 +226,6 @@ static void time_travels(weft_agent *agent, void *arg)
 
 static void cancelling_travels(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < 8; i++) {
@@ -268,7 +246,6 @@ static void cancelling_travels(weft_agent *agent, void *arg)
 
 static void nothing_starts_too_late(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < 6; i++) {
@@ -293,7 +270,6 @@ static void nothing_starts_too_late(weft_agent *agent, void *arg)
 
 static void what_is_answered_lets_go(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     atomic_store(&bystander_ok, 0);
@@ -321,7 +297,6 @@ static void check_way(const weft_error *error, int origin, size_t hops, const in
 
 static void failures_with_their_way(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_error *error = NULL;

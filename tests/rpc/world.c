@@ -4,16 +4,10 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { RESERVED = 16 /* ports */, MANY = 16 /* agents */ };
 
@@ -79,7 +73,6 @@ static void *run_thread(void *arg)
 
 static void run_fiber(weft_sim *sim, int rank, void *arg)
 {
-    (void)sim;
     run_seat(arg, rank);
 }
 

@@ -3,7 +3,14 @@
 #ifndef TESTS_RPC_WORLD_H
 #define TESTS_RPC_WORLD_H
 
+#include "rpc/must.h"
+#include "unit.h"
+
 #include <weft/weft.h>
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* One line here and its name in world.c add a fabric. */
 typedef enum world_fabric { WORLD_SIM, WORLD_TCP, WORLD_FABRICS } world_fabric;

@@ -10,10 +10,7 @@
 #include "tensor/parallel.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit.h"
 
 static inline weft_tensor *random_tensor(weft_shape shape, weft_dtype dtype, uint64_t stream)
 {

@@ -9,7 +9,6 @@ static void count(void *arg)
 
 static void bad_geometry_makes_no_tensor(void **state)
 {
-    (void)state;
     assert_null(weft_tensor_empty(WEFT_SHAPE(-1), WEFT_FLOAT32));
     assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX, 2), WEFT_UINT8));
     assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX), WEFT_FLOAT64));
@@ -20,7 +19,6 @@ static void bad_geometry_makes_no_tensor(void **state)
 
 static void wrapped_memory_is_dropped_once_even_on_failure(void **state)
 {
-    (void)state;
     int drops = 0;
     double data[2] = {1, 2};
     assert_null(weft_tensor_wrap(WEFT_SHAPE(-2), WEFT_FLOAT64, data, count, &drops));
@@ -38,7 +36,6 @@ static void wrapped_memory_is_dropped_once_even_on_failure(void **state)
 
 static void empty_tensors_are_tensors(void **state)
 {
-    (void)state;
     weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(3, 0), WEFT_FLOAT32), *copy = weft_tensor_clone(empty);
     weft_tensor *flat = weft_tensor_reshape(empty, WEFT_SHAPE(0));
     assert_int_equal(weft_tensor_numel(copy), 0);
@@ -53,7 +50,6 @@ static void empty_tensors_are_tensors(void **state)
 /* Elements by their number: every narrow and select of a transposed tensor, and those that lie outside. */
 static void views_show_what_they_are_asked_for(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_arange(12, WEFT_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(3, 4));
     weft_tensor *t = weft_tensor_transpose(m, 0, 1); /* [i, k] is k * 4 + i */
     for (int64_t start = 0; start < 4; start++) {
@@ -82,7 +78,6 @@ static void views_show_what_they_are_asked_for(void **state)
 
 static void views_share_and_contiguous_packs(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_arange(6, WEFT_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(2, -1));
     weft_tensor *t = weft_tensor_transpose(m, 0, 1), *packed = weft_tensor_contiguous(t);
     weft_tensor *column = weft_tensor_narrow(m, -1, 1, 1);
@@ -102,7 +97,6 @@ static void views_share_and_contiguous_packs(void **state)
 
 static void conversions_saturate(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_FLOAT64, (double[]){1e30, -1e30, NAN, 2.9});
     weft_tensor *u8 = weft_tensor_to(x, WEFT_UINT8), *i64 = weft_tensor_to(x, WEFT_INT64);
     assert_memory_equal(weft_tensor_data(u8), ((uint8_t[]){255, 0, 0, 2}), 4);
@@ -114,7 +108,6 @@ static void conversions_saturate(void **state)
 
 static void assign_refuses_another_shape(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32), *b = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
     assert_int_equal(weft_tensor_assign(a, b), WEFT_ERR_SHAPE);
     weft_tensor_unref(a);

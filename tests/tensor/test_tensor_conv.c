@@ -54,7 +54,6 @@ static double weighted_output(void *arg)
 
 static void float32_agrees_with_float64(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         conv_set a, b;
         set_make(&a, &cases[i], WEFT_FLOAT32);
@@ -70,7 +69,6 @@ static void float32_agrees_with_float64(void **state)
 
 static void gradients_agree_with_finite_differences(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (i == 1 || i == 2)
             continue; /* many elements, nothing new */
@@ -85,7 +83,6 @@ static void gradients_agree_with_finite_differences(void **state)
 
 static void shapes_that_do_not_fit_are_refused(void **state)
 {
-    (void)state;
     weft_shape y, x = WEFT_SHAPE(1, 3, 4, 4), weight = WEFT_SHAPE(2, 4, 3, 3), large = WEFT_SHAPE(2, 3, 7, 7);
     wfi_conv2d how = {{1, 1}, {0, 0}, {1, 1}, 1}, still = {{0, 1}, {0, 0}, {1, 1}, 1};
     assert_int_equal(wfi_conv2d_shape(&x, &weight, &how, &y), WEFT_ERR_SHAPE);
@@ -95,7 +92,6 @@ static void shapes_that_do_not_fit_are_refused(void **state)
 
 static void an_empty_batch_gives_zero_gradients(void **state)
 {
-    (void)state;
     wfi_conv2d how = {{1, 1}, {0, 0}, {1, 1}, 1};
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(0, 3, 4, 4), WEFT_FLOAT32);
     weft_tensor *dy = weft_tensor_empty(WEFT_SHAPE(0, 2, 2, 2), WEFT_FLOAT32);

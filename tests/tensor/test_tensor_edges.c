@@ -31,7 +31,6 @@ static void assert_values(const weft_tensor *got, const double *expected)
 
 static void sums_run_over_any_dimensions(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_arange(24, WEFT_FLOAT64), *x = weft_tensor_reshape(a, WEFT_SHAPE(2, 3, 4));
     weft_tensor *y = of(WEFT_SHAPE(3), (double[3]){0}), *kept = of(WEFT_SHAPE(2, 1, 4), (double[8]){0});
     weft_tensor *swapped = weft_tensor_transpose(x, 0, 2), *z = of(WEFT_SHAPE(4, 3), (double[12]){0});
@@ -47,7 +46,6 @@ static void sums_run_over_any_dimensions(void **state)
 
 static void sums_of_integers_are_int64(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1000), WEFT_UINT8, 255);
     weft_tensor *flags = weft_tensor_full(WEFT_SHAPE(3, 5), WEFT_BOOL_DTYPE, 1);
     weft_tensor *y = weft_tensor_zeros(WEFT_SCALAR, WEFT_INT64), *f = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
@@ -62,7 +60,6 @@ static void sums_of_integers_are_int64(void **state)
 
 static void nothing_sums_to_zero_and_has_no_mean(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_FLOAT64), *y = of(WEFT_SHAPE(3), (double[]){7, 7, 7});
     assert_int_equal(wfi_mean(x, 1u << 0, y), WEFT_OK);
     assert_values(y, (double[]){NAN, NAN, NAN});
@@ -73,7 +70,6 @@ static void nothing_sums_to_zero_and_has_no_mean(void **state)
 
 static void the_gradient_of_a_mean_is_spread(void **state)
 {
-    (void)state;
     weft_tensor *dy = of(WEFT_SHAPE(2), (double[]){3, 6}), *dx = of(WEFT_SHAPE(2, 3), (double[6]){0});
     assert_int_equal(wfi_sum_backward(dy, 1u << 1, 1.0 / 3, dx), WEFT_OK);
     assert_values(dx, (double[]){1, 1, 1, 2, 2, 2});
@@ -83,7 +79,6 @@ static void the_gradient_of_a_mean_is_spread(void **state)
 
 static void argmax_takes_the_first_of_equals_and_any_nan(void **state)
 {
-    (void)state;
     weft_tensor *x = of(WEFT_SHAPE(3, 3), (double[]){1, 5, 5, -INFINITY, -INFINITY, -INFINITY, 2, NAN, INFINITY});
     weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT64);
     weft_tensor *none = weft_tensor_zeros(WEFT_SHAPE(3, 0), WEFT_FLOAT32);
@@ -98,7 +93,6 @@ static void argmax_takes_the_first_of_equals_and_any_nan(void **state)
 
 static void comparisons_broadcast_to_bools(void **state)
 {
-    (void)state;
     static const double expected[6][3] = {{0, 1, 0}, {1, 0, 1}, {1, 0, 0}, {1, 1, 0}, {0, 0, 0}, {0, 1, 0}};
     weft_tensor *a = of(WEFT_SHAPE(3), (double[]){1, 2, NAN}), *b = of(WEFT_SHAPE(1), (double[]){2});
     weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_BOOL_DTYPE);
@@ -113,7 +107,6 @@ static void comparisons_broadcast_to_bools(void **state)
 
 static void relu_lets_a_nan_through(void **state)
 {
-    (void)state;
     weft_tensor *x = of(WEFT_SHAPE(5), (double[]){-1, 0, 2, NAN, -INFINITY}), *y = weft_tensor_clone(x);
     weft_tensor *dy = of(WEFT_SHAPE(5), (double[]){1, 2, 3, 4, 5}), *dx = weft_tensor_clone(x);
     assert_int_equal(wfi_relu(x, y), WEFT_OK);
@@ -129,7 +122,6 @@ static void relu_lets_a_nan_through(void **state)
 
 static void exp_and_ln_undo_each_other(void **state)
 {
-    (void)state;
     weft_tensor *x = of(WEFT_SHAPE(4), (double[]){-1, 0, 0.5, 3}), *y = weft_tensor_clone(x);
     assert_int_equal(wfi_exp(x, y), WEFT_OK);
     assert_true(fabs(weft_tensor_get_f64(y, 3) - exp(3)) < 1e-12);
@@ -143,7 +135,6 @@ static void exp_and_ln_undo_each_other(void **state)
 
 static void matmul_transposes_either_side(void **state)
 {
-    (void)state;
     weft_tensor *a = of(WEFT_SHAPE(2, 3), (double[]){1, 2, 3, 4, 5, 6});
     weft_tensor *at = of(WEFT_SHAPE(3, 2), (double[]){1, 4, 2, 5, 3, 6});
     weft_tensor *b = of(WEFT_SHAPE(3, 2), (double[]){7, 8, 9, 10, 11, 12});
@@ -161,7 +152,6 @@ static void matmul_transposes_either_side(void **state)
 
 static void a_product_over_nothing_is_zero(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_zeros(WEFT_SHAPE(2, 0), WEFT_FLOAT32),
                 *y = weft_tensor_full(WEFT_SHAPE(2, 2), WEFT_FLOAT32, 5);
     assert_int_equal(wfi_matmul(a, false, a, true, y), WEFT_OK);
@@ -171,7 +161,6 @@ static void a_product_over_nothing_is_zero(void **state)
 
 static void a_mask_of_probability_zero_or_one_is_exact(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(1000), WEFT_FLOAT32);
     assert_int_equal(wfi_random_mask(x, (wfi_random){1, 1}, 0, 3), WEFT_OK);
     for (int i = 0; i < 1000; i++)
@@ -186,7 +175,6 @@ static void a_mask_of_probability_zero_or_one_is_exact(void **state)
 
 static void random_numbers_stay_below_their_end(void **state)
 {
-    (void)state;
     wfi_random random = {5, 6};
     for (uint64_t i = 0; i < 2000; i++) {
         assert_int_equal(wfi_random_below(random, i, 1), 0);
@@ -199,7 +187,6 @@ static void random_numbers_stay_below_their_end(void **state)
 
 static void a_tensor_over_a_storage_must_fit_it(void **state)
 {
-    (void)state;
     wfi_storage *storage;
     weft_tensor *tensor = NULL;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, 40, &storage), WEFT_OK);
@@ -218,7 +205,6 @@ static void a_tensor_over_a_storage_must_fit_it(void **state)
 
 static void empty_tensors_pass_through_every_kernel(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_FLOAT32), *y = weft_tensor_clone(x);
     weft_tensor *image = weft_tensor_zeros(WEFT_SHAPE(0, 2, 4, 4), WEFT_FLOAT32);
     weft_tensor *pooled = weft_tensor_zeros(WEFT_SHAPE(0, 2, 2, 2), WEFT_FLOAT32);
@@ -242,7 +228,6 @@ static void empty_tensors_pass_through_every_kernel(void **state)
 
 static void shapes_too_large_are_refused_everywhere(void **state)
 {
-    (void)state;
     weft_shape y, wide = WEFT_SHAPE(1, 1, INT64_MAX, 1), weight = WEFT_SHAPE(1, 1, 3, 3);
     weft_shape large = WEFT_SHAPE(1, 1, 100000, 100000);
     wfi_conv2d conv = {{1, 1}, {0, 0}, {1, 1}, 1}, far = {{1, 1}, {INT64_MAX, 0}, {1, 1}, 1};
@@ -276,7 +261,6 @@ static void assert_printed(weft_tensor *tensor, const char *expected)
 
 static void tensors_print_as_text(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_arange(4, WEFT_INT64);
     assert_printed(weft_tensor_reshape(a, WEFT_SHAPE(2, 2)), "int64 [2, 2] [[0, 1], [2, 3]]\n");
     weft_tensor_unref(a);

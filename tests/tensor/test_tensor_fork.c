@@ -24,7 +24,6 @@ static bool compute(void)
 
 static void a_child_computes_after_its_parent_did(void **state)
 {
-    (void)state;
     wfi_cpu_threads_set(2);
     assert_true(compute());
     for (int i = 0; i < 3; i++) {

@@ -59,7 +59,6 @@ static void norm_drop(norm_set *s)
 
 static void batch_norm_gradients_agree_with_finite_differences(void **state)
 {
-    (void)state;
     for (int train = 0; train < 2; train++) {
         norm_set s;
         norm_make(&s, WEFT_FLOAT64, train);
@@ -72,7 +71,6 @@ static void batch_norm_gradients_agree_with_finite_differences(void **state)
 
 static void batch_norm_float32_agrees_with_float64(void **state)
 {
-    (void)state;
     for (int train = 0; train < 2; train++) {
         norm_set a, b;
         norm_make(&a, WEFT_FLOAT32, train);
@@ -87,7 +85,6 @@ static void batch_norm_float32_agrees_with_float64(void **state)
 
 static void running_statistics_use_the_unbiased_variance(void **state)
 {
-    (void)state;
     weft_tensor *x = f64s(WEFT_SHAPE(4, 1), (double[]){1, 2, 3, 6});
     weft_tensor *mean = f64s(WEFT_SHAPE(1), (double[]){0}), *var = f64s(WEFT_SHAPE(1), (double[]){1});
     weft_tensor *y = weft_tensor_clone(x), *m = weft_tensor_clone(mean), *s = weft_tensor_clone(mean);
@@ -101,7 +98,6 @@ static void running_statistics_use_the_unbiased_variance(void **state)
 
 static void max_pool_sends_the_gradient_to_the_maximum(void **state)
 {
-    (void)state;
     weft_tensor *x = f64s(WEFT_SHAPE(1, 1, 2, 4), (double[]){1, 5, 2, 2, 3, 0, NAN, 1});
     weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_FLOAT64), *dx = weft_tensor_clone(x);
     weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_INT32);
@@ -119,7 +115,6 @@ static void max_pool_sends_the_gradient_to_the_maximum(void **state)
 
 static void padded_max_pool_never_picks_the_padding(void **state)
 {
-    (void)state;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 4, 4), WEFT_FLOAT32, -3);
     weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_FLOAT32);
     weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_INT32);
@@ -134,7 +129,6 @@ static void padded_max_pool_never_picks_the_padding(void **state)
 
 static void adaptive_pool_covers_uneven_cells(void **state)
 {
-    (void)state;
     weft_tensor *x = f64s(WEFT_SHAPE(1, 1, 1, 5), (double[]){1, 2, 3, 4, 5});
     weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 3), WEFT_FLOAT64), *dx = weft_tensor_clone(x);
     assert_int_equal(wfi_adaptive_avg_pool2d(x, y), WEFT_OK);
@@ -160,7 +154,6 @@ static double softmax_output(void *arg)
 
 static void softmax_gradients_agree_with_finite_differences(void **state)
 {
-    (void)state;
     for (int logarithm = 0; logarithm < 2; logarithm++) {
         weft_shape shape = WEFT_SHAPE(2, 5, 3);
         softmax_set s = {random_tensor(shape, WEFT_FLOAT64, 1), weft_tensor_empty(shape, WEFT_FLOAT64),
@@ -179,7 +172,6 @@ static void softmax_gradients_agree_with_finite_differences(void **state)
 
 static void a_class_out_of_range_is_refused(void **state)
 {
-    (void)state;
     weft_tensor *logp = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
     weft_tensor *y = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
     weft_tensor *high = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){0, 3});
@@ -194,7 +186,6 @@ static void a_class_out_of_range_is_refused(void **state)
 
 static void sums_do_not_depend_on_the_thread_count(void **state)
 {
-    (void)state;
     weft_tensor *x = random_tensor(WEFT_SHAPE(300, 1000), WEFT_FLOAT32, 9), *y[2], *z[2];
     int before = wfi_cpu_threads();
     for (int i = 0; i < 2; i++) {
@@ -216,7 +207,6 @@ static void sums_do_not_depend_on_the_thread_count(void **state)
 
 static void broadcasting_adds_a_row_to_a_column(void **state)
 {
-    (void)state;
     weft_tensor *a = f64s(WEFT_SHAPE(2, 1), (double[]){10, 20}), *b = f64s(WEFT_SHAPE(3), (double[]){1, 2, 3});
     weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_FLOAT64), *back = weft_tensor_clone(a);
     assert_int_equal(wfi_binary(WFI_ADD, a, b, y), WEFT_OK);
@@ -231,7 +221,6 @@ static void broadcasting_adds_a_row_to_a_column(void **state)
 
 static void integer_division_by_zero_is_refused(void **state)
 {
-    (void)state;
     weft_tensor *a = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){INT64_MIN, 7});
     weft_tensor *b = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){-1, 0});
     weft_tensor *y = weft_tensor_clone(a);
@@ -243,7 +232,6 @@ static void integer_division_by_zero_is_refused(void **state)
 
 static void linear_matches_hand_computed_values(void **state)
 {
-    (void)state;
     weft_tensor *x = f64s(WEFT_SHAPE(1, 2), (double[]){1, 2}), *w = f64s(WEFT_SHAPE(2, 2), (double[]){3, 4, 5, 6});
     weft_tensor *b = f64s(WEFT_SHAPE(2), (double[]){10, 20}), *y = weft_tensor_empty(WEFT_SHAPE(1, 2), WEFT_FLOAT64);
     weft_tensor *dx = weft_tensor_clone(x), *dw = weft_tensor_clone(w), *db = weft_tensor_clone(b);
@@ -260,7 +248,6 @@ static void linear_matches_hand_computed_values(void **state)
 
 static void sgd_with_momentum_and_decay_matches_the_formula(void **state)
 {
-    (void)state;
     weft_tensor *p = f64s(WEFT_SHAPE(1), (double[]){1}), *g = f64s(WEFT_SHAPE(1), (double[]){0.5});
     weft_tensor *v = f64s(WEFT_SHAPE(1), (double[]){NAN});
     wfi_sgd how = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true, .first = true};

@@ -74,7 +74,6 @@ static bool convolve(void)
 
 static void operators_leave_the_hosts_numbers(void **state)
 {
-    (void)state;
     be_the_host();
     assert_true(multiply(64));
     assert_true(is_as_the_host_left_it());
@@ -84,7 +83,6 @@ static void operators_leave_the_hosts_numbers(void **state)
 static void between_they_are_ours(void **state)
 {
     wfi_libraries host;
-    (void)state;
     be_the_host();
     assert_int_equal(wfi_libraries_enter(&host), OURS);
     assert_int_equal(openblas_get_num_threads(), OURS);
@@ -96,7 +94,6 @@ static void between_they_are_ours(void **state)
 static void the_last_of_many_puts_them_back(void **state)
 {
     wfi_libraries one, other; /* as two threads would */
-    (void)state;
     be_the_host();
     (void)wfi_libraries_enter(&one);
     (void)wfi_libraries_enter(&other);
@@ -109,7 +106,6 @@ static void the_last_of_many_puts_them_back(void **state)
 static void what_the_host_sets_meanwhile_stays(void **state)
 {
     wfi_libraries host;
-    (void)state;
     be_the_host();
     (void)wfi_libraries_enter(&host);
     openblas_set_num_threads(4); /* on another thread of the host's */
@@ -131,7 +127,6 @@ static void many_threads_at_once_leave_the_hosts_numbers(void **state)
 {
     pthread_t threads[4];
     int wrong[4] = {0};
-    (void)state;
     be_the_host();
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, multiply_often, &wrong[i]), 0);
@@ -145,7 +140,6 @@ static void many_threads_at_once_leave_the_hosts_numbers(void **state)
 static void a_forked_child_leaves_them_too(void **state)
 {
     int status;
-    (void)state;
     be_the_host();
     assert_true(multiply(64) && convolve());
     pid_t child = fork();

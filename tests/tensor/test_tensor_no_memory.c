@@ -124,7 +124,6 @@ static void exhaust(weft_status (*run)(void))
 
 static void making_tensors_survives_any_failure(void **state)
 {
-    (void)state;
     exhaust(make_small);
     exhaust(make_large);
     exhaust(make_views);
@@ -133,7 +132,6 @@ static void making_tensors_survives_any_failure(void **state)
 
 static void kernels_survive_any_failure(void **state)
 {
-    (void)state;
     for (int dtype = WEFT_FLOAT32; dtype <= WEFT_FLOAT64; dtype++) {
         inputs[0] = weft_tensor_full(WEFT_SHAPE(2, 3, 6, 6), (weft_dtype)dtype, 1);
         inputs[1] = weft_tensor_zeros(WEFT_SHAPE(3, 6, 6), (weft_dtype)dtype);

@@ -286,13 +286,11 @@ static void run_file(weft_dtype dtype)
 
 static void float64_agrees_with_pytorch(void **state)
 {
-    (void)state;
     run_file(WEFT_FLOAT64);
 }
 
 static void float32_agrees_with_pytorch(void **state)
 {
-    (void)state;
     run_file(WEFT_FLOAT32);
 }
 

@@ -4,7 +4,6 @@
 
 static void philox_gives_the_known_answers(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4], key[2], expected[4];
     } known[] = {
@@ -37,7 +36,6 @@ static void moments(const weft_tensor *x, double *mean, double *variance)
 
 static void distributions_have_their_moments(void **state)
 {
-    (void)state;
     double mean, variance;
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100000), WEFT_FLOAT32);
     assert_int_equal(wfi_random_uniform(x, (wfi_random){1, 2}, 0, 1), WEFT_OK);
@@ -54,7 +52,6 @@ static void distributions_have_their_moments(void **state)
 
 static void numbers_do_not_depend_on_the_thread_count(void **state)
 {
-    (void)state;
     weft_tensor *x[2];
     int before = wfi_cpu_threads();
     for (int i = 0; i < 2; i++) {
@@ -69,7 +66,6 @@ static void numbers_do_not_depend_on_the_thread_count(void **state)
 
 static void a_permutation_holds_each_number_once(void **state)
 {
-    (void)state;
     bool seen[100] = {false};
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100), WEFT_INT64);
     assert_int_equal(wfi_random_permutation(x, (wfi_random){3, 3}), WEFT_OK);

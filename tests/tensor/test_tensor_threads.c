@@ -86,7 +86,6 @@ static int run_threads(conv_case *cases, bool own_shapes, int mixed)
 
 static void threads_convolve_at_once(void **state)
 {
-    (void)state;
     conv_case cases[SHAPES];
     for (int i = 0; i < SHAPES; i++)
         case_make(&cases[i], 5 + i);
@@ -124,7 +123,6 @@ static void *convolve_new_shapes(void *arg)
 
 static void more_shapes_than_plans_are_kept(void **state)
 {
-    (void)state;
     pthread_t threads[THREADS];
     span spans[THREADS];
     _Atomic int wrong = 0;
@@ -157,7 +155,6 @@ static void *add_often(void *arg)
 
 static void one_pool_serves_several_callers(void **state)
 {
-    (void)state;
     pthread_t threads[THREADS];
     _Atomic int wrong = 0;
     int before = wfi_cpu_threads();
@@ -182,7 +179,6 @@ static void *share(void *arg)
 
 static void references_come_and_go_on_any_thread(void **state)
 {
-    (void)state;
     pthread_t threads[THREADS];
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
     for (int i = 0; i < THREADS; i++)

@@ -4,16 +4,10 @@
  * batch, with momentum, over several steps: on sim and on tcp, with the model landing in the trainers' own parameters. The
  * model's largest tensors are over the inline limit, its smallest under it.
  */
-#include "rpc/must.h"
 #include "rpc/world.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { TRAINERS = 3, ROWS = 4, INPUTS = 40, HIDDEN = 30, CLASSES = 5, STEPS = 6 };
 
@@ -171,14 +165,12 @@ static void compare(world_fabric fabric, weft_dtype dtype, double bound)
 
 static void training_is_the_same_on_sim(void **state)
 {
-    (void)state;
     compare(WORLD_SIM, WEFT_FLOAT32, 1e-5);
     compare(WORLD_SIM, WEFT_FLOAT64, 1e-12);
 }
 
 static void training_is_the_same_on_tcp(void **state)
 {
-    (void)state;
     compare(WORLD_TCP, WEFT_FLOAT32, 1e-5);
     compare(WORLD_TCP, WEFT_FLOAT64, 1e-12);
 }
