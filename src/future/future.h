@@ -2,7 +2,7 @@
 /*
  * future.h - futures, as the rest of weft makes them.
  *
- * weft_future_create, weft_future_values and weft_future_tensor know agents and tensors: src/rpc/result.c defines them.
+ * weft_future_create, weft_future_values and weft_future_tensor know agents and tensors: src/rpc/agent/future.c defines them.
  *
  * Locking: each future has a small lock of its own over its state, its callbacks and its waiters. It is a leaf: nothing
  * is called with it held but wfi_unpark and wfi_executor_submit. So a future may be completed with any other lock held.

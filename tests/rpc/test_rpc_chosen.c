@@ -137,7 +137,7 @@ static void chosen_ids_names_and_forks_do_not_meet(void **s)
 
 /* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 
-/* As src/rpc/batch_seats.c hashed one empty float32 tensor of two dimensions, before it had a key. */
+/* As weft once hashed one empty float32 tensor of two dimensions, before it had a key. */
 static uint64_t hash_of_shape(uint64_t size)
 {
     const uint64_t prime = UINT64_C(0x9E3779B97F4A7C15);

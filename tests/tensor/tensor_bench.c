@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.c - the kernels that memory bounds, against a memcpy that moves as many bytes, in the same run.
+ * tensor_bench.c - the kernels that memory bounds, against a memcpy that moves as many bytes, in the same run.
  *
  * "bytes" is the least that a kernel must read and write; the floor is the time of a memcpy whose source and destination
  * together have that size. Sizes are those of ResNet-50 at 64x64, batch 20, and of the MNIST network, batch 64.

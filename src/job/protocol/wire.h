@@ -33,7 +33,7 @@ typedef struct wfi_member {
     char name[WFI_NAME_MAX];
     uint8_t address[64];
     size_t address_size;
-    uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/pair.c */
+    uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/channel/pair.c */
 } wfi_member;
 
 /* A worker's answer to a probe of the closing protocol. */
