@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* agent.c - opening and ending an agent, and what can be asked of it. */
 #include "rpc/agent/agent.h"
+#include "rpc/agent/notify.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text/log.h"
 #include "sim/sim.h"
-#include "rpc/client/client.h"
-#include "rpc/group/group.h"
-#include "rpc/observe/observe.h"
-#include "rpc/refs/refs.h"
-#include "rpc/server/server.h"
 #include "topo/share.h"
 #include "topo/topo.h"
 
@@ -36,8 +32,9 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_functions_fini(agent);
     wfi_letters_fini(agent);
     pthread_mutex_destroy(&agent->function_lock);
-    wfi_map_fini(&agent->calls);
-    wfi_group_pasts_fini(agent);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->free)
+            (*at)->free(agent);
     wfi_names_fini(agent);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
@@ -90,14 +87,10 @@ static weft_agent *make_agent(void)
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static weft_status register_all(weft_agent *agent, weft_error **error)
+static weft_status register_users(weft_agent *agent, weft_error **error)
 {
     const weft_agent_options *options = &agent->options.values;
-    weft_status st = wfi_function_register(agent, &wfi_fetch_function);
-    if (!st)
-        st = wfi_function_register(agent, &wfi_gather_function);
-    if (!st)
-        st = wfi_function_register(agent, &wfi_made_function);
+    weft_status st = WEFT_OK;
     if (!options->functions && options->function_count) {
         *error = weft_error_create(WEFT_ERR_INVALID, "functions is NULL with a function_count of %zu",
                                    options->function_count);
@@ -201,6 +194,31 @@ static bool make_tables(weft_agent *agent)
     return agent->peers;
 }
 
+static weft_status open_components(weft_agent *agent, weft_error **error)
+{
+    weft_status st = WEFT_OK;
+    for (const wfi_component *const *at = wfi_components; *at && !st; at++)
+        if ((*at)->open)
+            st = (*at)->open(agent, error);
+    return st;
+}
+
+static weft_status begin_components(weft_agent *agent, weft_error **error)
+{
+    weft_status st = WEFT_OK;
+    for (const wfi_component *const *at = wfi_components; *at && !st; at++)
+        if ((*at)->begin)
+            st = (*at)->begin(agent, error);
+    return st;
+}
+
+static void close_components(weft_agent *agent)
+{
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->close)
+            (*at)->close(agent);
+}
+
 static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
 {
     weft_status st = wfi_options_resolve(options, &agent->options, error);
@@ -211,11 +229,11 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     if (!make_tables(agent) || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
-    st = register_all(agent, error);
+    st = open_components(agent, error);
+    if (!st)
+        st = register_users(agent, error);
     if (!st)
         st = make_executor(agent);
-    if (!st)
-        st = wfi_observer_open(agent, error);
     if (!st)
         st = open_net(agent, error);
     return st;
@@ -239,7 +257,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
         return WEFT_ERR_INVALID;
     weft_agent *agent = make_agent();
     weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
-    if (!st && (st = wfi_observer_begin(agent, &error))) {
+    if (!st && (st = begin_components(agent, &error))) {
         stop_from_outside(agent); /* net is open: the ordinary end */
         agent = NULL;
     }
@@ -256,7 +274,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
         close(agent->options.store_fd);
     wfi_options_wipe(&agent->options);
     wfi_executor_destroy(agent->executor);
-    wfi_observer_close(agent);
+    close_components(agent);
     weft_future_unref(agent->terminated);
     wfi_agent_unref(agent);
     return st;
@@ -275,37 +293,42 @@ static bool is_inside(weft_agent *agent)
     return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
 }
 
+/* [agent lock] */
+static void fail_everything(weft_agent *agent)
+{
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->end)
+            (*at)->end(agent);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->fail)
+            (*at)->fail(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
+}
+
 /* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
 static void stop_from_outside(weft_agent *agent)
 {
-    wfi_observer_end(agent);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->hide)
+            (*at)->hide(agent);
     wfi_net_lock(agent->net);
     agent->stopped = true;
-    wfi_groups_end(agent);
-    wfi_calls_fail_all(agent, NULL, WEFT_ERR_CLOSED, "this worker closed its agent");
-    wfi_local_fail_all(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
-    wfi_owned_fail_all(agent, WEFT_ERR_CLOSED, "the owner closed its agent before the value was made");
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        wfi_serve_peer_gone(agent, rank, WEFT_ERR_CLOSED, "this worker closed its agent");
-    }
-    wfi_rrefs_end(agent);
+    fail_everything(agent);
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
     wfi_net_timer_clear(agent->net, &agent->stall_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
-    wfi_intakes_await(agent);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->drain)
+            (*at)->drain(agent);
     wfi_executor_destroy(agent->executor);
     atomic_store(&agent->closed, true);
     while (atomic_load(&agent->late_users))
         sched_yield();
     wfi_forks_forget(agent);
     wfi_net_close(agent->net);
-    wfi_observer_close(agent);
-    wfi_serve_orphan_all(agent);
-    wfi_rrefs_fini(agent);
+    close_components(agent);
     wfi_membership_fini(agent);
     weft_future_unref(agent->terminated);
-    weft_future_unref(agent->answers_settled);
     wfi_agent_unref(agent);
 }
 
@@ -329,7 +352,9 @@ void weft_agent_stop(weft_agent *agent)
                       "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
         return;
     }
-    wfi_groups_flush(agent);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->flush)
+            (*at)->flush(agent);
     stop_from_outside(agent);
 }
 
@@ -342,7 +367,10 @@ weft_status weft_agent_close(weft_agent *agent)
     if (is_inside(agent))
         return WEFT_ERR_DEADLOCK; /* it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
-    size_t leaks = wfi_rrefs_report_leaks(agent);
+    size_t leaks = 0;
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->leaks)
+            leaks += (*at)->leaks(agent);
     if (!st && leaks && agent->options.values.leaks_fail)
         st = WEFT_ERR_STATE;
     stop_from_outside(agent);

@@ -14,10 +14,12 @@
 
 #include "base/map.h"
 #include "net/net.h"
+#include "rpc/agent/component.h"
 #include "rpc/agent/options.h"
 #include "value/wire.h"
 #include "topo/topo.h"
 
+#include <weft/log.h>
 #include <weft/rpc.h>
 #include <weft/rref.h>
 
@@ -160,6 +162,9 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
+/* A line in the log about the call with this id (0: about none). Any thread. */
+void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
+    WEFT_PRINTF(4, 5);
 /* A future of this agent, its executor and its waiting, which weft alone completes. NULL if memory is out. */
 weft_future *wfi_agent_future(weft_agent *agent);
 
@@ -182,6 +187,9 @@ void wfi_on_peer_joined(void *arg, wfi_peer *peer);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t round);
 void wfi_on_terminated(void *arg);
+
+/* Looks whether calls wait that no worker can take: whenever one has come (agent/overload.c). [agent lock] */
+void wfi_stall_watch(weft_agent *agent);
 
 /* Waits until the job is over (agent/closing.c). Not locked. */
 weft_status wfi_agent_await_end(weft_agent *agent);

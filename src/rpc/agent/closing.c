@@ -9,9 +9,7 @@
  * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
  * LEAVE_SERVING_MS, it refuses what comes new.
  */
-#include "rpc/batch/batch.h"
-#include "rpc/group/group.h"
-#include "rpc/server/server.h"
+#include "rpc/agent/agent.h"
 
 #include "base/error.h"
 
@@ -25,11 +23,19 @@ static bool letters_have_arrived(const weft_agent *agent)
     return agent->letters == 0 || wfi_net_is_flushed(agent->net);
 }
 
-/* In this order at the end: what is released may give the executor something to do. */
-static bool is_idle(const weft_agent *agent)
+static bool has_busy_component(weft_agent *agent)
 {
-    return agent->closing && agent->calls.count == 0 && wfi_list_empty(&agent->retries) && agent->serving == 0 &&
-           letters_have_arrived(agent) && wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->busy && (*at)->busy(agent))
+            return true;
+    return false;
+}
+
+/* In this order at the end: what is released may give the executor something to do. */
+static bool is_idle(weft_agent *agent)
+{
+    return agent->closing && !has_busy_component(agent) && letters_have_arrived(agent) &&
+           wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
 }
 
 static void answer_if_idle(weft_agent *agent);
@@ -60,26 +66,13 @@ static void answer_if_idle(weft_agent *agent)
 
 /* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
 
-/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more, perhaps a
- * deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is answered. */
-static bool serves_somebody(const wfi_map *serving)
+static bool owes_nothing(weft_agent *agent, uint64_t now_ns)
 {
-    size_t cursor = 0;
-    uint64_t id;
-    const weft_call *call = wfi_map_next(serving, &cursor, &id);
-    while (call && ((call->stage == WFI_SERVE_SERVING && atomic_load(&call->unwanted)) ||
-                    (call->stage != WFI_SERVE_SERVING && call->peer && wfi_peer_is_unreachable(call->peer))))
-        call = wfi_map_next(serving, &cursor, &id);
-    return call != NULL;
-}
-
-static bool owes_nothing(const weft_agent *agent, uint64_t now_ns)
-{
-    for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        if (serves_somebody(&agent->peers[rank].serving))
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->serves && (*at)->serves(agent))
             return false;
     bool refused_for_long = agent->refuses_calls && now_ns - agent->serves_until_ns >= LEAVE_REFUSING_MS * 1000000ull;
-    return !wfi_rrefs_await_owners(agent) && (refused_for_long || wfi_net_is_flushed(agent->net));
+    return refused_for_long || wfi_net_is_flushed(agent->net);
 }
 
 static void leave_when_settled(weft_agent *agent)
@@ -127,9 +120,9 @@ weft_status wfi_agent_await_end(weft_agent *agent)
 {
     wfi_net_lock(agent->net);
     agent->closing = true;
-    wfi_local_settle_left(agent);
-    wfi_groups_closing(agent);
-    wfi_batchers_pump(agent);
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->closing)
+            (*at)->closing(agent);
     if (agent->gone)
         wfi_on_terminated(agent);
     else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0)

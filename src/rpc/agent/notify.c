@@ -13,7 +13,7 @@
  * kept for that, FLOOR of them beyond what is promised.
  */
 #include "base/alloc.h"
-#include "rpc/client/client.h"
+#include "rpc/agent/notify.h"
 
 #include <stdlib.h>
 #include <string.h>

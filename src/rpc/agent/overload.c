@@ -5,7 +5,7 @@
  * move before some time limit ends. So when every worker has been waiting for a second and none has taken a task, the
  * calls in the queue, which have not run, are refused with WEFT_ERR_BUSY, and their callers go on.
  */
-#include "rpc/batch/batch.h"
+#include "rpc/agent/agent.h"
 
 #include "base/text/log.h"
 
@@ -14,11 +14,9 @@
 static void turn_all_away(weft_agent *agent)
 {
     size_t count = 0;
-    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_serve_handler_task)); count++)
-        wfi_serve_turn_away(wfi_container_of(task, weft_call, task));
-    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
-        count += wfi_batch_turn_away(task);
-    wfi_batchers_pump(agent); /* what waited for these to be over */
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->turn_away)
+            count += (*at)->turn_away(agent);
     agent->stats.calls_refused += count;
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
                   count);

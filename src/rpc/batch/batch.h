@@ -196,6 +196,6 @@ void wfi_batch_count(weft_batch *batch, uint64_t now_ns);        /* its handler 
 
 void wfi_batch_task(wfi_task *task); /* what a batch that begins is queued as */
 /* Refuses a batch that was withdrawn from the executor's queue. [agent lock] */
-size_t wfi_batch_turn_away(wfi_task *task); /* how many calls */
+extern const wfi_component wfi_batch_component;
 
 #endif

@@ -347,7 +347,7 @@ void wfi_batch_task(wfi_task *task)
     finish(batch, st == WEFT_DEFERRED ? WEFT_ERR_STATE : st, 2);
 }
 
-size_t wfi_batch_turn_away(wfi_task *task)
+static size_t turn_batch_away(wfi_task *task)
 {
     weft_batch *batch = wfi_container_of(task, weft_batch, task);
     size_t count = batch->count;
@@ -358,3 +358,28 @@ size_t wfi_batch_turn_away(wfi_task *task)
     wfi_batch_free_if_over(batch);
     return count;
 }
+
+/* ---- A component of the agent ------------------------------------------------------------------------------------------- */
+
+static size_t turn_away(weft_agent *agent)
+{
+    size_t count = 0;
+    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
+        count += turn_batch_away(task);
+    wfi_batchers_pump(agent); /* what waited for these to be over */
+    return count;
+}
+
+static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    (void)peer;
+    (void)why;
+    (void)text;
+    wfi_batchers_pump(agent);
+}
+
+const wfi_component wfi_batch_component = {
+    .peer_gone = on_peer_gone,
+    .turn_away = turn_away,
+    .closing = wfi_batchers_pump,
+};

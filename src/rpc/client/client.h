@@ -137,8 +137,8 @@ void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *
 void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text);
 /* The same with this error, which it takes over. [agent lock] */
 void wfi_call_abort(wfi_outcall *call, weft_error *error);
-void wfi_call_drop_hold(wfi_outcall *call);                                                    /* [agent lock] */
-void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text); /* peer NULL: all */
+void wfi_call_drop_hold(wfi_outcall *call); /* [agent lock] */
+extern const wfi_component wfi_client_component;
 
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */
 
@@ -155,24 +155,5 @@ void wfi_parent_note(weft_call *parent, const weft_error *error);
 void wfi_calls_forget_within(weft_call *call);
 /* Cancels what was started within a call that nobody wants any more, and forgets it all. */
 void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
-
-/* A message that is its own owner: type and a few bytes, urgent. One that was promised, or that answers a message which was taken
- * in after wfi_letters_ready, fails only where the peer is gone, and nothing is owed to it. share: out of what was promised; NULL:
- * nothing was. All [agent lock]. */
-weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
-/* The same, behind the calls that wait for that peer. */
-weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
-/* As wfi_post; `arrived` is called when the peer has it, unless it is gone. */
-weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
-                              void (*arrived)(weft_agent *agent, int rank));
-/* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none but promised ones. */
-void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
-bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
-/* Adds `count` to *share: so many letters can be posted later, whatever memory there is then. WEFT_ERR_MEMORY. */
-weft_status wfi_letters_promise(weft_agent *agent, unsigned count, unsigned *share);
-void wfi_letters_release(weft_agent *agent, unsigned *share); /* what is left of it will not be needed */
-bool wfi_letters_ready(weft_agent *agent);                    /* one can be posted that nobody promised */
-void wfi_letters_fini(weft_agent *agent);                     /* not locked */
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reply.c - the caller's side, second half: a reply comes, its results are taken in, the future completes. */
 #include "rpc/client/client.h"
+#include "rpc/agent/notify.h"
 
 #include "base/error.h"
 #include "rpc/server/stream.h"

@@ -4,6 +4,7 @@
  * (src/net/message/send.c) -> the reply comes (reply.c) or the timer fires -> wfi_call_complete.
  */
 #include "rpc/client/client.h"
+#include "rpc/agent/notify.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -190,32 +191,6 @@ static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
         wfi_call_fail(wfi_container_of(child, wfi_outcall, child), why, text);
-}
-
-/* The first one that goes on, of this peer or of all. */
-static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
-{
-    uint64_t id;
-    wfi_outcall *call;
-    while ((call = wfi_map_next(&agent->calls, cursor, &id)) && (call->failure || (peer && call->peer != peer)))
-        continue;
-    return call;
-}
-
-void wfi_calls_fail_all(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
-{
-    size_t cursor = 0, count = 0;
-    if (!peer)
-        wfi_retries_fail_all(agent, why, text); /* first, so that none begins again */
-    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
-    while (list && (call = next_going_on(agent, peer, &cursor)))
-        list[count++] = call;
-    for (size_t i = 0; i < count; i++)
-        wfi_call_fail(list[i], why, text);
-    /* Without memory for the list, one at a time: the table changes under us. */
-    while (!list && (cursor = 0, call = next_going_on(agent, peer, &cursor)))
-        wfi_call_fail(call, why, text);
-    free(list);
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */

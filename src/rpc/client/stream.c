@@ -2,6 +2,7 @@
 /* client/stream.c - parts of results as they come to the caller; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/server/stream.h"
+#include "rpc/agent/notify.h"
 
 #include "base/error.h"
 

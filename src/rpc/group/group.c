@@ -385,8 +385,9 @@ static void broken_for_long(wfi_timer *timer)
     wfi_group_calls_fail(group, group->broken);
 }
 
-void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
+static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
+    (void)text;
     int rank = wfi_peer_rank(peer);
     for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next) {
         weft_group *group = wfi_container_of(link, weft_group, link);
@@ -404,7 +405,8 @@ void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
     wfi_gather_refuse_early(agent, rank, why);
 }
 
-void wfi_groups_closing(weft_agent *agent)
+/* In an elastic job what waits here for this worker is told that it leaves. */
+static void on_closing(weft_agent *agent)
 {
     if (!agent->options.values.elastic)
         return; /* a static job's workers serve each other until all close */
@@ -423,7 +425,8 @@ void wfi_group_answer_settled(weft_agent *agent)
     (void)st; /* once is enough */
 }
 
-void wfi_groups_flush(weft_agent *agent)
+/* Waits, not for long, until those who wait for operations that are over have their answers. */
+static void flush_answers(weft_agent *agent)
 {
     weft_future *settled = NULL;
     wfi_net_lock(agent->net);
@@ -439,9 +442,35 @@ void wfi_groups_flush(weft_agent *agent)
     (void)st; /* else whoever did not take it in time hears that we have left */
 }
 
-void wfi_groups_end(weft_agent *agent)
+/* Nothing of groups waits any more. */
+static void end_groups(weft_agent *agent)
 {
     wfi_gather_refuse_early(agent, -1, WEFT_ERR_CLOSED);
     while (!wfi_list_empty(&agent->groups)) /* opened ones are freed by their users */
         end_group(wfi_container_of(agent->groups.next, weft_group, link), WEFT_ERR_CLOSED);
 }
+
+/* ---- A component of the agent ------------------------------------------------------------------------------------------- */
+
+static weft_status open_groups(weft_agent *agent, weft_error **error)
+{
+    (void)error;
+    return wfi_function_register(agent, &wfi_gather_function);
+}
+
+static void close_groups(weft_agent *agent)
+{
+    weft_future_unref(agent->answers_settled);
+    agent->answers_settled = NULL;
+}
+
+const wfi_component wfi_group_component = {
+    .open = open_groups,
+    .peer_gone = on_peer_gone,
+    .peer_joined = wfi_groups_peer_joined,
+    .closing = on_closing,
+    .flush = flush_answers,
+    .end = end_groups,
+    .close = close_groups,
+    .free = wfi_group_pasts_fini,
+};

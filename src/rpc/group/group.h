@@ -189,16 +189,10 @@ void wfi_group_pasts_fini(weft_agent *agent);
 uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key);
 weft_status wfi_group_next_generation(const weft_group *group); /* one more */
 
-/* ---- for the rest of src/rpc ---- */
+/* What is remembered of groups with a former incarnation of the peer can only be asked for now: the oldest of it is forgotten.
+ * [agent lock] */
+void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer);
 
-void wfi_groups_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why); /* [agent lock] */
-void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer);                /* [agent lock] */
-/* This worker closes. In an elastic job: what waits here for it is told so. [agent lock] */
-void wfi_groups_closing(weft_agent *agent);
-/* The agent is about to stop: waits, not for long, until those who wait for operations that are over have their answers. Not
- * locked. */
-void wfi_groups_flush(weft_agent *agent);
-/* The agent ends: nothing of groups waits any more. [agent lock] */
-void wfi_groups_end(weft_agent *agent);
+extern const wfi_component wfi_group_component;
 
 #endif

@@ -56,20 +56,17 @@ static void begin_serving(wfi_call_observer *observer)
     wfi_log_agent(agent, WEFT_LOG_INFO, 0, "metrics are at 127.0.0.1:%d", wfi_listener_port(server));
 }
 
-weft_status wfi_observer_open(weft_agent *agent, weft_error **error)
+static weft_status open_observation(weft_agent *agent, weft_error **error)
 {
     wfi_call_observer *observer = wfi_calloc(1, sizeof *observer);
     if (!observer)
         return WEFT_ERR_MEMORY;
     observer->agent = agent;
     agent->observer = observer;
-    weft_status st = open_observer(observer, error);
-    if (st)
-        wfi_observer_close(agent);
-    return st;
+    return open_observer(observer, error);
 }
 
-weft_status wfi_observer_begin(weft_agent *agent, weft_error **error)
+static weft_status begin_observation(weft_agent *agent, weft_error **error)
 {
     wfi_call_observer *observer = agent->observer;
     const weft_agent_options *options = &agent->options.values;
@@ -90,14 +87,14 @@ weft_status wfi_observer_begin(weft_agent *agent, weft_error **error)
     return st;
 }
 
-void wfi_observer_end(weft_agent *agent)
+static void hide_port(weft_agent *agent)
 {
     if (!agent->observer)
         return;
     wfi_listener_close(atomic_exchange(&agent->observer->server, NULL));
 }
 
-void wfi_observer_close(weft_agent *agent)
+static void close_observation(weft_agent *agent)
 {
     wfi_call_observer *observer = agent->observer;
     if (!observer)
@@ -323,17 +320,9 @@ void wfi_observe_settled(weft_call *call, weft_status status)
     call_over(call->agent, call->id, call->from, function_of(call), &call->outer, now, status);
 }
 
-/* ---- Log lines ------------------------------------------------------------------------------------------------------ */
-
-void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
-{
-    va_list args;
-    wfi_log_context context = {.rank = wfi_agent_rank(agent), .call_id = call_id};
-    if (!wfi_log_wants(level))
-        return;
-    if (agent->options.values.sim)
-        context.clock = wfi_sim_clock(agent->options.values.sim);
-    va_start(args, format);
-    wfi_log_line_in(&context, level, format, args);
-    va_end(args);
-}
+const wfi_component wfi_observe_component = {
+    .open = open_observation,
+    .begin = begin_observation,
+    .hide = hide_port,
+    .close = close_observation,
+};

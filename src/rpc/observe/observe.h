@@ -27,14 +27,11 @@ typedef struct wfi_span {
 } wfi_span;
 
 /*
- * open: before net, so that a port in use or a file that cannot be written keeps the agent from joining. begin: when net is
- * open and this worker has its rank. NULL or 0 in the options mean off.
- * WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace file), WEFT_ERR_EXISTS (port taken), WEFT_ERR_SYSTEM. Not locked.
+ * Opens before net, so that a port in use or a file that cannot be written keeps the agent from joining; begins when this worker
+ * has its rank. NULL or 0 in the options mean off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace file),
+ * WEFT_ERR_EXISTS (port taken), WEFT_ERR_SYSTEM.
  */
-weft_status wfi_observer_open(weft_agent *agent, weft_error **error);
-weft_status wfi_observer_begin(weft_agent *agent, weft_error **error);
-void wfi_observer_end(weft_agent *agent);   /* nobody asks over the port any more: before net stops. Not locked */
-void wfi_observer_close(weft_agent *agent); /* after the executor and net have ended. Not locked */
+extern const struct wfi_component wfi_observe_component;
 
 /* ---- Calls of ours to others ------------------------------------------------------------------------------------- */
 
@@ -59,11 +56,5 @@ void wfi_observe_settled(struct weft_call *call, weft_status status);
 /* Our clock's time as one that other hosts understand (CLOCK_REALTIME; the simulation: the same), and back. */
 uint64_t wfi_observe_shared_ns(const weft_agent *agent, uint64_t own_ns);
 uint64_t wfi_observe_own_ns(const weft_agent *agent, uint64_t shared_ns);
-
-/* ---- Log lines ----------------------------------------------------------------------------------------------------- */
-
-/* A line about the call with this id (0: none) of the agent's. Any thread. */
-void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
-    WEFT_PRINTF(4, 5);
 
 #endif

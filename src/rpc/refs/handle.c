@@ -2,6 +2,7 @@
 /* handle.c - handles to values: made here, made elsewhere, received, confirmed, let go. The rules: refs.h. */
 #include "base/alloc.h"
 #include "rpc/refs/refs.h"
+#include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"

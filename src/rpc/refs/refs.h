@@ -66,6 +66,8 @@ weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t 
 void wfi_owned_begin(wfi_owned *owned);
 void wfi_owned_finish(wfi_owned *owned, weft_call *call);
 void wfi_owned_give_up(wfi_owned *owned, const weft_error *why);
+extern const wfi_component wfi_refs_component;
+
 void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text); /* those not made yet */
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);

@@ -9,6 +9,7 @@
  * range, and while they wait none is let in. So what a caller makes us keep does not depend on how many calls it makes.
  */
 #include "rpc/server/server.h"
+#include "rpc/agent/notify.h"
 
 #include "base/error.h"
 #include "rpc/agent/budget.h"

@@ -5,6 +5,7 @@
  * kept until the caller said DONE.
  */
 #include "rpc/server/server.h"
+#include "rpc/agent/notify.h"
 
 #include "base/error.h"
 #include "rpc/batch/batch.h"

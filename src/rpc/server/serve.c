@@ -4,6 +4,7 @@
  * runs (src/net's leader or the executor), and respond.c sends what it gave.
  */
 #include "rpc/server/server.h"
+#include "rpc/agent/notify.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

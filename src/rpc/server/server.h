@@ -102,10 +102,12 @@ struct weft_call {
 /* What a remote one takes of the memory budget, before its arguments. */
 #define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_intake))
 
-void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
-void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);                   /* [agent lock] */
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader);          /* [agent lock] */
-void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader);            /* [agent lock] */
+void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
+void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);          /* [agent lock] */
+void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
+void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
+extern const wfi_component wfi_server_component;
+
 void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text); /* [agent lock] */
 /* After the executor and net are gone: the tables let go of what users still hold. Not locked. */
 void wfi_serve_orphan_all(weft_agent *agent);
@@ -129,7 +131,6 @@ void wfi_serve_answer(weft_call *call); /* with its error, or results; to others
 /* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
 void wfi_serve_withdraw(weft_call *call, weft_error *error);
 void wfi_serve_turn_away(weft_call *call); /* one that was withdrawn from the executor's queue. [agent lock] */
-void wfi_stall_watch(weft_agent *agent);   /* agent/overload.c; [agent lock] */
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
 /* The answer of a call of another worker; its results or error are set. Not locked. */

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* log.c - lines of the log that say which worker and which call they are about. */
+#include "rpc/agent/agent.h"
+
+#include "base/text/log.h"
+#include "sim/sim.h"
+
+#include <stdarg.h>
+
+void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
+{
+    va_list args;
+    wfi_log_context context = {.rank = wfi_agent_rank(agent), .call_id = call_id};
+    if (!wfi_log_wants(level))
+        return;
+    if (agent->options.values.sim)
+        context.clock = wfi_sim_clock(agent->options.values.sim);
+    va_start(args, format);
+    wfi_log_line_in(&context, level, format, args);
+    va_end(args);
+}

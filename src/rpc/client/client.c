@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client.c - the caller's side as a component of the agent: which messages it takes, and what becomes of calls when somebody goes. */
+#include "rpc/client/client.h"
+
+#include "rpc/refs/refs.h"
+#include "rpc/server/server.h"
+#include "rpc/server/stream.h"
+
+#include <stdlib.h>
+
+static weft_status open_client(weft_agent *agent, weft_error **error)
+{
+    weft_status st = wfi_function_register(agent, &wfi_fetch_function);
+    (void)error;
+    return st ? st : wfi_function_register(agent, &wfi_made_function);
+}
+
+static void on_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
+{
+    if (type == WFI_RPC_REPLY)
+        wfi_call_on_reply(agent, from, reader);
+    else if (type == WFI_RPC_PART)
+        wfi_parts_in_on_part(agent, from, reader);
+    else
+        wfi_calls_on_refused(agent, from, reader);
+}
+
+/* ---- Calls that cannot go on ----------------------------------------------------------------------------------------- */
+
+/* The first one that goes on, of this peer or of all. */
+static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
+{
+    uint64_t id;
+    wfi_outcall *call;
+    while ((call = wfi_map_next(&agent->calls, cursor, &id)) && (call->failure || (peer && call->peer != peer)))
+        continue;
+    return call;
+}
+
+/* peer NULL: those to all. */
+static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    size_t cursor = 0, count = 0;
+    if (!peer)
+        wfi_retries_fail_all(agent, why, text); /* first, so that none begins again */
+    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    while (list && (call = next_going_on(agent, peer, &cursor)))
+        list[count++] = call;
+    for (size_t i = 0; i < count; i++)
+        wfi_call_fail(list[i], why, text);
+    /* Without memory for the list, one at a time: the table changes under us. */
+    while (!list && (cursor = 0, call = next_going_on(agent, peer, &cursor)))
+        wfi_call_fail(call, why, text);
+    free(list);
+}
+
+static void on_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
+{
+    fail_calls(agent, peer, WEFT_ERR_UNREACHABLE, text);
+}
+
+static void on_self_gone(weft_agent *agent, weft_status why, const char *text)
+{
+    fail_calls(agent, NULL, why, text);
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_busy(weft_agent *agent)
+{
+    return agent->calls.count > 0 || !wfi_list_empty(&agent->retries);
+}
+
+static void fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    fail_calls(agent, NULL, why, text);
+    wfi_local_fail_all(agent, why, text);
+}
+
+static void free_client(weft_agent *agent)
+{
+    wfi_map_fini(&agent->calls);
+}
+
+const wfi_component wfi_client_component = {
+    .messages = WFI_TAKES(WFI_RPC_REPLY) | WFI_TAKES(WFI_RPC_PART) | WFI_TAKES(WFI_RPC_REFUSED),
+    .open = open_client,
+    .message = on_message,
+    .peer_gone = fail_calls,
+    .unreachable = on_unreachable,
+    .self_gone = on_self_gone,
+    .closing = wfi_local_settle_left,
+    .busy = is_busy,
+    .fail = fail_all,
+    .free = free_client,
+};
