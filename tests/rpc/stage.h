@@ -35,6 +35,12 @@ typedef struct stage {
 
 /* Runs the program on so many actors, once for each seed of the simulation and so often on tcp. */
 void stage_play(void (*program)(stage *s, int actor), int actors, int seeds, int tcp_times);
+/* cmocka's test of one program: STAGE_TEST(churn, 4, 20, 2) is test_churn. */
+#define STAGE_TEST(name, actors, seeds, tcp_times)                                                                     \
+    static void test_##name(void **cmocka)                                                                             \
+    {                                                                                                                  \
+        stage_play(name, actors, seeds, tcp_times);                                                                    \
+    }
 
 void stage_sleep_ms(stage *s, int ms);
 void stage_await_flag(stage *s, int which, int wanted);

@@ -72,16 +72,13 @@ static void add_once(weft_agent *agent, int to, const char *function)
     weft_values_unref(got);
 }
 
-static void run(world w, world_fabric fabric)
+static void begin(world *w)
 {
-    w.fabric = fabric;
-    w.seed = 11;
-    w.functions = functions;
-    w.function_count = sizeof functions / sizeof *functions;
     memset(&shared, 0, sizeof shared);
-    shared.w = &w;
-    world_run(&w);
+    shared.w = w;
 }
+
+#define SCENE .size = 2, WORLD_FUNCTIONS(functions), .begin = begin
 
 static void finish_held(void)
 {
@@ -124,10 +121,7 @@ static void driven_by_hand(weft_agent *agent, void *arg)
     atomic_store(&shared.done, true);
 }
 
-static void test_driven_by_hand(void **s)
-{
-    run((world){.size = 2, .program = driven_by_hand, .adjust = no_threads}, WORLD_TCP);
-}
+WORLD_TEST(driven_by_hand, 0, 1, SCENE, .adjust = no_threads)
 
 /* ---- Again and again ------------------------------------------------------------------------------------------- */
 
@@ -159,8 +153,7 @@ static void test_open_and_close(void **s)
     size_t memory = 0;
     for (int i = 0; i < 100; i++) {
         bool stop = i % 5 == 4; /* without waiting for the other */
-        run((world){.size = 2, .program = stop ? call_myself : call_everybody, .stop = stop},
-            i % 2 ? WORLD_SIM : WORLD_TCP);
+        world_play(&(world){SCENE, .program = stop ? call_myself : call_everybody, .stop = stop}, i % 2, !(i % 2));
         if (i != 20)
             continue;
         threads = entries_of("/proc/self/task");
@@ -174,11 +167,7 @@ static void test_open_and_close(void **s)
     assert_true(mallinfo2().uordblks < memory + 100 * 1024);
 }
 
-static void test_eight_in_a_process(void **s)
-{
-    run((world){.size = 8, .program = call_everybody}, WORLD_TCP);
-    run((world){.size = 8, .program = call_everybody}, WORLD_SIM);
-}
+WORLD_TEST(call_everybody, 1, 1, .size = 8, WORLD_FUNCTIONS(functions), .begin = begin)
 
 /* ---- Full queues ----------------------------------------------------------------------------------------------- */
 
@@ -230,11 +219,7 @@ static void full_queue(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
-static void test_full_queue(void **s)
-{
-    run((world){.size = 2, .program = full_queue, .adjust = short_queue}, WORLD_SIM);
-    run((world){.size = 2, .program = full_queue, .adjust = short_queue}, WORLD_TCP);
-}
+WORLD_TEST(full_queue, 1, 1, SCENE, .adjust = short_queue)
 
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
@@ -277,11 +262,7 @@ static void time_limits(weft_agent *agent, void *arg)
     }
 }
 
-static void test_time_limits(void **s)
-{
-    run((world){.size = 2, .program = time_limits}, WORLD_SIM);
-    run((world){.size = 2, .program = time_limits}, WORLD_TCP);
-}
+WORLD_TEST(time_limits, 1, 1, SCENE)
 
 /* ---- Stopping under those who wait ------------------------------------------------------------------------------ */
 
@@ -311,7 +292,7 @@ static void leave_waiting(weft_agent *agent, void *arg)
 static void test_stop_under_waiters(void **s)
 {
     for (int i = 0; i < 20; i++) {
-        run((world){.size = 2, .program = leave_waiting, .stop = true}, WORLD_TCP);
+        world_play(&(world){SCENE, .program = leave_waiting, .stop = true}, 0, 1);
         for (int k = 0; k < 4; k++)
             pthread_join(shared.waiting[k], NULL);
         finish_held();
@@ -337,7 +318,7 @@ static void leave_own_future(weft_agent *agent, void *arg)
 static void test_own_future_outlives_agent(void **s)
 {
     for (int i = 0; i < 20; i++) {
-        run((world){.size = 2, .program = leave_own_future, .stop = true}, WORLD_TCP);
+        world_play(&(world){SCENE, .program = leave_own_future, .stop = true}, 0, 1);
         assert_int_equal(weft_future_complete(shared.own, NULL, NULL), WEFT_OK);
         pthread_join(shared.waiting[0], NULL);
         weft_future_unref(shared.own);
@@ -357,11 +338,7 @@ static void leave_looking_up(weft_agent *agent, void *arg)
     usleep(1500);
 }
 
-static void test_stop_under_handlers(void **s)
-{
-    for (int i = 0; i < 20; i++)
-        run((world){.size = 2, .program = leave_looking_up, .stop = true}, WORLD_TCP);
-}
+WORLD_TEST(leave_looking_up, 0, 20, SCENE, .stop = true)
 
 /* ---- Not opened ------------------------------------------------------------------------------------------------- */
 
@@ -426,11 +403,11 @@ static void test_bad_options(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),         cmocka_unit_test(test_driven_by_hand),
-        cmocka_unit_test(test_open_and_close),      cmocka_unit_test(test_eight_in_a_process),
-        cmocka_unit_test(test_full_queue),          cmocka_unit_test(test_time_limits),
-        cmocka_unit_test(test_stop_under_waiters),  cmocka_unit_test(test_own_future_outlives_agent),
-        cmocka_unit_test(test_stop_under_handlers),
+        cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_driven_by_hand),
+        cmocka_unit_test(test_open_and_close),     cmocka_unit_test(test_call_everybody),
+        cmocka_unit_test(test_full_queue),         cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_stop_under_waiters), cmocka_unit_test(test_own_future_outlives_agent),
+        cmocka_unit_test(test_leave_looking_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,15 +54,18 @@ static void meet(void)
         world_sleep_ms(the_world, 1);
 }
 
-static void run(void (*program)(weft_agent *, void *), world_fabric fabric, uint64_t seed)
+static void begin(world *w)
 {
-    world w = {.fabric = fabric, .size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .adjust = adjust};
-    w.program = program;
-    the_world = &w;
+    the_world = w;
     most_held = 0;
     atomic_store(&runs, 0);
     atomic_store(&finished, 0);
-    world_run(&w);
+}
+
+static void run(void (*program)(weft_agent *, void *), uint64_t seeds, int on_tcp)
+{
+    world_play(&(world){.size = SIZE, WORLD_FUNCTIONS(functions), .program = program, .adjust = adjust, .begin = begin},
+               seeds, on_tcp);
 }
 
 /* ---- Many at once ------------------------------------------------------------------------------------------------------ */
@@ -110,7 +113,7 @@ static void test_many_finished_at_once(void **s)
     held_count = 0;
     held = calloc(many, sizeof(weft_call *));
     assert_non_null(held);
-    run(finish_in_one_loop, many > 100000 ? WORLD_TCP : WORLD_SIM, 1);
+    run(finish_in_one_loop, many <= 100000, many > 100000);
     free(held);
 }
 
@@ -154,9 +157,7 @@ static void flood(weft_agent *agent, void *arg)
 static void test_a_flood(void **s)
 {
     budget = (size_t)32 << 10;
-    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
-        run(flood, WORLD_SIM, seed);
-    run(flood, WORLD_TCP, 0);
+    run(flood, 5, 1);
 }
 
 /* ---- A caller that acknowledges nothing -------------------------------------------------------------------------------- */
@@ -195,6 +196,7 @@ static void acknowledge_nothing(weft_agent *agent, void *arg)
         meet();
         for (int i = 0; i < 20000 && bytes_held(agent); i++)
             world_sleep_ms(the_world, 1);
+        MUST(most_held > budget / 2 && most_held <= budget / 4 * 5 + (128 << 10));
         MUST(bytes_held(agent) == 0);
         return;
     }
@@ -218,10 +220,7 @@ static void acknowledge_nothing(weft_agent *agent, void *arg)
 static void test_acknowledges_nothing(void **s)
 {
     budget = (size_t)256 << 10;
-    for (uint64_t seed = 1; seed <= world_seeds(3); seed++) {
-        run(acknowledge_nothing, WORLD_SIM, seed);
-        assert_true(most_held > budget / 2 && most_held <= budget / 4 * 5 + (128 << 10));
-    }
+    run(acknowledge_nothing, 3, 0);
 }
 
 /* The number given instead of 66,000 is finished at once on tcp, and nothing else is done. */

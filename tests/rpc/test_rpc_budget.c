@@ -18,6 +18,8 @@ static struct shared {
     weft_tensor *place;
 } shared;
 
+static int kept, unknown; /* replies that came: with results to be pulled; with WEFT_ERR_UNKNOWN */
+
 /* With `user` it lets the arguments go: they no longer count. */
 static weft_status run_hold(weft_call *call, void *user)
 {
@@ -148,28 +150,27 @@ static void refused_and_retried(weft_agent *agent, void *arg)
     await_nothing_held(agent);
 }
 
-static void run_world(world_fabric fabric, uint64_t seed, void (*program)(weft_agent *, void *))
+static void begin(world *w)
 {
-    world w = {.fabric = fabric,
-               .size = 2,
-               .seed = seed,
-               WORLD_FUNCTIONS(functions),
-               .program = program,
-               .adjust = give_budget};
-    shared.w = &w;
+    shared.w = w;
     atomic_store(&shared.held_count, 0);
     atomic_store(&shared.most_held, 0);
     atomic_store(&shared.finished, 0);
-    world_run(&w);
+    kept = unknown = 0;
+}
+
+static void run(void (*program)(weft_agent *, void *), uint64_t seeds, int on_tcp)
+{
+    world_play(
+        &(world){.size = 2, WORLD_FUNCTIONS(functions), .program = program, .adjust = give_budget, .begin = begin},
+        seeds, on_tcp);
 }
 
 static void test_64_calls_memory_for_8(void **state)
 {
     shared = (struct shared){.call_bytes = (size_t)1 << 20, .calls = 64, .fit = 8};
     shared.budget = 8 * shared.call_bytes + SLACK;
-    for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
-        run_world(WORLD_SIM, seed, refused_and_retried);
-    run_world(WORLD_TCP, 0, refused_and_retried);
+    run(refused_and_retried, 10, 1);
 }
 
 /* As the issue has it. One tensor serves all callers, so it takes half a gigabyte and a little. */
@@ -177,7 +178,7 @@ static void test_64_calls_of_64_mib(void **state)
 {
     shared = (struct shared){.call_bytes = (size_t)64 << 20, .calls = 64, .fit = 8};
     shared.budget = 8 * shared.call_bytes + SLACK;
-    run_world(WORLD_TCP, 0, refused_and_retried);
+    run(refused_and_retried, 0, 1);
 }
 
 /* ---- What counts ----------------------------------------------------------------------------------------------------- */
@@ -252,14 +253,11 @@ out:
 static void test_what_counts(void **state)
 {
     shared = (struct shared){.budget = (size_t)4 << 20};
-    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
-        run_world(WORLD_SIM, seed, what_counts);
-    run_world(WORLD_TCP, 0, what_counts);
+    run(what_counts, 5, 1);
 }
 
 /* ---- A caller that takes no answers ---------------------------------------------------------------------------------- */
 
-static int kept, unknown; /* replies that came: with results to be pulled; with WEFT_ERR_UNKNOWN */
 static uint64_t kept_ids[64];
 
 /* Reads replies and says nothing. */
@@ -317,11 +315,8 @@ static void take_nothing(weft_agent *agent, void *arg)
 
 static void test_a_caller_that_takes_no_answers(void **state)
 {
-    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
-        kept = unknown = 0;
-        shared = (struct shared){.budget = ((size_t)4 << 20) + SLACK};
-        run_world(WORLD_SIM, seed, take_nothing);
-    }
+    shared = (struct shared){.budget = ((size_t)4 << 20) + SLACK};
+    run(take_nothing, 10, 0);
 }
 
 int main(void)

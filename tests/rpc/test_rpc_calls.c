@@ -3,15 +3,6 @@
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <stdio.h>
-
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition);                                   \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 /* ---- Functions ------------------------------------------------------------------------------------------------- */
 
@@ -250,30 +241,15 @@ static void to_self(weft_agent *agent, void *arg)
     weft_tensor_unref(land);
 }
 
-static void run_both(void (*program)(weft_agent *, void *), int size)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
-        world_run(
-            &(world){.fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(functions), .program = program});
-    world_run(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(functions), .program = program});
-}
-
-#define ON_BOTH(name, size)                                                                                            \
-    static void test_##name(void **s)                                                                                  \
-    {                                                                                                                  \
-        (void)s;                                                                                                       \
-        run_both(name, size);                                                                                          \
-    }
-
-ON_BOTH(calls_nothing, 2)
-ON_BOTH(echo_values, 3)
-ON_BOTH(echo_tensors, 2)
-ON_BOTH(echo_many_tensors, 2)
-ON_BOTH(many_in_flight, 4)
-ON_BOTH(bad_calls, 2)
-ON_BOTH(wrong_landing, 2)
-ON_BOTH(non_contiguous, 2)
-ON_BOTH(to_self, 1)
+WORLD_TEST(calls_nothing, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(echo_values, 3, 1, .size = 3, WORLD_FUNCTIONS(functions))
+WORLD_TEST(echo_tensors, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(echo_many_tensors, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(many_in_flight, 3, 1, .size = 4, WORLD_FUNCTIONS(functions))
+WORLD_TEST(bad_calls, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(wrong_landing, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(non_contiguous, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(to_self, 3, 1, .size = 1, WORLD_FUNCTIONS(functions))
 
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 

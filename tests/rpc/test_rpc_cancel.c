@@ -395,23 +395,14 @@ static void little_room(weft_agent_options *options, void *arg)
 
 /* ---- Running ------------------------------------------------------------------------------------------------------- */
 
-static void run(int fabric, uint64_t seeds, void (*program)(weft_agent *, void *), world how)
+static void begin(world *w)
 {
-    uint64_t last = fabric == WORLD_SIM ? world_seeds(seeds) : seeds;
-    for (uint64_t seed = 1; seed <= last; seed++) {
-        world w = how;
-        w.fabric = (world_fabric)fabric;
-        w.size = SIZE;
-        w.seed = seed;
-        w.functions = functions;
-        w.function_count = sizeof functions / sizeof *functions;
-        w.program = program;
-        the_world = &w;
-        atomic_store(&holding, 0);
-        atomic_store(&forwarded, 0);
-        world_run(&w);
-    }
+    the_world = w;
+    atomic_store(&holding, 0);
+    atomic_store(&forwarded, 0);
 }
+
+#define SCENE .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin
 
 static int threads_now(void)
 {
@@ -424,51 +415,24 @@ static int threads_now(void)
     return count;
 }
 
-static void test_reaches_the_handler(void **s)
-{
-    run(WORLD_SIM, 20, reaches_the_handler, (world){0});
-    run(WORLD_TCP, 1, reaches_the_handler, (world){0});
-}
+WORLD_TEST(reaches_the_handler, 20, 1, SCENE)
+WORLD_TEST(races, RACE_SEEDS, 4, SCENE)
+WORLD_TEST(while_they_land, 20, 0, SCENE)
 
-static void test_races(void **s)
-{
-    run(WORLD_SIM, RACE_SEEDS, races, (world){0});
-    run(WORLD_TCP, 4, races, (world){0});
-}
+WORLD_TEST(thousand_at_once, 2, 1, SCENE)
 
-static void test_while_they_land(void **s)
-{
-    run(WORLD_SIM, 20, while_they_land, (world){0});
-}
+WORLD_TEST(what_is_known, 20, 0, SCENE, .close_may_fail = true)
+WORLD_TEST(died_with_it, 20, 0, SCENE, .close_may_fail = true)
 
-static void test_a_thousand_at_once(void **s)
-{
-    run(WORLD_SIM, 2, thousand_at_once, (world){0});
-    run(WORLD_TCP, 1, thousand_at_once, (world){0});
-}
+WORLD_TEST(one_incarnation, 2, 1, SCENE)
 
-static void test_what_is_known(void **s)
-{
-    run(WORLD_SIM, 20, what_is_known, (world){.close_may_fail = true});
-    run(WORLD_SIM, 20, died_with_it, (world){.close_may_fail = true});
-}
-
-static void test_one_incarnation(void **s)
-{
-    run(WORLD_SIM, 2, one_incarnation, (world){0});
-    run(WORLD_TCP, 1, one_incarnation, (world){0});
-}
-
-static void test_waiting_for_room(void **s)
-{
-    run(WORLD_SIM, 10, waiting_for_room, (world){.adjust = little_room});
-}
+WORLD_TEST(waiting_for_room, 10, 0, SCENE, .adjust = little_room)
 
 /* Cancelling, time-outs and retries leave no thread behind. */
 static void test_no_threads_are_left(void **s)
 {
     int before = threads_now();
-    run(WORLD_TCP, 2, races, (world){0});
+    world_play(&(world){SCENE, .program = races}, 0, 2);
     assert_int_equal(threads_now(), before);
 }
 
@@ -476,9 +440,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reaches_the_handler), cmocka_unit_test(test_races),
-        cmocka_unit_test(test_while_they_land),     cmocka_unit_test(test_a_thousand_at_once),
-        cmocka_unit_test(test_what_is_known),       cmocka_unit_test(test_one_incarnation),
-        cmocka_unit_test(test_waiting_for_room),    cmocka_unit_test(test_no_threads_are_left),
+        cmocka_unit_test(test_while_they_land),     cmocka_unit_test(test_thousand_at_once),
+        cmocka_unit_test(test_what_is_known),       cmocka_unit_test(test_died_with_it),
+        cmocka_unit_test(test_one_incarnation),     cmocka_unit_test(test_waiting_for_room),
+        cmocka_unit_test(test_no_threads_are_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

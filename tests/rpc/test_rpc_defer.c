@@ -311,23 +311,13 @@ static void callers_death(weft_agent *agent, void *arg)
     weft_call_finish(shared.held, WEFT_OK);
 }
 
-static void run(world w, world_fabric fabric, uint64_t seed)
+static void begin(world *w)
 {
-    w.fabric = fabric;
-    w.seed = seed;
-    w.functions = functions;
-    w.function_count = sizeof functions / sizeof *functions;
     memset(&shared, 0, sizeof shared);
-    shared.w = &w;
-    world_run(&w);
+    shared.w = w;
 }
 
-static void run_both(world w, uint64_t seeds)
-{
-    for (uint64_t seed = 1; seed <= seeds; seed++)
-        run(w, WORLD_SIM, seed);
-    run(w, WORLD_TCP, 0);
-}
+#define SCENE WORLD_FUNCTIONS(functions), .begin = begin
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
@@ -336,72 +326,49 @@ static void one_worker(weft_agent_options *options, void *arg)
 
 /* ---- Facts ----------------------------------------------------------------------------------------------------- */
 
-static void test_finished_elsewhere(void **s)
+WORLD_TEST(finished_elsewhere, 5, 1, SCENE, .size = 2)
+WORLD_TEST(bad_handlers, 2, 1, SCENE, .size = 2)
+
+WORLD_TEST(nested, 20, 1, SCENE, .size = 2, .adjust = one_worker)
+
+static void each_has_hopped(world *w)
 {
-    run_both((world){.size = 2, .program = finished_elsewhere}, 5);
+    assert_int_equal(atomic_load(&shared.hops), 20);
 }
 
-static void test_bad_handlers(void **s)
-{
-    run_both((world){.size = 2, .program = bad_handlers}, 2);
-}
+WORLD_TEST(chain_at_close, 20, 5, SCENE, .size = 3, .end = each_has_hopped)
 
-static void test_nested_with_one_worker(void **s)
-{
-    run_both((world){.size = 2, .program = nested, .adjust = one_worker}, 20);
-}
+WORLD_TEST(from_continuations, 5, 1, SCENE, .size = 2, .adjust = one_worker)
+WORLD_TEST(waits_refused, 5, 1, SCENE, .size = 2)
 
-static void test_chain_at_close(void **s)
+static void finish_too_late(world *w)
 {
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        run((world){.size = 3, .program = chain_at_close}, WORLD_SIM, seed);
-        assert_int_equal(atomic_load(&shared.hops), 20);
-    }
-    for (int i = 0; i < 5; i++) {
-        run((world){.size = 3, .program = chain_at_close}, WORLD_TCP, 0);
-        assert_int_equal(atomic_load(&shared.hops), 20);
-    }
-}
-
-static void test_from_continuations(void **s)
-{
-    run_both((world){.size = 2, .program = from_continuations, .adjust = one_worker}, 5);
-}
-
-static void test_waits_refused(void **s)
-{
-    run_both((world){.size = 2, .program = waits_refused}, 5);
+    assert_true(*(int *)w->arg != 0 || weft_error_code(weft_future_error(unfinished)) == WEFT_ERR_TIMEOUT);
+    weft_future_unref(unfinished);
+    weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(1))); /* after its agent has closed */
+    assert_true(weft_call_time_left(shared.held) == 0);
+    weft_call_finish(shared.held, WEFT_OK);
 }
 
 static void test_never_finished(void **s)
 {
-    for (int to = 0; to < 2; to++) {
-        for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
-            shared.held = NULL;
-            unfinished = NULL;
-            run((world){.size = 2, .program = never_finished, .arg = &to}, (world_fabric)fabric, 1);
-            assert_true(to != 0 || weft_error_code(weft_future_error(unfinished)) == WEFT_ERR_TIMEOUT);
-            weft_future_unref(unfinished);
-            weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(1))); /* after its agent has closed */
-            assert_true(weft_call_time_left(shared.held) == 0);
-            weft_call_finish(shared.held, WEFT_OK);
-        }
-    }
+    for (int to = 0; to < 2; to++)
+        world_play(&(world){SCENE, .size = 2, .program = never_finished, .arg = &to, .end = finish_too_late}, 1, 1);
 }
 
-static void test_callers_death(void **s)
-{
-    for (uint64_t seed = 1; seed <= 10; seed++)
-        run((world){.size = 2, .program = callers_death}, WORLD_SIM, seed);
-}
+WORLD_TEST(callers_death, 10, 0, SCENE, .size = 2)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finished_elsewhere),     cmocka_unit_test(test_bad_handlers),
-        cmocka_unit_test(test_nested_with_one_worker), cmocka_unit_test(test_chain_at_close),
-        cmocka_unit_test(test_from_continuations),     cmocka_unit_test(test_waits_refused),
-        cmocka_unit_test(test_never_finished),         cmocka_unit_test(test_callers_death),
+        cmocka_unit_test(test_finished_elsewhere),
+        cmocka_unit_test(test_bad_handlers),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_chain_at_close),
+        cmocka_unit_test(test_from_continuations),
+        cmocka_unit_test(test_waits_refused),
+        cmocka_unit_test(test_never_finished),
+        cmocka_unit_test(test_callers_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,10 +91,7 @@ static void come_and_go(stage *s, int actor)
     MUST_OK(weft_agent_close(agent)); /* does not wait for the others */
 }
 
-static void test_come_and_go(void **state)
-{
-    stage_play(come_and_go, 4, 10, 3);
-}
+STAGE_TEST(come_and_go, 4, 10, 3)
 
 /* ---- Leaving while busy --------------------------------------------------------------------------------------------- */
 
@@ -148,10 +145,7 @@ static void leave_busy(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_leave_busy(void **state)
-{
-    stage_play(leave_busy, 3, 3, 2);
-}
+STAGE_TEST(leave_busy, 3, 3, 2)
 
 /* The member that gathers leaves without having come, its group still open. */
 static void leave_group(stage *s, int actor)
@@ -180,10 +174,7 @@ static void leave_group(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_leave_group(void **state)
-{
-    stage_play(leave_group, 3, 5, 2);
-}
+STAGE_TEST(leave_group, 3, 5, 2)
 
 /* ---- Rank 0 ----------------------------------------------------------------------------------------------------------- */
 
@@ -213,10 +204,7 @@ static void rank_0_stops(stage *s, int actor)
     MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
 }
 
-static void test_rank_0_stops(void **state)
-{
-    stage_play(rank_0_stops, 3, 5, 2);
-}
+STAGE_TEST(rank_0_stops, 3, 5, 2)
 
 /* ---- Mistakes --------------------------------------------------------------------------------------------------------- */
 
@@ -257,10 +245,7 @@ static void refused(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_refused(void **state)
-{
-    stage_play(refused, 3, 1, 1);
-}
+STAGE_TEST(refused, 3, 1, 1)
 
 /* ---- Evicted, and back again ---------------------------------------------------------------------------------------- */
 
@@ -300,10 +285,7 @@ static void back_again(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_back_again(void **state)
-{
-    stage_play(back_again, 3, 10, 0);
-}
+STAGE_TEST(back_again, 3, 10, 0)
 
 /* ---- Calls of two lives ---------------------------------------------------------------------------------------------- */
 
@@ -365,10 +347,7 @@ static void two_lives(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_two_lives(void **state)
-{
-    stage_play(two_lives, 2, 5, 2);
-}
+STAGE_TEST(two_lives, 2, 5, 2)
 
 /* ---- Again and again ---------------------------------------------------------------------------------------------------- */
 
@@ -406,10 +385,7 @@ static void churn(stage *s, int actor)
     atomic_fetch_add(&s->flags[1], 1);
 }
 
-static void test_churn(void **state)
-{
-    stage_play(churn, 4, 20, 2);
-}
+STAGE_TEST(churn, 4, 20, 2)
 
 int main(void)
 {

@@ -44,10 +44,7 @@ static void unwanted_keeps_nobody(stage *s, int actor)
     atomic_store(&s->flags[1], 1);
 }
 
-static void test_unwanted_keeps_nobody(void **state)
-{
-    stage_play(unwanted_keeps_nobody, 2, 5, 2);
-}
+STAGE_TEST(unwanted_keeps_nobody, 2, 5, 2)
 
 /* ---- A worker that leaves ------------------------------------------------------------------------------------------ */
 
@@ -81,10 +78,7 @@ static void leaver_refuses(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_leaver_refuses(void **state)
-{
-    stage_play(leaver_refuses, 2, 5, 2);
-}
+STAGE_TEST(leaver_refuses, 2, 5, 2)
 
 /* ---- A name that somebody will have ------------------------------------------------------------------------------- */
 
@@ -150,10 +144,7 @@ static void name_comes_later(stage *s, int actor)
     MUST_OK(weft_agent_close(agent));
 }
 
-static void test_name_comes_later(void **state)
-{
-    stage_play(name_comes_later, 3, 5, 2);
-}
+STAGE_TEST(name_comes_later, 3, 5, 2)
 
 int main(void)
 {

@@ -178,7 +178,7 @@ static void rank_2(weft_agent *agent)
     }
 }
 
-static void program(weft_agent *agent, void *arg)
+static void one_stands_still(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0)
         rank_0(agent);
@@ -186,20 +186,14 @@ static void program(weft_agent *agent, void *arg)
         rank_2(agent);
 }
 
-static void test_on_sim(void **state)
+static void begin(world *w)
 {
-    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
-        world w = {.fabric = WORLD_SIM,
-                   .size = 3,
-                   .seed = seed,
-                   WORLD_FUNCTIONS(functions),
-                   .program = program,
-                   .adjust = adjust};
-        scene = &w;
-        atomic_store(&over, false);
-        world_run(&w);
-    }
+    scene = w;
+    atomic_store(&over, false);
 }
+
+#define SCENE WORLD_FUNCTIONS(functions), .adjust = adjust, .begin = begin
+WORLD_TEST(one_stands_still, 10, 0, SCENE, .size = 3)
 
 /* ---- Trying again ------------------------------------------------------------------------------------------------------ */
 
@@ -246,20 +240,7 @@ static void tries_again(weft_agent *agent, void *arg)
         try_again(agent, i == 0);
 }
 
-static void test_tries_again(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
-        world w = {.fabric = WORLD_SIM,
-                   .size = 2,
-                   .seed = seed,
-                   WORLD_FUNCTIONS(functions),
-                   .program = tries_again,
-                   .adjust = adjust};
-        scene = &w;
-        world_run(&w);
-    }
-    scene = NULL;
-}
+WORLD_TEST(tries_again, 10, 0, SCENE, .size = 2)
 
 /* ---- Processes ------------------------------------------------------------------------------------------------------ */
 
@@ -276,7 +257,7 @@ static int child_works(void)
     weft_status st = weft_agent_open(&options, &agent);
     weft_error_print(error, stderr);
     MUST_OK(st);
-    program(agent, NULL);
+    one_stands_still(agent, NULL);
     MUST_OK(weft_agent_close(agent));
     return 0;
 }
@@ -303,7 +284,7 @@ int main(int argc, char **argv)
     if (played >= 0)
         return played;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_sim),
+        cmocka_unit_test(test_one_stands_still),
         cmocka_unit_test(test_tries_again),
         cmocka_unit_test(test_on_tcp),
     };

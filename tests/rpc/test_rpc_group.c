@@ -11,18 +11,15 @@ static void adjust(weft_agent_options *options, void *arg)
     options->death_timeout_ms = 2000;
 }
 
-static void run_on(world_fabric fabric, int size, void (*program)(weft_agent *agent, void *arg))
+static atomic_int arrived[64];
+
+static void begin(world *w)
 {
-    world w = {.fabric = fabric, .size = size, .seed = 11, .program = program, .adjust = adjust};
-    scene = &w;
-    world_run(&w);
+    scene = w;
+    memset(arrived, 0, sizeof arrived);
 }
 
-static void run_both(int size, void (*program)(weft_agent *agent, void *arg))
-{
-    run_on(WORLD_SIM, size, program);
-    run_on(WORLD_TCP, size, program);
-}
+#define SCENE .adjust = adjust, .begin = begin
 
 static weft_group *make(weft_agent *agent, const char *name, const int *ranks, size_t count)
 {
@@ -32,8 +29,6 @@ static weft_group *make(weft_agent *agent, const char *name, const int *ranks, s
 }
 
 /* ---- All goes well --------------------------------------------------------------------------------------------- */
-
-static atomic_int arrived[64];
 
 static void barriers(weft_agent *agent, void *arg)
 {
@@ -52,12 +47,9 @@ static void barriers(weft_agent *agent, void *arg)
 
 static void test_barriers(void **state)
 {
-    for (int i = 0; i < 2; i++) {
-        memset(arrived, 0, sizeof arrived);
-        run_on(i ? WORLD_TCP : WORLD_SIM, i ? 5 : 40, barriers);
-    }
-    memset(arrived, 0, sizeof arrived);
-    run_on(WORLD_SIM, 1, barriers); /* a group of one */
+    world_play(&(world){SCENE, .size = 40, .program = barriers}, 1, 0);
+    world_play(&(world){SCENE, .size = 5, .program = barriers}, 0, 1);
+    world_play(&(world){SCENE, .size = 1, .program = barriers}, 1, 0); /* a group of one */
 }
 
 static void check_gathered(const weft_values *got, int size, int factor, int64_t numbers)
@@ -94,10 +86,7 @@ static void gathers(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
-static void test_gathers(void **state)
-{
-    run_both(4, gathers);
-}
+WORLD_TEST(gathers, 1, 1, SCENE, .size = 4)
 
 /* In another order, without rank 0, made and destroyed again and again under one name, some early and some late. */
 static void some(weft_agent *agent, void *arg)
@@ -125,10 +114,7 @@ static void some(weft_agent *agent, void *arg)
     }
 }
 
-static void test_some(void **state)
-{
-    run_both(4, some);
-}
+WORLD_TEST(some, 1, 1, SCENE, .size = 4)
 
 /* Many operations begun before the first has ended. */
 static void pipelined(weft_agent *agent, void *arg)
@@ -151,10 +137,7 @@ static void pipelined(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
-static void test_pipelined(void **state)
-{
-    run_both(4, pipelined);
-}
+WORLD_TEST(pipelined, 1, 1, SCENE, .size = 4)
 
 /* Several threads of each worker, each with a group of its own. */
 typedef struct helper {
@@ -186,10 +169,7 @@ static void with_threads(weft_agent *agent, void *arg)
         pthread_join(threads[i], NULL);
 }
 
-static void test_threads(void **state)
-{
-    run_on(WORLD_TCP, 3, with_threads);
-}
+WORLD_TEST(with_threads, 0, 1, SCENE, .size = 3)
 
 /* ---- All executors full of those who wait --------------------------------------------------------------------------- */
 
@@ -229,19 +209,7 @@ static void from_handlers(weft_agent *agent, void *arg)
     }
 }
 
-static void test_from_handlers(void **state)
-{
-    for (int i = 0; i < 2; i++) {
-        world w = {.fabric = i ? WORLD_TCP : WORLD_SIM,
-                   .size = 3,
-                   .seed = 3,
-                   WORLD_FUNCTIONS(functions),
-                   .program = from_handlers,
-                   .adjust = one_worker};
-        scene = &w;
-        world_run(&w);
-    }
-}
+WORLD_TEST(from_handlers, 1, 1, .size = 3, WORLD_FUNCTIONS(functions), .adjust = one_worker, .begin = begin)
 
 /* Agents without threads: whoever waits drives them. */
 static void no_threads(weft_agent_options *options, void *arg)
@@ -251,10 +219,7 @@ static void no_threads(weft_agent_options *options, void *arg)
 
 static void test_by_hand(void **state)
 {
-    memset(arrived, 0, sizeof arrived);
-    world w = {.fabric = WORLD_TCP, .size = 3, .program = barriers, .adjust = no_threads};
-    scene = &w;
-    world_run(&w);
+    world_play(&(world){.size = 3, .program = barriers, .adjust = no_threads, .begin = begin}, 0, 1);
 }
 
 /* ---- Somebody is missing ------------------------------------------------------------------------------------------- */
@@ -289,10 +254,7 @@ static void late_member(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
-static void test_late_member(void **state)
-{
-    run_both(4, late_member);
-}
+WORLD_TEST(late_member, 1, 1, SCENE, .size = 4)
 
 /* The gathering member has not even made the group. */
 static void no_group(weft_agent *agent, void *arg)
@@ -309,10 +271,7 @@ static void no_group(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
-static void test_no_group(void **state)
-{
-    run_both(3, no_group);
-}
+WORLD_TEST(no_group, 1, 1, SCENE, .size = 3)
 
 /* ---- Mistakes ---------------------------------------------------------------------------------------------------- */
 
@@ -353,10 +312,7 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
-static void test_mistakes(void **state)
-{
-    run_both(3, mistakes);
-}
+WORLD_TEST(mistakes, 1, 1, SCENE, .size = 3)
 
 /* ---- The end of a group, a member, an agent ---------------------------------------------------------------------- */
 
@@ -392,10 +348,7 @@ static void destroyed(weft_agent *agent, void *arg)
         weft_group_destroy(all);
 }
 
-static void test_destroyed(void **state)
-{
-    run_both(3, destroyed);
-}
+WORLD_TEST(destroyed, 1, 1, SCENE, .size = 3)
 
 /* Left open when the agent stops: its operations fail, and it can still be destroyed. */
 static weft_group *left_open[4];
@@ -415,23 +368,19 @@ static void leave_open(weft_agent *agent, void *arg)
     }
 }
 
-static void test_left_open(void **state)
+static void nobody_waits_any_more(world *w)
 {
-    for (int i = 0; i < 2; i++) {
-        world w = {.fabric = i ? WORLD_TCP : WORLD_SIM, .size = 3, .seed = 5, .program = leave_open, .stop = true};
-        scene = &w;
-        world_run(&w);
-        for (int rank = 0; rank < 3; rank++) {
-            weft_status st = left_waiting[rank] ? weft_error_code(weft_future_error(left_waiting[rank])) : WEFT_OK;
-            assert_true(!left_waiting[rank] || st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT ||
-                        st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_CANCELLED);
-            weft_future_unref(left_waiting[rank]);
-            weft_status later = weft_group_barrier(left_open[rank], 10);
-            assert_int_equal(later, WEFT_ERR_CLOSED);
-            weft_group_destroy(left_open[rank]);
-        }
+    for (int rank = 0; rank < 3; rank++) {
+        weft_status st = left_waiting[rank] ? weft_error_code(weft_future_error(left_waiting[rank])) : WEFT_OK;
+        assert_true(!left_waiting[rank] || st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT ||
+                    st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_CANCELLED);
+        weft_future_unref(left_waiting[rank]);
+        assert_int_equal(weft_group_barrier(left_open[rank], 10), WEFT_ERR_CLOSED);
+        weft_group_destroy(left_open[rank]);
     }
 }
+
+WORLD_TEST(leave_open, 1, 1, .size = 3, .begin = begin, .stop = true, .end = nobody_waits_any_more)
 
 /* One dies, by rank, while the others wait: before it made the group, or in it. */
 typedef struct death {
@@ -530,9 +479,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_barriers),      cmocka_unit_test(test_gathers),       cmocka_unit_test(test_some),
-        cmocka_unit_test(test_pipelined),     cmocka_unit_test(test_threads),       cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_pipelined),     cmocka_unit_test(test_with_threads),  cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_from_handlers), cmocka_unit_test(test_late_member),   cmocka_unit_test(test_no_group),
-        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_left_open),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_leave_open),
         cmocka_unit_test(test_death),         cmocka_unit_test(test_gatherer_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

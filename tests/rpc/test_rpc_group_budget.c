@@ -22,13 +22,16 @@ static void adjust(weft_agent_options *options, void *arg)
     options->queue_limit_bytes = 64 << 20;
 }
 
-static void run(world_fabric fabric, void (*program)(weft_agent *, void *),
-                void (*adjusts)(weft_agent_options *, void *))
+static void begin(world *w)
 {
-    world w = {.fabric = fabric, .size = 2, .seed = 7, .program = program, .adjust = adjusts};
-    shared.w = &w;
+    shared.w = w;
     shared.started = shared.ended = 0;
-    world_run(&w);
+}
+
+static void run(void (*program)(weft_agent *, void *), void (*adjusts)(weft_agent_options *, void *), int on_sim,
+                int on_tcp)
+{
+    world_play(&(world){.size = 2, .program = program, .adjust = adjusts, .begin = begin}, (uint64_t)on_sim, on_tcp);
 }
 
 static weft_stats stats_of(weft_agent *agent)
@@ -134,7 +137,7 @@ static void test_ahead(void **state)
     for (int way = 0; way < 8; way++) {
         shared.open_early = way & 1;
         shared.as_bytes = way & 2;
-        run(way & 4 ? WORLD_TCP : WORLD_SIM, ahead, adjust);
+        run(ahead, adjust, !(way & 4), !!(way & 4));
     }
 }
 
@@ -162,8 +165,7 @@ static void test_large_results(void **state)
 {
     shared.as_bytes = false;
     shared.gatherers_large = true;
-    run(WORLD_SIM, large_results, adjust);
-    run(WORLD_TCP, large_results, adjust);
+    run(large_results, adjust, 1, 1);
     shared.gatherers_large = false;
 }
 
@@ -198,7 +200,7 @@ static void too_long(weft_agent *agent, void *arg)
 static void test_too_long(void **state)
 {
     shared.as_bytes = false;
-    run(WORLD_SIM, too_long, adjust);
+    run(too_long, adjust, 1, 0);
     for (int i = 0; i < OPS; i++)
         assert_int_equal(ends[GATHERER][i] == WEFT_ERR_BUSY, ends[MEMBER][i] == WEFT_ERR_BUSY);
 }
@@ -229,7 +231,7 @@ static void too_early(weft_agent *agent, void *arg)
 
 static void test_too_early(void **state)
 {
-    run(WORLD_SIM, too_early, adjust);
+    run(too_early, adjust, 1, 0);
 }
 
 /* ---- A full queue ------------------------------------------------------------------------------------------------------ */
@@ -309,8 +311,7 @@ static void full(weft_agent *agent, void *arg)
 static void test_full(void **state)
 {
     shared.as_bytes = true;
-    run(WORLD_SIM, full, small_queue);
-    run(WORLD_TCP, full, small_queue);
+    run(full, small_queue, 1, 1);
 }
 
 /* Towards one that stands still the words do not pile up without end. */
@@ -347,7 +348,7 @@ static void full_for_long(weft_agent *agent, void *arg)
 static void test_full_for_long(void **state)
 {
     shared.as_bytes = true;
-    run(WORLD_SIM, full_for_long, small_queue);
+    run(full_for_long, small_queue, 1, 0);
 }
 
 int main(void)

@@ -31,12 +31,12 @@ static void fail_allocations(bool all)
 
 static world *scene; /* the one that runs */
 
-static void run(world_fabric fabric, uint64_t seed, void (*program)(weft_agent *, void *), bool stop)
+static void begin(world *w)
 {
-    world w = {.fabric = fabric, .size = SIZE, .seed = seed, .program = program, .stop = stop};
-    scene = &w;
-    world_run(&w);
+    scene = w;
 }
+
+#define SCENE .size = SIZE, .begin = begin
 
 static weft_group *make(weft_agent *agent, const char *name)
 {
@@ -126,11 +126,7 @@ static void missed(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
-static void test_missed(void **state)
-{
-    run(WORLD_SIM, 3, missed, false);
-    run(WORLD_TCP, 3, missed, false);
-}
+WORLD_TEST(missed, 1, 1, SCENE)
 
 /* ---- Too much together ------------------------------------------------------------------------------------------------ */
 
@@ -164,11 +160,7 @@ static void too_much(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
-static void test_too_much(void **state)
-{
-    run(WORLD_SIM, 4, too_much, false);
-    run(WORLD_TCP, 4, too_much, false);
-}
+WORLD_TEST(too_much, 1, 1, SCENE)
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------ */
 
@@ -205,7 +197,7 @@ static void test_without_memory(void **state)
 {
     for (victim = 0; victim < 2; victim++) {
         missed_count = 0;
-        run(WORLD_SIM, 5, without_memory, false);
+        world_play(&(world){SCENE, .program = without_memory}, 1, 0);
         assert_true(missed_count > 2);
     }
 }
@@ -241,7 +233,7 @@ static void test_unsaid(void **state)
 {
     unsaid_count = 0;
     for (victim = 0; victim < 2; victim++)
-        run(WORLD_SIM, 6, unsaid, false);
+        world_play(&(world){SCENE, .program = unsaid}, 1, 0);
     assert_int_equal(unsaid_count, 1 + SIZE); /* where the gathering member cannot go on, nobody can */
 }
 

@@ -139,15 +139,15 @@ static void count_at_both(weft_agent *agent, void *arg)
     MUST(stats.bytes_copied == 0 && stats.calls_served == 11);
 }
 
+static void begin(world *w)
+{
+    shared = (struct shared){.from = shared.from};
+}
+
 static void run_both(void (*program)(weft_agent *, void *), int from)
 {
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
-        world w = {
-            .fabric = (world_fabric)fabric, .seed = 4, .size = 2, WORLD_FUNCTIONS(functions), .program = program};
-        w.arg = &w;
-        shared = (struct shared){.from = from};
-        world_run(&w);
-    }
+    shared.from = from;
+    world_play(&(world){.size = 2, WORLD_FUNCTIONS(functions), .program = program, .begin = begin}, 1, 1);
 }
 
 static void test_requests_land(void **s)
@@ -442,12 +442,7 @@ static void cancel_while_it_lands(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
-static void test_tapes_notice_what_landed_of_a_cancelled_call(void **s)
-{
-    world w = {.fabric = WORLD_SIM, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = cancel_while_it_lands};
-    w.arg = &w;
-    world_run(&w);
-}
+WORLD_TEST(cancel_while_it_lands, 1, 0, .size = 2, WORLD_FUNCTIONS(functions))
 
 static weft_tensor *weights; /* of whoever steps */
 
@@ -531,11 +526,7 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
-static void test_what_errors_say(void **s)
-{
-    world w = {.fabric = WORLD_SIM, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = say_what_does_not_fit};
-    world_run(&w);
-}
+WORLD_TEST(say_what_does_not_fit, 1, 0, .size = 2, WORLD_FUNCTIONS(functions))
 
 int main(void)
 {
@@ -543,12 +534,12 @@ int main(void)
         cmocka_unit_test(test_adding),
         cmocka_unit_test(test_adding_over_breaks),
         cmocka_unit_test(test_adding_nothing),
-        cmocka_unit_test(test_what_errors_say),
+        cmocka_unit_test(test_say_what_does_not_fit),
         cmocka_unit_test(test_requests_land),
         cmocka_unit_test(test_counters),
         cmocka_unit_test(test_tapes_notice_landing),
         cmocka_unit_test(test_tapes_notice_adding),
-        cmocka_unit_test(test_tapes_notice_what_landed_of_a_cancelled_call),
+        cmocka_unit_test(test_cancel_while_it_lands),
         cmocka_unit_test(test_nothing_stays_pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

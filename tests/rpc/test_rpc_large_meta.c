@@ -88,19 +88,13 @@ static void leaks_fail(weft_agent_options *options, void *arg)
     options->leaks_fail = true;
 }
 
-static void run(world_fabric fabric, uint64_t seed, void (*program)(weft_agent *, void *), bool stop)
+static void begin(world *w)
 {
-    world w = {.fabric = fabric,
-               .size = SIZE,
-               .seed = seed,
-               WORLD_FUNCTIONS(functions),
-               .program = program,
-               .adjust = leaks_fail,
-               .stop = stop};
-    scene = &w;
+    scene = w;
     decoded = decoded_locked = dropped = 0;
-    world_run(&w);
 }
+
+#define SCENE .size = SIZE, WORLD_FUNCTIONS(functions), .adjust = leaks_fail, .begin = begin
 
 /* `count` of them in lists of PER_LIST. */
 typedef struct heap {
@@ -144,8 +138,7 @@ static void nulls(weft_agent *agent, void *arg)
 
 static void test_nulls(void **state)
 {
-    run(WORLD_SIM, 1, nulls, false);
-    run(WORLD_TCP, 1, nulls, false);
+    world_play(&(world){SCENE, .program = nulls}, 1, 1);
     assert_true(decoded_locked < decoded); /* under the lock it would be all */
 }
 
@@ -184,13 +177,12 @@ static void references(weft_agent *agent, void *arg)
     free(h);
 }
 
-static void test_references(void **state)
+static void one_was_dropped(world *w)
 {
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
-        run((world_fabric)fabric, 2, references, false);
-        assert_int_equal(dropped, 1); /* and nothing has leaked: closing would say so */
-    }
+    assert_int_equal(dropped, 1); /* and nothing has leaked: closing would say so */
 }
+
+WORLD_TEST(references, 1, 1, SCENE, .end = one_was_dropped)
 
 /* ---- Given up ------------------------------------------------------------------------------------------------------------- */
 
@@ -218,12 +210,7 @@ static void give_up(weft_agent *agent, void *arg)
     free(h);
 }
 
-static void test_give_up(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(4); seed++)
-        run(WORLD_SIM, seed, give_up, false);
-    run(WORLD_TCP, 1, give_up, false);
-}
+WORLD_TEST(give_up, 4, 1, SCENE)
 
 /* All stop while such calls are under way. */
 static void stop_amid(weft_agent *agent, void *arg)
@@ -239,15 +226,11 @@ static void stop_amid(weft_agent *agent, void *arg)
     free(h);
 }
 
-static void test_stop(void **state)
-{
-    for (int round = 0; round < 10; round++)
-        run(round < 5 ? WORLD_SIM : WORLD_TCP, (uint64_t)round + 1, stop_amid, true);
-}
+WORLD_TEST(stop_amid, 5, 5, SCENE, .stop = true)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nulls), cmocka_unit_test(test_references),
-                                       cmocka_unit_test(test_give_up), cmocka_unit_test(test_stop)};
+                                       cmocka_unit_test(test_give_up), cmocka_unit_test(test_stop_amid)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

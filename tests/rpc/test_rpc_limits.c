@@ -170,14 +170,7 @@ static void test_as_called(void **state)
     memset(longest, 'n', sizeof longest - 1);
     const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_REST}, .run = run_nothing},
                                        {.name = name, .run = run_nothing}};
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
-        world w = {.fabric = (world_fabric)fabric,
-                   .size = 2,
-                   .seed = 3,
-                   WORLD_FUNCTIONS(functions),
-                   .program = call_at_the_limits};
-        world_run(&w);
-    }
+    world_play(&(world){.size = 2, WORLD_FUNCTIONS(functions), .program = call_at_the_limits}, 1, 1);
 }
 
 int main(void)

@@ -367,7 +367,7 @@ static void targets_at_fault(weft_agent *agent)
 
 /* ---- Together ------------------------------------------------------------------------------------------------------ */
 
-static void play(weft_agent *agent, void *arg)
+static void what_cannot_be(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &shared.groups[rank]));
@@ -386,24 +386,13 @@ static void play(weft_agent *agent, void *arg)
     weft_group_destroy(shared.groups[rank]);
 }
 
-static void run_on(world_fabric fabric, void (*program)(weft_agent *, void *),
-                   void (*adjust)(weft_agent_options *, void *))
+static void begin(world *w)
 {
-    world w = {
-        .fabric = fabric, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = program, .adjust = adjust};
-    shared = (struct shared){.w = &w};
-    world_run(&w);
+    shared = (struct shared){.w = w};
 }
 
-static void test_on_sim(void **state)
-{
-    run_on(WORLD_SIM, play, NULL);
-}
-
-static void test_on_tcp(void **state)
-{
-    run_on(WORLD_TCP, play, NULL);
-}
+#define SCENE .size = 2, WORLD_FUNCTIONS(functions), .begin = begin
+WORLD_TEST(what_cannot_be, 1, 1, SCENE)
 
 /* ---- A queue without room ------------------------------------------------------------------------------------------ */
 
@@ -475,21 +464,13 @@ static void wait_for_room(weft_agent *agent, void *arg)
     weft_future_unref(future);
 }
 
-static void test_worker_waits_for_room(void **state)
-{
-    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
-        run_on(fabric, wait_for_room, one_worker);
-}
+WORLD_TEST(wait_for_room, 1, 1, SCENE, .adjust = one_worker)
 
-static void test_no_room(void **state)
-{
-    for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
-        run_on(fabric, find_no_room, small_queue);
-}
+WORLD_TEST(find_no_room, 1, 1, SCENE, .adjust = small_queue)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_sim), cmocka_unit_test(test_on_tcp),
-                                       cmocka_unit_test(test_no_room), cmocka_unit_test(test_worker_waits_for_room)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_cannot_be), cmocka_unit_test(test_find_no_room),
+                                       cmocka_unit_test(test_wait_for_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,30 +136,15 @@ static void cancelled_together(weft_agent *agent, void *arg)
         weft_call_finish(held[rank], WEFT_OK);
 }
 
-static void run(void (*program)(weft_agent *, void *))
+static void begin(world *w)
 {
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
-        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? 10 : 1); seed++) {
-            atomic_store(&holding, 0);
-            world w = {.fabric = (world_fabric)fabric,
-                       .size = SIZE,
-                       .seed = seed,
-                       WORLD_FUNCTIONS(functions),
-                       .program = program};
-            world_run(&w);
-        }
+    atomic_store(&holding, 0);
 }
 
-#define ON_BOTH(name)                                                                                                  \
-    static void test_##name(void **s)                                                                                  \
-    {                                                                                                                  \
-        (void)s;                                                                                                       \
-        run(name);                                                                                                     \
-    }
-ON_BOTH(packed_once)
-ON_BOTH(one_is_not_there)
-ON_BOTH(what_is_wrong_for_all)
-ON_BOTH(cancelled_together)
+WORLD_TEST(packed_once, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(one_is_not_there, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(what_is_wrong_for_all, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(cancelled_together, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 
 int main(void)
 {

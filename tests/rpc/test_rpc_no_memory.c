@@ -34,7 +34,7 @@ static struct heard {
     weft_member_event event;
     int rank;
 } heard[16];
-static int heard_count;
+static int heard_count, seen, made;
 
 static void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
@@ -74,20 +74,16 @@ static void news(weft_agent *agent, void *arg)
         MUST(heard[i].event == wanted[i].event && heard[i].rank == wanted[i].rank);
 }
 
-static void test_membership(void **state)
+static void begin(world *w)
 {
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        world w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = news, .adjust = listen_to_members};
-        now_in = &w;
-        heard_count = 0;
-        failed = false;
-        world_run(&w);
-    }
+    now_in = w;
+    heard_count = seen = made = 0;
+    failed = false;
 }
 
-/* ---- References -------------------------------------------------------------------------------------------------- */
+WORLD_TEST(news, 10, 0, .size = SIZE, .adjust = listen_to_members, .begin = begin)
 
-static int seen, made;
+/* ---- References -------------------------------------------------------------------------------------------------- */
 
 static weft_status run_see(weft_call *call, void *user)
 {
@@ -165,28 +161,12 @@ static void at_the_owner(weft_agent *agent, void *arg)
     MUST(without);
 }
 
-static void run(void (*program)(weft_agent *, void *))
-{
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        world w = {.fabric = WORLD_SIM, .size = 2, .seed = seed, WORLD_FUNCTIONS(functions), .program = program};
-        seen = made = 0;
-        world_run(&w);
-    }
-}
-
-static void test_to_ourselves(void **state)
-{
-    run(to_ourselves);
-}
-
-static void test_at_the_owner(void **state)
-{
-    run(at_the_owner);
-}
+WORLD_TEST(to_ourselves, 20, 0, .size = 2, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(at_the_owner, 20, 0, .size = 2, WORLD_FUNCTIONS(functions), .begin = begin)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_membership), cmocka_unit_test(test_to_ourselves),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_news), cmocka_unit_test(test_to_ourselves),
                                        cmocka_unit_test(test_at_the_owner)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,18 +70,18 @@ static weft_function functions[7] = {
     {.name = "new waiting", .gives = {WEFT_ANY}, .run = run_new_waiting},
 };
 
-static void run(world w, world_fabric fabric, uint64_t seed)
+static _Atomic(weft_status) answer;
+
+static void begin(world *w)
 {
-    now = &w;
-    w.fabric = fabric;
-    w.seed = seed;
-    w.functions = functions;
-    w.function_count = 7;
+    now = w;
     atomic_store(&made, 0);
     atomic_store(&dropped, 0);
     atomic_store(&ready, 0);
-    world_run(&w);
+    atomic_store(&answer, WEFT_OK);
 }
+
+#define SCENE .functions = functions, .function_count = 7, .begin = begin
 
 static weft_call *await_held(void)
 {
@@ -124,26 +124,24 @@ static void stop_with_objects(weft_agent *agent, void *arg)
         world_sleep_ms(now, 1);
 }
 
-static void test_agent_stops(void **state)
+static void finish_what_is_held(world *w)
 {
-    for (uint64_t seed = 0; seed <= 10; seed++) {
-        run((world){.size = 2, .program = stop_with_objects, .stop = true}, seed ? WORLD_SIM : WORLD_TCP, seed);
-        assert_int_equal(atomic_load(&made), 2);
-        assert_int_equal(atomic_load(&dropped), 2); /* handles outlive the agents, objects do not */
-        weft_call *late = atomic_exchange(&held, NULL);
-        weft_call_give_object(late, &thing_type, new_thing());
-        weft_call_finish(late, WEFT_OK);
-        assert_int_equal(atomic_load(&dropped), 3);
-        for (int i = 0; i < 2; i++)
-            weft_rref_unref(atomic_exchange(&kept[i], NULL));
-        assert_int_equal(atomic_load(&dropped), 3);
-    }
+    assert_int_equal(atomic_load(&made), 2);
+    assert_int_equal(atomic_load(&dropped), 2); /* handles outlive the agents, objects do not */
+    weft_call *late = atomic_exchange(&held, NULL);
+    weft_call_give_object(late, &thing_type, new_thing());
+    weft_call_finish(late, WEFT_OK);
+    assert_int_equal(atomic_load(&dropped), 3);
+    for (int i = 0; i < 2; i++)
+        weft_rref_unref(atomic_exchange(&kept[i], NULL));
+    assert_int_equal(atomic_load(&dropped), 3);
 }
+
+WORLD_TEST(stop_with_objects, 10, 1, SCENE, .size = 2, .stop = true, .end = finish_what_is_held)
 
 /* ---- A destructor that uses the library, at the end ------------------------------------------------------------------- */
 
 static weft_agent *asked;
-static _Atomic(weft_status) answer;
 
 static void drop_and_ask(void *object)
 {
@@ -167,17 +165,15 @@ static void close_with_an_object(weft_agent *agent, void *arg)
     weft_rref_unref(mine);
 }
 
-static void test_destructor_calls(void **state)
+static void whoever_went_first(world *w)
 {
-    for (uint64_t seed = 0; seed <= 5; seed++) {
-        atomic_store(&answer, WEFT_OK);
-        run((world){.size = 2, .program = close_with_an_object}, seed ? WORLD_SIM : WORLD_TCP, seed);
-        assert_int_equal(atomic_load(&dropped), 1);
-        weft_status st = atomic_load(&answer);
-        assert_true(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT); /* whoever went first */
-        weft_rref_unref(atomic_exchange(&kept[1], NULL));
-    }
+    assert_int_equal(atomic_load(&dropped), 1);
+    weft_status st = atomic_load(&answer);
+    assert_true(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT);
+    weft_rref_unref(atomic_exchange(&kept[1], NULL));
 }
+
+WORLD_TEST(close_with_an_object, 5, 1, SCENE, .size = 2, .end = whoever_went_first)
 
 /* ---- A destructor that waits ------------------------------------------------------------------------------------------ */
 
@@ -212,14 +208,13 @@ static void let_go(weft_agent *agent, void *arg)
     await_all_dropped();
 }
 
-static void test_destructor_waits(void **state)
+static void refused_or_answered(world *w) /* it does not hang */
 {
-    for (uint64_t seed = 0; seed <= 5; seed++) {
-        run((world){.size = 2, .program = let_go}, seed ? WORLD_SIM : WORLD_TCP, seed);
-        weft_status st = atomic_load(&answer);
-        assert_true(st == WEFT_ERR_DEADLOCK || st == WEFT_ERR_NOT_FOUND); /* refused, or answered: it does not hang */
-    }
+    weft_status st = atomic_load(&answer);
+    assert_true(st == WEFT_ERR_DEADLOCK || st == WEFT_ERR_NOT_FOUND);
 }
+
+WORLD_TEST(let_go, 5, 1, SCENE, .size = 2, .end = refused_or_answered)
 
 /* ---- The creator dies before its call has arrived --------------------------------------------------------------------- */
 
@@ -275,13 +270,12 @@ static void creator_dies(weft_agent *agent, void *arg)
     await_all_dropped();
 }
 
-static void test_creator_dies(void **state)
+static void one_was_made(world *w)
 {
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        run((world){.size = 3, .program = creator_dies, .adjust = short_bound}, WORLD_SIM, seed);
-        assert_int_equal(atomic_load(&made), 1);
-    }
+    assert_int_equal(atomic_load(&made), 1);
 }
+
+WORLD_TEST(creator_dies, 20, 0, SCENE, .size = 3, .adjust = short_bound, .end = one_was_made)
 
 /* ---- Cancelled while the object is being given ------------------------------------------------------------------------ */
 
@@ -314,20 +308,18 @@ static void cancel_and_give(weft_agent *agent, void *arg)
             await_number(now, agent, rank, "value_count", 0);
 }
 
-static void test_cancelled_while_given(void **state)
-{
-    for (uint64_t seed = 0; seed <= 10; seed++)
-        run((world){.size = 2, .program = cancel_and_give}, seed ? WORLD_SIM : WORLD_TCP, seed);
-}
+WORLD_TEST(cancel_and_give, 10, 1, SCENE, .size = 2)
 
 int main(void)
 {
     functions[5] = count_functions[0];
     functions[6] = count_functions[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agent_stops),           cmocka_unit_test(test_destructor_calls),
-        cmocka_unit_test(test_destructor_waits),      cmocka_unit_test(test_creator_dies),
-        cmocka_unit_test(test_cancelled_while_given),
+        cmocka_unit_test(test_stop_with_objects),
+        cmocka_unit_test(test_close_with_an_object),
+        cmocka_unit_test(test_let_go),
+        cmocka_unit_test(test_creator_dies),
+        cmocka_unit_test(test_cancel_and_give),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

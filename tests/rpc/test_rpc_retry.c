@@ -363,37 +363,17 @@ static void make_elastic(weft_agent_options *options, void *arg)
     options->elastic = true;
 }
 
-static void test_names(void **s)
+static void begin(world *w)
 {
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        world w = {.size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .program = names_of_the_gone};
-        the_world = &w;
-        world_run(&w);
-        w.program = names_to_come;
-        w.adjust = make_elastic;
-        world_run(&w);
-    }
+    reset(100);
+    the_world = w;
 }
 
-static void run(void (*program)(weft_agent *, void *), bool stop)
-{
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
-        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? 20 : 1); seed++) {
-            world w = {.fabric = (world_fabric)fabric,
-                       .size = SIZE,
-                       .seed = seed,
-                       WORLD_FUNCTIONS(functions),
-                       .program = program,
-                       .stop = stop};
-            reset(100);
-            the_world = &w;
-            world_run(&w);
-        }
-}
+#define SCENE .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin
 
 static void test_stopped_meanwhile(void **s)
 {
-    run(stopped_meanwhile, true);
+    world_play(&(world){SCENE, .program = stopped_meanwhile, .stop = true}, 20, 1);
     for (int rank = 0; rank < SIZE; rank++)
         for (int i = 0; i < 2; i++) { /* of the last round */
             assert_true(!left[rank][i] || weft_future_done(left[rank][i]));
@@ -402,18 +382,14 @@ static void test_stopped_meanwhile(void **s)
         }
 }
 
-#define ON_BOTH(name)                                                                                                  \
-    static void test_##name(void **s)                                                                                  \
-    {                                                                                                                  \
-        (void)s;                                                                                                       \
-        run(name, false);                                                                                              \
-    }
-ON_BOTH(what_passes)
-ON_BOTH(what_does_not_pass)
-ON_BOTH(pauses)
-ON_BOTH(cancelled)
-ON_BOTH(multicast)
-ON_BOTH(remote)
+WORLD_TEST(names_of_the_gone, 10, 0, SCENE)
+WORLD_TEST(names_to_come, 10, 0, SCENE, .adjust = make_elastic)
+WORLD_TEST(what_passes, 20, 1, SCENE)
+WORLD_TEST(what_does_not_pass, 20, 1, SCENE)
+WORLD_TEST(pauses, 20, 1, SCENE)
+WORLD_TEST(cancelled, 20, 1, SCENE)
+WORLD_TEST(multicast, 20, 1, SCENE)
+WORLD_TEST(remote, 20, 1, SCENE)
 
 int main(void)
 {
@@ -425,7 +401,8 @@ int main(void)
         cmocka_unit_test(test_stopped_meanwhile),
         cmocka_unit_test(test_multicast),
         cmocka_unit_test(test_remote),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names_of_the_gone),
+        cmocka_unit_test(test_names_to_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,7 +157,7 @@ static void late_then_cancelled(weft_agent *agent)
     weft_call_finish(call, WEFT_OK);
 }
 
-static void play(weft_agent *agent, void *arg)
+static void what_all_attempts_did(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == CALLER) {
         late_then_busy(agent);
@@ -172,20 +172,14 @@ static void play(weft_agent *agent, void *arg)
         world_sleep_ms(the_world, 1);
 }
 
-static void test_what_all_attempts_did(void **s)
+static void begin_world(world *w)
 {
-    for (uint64_t seed = 1; seed <= world_seeds(20); seed++) {
-        world w = {.fabric = WORLD_SIM,
-                   .size = SIZE,
-                   .seed = seed,
-                   WORLD_FUNCTIONS(functions),
-                   .program = play,
-                   .adjust = adjust};
-        the_world = &w;
-        atomic_store(&finished, 0);
-        world_run(&w);
-    }
+    the_world = w;
+    atomic_store(&finished, 0);
 }
+
+WORLD_TEST(what_all_attempts_did, 20, 0, .size = SIZE, WORLD_FUNCTIONS(functions), .adjust = adjust,
+           .begin = begin_world)
 
 int main(void)
 {

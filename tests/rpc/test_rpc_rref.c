@@ -317,42 +317,28 @@ static void thousand(weft_agent *agent, void *arg)
 
 /* ---- Running them ---------------------------------------------------------------------------------------------- */
 
-static void run_one(world *w)
+static void begin(world *w)
 {
     memset(&shared, 0, sizeof shared);
     shared.w = w;
-    world_run(w);
 }
 
-static void run_both(void (*program)(weft_agent *, void *), int size, uint64_t seeds)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(seeds); seed++)
-        run_one(&(world){
-            .fabric = WORLD_SIM, .seed = seed, .size = size, WORLD_FUNCTIONS(rref_functions), .program = program});
-    run_one(&(world){.fabric = WORLD_TCP, .size = size, WORLD_FUNCTIONS(rref_functions), .program = program});
-}
+#define SCENE WORLD_FUNCTIONS(rref_functions), .begin = begin
 
-#define ON_BOTH(name, size, seeds)                                                                                     \
-    static void test_##name(void **s)                                                                                  \
-    {                                                                                                                  \
-        (void)s;                                                                                                       \
-        run_both(name, size, seeds);                                                                                   \
-    }
-
-ON_BOTH(values_at_home, 1, 1)
-ON_BOTH(objects_drop_once, 1, 2)
-ON_BOTH(remote_values, 3, 20)
-ON_BOTH(read_before_made, 3, 20)
-ON_BOTH(dropped_while_asked, 3, 5)
-ON_BOTH(failures, 2, 10)
-ON_BOTH(failures_pass_on, 3, 40)
-ON_BOTH(time_limits, 2, 5)
-ON_BOTH(pass_as_argument, 3, 40)
-ON_BOTH(pass_as_result, 3, 20)
-ON_BOTH(ring, 3, 20)
-ON_BOTH(last_handle, 3, 40)
-ON_BOTH(user_to_user, 3, 20)
-ON_BOTH(thousand, 3, 3)
+WORLD_TEST(values_at_home, 1, 1, SCENE, .size = 1)
+WORLD_TEST(objects_drop_once, 2, 1, SCENE, .size = 1)
+WORLD_TEST(remote_values, 20, 1, SCENE, .size = 3)
+WORLD_TEST(read_before_made, 20, 1, SCENE, .size = 3)
+WORLD_TEST(dropped_while_asked, 5, 1, SCENE, .size = 3)
+WORLD_TEST(failures, 10, 1, SCENE, .size = 2)
+WORLD_TEST(failures_pass_on, 40, 1, SCENE, .size = 3)
+WORLD_TEST(time_limits, 5, 1, SCENE, .size = 2)
+WORLD_TEST(pass_as_argument, 40, 1, SCENE, .size = 3)
+WORLD_TEST(pass_as_result, 20, 1, SCENE, .size = 3)
+WORLD_TEST(ring, 20, 1, SCENE, .size = 3)
+WORLD_TEST(last_handle, 40, 1, SCENE, .size = 3)
+WORLD_TEST(user_to_user, 20, 1, SCENE, .size = 3)
+WORLD_TEST(thousand, 3, 1, SCENE, .size = 3)
 
 /* ---- Deaths ---------------------------------------------------------------------------------------------------- */
 
@@ -423,27 +409,9 @@ static void makers_death(weft_agent *agent, void *arg)
     weft_rref_unref(shared.kept[0]);
 }
 
-static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(seeds); seed++)
-        run_one(&(world){
-            .fabric = WORLD_SIM, .seed = seed, .size = 3, WORLD_FUNCTIONS(rref_functions), .program = program});
-}
-
-static void test_users_death(void **s)
-{
-    on_sim(users_death, 10);
-}
-
-static void test_owners_death(void **s)
-{
-    on_sim(owners_death, 10);
-}
-
-static void test_makers_death(void **s)
-{
-    on_sim(makers_death, 10);
-}
+WORLD_TEST(users_death, 10, 0, SCENE, .size = 3)
+WORLD_TEST(owners_death, 10, 0, SCENE, .size = 3)
+WORLD_TEST(makers_death, 10, 0, SCENE, .size = 3)
 
 /* ---- After the end --------------------------------------------------------------------------------------------- */
 
@@ -464,33 +432,31 @@ static void keep_for_later(weft_agent *agent, void *arg)
     atomic_store(&shared.done, true);
 }
 
+static void use_after_close(world *w)
+{
+    weft_rref **late = w->arg;
+    weft_value value;
+    weft_values *values;
+    void *object;
+    MUST_OK(weft_rref_local_value(late[0], 0, &value));
+    MUST(strcmp(value.as.bytes.data, "still here") == 0);
+    MUST(atomic_load(&shared.drops) == 0);
+    MUST_OK(weft_rref_local_object(late[1], &object));
+    MUST_BE(weft_rref_to_here(late[2], 0, &values), WEFT_ERR_CLOSED);
+    MUST(!weft_rref_confirmed(late[2]) && weft_rref_owner(late[2]) == 1);
+    MUST_BE(weft_rref_local_value(late[3], WEFT_FOREVER, &value), WEFT_ERR_CLOSED);
+    for (int i = 0; i < 5; i++)
+        weft_rref_unref(late[i]);
+    MUST(atomic_load(&shared.drops) == 1);
+    weft_call_finish(shared.waiting, WEFT_OK); /* after their agent has gone */
+    weft_call_finish(shared.waiting_first, WEFT_OK);
+}
+
 static void test_use_after_close(void **s)
 {
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
-        weft_rref *late[5] = {NULL};
-        weft_value value;
-        weft_values *values;
-        void *object;
-        run_one(&(world){.fabric = (world_fabric)fabric,
-                         .seed = 3,
-                         .size = 2,
-                         WORLD_FUNCTIONS(rref_functions),
-                         .program = keep_for_later,
-                         .arg = late,
-                         .stop = true});
-        MUST_OK(weft_rref_local_value(late[0], 0, &value));
-        MUST(strcmp(value.as.bytes.data, "still here") == 0);
-        MUST(atomic_load(&shared.drops) == 0);
-        MUST_OK(weft_rref_local_object(late[1], &object));
-        MUST_BE(weft_rref_to_here(late[2], 0, &values), WEFT_ERR_CLOSED);
-        MUST(!weft_rref_confirmed(late[2]) && weft_rref_owner(late[2]) == 1);
-        MUST_BE(weft_rref_local_value(late[3], WEFT_FOREVER, &value), WEFT_ERR_CLOSED);
-        for (int i = 0; i < 5; i++)
-            weft_rref_unref(late[i]);
-        MUST(atomic_load(&shared.drops) == 1);
-        weft_call_finish(shared.waiting, WEFT_OK); /* after their agent has gone */
-        weft_call_finish(shared.waiting_first, WEFT_OK);
-    }
+    weft_rref *late[5];
+    world_play(&(world){SCENE, .size = 2, .program = keep_for_later, .arg = late, .stop = true, .end = use_after_close},
+               1, 1);
 }
 
 int main(void)

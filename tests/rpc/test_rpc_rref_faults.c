@@ -317,60 +317,31 @@ static void leaks_are_failures(weft_agent_options *options, void *arg)
     options->leaks_fail = true;
 }
 
-static void run_one(void (*program)(weft_agent *, void *), uint64_t seed)
+static void begin(world *w)
 {
-    world w = {.fabric = WORLD_SIM,
-               .seed = seed,
-               .size = 3,
-               .functions = functions,
-               .function_count = RREF_FUNCTIONS + 2,
-               .program = program,
-               .adjust = leaks_are_failures};
     memset(&shared, 0, sizeof shared);
-    shared.w = &w;
+    shared.w = w;
     atomic_store(&lives, 0);
     atomic_store(&over, false);
-    world_run(&w);
 }
+
+#define SCENE .size = 3, WORLD_FUNCTIONS(functions), .adjust = leaks_are_failures, .begin = begin
 
 static void run_random(uint64_t seed)
 {
     state = seed;
     mortal = below(2) ? 2 : -1;
     atomic_store(&busy, 3);
-    run_one(random_program, seed);
+    world w = {.seed = seed, .program = random_program, SCENE};
+    begin(&w);
+    world_run(&w);
 }
 
-static void on_sim(void (*program)(weft_agent *, void *), uint64_t seeds)
-{
-    for (uint64_t seed = 1; seed <= seeds; seed++)
-        run_one(program, seed);
-}
-
-static void test_twice_and_late(void **s)
-{
-    on_sim(twice_and_late, 3);
-}
-
-static void test_before_the_value(void **s)
-{
-    on_sim(before_the_value, 3);
-}
-
-static void test_not_kept(void **s)
-{
-    on_sim(not_kept, 5);
-}
-
-static void test_user_reborn(void **s)
-{
-    on_sim(user_reborn, 10);
-}
-
-static void test_owner_reborn(void **s)
-{
-    on_sim(owner_reborn, 10);
-}
+WORLD_TEST(twice_and_late, 3, 0, SCENE)
+WORLD_TEST(before_the_value, 3, 0, SCENE)
+WORLD_TEST(not_kept, 5, 0, SCENE)
+WORLD_TEST(user_reborn, 10, 0, SCENE)
+WORLD_TEST(owner_reborn, 10, 0, SCENE)
 
 static void test_random(void **s)
 {

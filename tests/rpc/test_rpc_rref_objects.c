@@ -364,80 +364,67 @@ static void on_rank_0(weft_agent *agent, void *arg)
         (*program)(agent);
 }
 
-static void run_one(void (*program)(weft_agent *), uint64_t seed, bool leaky)
+static void begin(world *w)
 {
-    world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
-               .seed = seed,
-               .size = 2,
-               .functions = functions,
-               .function_count = 10,
-               .program = on_rank_0,
-               .adjust = leaks_fail,
-               .close_may_fail = leaky,
-               .arg = &program};
-    now = &w;
+    now = w;
     atomic_store(&made, 0);
     atomic_store(&dropped, 0);
-    world_run(&w);
 }
 
-static void run_both(void (*program)(weft_agent *))
+static void run(void (*program)(weft_agent *), uint64_t seeds, void (*end)(world *w))
 {
-    for (uint64_t seed = 0; seed <= 10; seed++)
-        run_one(program, seed, false);
+    world_play(&(world){.size = 2,
+                        .functions = functions,
+                        .function_count = 10,
+                        .program = on_rank_0,
+                        .adjust = leaks_fail,
+                        .close_may_fail = end != NULL,
+                        .arg = &program,
+                        .begin = begin,
+                        .end = end},
+               seeds, 1);
 }
 
-static void test_objects(void **s)
-{
-    run_both(objects);
-}
-
-static void test_objects_that_fail(void **s)
-{
-    run_both(objects_that_fail);
-}
-
-static void test_types(void **s)
-{
-    run_both(types);
-}
-
-static void test_dump(void **s)
-{
-    run_both(dump);
-}
-
-static void test_leaks(void **s)
-{
-    for (uint64_t seed = 0; seed <= 10; seed++) {
-        atomic_store(&warnings, 0);
-        weft_log_set_sink(count_warnings, NULL);
-        run_one(leave_one, seed, true);
-        weft_log_set_sink(NULL, NULL);
-        MUST(atomic_load(&warnings) >=
-             2); /* the counts, and the name, at the holder; the owner sees it if it looks first */
-        MUST(atomic_load(&dropped) == 1);              /* the owner's end is the object's */
-        weft_rref_unref(atomic_exchange(&left, NULL)); /* after the close: safe, and nothing more */
+#define ON_BOTH(name)                                                                                                  \
+    static void test_##name(void **state)                                                                              \
+    {                                                                                                                  \
+        run(name, 10, NULL);                                                                                           \
     }
+ON_BOTH(objects)
+ON_BOTH(objects_that_fail)
+ON_BOTH(types)
+ON_BOTH(dump)
+
+static void one_was_left(world *w)
+{
+    /* The counts, and the name, at the holder; the owner sees it if it looks first. */
+    MUST(atomic_exchange(&warnings, 0) >= 2);
+    MUST(atomic_load(&dropped) == 1);              /* the owner's end is the object's */
+    weft_rref_unref(atomic_exchange(&left, NULL)); /* after the close: safe, and nothing more */
 }
 
-static void test_to_here(void **s)
+static void test_leaks(void **state)
 {
-    run_both(to_here);
+    weft_log_set_sink(count_warnings, NULL);
+    run(leave_one, 10, one_was_left);
+    weft_log_set_sink(NULL, NULL);
 }
+
+ON_BOTH(to_here)
 
 /* It is not collected, and the end of the job says so; it goes when it is untied. */
-static void test_knot(void **s)
+static void the_knot_is_cut(world *w)
 {
-    for (uint64_t seed = 0; seed <= 1; seed++) {
-        atomic_store(&warnings, 0);
-        weft_log_set_sink(count_warnings, NULL);
-        run_one(tie, seed, true);
-        weft_log_set_sink(NULL, NULL);
-        MUST(atomic_load(&warnings) == 2 && atomic_load(&dropped) == 0);
-        weft_rref_unref(tied->self);
-        MUST(atomic_load(&dropped) == 1);
-    }
+    MUST(atomic_exchange(&warnings, 0) == 2 && atomic_load(&dropped) == 0);
+    weft_rref_unref(tied->self);
+    MUST(atomic_load(&dropped) == 1);
+}
+
+static void test_knot(void **state)
+{
+    weft_log_set_sink(count_warnings, NULL);
+    run(tie, 1, the_knot_is_cut);
+    weft_log_set_sink(NULL, NULL);
 }
 
 int main(void)

@@ -82,29 +82,12 @@ static void one_worker(weft_agent_options *options, void *arg)
     options->workers = 1;
 }
 
-static void run_world(world_fabric fabric, uint64_t seed)
+static void begin(world *w)
 {
-    world w = {.fabric = fabric,
-               .size = 2,
-               .seed = seed,
-               WORLD_FUNCTIONS(functions),
-               .program = fill_the_queue,
-               .adjust = one_worker};
-    shared = (struct shared){.w = &w};
-    world_run(&w);
+    shared = (struct shared){.w = w};
 }
 
-static void test_on_sim(void **state)
-{
-    for (uint64_t seed = 1; seed <= 20; seed++)
-        run_world(WORLD_SIM, seed);
-}
-
-static void test_on_tcp(void **state)
-{
-    for (int i = 0; i < 3; i++)
-        run_world(WORLD_TCP, 0);
-}
+WORLD_TEST(fill_the_queue, 20, 3, .size = 2, WORLD_FUNCTIONS(functions), .adjust = one_worker, .begin = begin)
 
 static void expect_refused(weft_agent *agent, weft_function function)
 {
@@ -126,18 +109,13 @@ static void register_bad(weft_agent *agent, void *arg)
     expect_refused(agent, (weft_function){.flags = WEFT_LAND_ADD | WEFT_INLINE, .land = land_nowhere});
 }
 
-static void test_flags_that_make_no_sense(void **state)
-{
-    world w = {.fabric = WORLD_SIM, .size = 1, .seed = 1, WORLD_FUNCTIONS(functions), .program = register_bad};
-    world_run(&w);
-}
+WORLD_TEST(register_bad, 1, 0, .size = 1, WORLD_FUNCTIONS(functions))
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_sim),
-        cmocka_unit_test(test_on_tcp),
-        cmocka_unit_test(test_flags_that_make_no_sense),
+        cmocka_unit_test(test_fill_the_queue),
+        cmocka_unit_test(test_register_bad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -331,31 +331,16 @@ static void failures_with_their_way(weft_agent *agent, void *arg)
 
 /* ---- Running ----------------------------------------------------------------------------------------------------------- */
 
-static void run(void (*program)(weft_agent *, void *))
+static void begin(world *w)
 {
-    for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++)
-        for (uint64_t seed = 1; seed <= (fabric == WORLD_SIM ? 25 : 1); seed++) {
-            world w = {.fabric = (world_fabric)fabric,
-                       .size = SIZE,
-                       .seed = seed,
-                       WORLD_FUNCTIONS(functions),
-                       .program = program};
-            the_world = &w;
-            world_run(&w);
-        }
+    the_world = w;
 }
 
-#define ON_BOTH(name)                                                                                                  \
-    static void test_##name(void **s)                                                                                  \
-    {                                                                                                                  \
-        (void)s;                                                                                                       \
-        run(name);                                                                                                     \
-    }
-ON_BOTH(time_travels)
-ON_BOTH(cancelling_travels)
-ON_BOTH(nothing_starts_too_late)
-ON_BOTH(what_is_answered_lets_go)
-ON_BOTH(failures_with_their_way)
+WORLD_TEST(time_travels, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(cancelling_travels, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(nothing_starts_too_late, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(what_is_answered_lets_go, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(failures_with_their_way, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 
 int main(void)
 {

@@ -137,6 +137,23 @@ void world_run(world *w)
         run_tcp(w);
 }
 
+void world_play(const world *like, uint64_t seeds, int on_tcp)
+{
+    seeds = world_seeds(seeds);
+    for (uint64_t i = 0; i < seeds + (uint64_t)on_tcp; i++) {
+        world w = *like;
+        w.fabric = i < seeds ? WORLD_SIM : WORLD_TCP;
+        w.seed = i < seeds ? i + 1 : 0;
+        if (!w.arg)
+            w.arg = &w;
+        if (w.begin)
+            w.begin(&w);
+        world_run(&w);
+        if (w.end)
+            w.end(&w);
+    }
+}
+
 void world_sleep_ms(world *w, int ms)
 {
     if (w->sim)

@@ -21,17 +21,26 @@ typedef struct world {
     uint64_t seed; /* of the simulation */
     const weft_function *functions;
     size_t function_count;
-    void (*program)(weft_agent *agent, void *arg); /* between open and close of each rank */
-    void *arg;
+    void (*program)(weft_agent *agent, void *arg);          /* between open and close of each rank */
+    void *arg;                                              /* world_play: NULL is the world itself */
     void (*adjust)(weft_agent_options *options, void *arg); /* optional */
     bool stop;                                              /* end with weft_agent_stop instead of a graceful close */
     bool close_may_fail;
-    weft_sim *sim; /* while it runs */
+    void (*begin)(struct world *w), (*end)(struct world *w); /* optional: around each world that world_play runs */
+    weft_sim *sim;                                           /* while it runs */
     int port;
 } world;
 
 /* Runs it to the end; asserts that opening, closing and the whole simulation succeeded. */
 void world_run(world *w);
+/* Runs one like it for each of so many seeds of the simulation, from 1 on, and so many on tcp. */
+void world_play(const world *like, uint64_t seeds, int on_tcp);
+/* cmocka's test of one program: WORLD_TEST(streams, 20, 1, .size = 2) is test_streams. */
+#define WORLD_TEST(name, seeds, on_tcp, ...)                                                                           \
+    static void test_##name(void **cmocka)                                                                             \
+    {                                                                                                                  \
+        world_play(&(world){.program = name, __VA_ARGS__}, seeds, on_tcp);                                             \
+    }
 int world_free_port(void); /* nobody gets it by chance while this process asks for fewer than 16 others */
 const char *world_fabric_name(world_fabric fabric);
 /* Sleeps in the fabric's time. */
