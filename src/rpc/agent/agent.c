@@ -394,47 +394,6 @@ int weft_agent_world_size(const weft_agent *agent)
     return agent->options.values.world_size;
 }
 
-/* [agent lock] */
-bool wfi_agent_knows_alive(const weft_agent *agent, int rank)
-{
-    if (rank == wfi_agent_rank(agent))
-        return !agent->gone;
-    wfi_peer *peer = wfi_net_peer(agent->net, rank);
-    return peer && wfi_peer_status(peer) == WEFT_OK;
-}
-
-bool weft_agent_alive(const weft_agent *agent, int rank)
-{
-    wfi_net_lock(agent->net);
-    bool alive = wfi_agent_knows_alive(agent, rank);
-    wfi_net_unlock(agent->net);
-    return alive;
-}
-
-weft_worker weft_agent_worker(const weft_agent *agent, int rank)
-{
-    wfi_net_lock(agent->net);
-    const wfi_member *member = wfi_net_member(agent->net, rank);
-    weft_worker worker = {rank, member ? member->incarnation : 0};
-    wfi_net_unlock(agent->net);
-    return worker;
-}
-
-size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
-{
-    size_t count = 0;
-    wfi_net_lock(agent->net);
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        if (!wfi_agent_knows_alive(agent, rank))
-            continue;
-        if (count < capacity)
-            out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};
-        count++;
-    }
-    wfi_net_unlock(agent->net);
-    return count;
-}
-
 uint64_t weft_agent_now_ns(const weft_agent *agent)
 {
     return wfi_now(wfi_net_clock(agent->net));

@@ -46,7 +46,7 @@ typedef struct wfi_fork_book {
 typedef struct wfi_rpc_peer {
     wfi_map serving;    /* its calls, by its ids */
     size_t early_parts; /* of operations of groups that are not open here: group/gather.c */
-    uint32_t watched;   /* the incarnation that `watches` counts for: agent/watch.c */
+    uint32_t watched;   /* the incarnation that `watches` counts for: agent/workers.c */
     size_t watches;
     weft_member_event untold[2]; /* events of this rank for which memory was out, in order: agent/membership.c */
     int untold_count;

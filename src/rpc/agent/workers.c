@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.c - whose name is which: weft_agent_find and weft_agent_name.
+ * workers.c - the workers of the job, as this agent knows them: who lives, whose name is which, whose death one asked to hear of.
  *
  * What weft_agent_name gives lives as long as the agent, though the worker of that name may be long gone. So it gives a copy, one
  * of each name that was ever asked for: nothing is kept of those whom nobody asks for, nor twice for those who come again.
@@ -90,6 +90,47 @@ const char *weft_agent_name(const weft_agent *agent, int rank)
     return name;
 }
 
+/* [agent lock] */
+bool wfi_agent_knows_alive(const weft_agent *agent, int rank)
+{
+    if (rank == wfi_agent_rank(agent))
+        return !agent->gone;
+    wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    return peer && wfi_peer_status(peer) == WEFT_OK;
+}
+
+bool weft_agent_alive(const weft_agent *agent, int rank)
+{
+    wfi_net_lock(agent->net);
+    bool alive = wfi_agent_knows_alive(agent, rank);
+    wfi_net_unlock(agent->net);
+    return alive;
+}
+
+weft_worker weft_agent_worker(const weft_agent *agent, int rank)
+{
+    wfi_net_lock(agent->net);
+    const wfi_member *member = wfi_net_member(agent->net, rank);
+    weft_worker worker = {rank, member ? member->incarnation : 0};
+    wfi_net_unlock(agent->net);
+    return worker;
+}
+
+size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
+{
+    size_t count = 0;
+    wfi_net_lock(agent->net);
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        if (!wfi_agent_knows_alive(agent, rank))
+            continue;
+        if (count < capacity)
+            out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};
+        count++;
+    }
+    wfi_net_unlock(agent->net);
+    return count;
+}
+
 void wfi_names_fini(weft_agent *agent)
 {
     size_t cursor = 0;
@@ -101,4 +142,51 @@ void wfi_names_fini(weft_agent *agent)
         }
     wfi_map_fini(&agent->given_names);
     wfi_map_fini(&agent->found_names);
+}
+
+/* ---- Watching ---------------------------------------------------------------------------------------------------- */
+
+/* The rank's present holder and our count for it, which starts anew with each incarnation. [agent lock] */
+static weft_status find_watched(weft_agent *agent, int rank, wfi_peer **peer, wfi_rpc_peer **seat)
+{
+    weft_status st = wfi_agent_usable(agent);
+    if (st)
+        return st;
+    *peer = wfi_net_peer(agent->net, rank);
+    if (!*peer)
+        return WEFT_ERR_NOT_FOUND;
+    *seat = &agent->peers[rank];
+    if ((*seat)->watched != wfi_peer_incarnation(*peer)) {
+        (*seat)->watched = wfi_peer_incarnation(*peer);
+        (*seat)->watches = 0; /* the former holder is dead: nobody counts for it any more */
+    }
+    return wfi_peer_status(*peer);
+}
+
+static weft_status change_watch(weft_agent *agent, int rank, int by)
+{
+    wfi_peer *peer;
+    wfi_rpc_peer *seat;
+    if (!agent)
+        return WEFT_ERR_INVALID;
+    wfi_net_lock(agent->net);
+    weft_status st = find_watched(agent, rank, &peer, &seat);
+    if (!st && by < 0 && !seat->watches)
+        st = WEFT_ERR_STATE;
+    if (!st) {
+        seat->watches += (size_t)by;
+        wfi_peer_lean(peer, by);
+    }
+    wfi_net_unlock(agent->net);
+    return st;
+}
+
+weft_status weft_watch(weft_agent *agent, int rank)
+{
+    return change_watch(agent, rank, 1);
+}
+
+weft_status weft_unwatch(weft_agent *agent, int rank)
+{
+    return change_watch(agent, rank, -1);
 }

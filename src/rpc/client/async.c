@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * async.c - the public ways to call: async, sync, remote. They make a plan of what was asked for, find the target's rank, and
- * choose between wire and home. One that is to be tried again goes by retry.c; many targets at once: multicast.c.
+ * async.c - the public ways to call: async and sync. They make a plan of what was asked for, and start it (start.c), or have it tried
+ * again and again (retry.c). Many targets at once: multicast.c; the result stays there: remote.c.
  */
 #include "rpc/client/client.h"
 
@@ -12,35 +12,6 @@
 #include <string.h>
 
 static const weft_rpc_options defaults;
-
-/* The target's rank, or -1 with the error. */
-static int resolve(weft_agent *agent, weft_target to, weft_error **error)
-{
-    int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
-    if (rank >= 0 && rank < wfi_net_world_size(agent->net))
-        return rank;
-    weft_status gone = weft_agent_status(agent); /* then nobody has a name any more */
-    if (to.name && gone)
-        *error = weft_error_create(gone, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));
-    else if (to.name)
-        *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker is named \"%s\"", to.name);
-    else
-        *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker has rank %d: the world size is %d", to.rank,
-                                   wfi_net_world_size(agent->net));
-    return -1;
-}
-
-weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
-{
-    int rank = resolve(agent, plan->to, error);
-    if (rank < 0)
-        return weft_error_code(*error);
-    bool home = rank == wfi_agent_rank(agent);
-    weft_status st = home ? wfi_call_start_local(agent, plan, out) : wfi_call_start(agent, rank, plan, out);
-    if (st)
-        *error = wfi_plan_explain(agent, plan, st, rank);
-    return st;
-}
 
 /* A handler that returns the failure of a call that did not even start passes that on as well. */
 static void note_failure(const weft_rpc_options *options, const weft_error *error)
@@ -146,42 +117,4 @@ weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *functio
     if (!st)
         st = weft_rpc_async(agent, to, function, arguments, options, &future);
     return st ? st : wfi_rpc_await(agent, future, options, out);
-}
-
-/* ---- Leaving the result there ------------------------------------------------------------------------------------- */
-
-weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
-                            const weft_rpc_options *options, weft_rref **out)
-{
-    weft_error *error;
-    weft_rref *rref;
-    weft_future *making = NULL;
-    options = options ? options : &defaults;
-    if (!agent || !out) {
-        wfi_rpc_give_error(agent, options, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
-        return WEFT_ERR_INVALID;
-    }
-    int rank = resolve(agent, to, &error);
-    if (rank < 0) {
-        weft_status st = weft_error_code(error);
-        wfi_rpc_give_error(agent, options, error);
-        return st;
-    }
-    weft_status st = wfi_rref_create_pending(agent, rank, &rref);
-    if (st)
-        return st;
-    wfi_call_plan plan = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
-                          .function = function,
-                          .arguments = arguments,
-                          .options = options,
-                          .remote = rref,
-                          .within = &options->within};
-    st = start(agent, &plan, &making);
-    if (st) {
-        weft_rref_unref(rref);
-        return st;
-    }
-    weft_future_unref(making); /* the call itself tells the handle how it ended */
-    *out = rref;
-    return WEFT_OK;
 }

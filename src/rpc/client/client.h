@@ -3,6 +3,7 @@
 #ifndef WFI_CALL_H
 #define WFI_CALL_H
 
+#include "rpc/agent/notify.h"
 #include "rpc/payload/inbound.h"
 #include "rpc/observe/observe.h"
 #include "value/encode.h"
@@ -72,14 +73,8 @@ struct wfi_outcall {
 
 /* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */
 weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan); /* client/check.c */
-/* What is wrong with the values of a list that cannot go (`why`), in words; `what` names one of them ("argument"). Empty: it cannot
- * be seen. Not locked, the agent entered. */
-void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
-                    size_t room);
 /* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
 weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
-/* Of values that are not a call's arguments: which of them is why, in words. */
-weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
 weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
 /* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */
@@ -97,6 +92,8 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
 /* The same call again and again, as its options say (client/retry.c). */
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
+/* The target's rank, or -1 with the error. Not locked. */
+int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error);
 /* One call (not its retries), to whomever the plan names. *error, if the start fails, is the detail. Not locked. */
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
 /* The same to another worker. */

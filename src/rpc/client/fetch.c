@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/fetch.c - the two questions that an owner answers about a value: what it is ("weft:fetch"), and whether it is there
- * ("weft:made"). */
+/*
+ * client/fetch.c - asking for the value that a handle names, from both ends: the owner answers two questions about it, what it is
+ * ("weft:fetch") and whether it is there ("weft:made").
+ */
 #include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
 #include "rpc/server/server.h"
-
-weft_error *wfi_object_stays(const wfi_object *object, int owner)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_TYPE, .worker = owner};
-    return wfi_error_create(&detail, "the reference names an object of its owner's own%s%s, which stays there",
-                            object->type ? " type, " : "", object->type ? object->type->name : "");
-}
-
-weft_value wfi_value_made(const weft_future *value)
-{
-    weft_args args = weft_values_args(weft_future_values(value));
-    return args.count ? args.items[0] : weft_of_null();
-}
+#include "value/values.h"
 
 static void give_value(weft_call *call, weft_future *value)
 {
@@ -92,5 +82,208 @@ static weft_status run_made(weft_call *call, void *user)
 
 const weft_function wfi_fetch_function = {
     .name = "weft:fetch", .takes = {WEFT_BYTES}, .gives = {WEFT_ANY}, .run = run_fetch, .flags = WEFT_INLINE};
+
 const weft_function wfi_made_function = {
     .name = "weft:made", .takes = {WEFT_BYTES}, .run = run_made, .flags = WEFT_INLINE};
+
+/* ---- Asking the owner -------------------------------------------------------------------------------------------- */
+
+static weft_status failed_future(weft_agent *agent, const weft_error *error, weft_future **out)
+{
+    weft_future *failed = wfi_agent_future(agent);
+    weft_status st = failed ? wfi_future_fail(failed, error) : WEFT_ERR_MEMORY;
+    if (!st)
+        *out = failed;
+    return st;
+}
+
+static void only_keep(weft_future *future, void *arg)
+{
+    (void)future;
+    (void)arg;
+}
+
+static void drop_handle(void *arg)
+{
+    weft_rref_unref(arg);
+}
+
+/* The handle stays until the answer: its DROP could overtake the question. */
+static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_ms, weft_future **out)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_rref_name(&writer, &rref->name);
+    weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
+    weft_future *future = NULL;
+    weft_status st =
+        weft_rpc_async(rref->agent, weft_to_worker(owner), what, WEFT_VALUES(weft_of_bytes(room, writer.size)),
+                       &(weft_rpc_options){.timeout_ms = timeout_ms}, &future);
+    if (st || !weft_future_add_done_callback(future, only_keep, weft_rref_ref(rref), drop_handle)) {
+        *out = future;
+        return st;
+    }
+    weft_status cancelled = weft_future_cancel(future);
+    (void)cancelled; /* it may have been answered already */
+    weft_future_unref(future);
+    return WEFT_ERR_MEMORY;
+}
+
+/* What is known to have gone wrong; NULL: nothing. With a reference. */
+static weft_error *known_error(weft_rref *rref)
+{
+    weft_agent *agent = rref->agent;
+    wfi_net_lock(agent->net);
+    weft_error *error = weft_error_ref(rref->error);
+    wfi_net_unlock(agent->net);
+    return error;
+}
+
+/* On the owner, where it has been made or failed: as anybody else would be answered. `agent` NULL: it is closed. */
+static weft_status answer_here(weft_agent *agent, weft_future *value, int owner, weft_future **out)
+{
+    const wfi_object *object = wfi_object_of(value);
+    weft_values *one = NULL;
+    if (weft_future_error(value) || weft_values_count(weft_future_values(value)) == 1) {
+        *out = weft_future_ref(value);
+        return WEFT_OK;
+    }
+    weft_future *answer = agent ? wfi_agent_future(agent) : wfi_future_create(NULL, NULL);
+    weft_error *error = object ? wfi_object_stays(object, owner) : NULL;
+    weft_status st = answer ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (answer && !agent)
+        wfi_future_own(answer);
+    if (!st && !error)
+        st = weft_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
+    if (!st)
+        st = error ? wfi_future_fail(answer, error) : wfi_future_complete(answer, one, wfi_values_drop);
+    if (st)
+        weft_future_unref(answer);
+    else
+        *out = answer;
+    weft_error_unref(error);
+    return st;
+}
+
+static weft_status to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
+{
+    weft_error *error = known_error(rref);
+    weft_future *value = rref->value;
+    bool ask = !error && (!value || !weft_future_done(value));
+    weft_status st = ask && waits ? wfi_rpc_may_wait(rref->agent, NULL) : WEFT_OK;
+    if (error)
+        st = failed_future(rref->agent, error, out);
+    else if (ask && !st)
+        st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
+    else if (!ask)
+        st = answer_here(rref->agent, value, (int)rref->name.owner, out);
+    weft_error_unref(error);
+    return st;
+}
+
+/* `waits`: the caller will, for whatever is not there. */
+static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
+{
+    if (!wfi_agent_enter(rref->agent)) {
+        if (!rref->value || !weft_future_done(rref->value))
+            return WEFT_ERR_CLOSED;
+        return answer_here(NULL, rref->value, (int)rref->name.owner, out); /* on its owner it outlives the agent */
+    }
+    weft_status st = to_here(rref, timeout_ms, waits, out);
+    wfi_agent_leave(rref->agent);
+    return st;
+}
+
+weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
+{
+    weft_future *future = NULL;
+    weft_status st = rref && out ? start_to_here(rref, timeout_ms, false, &future) : WEFT_ERR_INVALID;
+    if (!st)
+        *out = future;
+    return st;
+}
+
+weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
+{
+    weft_future *future = NULL;
+    weft_status st = rref && out ? start_to_here(rref, timeout_ms, true, &future) : WEFT_ERR_INVALID;
+    return st ? st : wfi_rpc_await(NULL, future, NULL, out);
+}
+
+/* ---- Asking whether it has been made ----------------------------------------------------------------------------- */
+
+static weft_status follow(weft_future *value, weft_future *made, void *arg)
+{
+    (void)arg;
+    const weft_error *error = weft_future_error(value);
+    weft_status st = error ? wfi_future_fail(made, error) : wfi_future_complete(made, NULL, NULL);
+    (void)st; /* WEFT_ERR_COMPLETED: cancelled */
+    return WEFT_OK;
+}
+
+/* While our own call makes it: completed by wfi_rref_created. NULL: it is not being made, or *memory_out. */
+static weft_future *await_making(weft_rref *rref, bool *memory_out)
+{
+    weft_agent *agent = rref->agent;
+    weft_future *made = NULL;
+    wfi_net_lock(agent->net);
+    if (rref->making) {
+        if (!rref->made)
+            rref->made = wfi_agent_future(agent);
+        *memory_out = !rref->made;
+        made = rref->made ? weft_future_ref(rref->made) : NULL;
+    }
+    wfi_net_unlock(agent->net);
+    return made;
+}
+
+static weft_future *created(weft_rref *rref)
+{
+    weft_future *future = NULL;
+    bool memory_out = false;
+    weft_future *made = await_making(rref, &memory_out);
+    if (made) { /* each asker has its own: one may cancel it */
+        future = wfi_future_then(made, follow, NULL, NULL);
+        weft_future_unref(made);
+        return future;
+    }
+    if (memory_out)
+        return NULL;
+    weft_error *error = known_error(rref);
+    weft_status st = WEFT_OK;
+    if (error)
+        st = failed_future(rref->agent, error, &future);
+    else if (rref->value)
+        future = wfi_future_then(rref->value, follow, NULL, NULL);
+    else
+        st = ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
+    weft_error_unref(error);
+    if (st && st != WEFT_ERR_MEMORY) { /* it could not even be asked */
+        error = weft_error_create(st, "the owner of the reference cannot be asked: %s", weft_status_text(st));
+        st = failed_future(rref->agent, error, &future);
+        weft_error_unref(error);
+    }
+    return st ? NULL : future;
+}
+
+weft_future *weft_rref_created(weft_rref *rref)
+{
+    weft_future *future = NULL;
+    if (wfi_agent_enter(rref->agent)) {
+        future = created(rref);
+        wfi_agent_leave(rref->agent);
+        return future;
+    }
+    future = wfi_future_create(NULL, NULL); /* the agent is closed: there is no executor but the process's */
+    if (!future)
+        return NULL;
+    wfi_future_own(future);
+    weft_error *error = weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
+    if (rref->value && weft_future_done(rref->value))
+        (void)follow(rref->value, future, NULL);
+    else
+        (void)!wfi_future_fail(future, error);
+    weft_error_unref(error);
+    return future;
+}

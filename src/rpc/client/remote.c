@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remote.c - calling a function on what a reference names: on its owner, with the reference as argument 0. */
+/*
+ * remote.c - calls whose result stays where it is made, and calls of a function on what a reference names: on its owner, with the
+ * reference as argument 0.
+ */
 #include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
@@ -9,22 +12,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool are_of(const weft_agent *agent, weft_args values, int depth)
+weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                            const weft_rpc_options *options, weft_rref **out)
 {
-    for (size_t i = 0; i < values.count; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
-            return false;
-        if (value->type == WEFT_LIST && depth < WEFT_MAX_LIST_DEPTH && !are_of(agent, value->as.list, depth + 1))
-            return false;
+    static const weft_rpc_options defaults;
+    weft_error *error = NULL;
+    weft_rref *rref;
+    weft_future *making = NULL;
+    options = options ? options : &defaults;
+    if (!agent || !out) {
+        wfi_rpc_give_error(agent, options, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
+        return WEFT_ERR_INVALID;
     }
-    return true;
+    int rank = wfi_target_resolve(agent, to, &error);
+    if (rank < 0) {
+        weft_status st = weft_error_code(error);
+        wfi_rpc_give_error(agent, options, error);
+        return st;
+    }
+    weft_status st = wfi_rref_create_pending(agent, rank, &rref);
+    if (st)
+        return st;
+    wfi_call_plan plan = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
+                          .function = function,
+                          .arguments = arguments,
+                          .options = options,
+                          .remote = rref,
+                          .within = &options->within};
+    st = wfi_rpc_start(agent, &plan, &making, &error);
+    if (st) {
+        wfi_rpc_give_error(agent, options, error);
+        weft_rref_unref(rref);
+        return st;
+    }
+    weft_future_unref(making); /* the call itself tells the handle how it ended */
+    *out = rref;
+    return WEFT_OK;
 }
 
-bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
-{
-    return are_of(agent, values, 0);
-}
+/* ---- What a reference names ----------------------------------------------------------------------------------------- */
 
 /* The owner's incarnation: a reborn one has no such value, and shall not be asked. */
 static weft_target to_owner(const weft_rref *rref)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - groups as the user sees them, and a member's own operations (group.h; what comes from others: gather.c). */
 #include "rpc/group/group.h"
+#include "rpc/payload/explain.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refs/internal.h - the structs of remote references, shared by the files rref*.c and dump.c. */
+/* refs/internal.h - the structs of remote references, shared by the files of rpc/refs, and by dump.c. */
 #ifndef WFI_RREF_INTERNAL_H
 #define WFI_RREF_INTERNAL_H
 
@@ -75,5 +75,11 @@ weft_value wfi_value_made(const weft_future *value);
 weft_error *wfi_object_stays(const struct wfi_object *object, int owner);
 /* A handle of our own to it. NULL: no memory. [agent lock] */
 weft_rref *wfi_owned_handle(wfi_owned *owned);
+/* A handle to a value of another worker's, of that incarnation; NULL: it has not joined. NULL: no memory. [agent lock] */
+weft_rref *wfi_rref_make(weft_agent *agent, const wfi_rref_name *name, wfi_peer *owner);
+/* From now on we want to hear of that worker's death. NULL: of nobody's. [agent lock] */
+void wfi_rref_set_owner(weft_rref *rref, wfi_peer *owner);
+/* Its name and fork, as FORK and DROP begin. */
+void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.c - objects of the user's own types as values: made, recognised, destroyed exactly once. */
+/* object.c - what a reference names: a value, or an object of the user's own types, which is made, recognised, destroyed exactly once. */
 #include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
-#include "base/text/log.h"
-#include "rpc/server/server.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 
@@ -35,24 +34,17 @@ const wfi_object *wfi_object_of(const weft_future *value)
     return wfi_future_payload_kind(value) == wfi_object_drop ? weft_future_payload(value) : NULL;
 }
 
-void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
+weft_value wfi_value_made(const weft_future *value)
 {
-    if (!call->owned) {
-        if (type->drop)
-            type->drop(object);
-        weft_call_fail(call, WEFT_ERR_TYPE, "a %s cannot leave its worker: call the function with weft_rpc_remote",
-                       type->name);
-        return;
-    }
-    wfi_object *wrapped = wfi_object_create(type, object, type->drop);
-    if (!wrapped) {
-        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for a %s", type->name);
-        return;
-    }
-    wfi_object_drop(call->object); /* the last one counts */
-    call->object = wrapped;
-    weft_values_unref(call->results);
-    call->results = NULL;
+    weft_args args = weft_values_args(weft_future_values(value));
+    return args.count ? args.items[0] : weft_of_null();
+}
+
+weft_error *wfi_object_stays(const wfi_object *object, int owner)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_TYPE, .worker = owner};
+    return wfi_error_create(&detail, "the reference names an object of its owner's own%s%s, which stays there",
+                            object->type ? " type, " : "", object->type ? object->type->name : "");
 }
 
 weft_status weft_rref_local_object(weft_rref *rref, void **out)

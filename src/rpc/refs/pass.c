@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.c - handles that calls take along: under which name, and why one cannot be passed on any more. */
+/* pass.c - handles that calls take along: under which name, whether they are made yet, and why one cannot be passed on any more. */
 #include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
@@ -54,4 +54,41 @@ weft_error *wfi_rrefs_lost(weft_args values)
                                       wfi_agent_rank(value->as.rref->agent));
     }
     return error;
+}
+
+size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_LIST)
+            count += wfi_rrefs_await(value->as.list, then, arg, memory_out);
+        weft_rref *rref = value->type == WEFT_RREF ? value->as.rref : NULL;
+        if (!rref || rref->home || !rref->making)
+            continue;
+        if (!rref->made)
+            rref->made = wfi_agent_future(rref->agent);
+        if (rref->made && weft_future_add_done_callback(rref->made, then, arg, NULL) == WEFT_OK)
+            count++;
+        else
+            *memory_out = true;
+    }
+    return count;
+}
+
+static bool are_of(const weft_agent *agent, weft_args values, int depth)
+{
+    for (size_t i = 0; i < values.count; i++) {
+        const weft_value *value = &values.items[i];
+        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
+            return false;
+        if (value->type == WEFT_LIST && depth < WEFT_MAX_LIST_DEPTH && !are_of(agent, value->as.list, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
+{
+    return are_of(agent, values, 0);
 }

@@ -3,6 +3,7 @@
 #include "rpc/server/server.h"
 
 #include "base/error.h"
+#include "rpc/payload/explain.h"
 #include "value/values.h"
 
 #include <assert.h>
@@ -187,6 +188,26 @@ void weft_call_give(weft_call *call, weft_args results)
     call->results = values;
     wfi_object_drop(call->object); /* the last one counts */
     call->object = NULL;
+}
+
+void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
+{
+    if (!call->owned) {
+        if (type->drop)
+            type->drop(object);
+        weft_call_fail(call, WEFT_ERR_TYPE, "a %s cannot leave its worker: call the function with weft_rpc_remote",
+                       type->name);
+        return;
+    }
+    wfi_object *wrapped = wfi_object_create(type, object, type->drop);
+    if (!wrapped) {
+        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for a %s", type->name);
+        return;
+    }
+    wfi_object_drop(call->object); /* the last one counts */
+    call->object = wrapped;
+    weft_values_unref(call->results);
+    call->results = NULL;
 }
 
 weft_status weft_call_status(const weft_call *call)

@@ -8,6 +8,7 @@
 #include "rpc/agent/notify.h"
 
 #include "base/error.h"
+#include "rpc/payload/explain.h"
 #include "rpc/batch/batch.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"

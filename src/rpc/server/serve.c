@@ -1,269 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * serve.c - the callee's side of a remote call: the message is checked, its arguments are taken in (inbound.c), the handler
- * runs (src/net's leader or the executor), and respond.c sends what it gave.
+ * runs (run.c), and respond.c sends what it gave. And what the caller says afterwards: DONE, TOOK, CANCEL.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/text/log.h"
 #include "rpc/batch/batch.h"
 #include "rpc/agent/budget.h"
-#include "rpc/group/group.h"
-#include "rpc/server/accumulate.h"
 #include "rpc/server/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...)
-{
-    wfi_error_detail detail = {.code = code, .worker = wfi_agent_rank(call->agent)};
-    detail.function = call->function ? call->function->name : NULL;
-    detail.remote_code = call->ran ? WEFT_ERR_UNKNOWN : WEFT_OK; /* so the caller knows whether it may be made again */
-    va_list args;
-    va_start(args, format);
-    weft_error *error = wfi_error_create_v(&detail, format, args);
-    va_end(args);
-    return error;
-}
-
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
-
-void wfi_serve_release_work(weft_call *call)
-{
-    if (call->slot.drop)
-        call->slot.drop(call->slot.value);
-    call->slot = (wfi_call_slot){0};
-    if (call->deferred)
-        return; /* its handler may still be on its way out, and let go of the arguments there */
-    weft_values_unref(call->args);
-    call->args = NULL;
-    if (call->arguments)
-        wfi_intake_fini(call->arguments);
-}
-
-static void free_task(wfi_task *task)
-{
-    weft_call *call = wfi_container_of(task, weft_call, release);
-    wfi_lodging_unref(call->lodging, NULL); /* it outlived its agent's books */
-    call->deferred = false;
-    wfi_serve_release_work(call);
-    wfi_pack_fini(&call->pack);
-    wfi_writer_fini(&call->header);
-    free(call->pushes);
-    weft_values_unref(call->results);
-    wfi_object_drop(call->object);
-    weft_error_unref(call->error);
-    weft_error_unref(call->inner);
-    weft_error_unref(call->failure);
-    weft_future_unref(call->local_future);
-    weft_future_unref(call->cancellation);
-    wfi_parts_out_free(call->parts);
-    wfi_parts_in_free(call->local_parts);
-    weft_rref_unref(call->local_rref);
-    weft_values_unref(call->local_land);
-    wfi_agent_unref(call->agent);
-    free(call->arguments);
-    free(call);
-}
-
-void wfi_serve_drop_hold(weft_call *call)
-{
-    if (--call->holds)
-        return;
-    if (call->peer)
-        wfi_budget_release(call);
-    if (call->is_owed)
-        wfi_group_answer_settled(call->agent);
-    wfi_peer_unref(call->peer);
-    wfi_letters_release(call->agent, &call->letters);
-    call->release.run = free_task;
-    wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
-}
-
-void wfi_serve_leave_table(weft_call *call)
-{
-    wfi_serve_lean(call, false);
-    if (!call->in_table)
-        return;
-    call->in_table = false;
-    if (call->in_map)
-        wfi_map_take(&call->agent->peers[call->from].serving, call->id);
-    call->in_map = false;
-    wfi_serve_drop_hold(call);
-}
-
-void wfi_serve_lean(weft_call *call, bool lean)
-{
-    if (call->peer && call->leans != lean)
-        wfi_peer_lean(call->peer, lean ? 1 : -1);
-    call->leans = lean;
-}
-
-void wfi_serve_uncount(weft_call *call)
-{
-    call->agent->serving -= call->counted;
-    call->counted = false;
-}
-
-/* ---- Checking ---------------------------------------------------------------------------------------------------- */
-
-bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
-{
-    size_t i = 0;
-    for (; i < WEFT_MAX_SIGNATURE && types[i] != WEFT_NONE; i++) {
-        if (types[i] == WEFT_REST)
-            return true;
-        if (i >= values.count) {
-            snprintf(problem, room, "%zu values where a %s should follow", values.count, weft_type_name(types[i]));
-            return false;
-        }
-        if (types[i] != WEFT_ANY && types[i] != values.items[i].type) {
-            snprintf(problem, room, "value %zu is a %s where the signature says %s", i,
-                     weft_type_name(values.items[i].type), weft_type_name(types[i]));
-            return false;
-        }
-    }
-    if (i < values.count)
-        snprintf(problem, room, "%zu values where the signature ends after %zu", values.count, i);
-    return i >= values.count;
-}
-
-/* ---- Running ----------------------------------------------------------------------------------------------------- */
-
-void wfi_serve_answer(weft_call *call)
-{
-    if (call->peer)
-        wfi_answer(call);
-    else
-        wfi_answer_local(call);
-}
-
-static void refuse_task(wfi_task *task)
-{
-    wfi_serve_answer(wfi_container_of(task, weft_call, task));
-}
-
-/* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
- * here, and with `deferred` set nobody else touches the arguments before that hold goes. */
-static void leave_deferred(weft_call *call)
-{
-    wfi_net *net = call->agent->net;
-    if (!call->keep_arguments) {
-        weft_values_unref(call->args);
-        call->args = NULL;
-    }
-    wfi_net_lock(net);
-    if (call->peer && !call->keep_arguments)
-        wfi_budget_release_arguments(call);
-    if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
-        wfi_serve_lean(call, true);
-    if (!call->peer)
-        wfi_local_left(call);
-    wfi_serve_drop_hold(call);
-    wfi_net_unlock(net);
-}
-
-static void run_wanted(weft_call *call)
-{
-    wfi_observe_running(call);
-    call->ran = true;
-    weft_status st = call->function->run(call, call->function->user);
-    if (st != WEFT_DEFERRED && !call->deferred) {
-        weft_call_finish(call, st);
-    } else if (!call->deferred) {
-        weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
-        weft_call_finish(call, WEFT_ERR_STATE);
-    } else {
-        if (st != WEFT_DEFERRED)
-            wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
-                          "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
-                          call->function->name, weft_status_name(st));
-        leave_deferred(call);
-    }
-}
-
-weft_status wfi_serve_begin(weft_call *call)
-{
-    wfi_net *net = call->agent->net;
-    weft_status why = (weft_status)atomic_load(&call->unwanted);
-    if (why)
-        return why;
-    if (call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
-        return call->peer ? WEFT_OK : wfi_local_begin(call);
-    wfi_net_lock(net);
-    wfi_serve_unwanted(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
-    wfi_net_unlock(net);
-    return WEFT_ERR_TIMEOUT;
-}
-
-void wfi_serve_handler_task(wfi_task *task)
-{
-    weft_call *call = wfi_container_of(task, weft_call, task);
-    weft_status why = wfi_serve_begin(call);
-    if (why)
-        call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
-    else if (call->function->land && (!call->peer || call->function->flags & WEFT_LAND_ADD))
-        call->error = wfi_land_when_run(call);
-    if (call->error)
-        refuse_task(task);
-    else
-        run_wanted(call);
-}
-
-wfi_urgency wfi_serve_urgency(const weft_function *function)
-{
-    if (function->flags & WEFT_URGENT)
-        return WFI_URGENT;
-    return function->flags & WEFT_LAZY ? WFI_LAZY : WFI_NORMAL;
-}
-
-void wfi_serve_run(weft_call *call)
-{
-    wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (call->function->run_batch) {
-        wfi_batch_join(call);
-        return;
-    }
-    call->stage = WFI_SERVE_SERVING;
-    wfi_observe_ready(call);
-    call->holds += 2; /* the user's, until finished, and the handler task's */
-    call->task.run = wfi_serve_handler_task;
-    call->task.urgency = wfi_serve_urgency(call->function);
-    bool is_inline = call->function->flags & WEFT_INLINE;
-    wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
-    if (call->function->flags & WFI_AT_ONCE)
-        kind = WFI_DEFER_RELEASE;
-    wfi_net_defer(call->agent->net, &call->task, kind);
-    wfi_stall_watch(call->agent);
-}
-
-void wfi_serve_withdraw(weft_call *call, weft_error *error)
-{
-    call->error = error;
-    call->task.run = refuse_task;
-    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
-}
-
-void wfi_serve_turn_away(weft_call *call)
-{
-    wfi_serve_withdraw(
-        call, wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name));
-}
-
-void wfi_serve_refuse(weft_call *call, weft_error *error)
-{
-    call->error = error;
-    call->stage = WFI_SERVE_SERVING;
-    wfi_observe_ready(call);
-    call->holds += 2; /* as in wfi_serve_run */
-    call->task.run = refuse_task;
-    call->task.urgency = WFI_NORMAL;
-    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
-}
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
@@ -428,12 +178,6 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 
 /* ---- The end of it ----------------------------------------------------------------------------------------------- */
 
-void wfi_serve_leave_if_over(weft_call *call)
-{
-    if (call->replied && !call->awaiting_done && !wfi_parts_out_busy(call))
-        wfi_serve_leave_table(call);
-}
-
 static void done_with(weft_call *call)
 {
     weft_agent *agent = call->agent;
@@ -513,21 +257,4 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const cha
             wfi_serve_leave_table(call);
     }
     wfi_map_fini(&gone);
-}
-
-void wfi_serve_finish_late(weft_call *call)
-{
-    if (--call->holds == 0) /* the handler task's own hold went before the executor did */
-        free_task(&call->release);
-}
-
-void wfi_serve_orphan_all(weft_agent *agent)
-{
-    for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        wfi_map_fini(&agent->peers[rank].serving); /* emptied by wfi_serve_peer_gone when the agent stopped */
-    for (wfi_list *link; (link = wfi_list_pop_front(&agent->local_calls));) {
-        weft_call *call = wfi_container_of(link, weft_call, local_link);
-        if (--call->holds == 0)
-            free_task(&call->release);
-    }
 }

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain.c - which value of a list cannot be sent, and why, in words; see explain.h. */
+#include "rpc/payload/explain.h"
+
+#include "base/error.h"
+#include "rpc/refs/refs.h"
+#include "value/encode.h"
+#include "value/values.h"
+
+#include <stdarg.h>
+
+void wfi_find(wfi_finding *out, const char *format, ...)
+{
+    va_list args;
+    if (out->text[0])
+        return; /* the first one counts */
+    va_start(args, format);
+    vsnprintf(out->text, sizeof out->text, format, args);
+    va_end(args);
+}
+
+static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const char *path, wfi_finding *out)
+{
+    const int owner = rref ? weft_rref_owner(rref) : -1;
+    if (!rref) {
+        wfi_find(out, "%s is a NULL reference", path);
+    } else if (!wfi_rrefs_are_of(agent, WEFT_VALUES(weft_of_rref((weft_rref *)rref)))) {
+        wfi_find(out, "%s is a reference of another agent", path);
+    } else if (!weft_agent_alive(agent, owner) && !out->text[0]) {
+        wfi_find(out, "%s is a reference to a value of rank %d, which is gone", path, owner);
+        out->worker = owner;
+    } else if (!out->text[0] && wfi_rref_passable(rref)) {
+        wfi_find(out, "%s is a reference to a value that was not made", path);
+    }
+}
+
+void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out)
+{
+    if (tensors.count && !tensors.items)
+        wfi_find(out, "%s is a list of %zu tensors at NULL", path, tensors.count);
+    for (size_t i = 0; tensors.items && i < tensors.count; i++)
+        if (!tensors.items[i])
+            wfi_find(out, "%s: tensor %zu is NULL", path, i);
+}
+
+static void look_at_list(const weft_agent *agent, weft_args values, const char *path, int depth, wfi_finding *out);
+
+static void look_at(const weft_agent *agent, const weft_value *value, const char *path, int depth, wfi_finding *out)
+{
+    switch (value->type) {
+    case WEFT_TENSOR:
+        if (!value->as.tensor)
+            wfi_find(out, "%s is a NULL tensor", path);
+        break;
+    case WEFT_TENSORS:
+        wfi_find_in_tensors(value->as.tensors, path, out);
+        break;
+    case WEFT_STRING:
+    case WEFT_BYTES:
+        if (!value->as.bytes.data && (value->type == WEFT_STRING || value->as.bytes.size))
+            wfi_find(out, "%s is a %s at NULL", path, weft_type_name(value->type));
+        break;
+    case WEFT_RREF:
+        look_at_rref(agent, value->as.rref, path, out);
+        break;
+    case WEFT_LIST:
+        look_at_list(agent, value->as.list, path, depth + 1, out);
+        break;
+    case WEFT_NULL:
+    case WEFT_BOOL:
+    case WEFT_I64:
+    case WEFT_F64:
+        break;
+    default:
+        wfi_find(out, "%s has type %d, which is no type of a value", path, (int)value->type);
+    }
+}
+
+static void look_at_list(const weft_agent *agent, weft_args values, const char *path, int depth, wfi_finding *out)
+{
+    if (depth > WEFT_MAX_LIST_DEPTH)
+        wfi_find(out, "%s: lists in lists, more than %d deep", path, WEFT_MAX_LIST_DEPTH);
+    else if (values.count > WEFT_MAX_VALUES)
+        wfi_find(out, "%s: %zu values where a list may have %d", path, values.count, WEFT_MAX_VALUES);
+    else if (values.count && !values.items)
+        wfi_find(out, "%s: %zu values at NULL", path, values.count);
+    for (size_t i = 0; values.items && i < values.count && !out->text[0]; i++) {
+        char below[64];
+        snprintf(below, sizeof below, "%.40s%s%zu", path, depth ? "." : " ", i);
+        look_at(agent, &values.items[i], below, depth, out);
+    }
+}
+
+/* What is wrong with the values, each or all together. */
+void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *path, wfi_finding *out)
+{
+    look_at_list(agent, values, path, 0, out);
+    if (!out->text[0] && wfi_args_are_readable(values) && !wfi_pack_fits(values, out->text, sizeof out->text))
+        out->text[0] = '\0';
+}
+
+weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why)
+{
+    wfi_finding found = {.worker = -1};
+    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE)
+        wfi_find_in_values(agent, values, "value", &found);
+    wfi_error_detail detail = {.code = why, .worker = found.worker};
+    return wfi_error_create(&detail, "%s", found.text[0] ? found.text : weft_status_text(why));
+}
+
+void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
+                    size_t room)
+{
+    wfi_finding found = {.worker = -1};
+    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE || why == WEFT_ERR_NOT_FOUND)
+        wfi_find_in_values(agent, values, what, &found);
+    snprintf(text, room, "%s", found.text);
+}

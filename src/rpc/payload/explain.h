@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * explain.h - which value of a list cannot be sent, and why, in words. Looked for only after something failed. Not locked, the agent
+ * entered.
+ */
+#ifndef WFI_EXPLAIN_H
+#define WFI_EXPLAIN_H
+
+#include "rpc/agent/agent.h"
+
+/* What was found to be at fault. */
+typedef struct wfi_finding {
+    char text[200]; /* empty: nothing */
+    int worker;     /* where the fault lies; -1: here */
+} wfi_finding;
+
+/* Says what is wrong, unless something was found before: the first fault counts. */
+void wfi_find(wfi_finding *out, const char *format, ...) WEFT_PRINTF(2, 3);
+/* `path` names the list, or one of it ("argument"). */
+void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out);
+/* Each value, and then all of them together. */
+void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *path, wfi_finding *out);
+
+/* What is wrong with the values of a list that cannot go (`why`), in words; `what` names one of them ("argument"). Empty: it cannot
+ * be seen. */
+void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
+                    size_t room);
+/* Of values that are not a call's arguments: which of them is why, in words. */
+weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* protocol.c - how a reference that arrived is made known to its owner: FORK, FORKED, DROP, and the ends of those who take part. */
+#include "rpc/agent/notify.h"
+#include "rpc/payload/inbound.h"
+#include "rpc/refs/internal.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+#define AWAIT_OWNER_MS 10000 /* where the agent's bound for deaths is switched off */
+
+/* ---- Handles that arrive ----------------------------------------------------------------------------------------- */
+
+/* Announces it, under the next number: those of FORKs grow in the order in which they leave. The handle lives, in the table
+ * of forks, until its owner answers. [agent lock] */
+static weft_status announce(weft_rref *rref)
+{
+    weft_agent *agent = rref->agent;
+    uint8_t room[64];
+    wfi_writer writer;
+    rref->fork = ++agent->next_fork;
+    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
+    if (st)
+        return st;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_rref_write_fork(rref, &writer);
+    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->letters);
+    if (st)
+        wfi_map_take(&agent->forks, rref->fork);
+    return st;
+}
+
+static void confirmed(weft_rref *rref, weft_status why, weft_error *error);
+
+static void owner_did_not_come(wfi_timer *timer)
+{
+    weft_rref *rref = wfi_container_of(timer, weft_rref, timer);
+    weft_status why = WEFT_ERR_UNREACHABLE;
+    confirmed(rref, why, weft_error_create(why, "rank %u, the owner, has not joined this job", rref->name.owner));
+}
+
+/* Somebody heard of the owner's joining before us: the news is on its way. [agent lock] */
+static weft_status await_owner(weft_rref *rref)
+{
+    weft_agent *agent = rref->agent;
+    int64_t bound_ms = wfi_net_death_timeout_ms(agent->net);
+    rref->timer.fire = owner_did_not_come;
+    rref->fork = ++agent->next_fork;
+    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
+    if (st)
+        return st;
+    bound_ms = bound_ms > 0 ? bound_ms : AWAIT_OWNER_MS;
+    st = wfi_net_timer_set(agent->net, &rref->timer, wfi_deadline(wfi_net_clock(agent->net), bound_ms));
+    if (st)
+        wfi_map_take(&agent->forks, rref->fork);
+    return st;
+}
+
+/* A handle that never came to be: nobody was told of it, so there is nothing to say. [agent lock] */
+static void discard(weft_rref *rref)
+{
+    wfi_rref_set_owner(rref, NULL);
+    wfi_letters_release(rref->agent, &rref->letters);
+    wfi_list_remove(&rref->link);
+    wfi_agent_unref(rref->agent);
+    free(rref);
+}
+
+static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter,
+                                     weft_rref **out)
+{
+    if (name->owner >= (uint32_t)agent->options.values.world_size || !name->owner_incarnation)
+        return WEFT_ERR_PROTOCOL;
+    wfi_peer *owner = wfi_net_peer(agent->net, (int)name->owner);
+    uint32_t known = owner ? wfi_peer_incarnation(owner) : 0;
+    if (known > name->owner_incarnation)
+        return wfi_net_former_status(agent->net, (int)name->owner, name->owner_incarnation);
+    weft_status st = known == name->owner_incarnation ? wfi_peer_status(owner) : WEFT_OK;
+    if (st)
+        return st;
+    weft_rref *rref = wfi_rref_make(agent, name, known == name->owner_incarnation ? owner : NULL);
+    if (!rref)
+        return WEFT_ERR_MEMORY;
+    rref->launched = true;
+    st = rref->owner ? announce(rref) : await_owner(rref);
+    if (st) {
+        discard(rref);
+        return st;
+    }
+    weft_rref_ref(rref); /* the table's */
+    rref->waiter = waiter;
+    *out = rref;
+    return WEFT_OK;
+}
+
+weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter, weft_rref **out)
+{
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (name->owner != (uint32_t)wfi_agent_rank(agent))
+        return import_from_owner(agent, name, waiter, out);
+    wfi_owned *owned = wfi_owned_find(agent, name);
+    if (!owned)
+        return WEFT_ERR_NOT_FOUND;
+    weft_rref *rref = wfi_owned_handle(owned);
+    if (!rref)
+        return WEFT_ERR_MEMORY;
+    *out = rref;
+    wfi_intake_confirmed(waiter, WEFT_OK);
+    return WEFT_OK;
+}
+
+void wfi_rref_forget_waiter(weft_rref *rref)
+{
+    if (rref)
+        rref->waiter = NULL;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* The owner answered, or never will: `error` (taken over) says why it does not know of the handle. */
+static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
+{
+    struct wfi_intake *waiter = rref->waiter;
+    wfi_map_take(&rref->agent->forks, rref->fork);
+    wfi_net_timer_clear(rref->agent->net, &rref->timer);
+    rref->waiter = NULL;
+    rref->confirmed = !error;
+    if (error) {
+        rref->lost = rref->unknown = true;
+        weft_error_unref(rref->error);
+        rref->error = error;
+    }
+    if (waiter)
+        wfi_intake_confirmed(waiter, why);
+    wfi_rref_unref_locked(rref);
+}
+
+static void on_forked(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t fork, uint32_t status)
+{
+    weft_rref *rref = wfi_map_get(&agent->forks, fork);
+    if (!rref || rref->owner != from || !wfi_rref_same_name(&rref->name, name))
+        return;
+    if (status == 0) {
+        confirmed(rref, WEFT_OK, NULL);
+        return;
+    }
+    weft_status why = (int32_t)status == WEFT_ERR_MEMORY ? WEFT_ERR_MEMORY : WEFT_ERR_NOT_FOUND;
+    wfi_error_detail detail = {.code = why, .worker = wfi_peer_rank(from)};
+    confirmed(rref, why,
+              wfi_error_create(&detail, why == WEFT_ERR_MEMORY
+                                            ? "the owner of the reference has no memory to count it"
+                                            : "the owner of the reference has let the value go: whoever passed it on "
+                                              "died, or gave up"));
+}
+
+static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t fork)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    if (!wfi_may_answer(agent, from)) /* nor is it counted */
+        return;
+    weft_status st = wfi_owned_fork_said(agent, from, name, fork);
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_rref_name(&writer, name);
+    wfi_write_u64(&writer, fork);
+    wfi_write_u32(&writer, (uint32_t)st);
+    wfi_post_answer(agent, from, WFI_RPC_FORKED, &writer, NULL);
+}
+
+void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
+{
+    wfi_rref_name name = wfi_read_rref_name(reader);
+    uint64_t fork = wfi_read_u64(reader);
+    uint32_t status = type == WFI_RPC_FORKED ? wfi_read_u32(reader) : 0;
+    bool gave_up = type == WFI_RPC_DROP && wfi_read_u8(reader);
+    if (reader->failed)
+        return;
+    if (type == WFI_RPC_DROP)
+        wfi_owned_drop_said(agent, from, &name, fork, gave_up);
+    else if (type == WFI_RPC_FORK)
+        on_fork(agent, from, &name, fork);
+    else
+        on_forked(agent, from, &name, fork, status);
+}
+
+/* ---- Owners that go, and come ------------------------------------------------------------------------------------ */
+
+static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
+{
+    size_t cursor = 0;
+    uint64_t fork;
+    weft_rref *rref = wfi_map_next(&agent->forks, &cursor, &fork);
+    while (rref && owner && rref->owner != owner)
+        rref = wfi_map_next(&agent->forks, &cursor, &fork);
+    return rref;
+}
+
+void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    int rank = wfi_peer_rank(peer);
+    wfi_error_detail detail = {.code = why, .worker = rank};
+    weft_error *error = wfi_error_create(&detail, "rank %d (\"%s\"), the owner of the reference, is gone: %s", rank,
+                                         wfi_peer_name(peer), text);
+    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next) {
+        weft_rref *rref = wfi_container_of(link, weft_rref, link);
+        if (rref->owner != peer)
+            continue;
+        rref->lost = rref->unknown = true;
+        weft_error_unref(rref->error);
+        rref->error = weft_error_ref(error);
+    }
+    for (weft_rref *rref; (rref = next_unconfirmed(agent, peer));)
+        confirmed(rref, why, weft_error_ref(error));
+    weft_error_unref(error);
+    wfi_owned_peer_gone(agent, peer, why);
+}
+
+static weft_rref *next_awaiting(weft_agent *agent, wfi_peer *peer)
+{
+    size_t cursor = 0;
+    uint64_t fork;
+    weft_rref *rref;
+    while ((rref = wfi_map_next(&agent->forks, &cursor, &fork)))
+        if (!rref->owner && rref->name.owner == (uint32_t)wfi_peer_rank(peer) &&
+            rref->name.owner_incarnation <= wfi_peer_incarnation(peer))
+            break;
+    return rref;
+}
+
+void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer)
+{
+    for (weft_rref *rref; (rref = next_awaiting(agent, peer));) {
+        weft_status st = WEFT_ERR_PEER_DEAD;
+        if (rref->name.owner_incarnation == wfi_peer_incarnation(peer)) {
+            uint64_t waited_as = rref->fork;
+            wfi_rref_set_owner(rref, peer);
+            st = announce(rref);
+            wfi_map_take(&agent->forks, waited_as);
+            wfi_net_timer_clear(agent->net, &rref->timer);
+        }
+        if (st)
+            confirmed(rref, st, weft_error_create(st, "rank %u, the owner, is gone", rref->name.owner));
+    }
+}
+
+void wfi_rrefs_end(weft_agent *agent)
+{
+    weft_status why = WEFT_ERR_CLOSED;
+    for (weft_rref *rref; (rref = next_unconfirmed(agent, NULL));)
+        confirmed(rref, why, weft_error_create(why, "this worker closed its agent"));
+    wfi_owned_end(agent);
+}
+
+/* ---- Owners that cannot be reached ------------------------------------------------------------------------------- */
+
+/*
+ * An owner lives, but cannot be reached from here: nobody waits for its word, and the handle stays announced until the word comes, so
+ * that the owner's count and ours agree in the end.
+ */
+
+static struct wfi_intake *take_waiter(weft_agent *agent, const wfi_peer *owner)
+{
+    size_t cursor = 0;
+    uint64_t fork;
+    for (weft_rref *rref; (rref = wfi_map_next(&agent->forks, &cursor, &fork));) {
+        struct wfi_intake *waiter = rref->owner == owner ? rref->waiter : NULL;
+        if (!waiter)
+            continue;
+        rref->waiter = NULL;
+        return waiter;
+    }
+    return NULL;
+}
+
+void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer)
+{
+    for (struct wfi_intake *waiter; (waiter = take_waiter(agent, peer));) /* each anew: the table changes under us */
+        wfi_intake_confirmed(waiter, WEFT_ERR_UNREACHABLE);
+}
+
+bool wfi_rrefs_await_owners(const weft_agent *agent)
+{
+    size_t cursor = 0;
+    uint64_t fork;
+    for (const weft_rref *rref; (rref = wfi_map_next(&agent->forks, &cursor, &fork));)
+        if (!rref->owner || !wfi_peer_is_unreachable(rref->owner))
+            return true;
+    return false;
+}

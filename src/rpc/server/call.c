@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call.c - the life of a served call: who holds it, its place in the table of its caller's, what it lets go of and when. */
+#include "rpc/server/server.h"
+
+#include "base/error.h"
+#include "rpc/agent/budget.h"
+#include "rpc/batch/batch.h"
+#include "rpc/group/group.h"
+#include "rpc/server/stream.h"
+
+#include <stdlib.h>
+
+weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = code, .worker = wfi_agent_rank(call->agent)};
+    detail.function = call->function ? call->function->name : NULL;
+    detail.remote_code = call->ran ? WEFT_ERR_UNKNOWN : WEFT_OK; /* so the caller knows whether it may be made again */
+    va_list args;
+    va_start(args, format);
+    weft_error *error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+    return error;
+}
+
+bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
+{
+    size_t i = 0;
+    for (; i < WEFT_MAX_SIGNATURE && types[i] != WEFT_NONE; i++) {
+        if (types[i] == WEFT_REST)
+            return true;
+        if (i >= values.count) {
+            snprintf(problem, room, "%zu values where a %s should follow", values.count, weft_type_name(types[i]));
+            return false;
+        }
+        if (types[i] != WEFT_ANY && types[i] != values.items[i].type) {
+            snprintf(problem, room, "value %zu is a %s where the signature says %s", i,
+                     weft_type_name(values.items[i].type), weft_type_name(types[i]));
+            return false;
+        }
+    }
+    if (i < values.count)
+        snprintf(problem, room, "%zu values where the signature ends after %zu", values.count, i);
+    return i >= values.count;
+}
+
+/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+
+void wfi_serve_release_work(weft_call *call)
+{
+    if (call->slot.drop)
+        call->slot.drop(call->slot.value);
+    call->slot = (wfi_call_slot){0};
+    if (call->deferred)
+        return; /* its handler may still be on its way out, and let go of the arguments there */
+    weft_values_unref(call->args);
+    call->args = NULL;
+    if (call->arguments)
+        wfi_intake_fini(call->arguments);
+}
+
+static void free_task(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, release);
+    wfi_lodging_unref(call->lodging, NULL); /* it outlived its agent's books */
+    call->deferred = false;
+    wfi_serve_release_work(call);
+    wfi_pack_fini(&call->pack);
+    wfi_writer_fini(&call->header);
+    free(call->pushes);
+    weft_values_unref(call->results);
+    wfi_object_drop(call->object);
+    weft_error_unref(call->error);
+    weft_error_unref(call->inner);
+    weft_error_unref(call->failure);
+    weft_future_unref(call->local_future);
+    weft_future_unref(call->cancellation);
+    wfi_parts_out_free(call->parts);
+    wfi_parts_in_free(call->local_parts);
+    weft_rref_unref(call->local_rref);
+    weft_values_unref(call->local_land);
+    wfi_agent_unref(call->agent);
+    free(call->arguments);
+    free(call);
+}
+
+void wfi_serve_drop_hold(weft_call *call)
+{
+    if (--call->holds)
+        return;
+    if (call->peer)
+        wfi_budget_release(call);
+    if (call->is_owed)
+        wfi_group_answer_settled(call->agent);
+    wfi_peer_unref(call->peer);
+    wfi_letters_release(call->agent, &call->letters);
+    call->release.run = free_task;
+    wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
+}
+
+/* ---- In the table ------------------------------------------------------------------------------------------------ */
+
+void wfi_serve_leave_table(weft_call *call)
+{
+    wfi_serve_lean(call, false);
+    if (!call->in_table)
+        return;
+    call->in_table = false;
+    if (call->in_map)
+        wfi_map_take(&call->agent->peers[call->from].serving, call->id);
+    call->in_map = false;
+    wfi_serve_drop_hold(call);
+}
+
+void wfi_serve_leave_if_over(weft_call *call)
+{
+    if (call->replied && !call->awaiting_done && !wfi_parts_out_busy(call))
+        wfi_serve_leave_table(call);
+}
+
+void wfi_serve_lean(weft_call *call, bool lean)
+{
+    if (call->peer && call->leans != lean)
+        wfi_peer_lean(call->peer, lean ? 1 : -1);
+    call->leans = lean;
+}
+
+void wfi_serve_uncount(weft_call *call)
+{
+    call->agent->serving -= call->counted;
+    call->counted = false;
+}
+
+/* ---- After the agent --------------------------------------------------------------------------------------------- */
+
+void wfi_serve_finish_late(weft_call *call)
+{
+    if (--call->holds == 0) /* the handler task's own hold went before the executor did */
+        free_task(&call->release);
+}
+
+void wfi_serve_orphan_all(weft_agent *agent)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        wfi_map_fini(&agent->peers[rank].serving); /* emptied by wfi_serve_peer_gone when the agent stopped */
+    for (wfi_list *link; (link = wfi_list_pop_front(&agent->local_calls));) {
+        weft_call *call = wfi_container_of(link, weft_call, local_link);
+        if (--call->holds == 0)
+            free_task(&call->release);
+    }
+}

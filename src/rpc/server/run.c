@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - a call whose arguments are whole goes to its handler: queued, run, deferred; or it is refused, and the handler does not run. */
+#include "rpc/server/server.h"
+
+#include "rpc/agent/budget.h"
+#include "rpc/batch/batch.h"
+#include "rpc/server/accumulate.h"
+
+void wfi_serve_answer(weft_call *call)
+{
+    if (call->peer)
+        wfi_answer(call);
+    else
+        wfi_answer_local(call);
+}
+
+static void refuse_task(wfi_task *task)
+{
+    wfi_serve_answer(wfi_container_of(task, weft_call, task));
+}
+
+/* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
+ * here, and with `deferred` set nobody else touches the arguments before that hold goes. */
+static void leave_deferred(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    if (!call->keep_arguments) {
+        weft_values_unref(call->args);
+        call->args = NULL;
+    }
+    wfi_net_lock(net);
+    if (call->peer && !call->keep_arguments)
+        wfi_budget_release_arguments(call);
+    if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
+        wfi_serve_lean(call, true);
+    if (!call->peer)
+        wfi_local_left(call);
+    wfi_serve_drop_hold(call);
+    wfi_net_unlock(net);
+}
+
+static void run_wanted(weft_call *call)
+{
+    wfi_observe_running(call);
+    call->ran = true;
+    weft_status st = call->function->run(call, call->function->user);
+    if (st != WEFT_DEFERRED && !call->deferred) {
+        weft_call_finish(call, st);
+    } else if (!call->deferred) {
+        weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
+        weft_call_finish(call, WEFT_ERR_STATE);
+    } else {
+        if (st != WEFT_DEFERRED)
+            wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
+                          "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
+                          call->function->name, weft_status_name(st));
+        leave_deferred(call);
+    }
+}
+
+weft_status wfi_serve_begin(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    weft_status why = (weft_status)atomic_load(&call->unwanted);
+    if (why)
+        return why;
+    if (call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
+        return call->peer ? WEFT_OK : wfi_local_begin(call);
+    wfi_net_lock(net);
+    wfi_serve_unwanted(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
+    wfi_net_unlock(net);
+    return WEFT_ERR_TIMEOUT;
+}
+
+void wfi_serve_handler_task(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, task);
+    weft_status why = wfi_serve_begin(call);
+    if (why)
+        call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
+    else if (call->function->land && (!call->peer || call->function->flags & WEFT_LAND_ADD))
+        call->error = wfi_land_when_run(call);
+    if (call->error)
+        refuse_task(task);
+    else
+        run_wanted(call);
+}
+
+wfi_urgency wfi_serve_urgency(const weft_function *function)
+{
+    if (function->flags & WEFT_URGENT)
+        return WFI_URGENT;
+    return function->flags & WEFT_LAZY ? WFI_LAZY : WFI_NORMAL;
+}
+
+void wfi_serve_run(weft_call *call)
+{
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (call->function->run_batch) {
+        wfi_batch_join(call);
+        return;
+    }
+    call->stage = WFI_SERVE_SERVING;
+    wfi_observe_ready(call);
+    call->holds += 2; /* the user's, until finished, and the handler task's */
+    call->task.run = wfi_serve_handler_task;
+    call->task.urgency = wfi_serve_urgency(call->function);
+    bool is_inline = call->function->flags & WEFT_INLINE;
+    wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
+    if (call->function->flags & WFI_AT_ONCE)
+        kind = WFI_DEFER_RELEASE;
+    wfi_net_defer(call->agent->net, &call->task, kind);
+    wfi_stall_watch(call->agent);
+}
+
+/* ---- Not to be run ----------------------------------------------------------------------------------------------- */
+
+void wfi_serve_withdraw(weft_call *call, weft_error *error)
+{
+    call->error = error;
+    call->task.run = refuse_task;
+    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
+}
+
+void wfi_serve_turn_away(weft_call *call)
+{
+    wfi_serve_withdraw(
+        call, wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name));
+}
+
+void wfi_serve_refuse(weft_call *call, weft_error *error)
+{
+    call->error = error;
+    call->stage = WFI_SERVE_SERVING;
+    wfi_observe_ready(call);
+    call->holds += 2; /* as in wfi_serve_run */
+    call->task.run = refuse_task;
+    call->task.urgency = WFI_NORMAL;
+    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
+}
