@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convnet.c - the small network of PyTorch's MNIST example. */
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include "tensor/random.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers.c - the modules with parameters: Conv2d, Linear, BatchNorm2d. */
 #include "base/alloc.h"
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include "tensor/random.h"
 #include "tensor/tensor.h"

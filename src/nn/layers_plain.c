@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers_plain.c - the modules without parameters, and Sequential. */
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module.c - the life of modules, and how they are built. */
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include "base/alloc.h"
 #include "base/text/log.h"

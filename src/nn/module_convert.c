@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_convert.c - the same module in another floating dtype. */
 #include "base/alloc.h"
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include "tensor/tensor.h"
 

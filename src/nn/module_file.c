@@ -12,7 +12,7 @@
  * Reading puts the elements into tensors of its own and changes the module only when everything has been found right.
  */
 #include "base/alloc.h"
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include "base/codec.h"
 #include "base/error.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_view.c - running modules, and what they let see. */
-#include "nn/module.h"
+#include "nn/nn.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
  * resnet.c - ResNet-50: He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, in torchvision's
  * form (a block's stride is in its 3x3 convolution), under torchvision's names.
  */
-#include "nn/module.h"
+#include "nn/nn.h"
 
-#include "autograd/tape.h"
+#include "autograd/autograd.h"
 
 #include "tensor/random.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adam_optimizer.c - Adam: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
-#include "optim/optimizer.h"
+#include "optim/optim.h"
 
 #include "base/text/log.h"
 #include "tensor/cpu/optim/optim.h"

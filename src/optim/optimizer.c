@@ -4,10 +4,10 @@
  *
  * No lock: one thread at a time uses an optimizer; the reference count alone is atomic.
  */
-#include "optim/optimizer.h"
+#include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sgd_optimizer.c - stochastic gradient descent: one slot, the velocity, where there is momentum. */
-#include "optim/optimizer.h"
+#include "optim/optim.h"
 
 #include "base/text/log.h"
 #include "tensor/cpu/optim/optim.h"

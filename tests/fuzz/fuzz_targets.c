@@ -2,7 +2,7 @@
 /* fuzz_targets.c - see fuzz_targets.h. Each also checks what its decoder promises of what it accepts. */
 #include "fuzz/fuzz_targets.h"
 
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 #include "net/net_internal.h"
 #include "value/decode.h"
 

@@ -5,7 +5,7 @@
  */
 #include "arena.h"
 
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 #include "net/net_internal.h"
 #include "ofi/objects.h"
 

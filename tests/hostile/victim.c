@@ -6,7 +6,7 @@
  */
 #include "board.h"
 
-#include "job/launch/spawn.h"
+#include "job/launch/launch.h"
 #include "net/net_internal.h"
 #include "rpc/agent/agent.h"
 

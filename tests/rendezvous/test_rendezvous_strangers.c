@@ -3,7 +3,7 @@
  * test_rendezvous_strangers.c - who is not of the job, over real sockets: without the secret, with another one, in place of
  * the store, and in floods; and that those who are join all the same.
  */
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 #include "link_watch.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "job/launch/spawn.h"
+#include "job/launch/launch.h"
 
 #include "base/clock.h"
 #include "base/socket.h"

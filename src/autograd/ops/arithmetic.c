@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arithmetic.c - add, sub, mul, div, with broadcasting. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* Takes over `full` and gives what of it belongs to an operand of `shape`: summed over its broadcast dimensions. */
 static weft_status fold(weft_tensor *full, const weft_shape *shape, weft_tensor **out)

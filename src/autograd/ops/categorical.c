@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* categorical.c - drawing classes from distributions. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 static const wfi_node_type categorical_type = {"categorical", NULL};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv.c - conv2d. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* saved: x, weight */
 static weft_status conv2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

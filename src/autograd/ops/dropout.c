@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c - dropout and dropout2d: a product with a random mask of 0 and 1 / (1 - p). */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* saved: mask, of x's shape or [N, C, 1, ...] */
 static weft_status dropout_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* elementwise.c - functions of one tensor, element by element. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 static weft_status scaled(const weft_tensor *dy, double factor, weft_tensor **dx)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c - gather: elements picked along one dimension by an index. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* saved: index; shapes[0]: x's; dims[0] */
 static weft_status gather_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* join.c - stack and concat: a list of tensors side by side along one dimension, new or old. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 #include "tensor/copy.h"
 
 /* Where input i lies in `y` along `dim`, as a view. starts [inputs + 1]; NULL: they are stacked. NULL: no memory. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss.c - softmax, log_softmax, and losses. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* saved: y; dims[0] */
 static weft_status softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

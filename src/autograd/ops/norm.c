@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* norm.c - batch_norm2d. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 #include "tensor/copy.h"
 
 #define DEFAULT_MOMENTUM 0.1

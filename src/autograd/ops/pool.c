@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - max_pool2d and adaptive_avg_pool2d. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* saved: indices */
 static weft_status max_pool2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* product.c - matmul and linear. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* saved: a [M, K], b [K, L]; dy [M, L]. da = dy b^T, db = a^T dy */
 static weft_status matmul_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

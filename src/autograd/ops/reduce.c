@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.c - sum, mean, argmax. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 
 /* shapes[0]: x's; mask: the reduced dimensions */
 static weft_status reduce_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)

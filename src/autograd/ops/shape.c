@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shape.c - views of other shapes, clone and detach. */
-#include "autograd/op.h"
+#include "autograd/autograd.h"
 #include "tensor/copy.h"
 
 /* shapes[0]: x's */

@@ -6,14 +6,14 @@
  * that closes on exec brings back the errno of an exec that failed. The job's secret is random and travels in a sealed file in
  * memory: the environment holds the descriptor's number only. A child's first agent closes it (src/job/protocol/secret.c).
  */
-#include "job/launch/spawn.h"
+#include "job/launch/launch.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 
 #include <poll.h>
 #include <errno.h>

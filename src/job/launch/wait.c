@@ -6,7 +6,7 @@
  * when we come (ECHILD) has ended with a code nobody knows. A child is signalled only when it was not reaped a moment
  * before, as its number may be another process's by then.
  */
-#include "job/launch/spawn.h"
+#include "job/launch/launch.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -2,7 +2,7 @@
 /* connection.c - one TCP connection of a link to the store. */
 #include "job/link/connection.h"
 
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 
 #include <errno.h>
 #include <sodium.h>

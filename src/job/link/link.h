@@ -27,7 +27,7 @@
 #include "base/mutex.h"
 #include "job/link/rendezvous.h"
 #include "job/protocol/outbox.h"
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 
 typedef enum wfi_link_state {
     WFI_LINK_JOINING,

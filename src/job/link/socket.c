@@ -7,7 +7,7 @@
  * store was found it is looked for again: a name is not resolved twice, as that might block.
  */
 #include "base/alloc.h"
-#include "job/launch/spawn.h"
+#include "job/launch/launch.h"
 #include "job/link/connection.h"
 #include "job/link/link.h"
 #include "job/store/server.h"

@@ -2,7 +2,7 @@
 /* proof.c - proofs and keys by HMAC-SHA-256, frames by ChaCha20-Poly1305. What they are for: proof.h. */
 #include "job/protocol/proof.h"
 
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 
 #include <assert.h>
 #include <sodium.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire.c - encoding and bounds-checked decoding of the store's messages. */
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 
 #include "base/alloc.h"
 

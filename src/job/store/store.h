@@ -34,7 +34,7 @@
 #ifndef WFI_STORE_H
 #define WFI_STORE_H
 
-#include "job/protocol/wire.h"
+#include "job/protocol/protocol.h"
 
 /* How long a connection to an evicted worker is kept, in case it is only stopped and reads its mail later. */
 #define WFI_STORE_LINGER_MS 60000

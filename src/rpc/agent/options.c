@@ -9,7 +9,7 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
-#include "job/launch/spawn.h"
+#include "job/launch/launch.h"
 #include "mem/slab.h"
 #include "tensor/parallel.h"
 #include "topo/share.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spawn.h - what the agent takes from a job of weft/spawn.h. */
-#ifndef WFI_SPAWN_H
-#define WFI_SPAWN_H
+/* launch.h - what the agent takes from a job of weft/spawn.h. */
+#ifndef WFI_LAUNCH_H
+#define WFI_LAUNCH_H
 
 #include "job/protocol/secret.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wire.h - the messages between a worker and the store, and their form on the wire.
+ * protocol.h - the messages between a worker and the store, and their form on the wire.
  *
  * A frame is a head of 8 bytes (2 magic, 1 version, 1 type, 4 length of the body) and a body. The head and the body of
  * `refuse` are the same in every version, so that two programs of different versions can tell each other so. Everything
  * but `world` fits WFI_STORE_SMALL_MAX; what a worker sends is never larger.
  */
-#ifndef WFI_JOB_WIRE_H
-#define WFI_JOB_WIRE_H
+#ifndef WFI_PROTOCOL_H
+#define WFI_PROTOCOL_H
 
 #include "base/codec.h"
 #include "job/protocol/proof.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module.h - what a module is inside.
+ * nn.h - what a module is inside.
  *
  * The lists are made as the module is built: own entries first, then those of the children in order, each under its full
  * name. A module that has become a child, or whose lists were lent, is sealed: nothing can be added any more, so the lists
  * need no lock and stay true. `training` and `refs` are atomic.
  */
-#ifndef WFI_MODULE_H
-#define WFI_MODULE_H
+#ifndef WFI_NN_H
+#define WFI_NN_H
 
 #include <weft/nn.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optimizer.h - what every optimizer is inside: parameters, their accumulators, and a rule that steps one parameter.
+ * optim.h - what every optimizer is inside: parameters, their accumulators, and a rule that steps one parameter.
  *
  * A rule's own struct begins with a weft_optimizer; what it keeps for each parameter (momentum and the like) are its slots.
  */
-#ifndef WFI_OPTIMIZER_H
-#define WFI_OPTIMIZER_H
+#ifndef WFI_OPTIM_H
+#define WFI_OPTIM_H
 
 #include "tensor/tensor.h"
 
