@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch.h - what the agent takes from a job of weft/spawn.h. */
+/*
+ * launch.h - a job that was started by weft_spawn (weft/spawn.h): what rank 0's agent needs of it, and whether its
+ * children still live.
+ *
+ * weft_spawn starts the other workers as children of this process and returns a weft_job. Rank 0's program passes the
+ * job to weft_agent_open, which takes from it the listening socket of the store, the port, and the secret that the
+ * children have as well.
+ *
+ * LOCKING. None. The program's thread owns a weft_job; another thread, the agent's, touches only store_fd, which is
+ * atomic.
+ * LIFETIME. weft_job_wait frees the job. A wfi_children is a copy of the process numbers, so it may outlive the job.
+ */
 #ifndef WFI_LAUNCH_H
 #define WFI_LAUNCH_H
 

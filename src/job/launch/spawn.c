@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.c - starting the other workers of a job as children of this process. Waiting for them: wait.c.
+ * spawn.c - weft_spawn: starts the other workers of a job as children of this process. wait.c waits for them.
  *
- * All that the children need is built before the fork; between fork and exec only async-signal-safe functions run. A pipe
- * that closes on exec brings back the errno of an exec that failed. The job's secret is random and travels in a sealed file in
- * memory: the environment holds the descriptor's number only. A child's first agent closes it (src/job/protocol/secret.c).
+ * Everything that a child needs is built before the fork, as only async-signal-safe functions may run between fork and
+ * exec. If the exec fails, the child writes errno into a pipe, which otherwise closes by itself when the exec succeeds.
+ *
+ * The job's secret is random. It lies in a sealed file in memory, and the children inherit its descriptor; their
+ * environment holds only the number of that descriptor. A child's first agent reads it and closes it
+ * (job/protocol/secret.c).
  */
 #include "job/launch/launch.h"
 

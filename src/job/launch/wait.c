@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait.c - a job that was started: what it is, waiting for its children, killing those who do not end, leaving no zombie.
+ * wait.c - weft_job_wait: waits for the children of a job, kills those who do not end in time, and leaves no zombie.
  *
- * Nothing here depends on SIGCHLD, and an application may have a handler for it that reaps any child: one that is gone
- * when we come (ECHILD) has ended with a code nobody knows. A child is signalled only when it was not reaped a moment
- * before, as its number may be another process's by then.
+ * Nothing here depends on SIGCHLD. The application may have a handler for it that reaps any child, ours included: a
+ * child that waitpid no longer knows (ECHILD) has ended with an exit code that nobody can tell us. A process number is
+ * used again once its process has been reaped, so a child gets a signal only if it was not reaped a moment before.
  */
 #include "job/launch/launch.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.c - one TCP connection of a link to the store. */
+/* connection.c - see connection.h. */
 #include "job/link/connection.h"
 
 #include "job/protocol/protocol.h"

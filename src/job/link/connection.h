@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.h - one TCP connection of a link to the store: frames in, a bounded buffer out. For socket.c. */
+/*
+ * connection.h - one TCP connection from a worker to the store: it connects without waiting, reads whole frames, and
+ * buffers what the kernel does not take. Only socket.c uses it.
+ *
+ * Nothing blocks. A connection that can no longer be used (the buffer is over its limit, or memory is out) sets
+ * `overflowed`; the caller then closes it. It takes no lock: the caller holds the link's own lock where it sends
+ * (link.h). wfi_pipe_close frees what a connection held, and overwrites what it had received, as there may be keys in
+ * it.
+ */
 #ifndef WFI_LINK_CONNECTION_H
 #define WFI_LINK_CONNECTION_H
 

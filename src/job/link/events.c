@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* events.c - a member's life: what the store tells it, its upcalls, and its end. See link.h. */
+/*
+ * events.c - what the store tells a member: it decodes each message and makes the upcall for it; and the ways in which
+ * a link ends (evicted, store lost). The rules stand in link.h.
+ */
 #include "job/link/link.h"
 
 #include "base/text/log.h"

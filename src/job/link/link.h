@@ -1,24 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.h - the worker's end of the store's protocol, without its transport; for the files of this folder.
+ * link.h - the inside of a worker's link to the store, for the files of this folder. Others include rendezvous.h.
  *
- * A link has two wires (connections): the current one, and the next one, which joins, or resumes when the store has been
- * silent on the current one or that broke. A wire greets, checks the store's proof, and presents itself (join or resume);
- * with the answer the next wire becomes the current one. A shell (socket.c, sim.c) embeds
- * wfi_rendezvous, moves the bytes of both wires, and feeds what happens and the time from one flow of control at a time,
- * the link's own.
+ * A link is a state machine without sockets: session.c, post.c and events.c. What moves its bytes is called a shell:
+ * socket.c over TCP, sim.c in the simulation. A shell's struct begins with a wfi_rendezvous, and its functions are the
+ * table wfi_link_shell. The shell reports what happens on its connections, and the time (wfi_link_tick), from one
+ * thread at a time: below, "the link's own thread".
  *
- * RESUMING (also job/store/store.h). While it beats, a link that heard nothing for a quarter of the bound opens the next wire, again
- * and again; one whose current wire broke does so at once. The current wire is not given up before the store has answered
- * on the next: to the store the end of the wire that counts is the end of the process. What the
- * current wire says between `resume` and its answer is said again on the next, and skipped there.
- * THE END. A store that refuses connections is gone: lost at once. Else nothing is sure: the network may be cut, and the store may
- * have declared us dead, which we shall be told when it heals; or its process stands still, and may go on. Three bounds are
- * waited for that (EVICTED, or nothing), then the store is lost. Rank 0, whose process keeps the store, never loses it.
+ * TWO CONNECTIONS (wires). The current one carries the messages. The next one is being opened: to join, or to resume
+ * when the current one broke or the store was silent on it. On each, the worker greets the store, checks the store's
+ * proof, and sends `join` or `resume`. When the store answers, the next connection becomes the current one.
  *
- * LOCKING. `lock` guards `state`, `mail`, the needs, the seals and the shell's output; nothing else happens under it, so it
- * may be taken below the agent's lock, by suspect, need, closing and report. Upcalls are made without it. The rest belongs
- * to the link's own flow of control; what open returned (members, key) never changes.
+ * RESUMING (the store's side: job/store/store.h). A worker that sends heartbeats and hears nothing for a quarter of the
+ * death bound opens the next connection, and tries again and again. A worker whose current connection broke does so at
+ * once. The current connection is kept until the store has answered on the next, because the store takes the end of the
+ * connection that counts for the end of the process. What was sent on the current connection after `resume` is sent
+ * again on the next; the store skips what it already has.
+ *
+ * LOSING THE STORE. If the store's host refuses connections, the store's process is gone: lost at once. Otherwise
+ * nothing is certain. The network may be cut, and the store may have declared this worker dead, of which the worker
+ * hears when the network heals; or the store's process is stopped, and may go on. The worker waits for three death
+ * bounds, then the store is lost. Rank 0 runs the store itself and never loses it.
+ *
+ * LOCKING. `lock` guards the fields under "Under the lock", `state`, the seals of both connections, and the shell's
+ * output. Nothing is called under it but the shell's functions that say so, so it may be taken below the agent's lock:
+ * by suspect, need, closing and report. Upcalls are made without it. All else belongs to the link's own thread. What
+ * wfi_rendezvous_open gave out (members, key) never changes.
+ *
+ * LIFETIME. wfi_rendezvous_open makes a link and wfi_rendezvous_close ends it; the table of members is freed earlier,
+ * by wfi_rendezvous_drop_members.
  */
 #ifndef WFI_LINK_H
 #define WFI_LINK_H

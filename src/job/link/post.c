@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* post.c - saying something to the store: what is kept until it is acknowledged, what is sealed. See link.h. */
+/*
+ * post.c - sending to the store: messages that are kept until the store has acknowledged them, and frames that are
+ * encrypted under the connection's key. See link.h.
+ */
 #include "job/link/link.h"
 
 void wfi_link_send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)

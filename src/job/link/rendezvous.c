@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous.c - a worker's link to the store: its interface. What it does: session.c, post.c, events.c. */
+/*
+ * rendezvous.c - the functions of rendezvous.h: they check the options and hand on to session.c, post.c and events.c.
+ */
 #include "job/link/link.h"
 
 #include "job/protocol/secret.h"

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous.h - this worker's link to the store: joining, the table of workers, deaths, the end of the job.
+ * rendezvous.h - a worker's link to the store: joining the job, the table of its members, deaths, and the end of the
+ * job.
  *
- * The store (src/job/store/store.c) is a state machine fed with messages and a clock; rank 0 runs it, in a thread over sockets or
- * inside the simulation. It alone numbers incarnations and declares deaths. Evidence: a worker's link that closes without a
- * goodbye, silence for death_timeout_ms of one that somebody needs, or `suspect` reports by peers that are confirmed by
- * silence. A link survives its connections (link.h): a cut shorter than the bound goes unnoticed. A worker that is
- * declared dead is told so when it speaks: `evicted`; `store_lost` comes when the store is surely gone, or was silent for
- * three bounds.
+ *     wfi_rendezvous_open(&options, &link, &error);           joins; blocks until the answer is there
+ *     const wfi_member *members = wfi_rendezvous_members(link);
+ *     wfi_rendezvous_need(link, rank, incarnation, true);     from now on `died` tells of that worker's death
+ *     wfi_rendezvous_close(link);
  *
- * THREADS. The functions may be called from any thread. Upcalls come from the link's own thread (simulation: from the
- * loop), one at a time, with no lock of the link held; not before wfi_rendezvous_open returned, except none at all.
+ * The store is a state machine that rank 0 runs (job/store/store.h). It alone numbers incarnations and declares deaths.
+ * It does so when a worker's connection ends without a goodbye; when a worker on whom somebody depends is silent for
+ * death_timeout_ms; and when peers suspect a worker that then does not answer.
+ *
+ * A link survives its connections: a cut that is shorter than the bound has no effect. A worker that was declared dead
+ * learns that when it speaks again: `evicted`. `store_lost` is called when the store's process is certainly gone, or
+ * after three bounds of silence.
+ *
+ * THREADS. Any thread may call. Upcalls come from the link's own thread (in the simulation: from its loop), one at a
+ * time, without any lock of the link. None comes before wfi_rendezvous_open has returned, nor after
+ * wfi_rendezvous_close has.
  */
 #ifndef WFI_RENDEZVOUS_H
 #define WFI_RENDEZVOUS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.c - a link, with its two wires: greeting, proof, joining, resuming, heartbeats. See link.h. */
+/* session.c - a link's two connections: greeting, proof, joining, resuming, heartbeats. See link.h. */
 #include "job/link/link.h"
 
 #include "base/alloc.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.c - the link to the store over the simulation's channels.
+ * sim.c - the link to the store inside the simulation, over its channels.
  *
- * Frames and upcalls come from the world's loop; ticks (heartbeats, the store's silence, and its upcall) from a fiber of
- * the rank's group, so that a paused rank is silent. All is one thread. close is called on a fiber; off any fiber it only
- * frees, for a rank that was killed, or after the world has run.
+ * Frames arrive, and most upcalls are made, in the simulation's loop. Heartbeats, and noticing that the store is
+ * silent, run on a fiber of this rank's group, so that a paused rank is silent. All of that is one thread.
+ * wfi_rendezvous_close must be called on a fiber, as it waits. Elsewhere (for a rank that was killed, or after the
+ * simulation has ended) it only frees.
  */
 #include "base/alloc.h"
 #include "job/link/link.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * socket.c - the link to the store over TCP, with a thread of its own or pumped.
+ * socket.c - the link to the store over TCP, with a thread of its own, or without (wfi_rendezvous_pump).
  *
- * The caller of open connects (again and again: rank 0 may come later), joins and reads the answer. Then the link belongs
- * to its thread, or to the pump: reading, ticks, upcalls. Others only send on the current wire, under the lock. Where the
- * store was found it is looked for again: a name is not resolved twice, as that might block.
+ * The thread that calls wfi_rendezvous_open connects, again and again, as rank 0 may start later; it joins and reads
+ * the answer. From then on the link belongs to its own thread, or to whoever pumps it: reading, heartbeats, upcalls.
+ * Other threads only send on the current connection, under the lock. To resume, the link connects to the address that
+ * it found at first: a name is not resolved twice, as that might block.
  */
 #include "base/alloc.h"
 #include "job/launch/launch.h"

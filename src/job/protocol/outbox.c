@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outbox.c - letters kept until they are acknowledged. */
+/* outbox.c - see outbox.h. */
 #include "job/protocol/outbox.h"
 
 #include "base/alloc.h"

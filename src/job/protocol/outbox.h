@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outbox.h - what one side of a store link has said and the other has not acknowledged: said again after a resume.
+ * outbox.h - the messages that one side of a link to the store has sent and the other has not acknowledged. After a
+ * reconnect they are sent again.
  *
- * Letters are numbered from 1, without gaps; the other side says how many it has received. Bounded in bytes. Where memory is out
- * letters come from a reserve, and go back there once they are acknowledged.
+ * Messages (letters) are numbered from 1 without gaps; the other side tells how many it has received. An outbox
+ * (wfi_mail) is bounded in bytes. If memory is out, a message that must not be lost is stored in a reserve, which was
+ * allocated beforehand and to which its place returns once it is acknowledged.
+ *
+ * LOCKING. None: the caller's lock guards it. LIFETIME. A reserve may be shared by several outboxes and must outlive
+ * them.
  */
 #ifndef WFI_OUTBOX_H
 #define WFI_OUTBOX_H

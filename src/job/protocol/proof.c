@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proof.c - proofs and keys by HMAC-SHA-256, frames by ChaCha20-Poly1305. What they are for: proof.h. */
+/* proof.c - see proof.h: proofs and keys by HMAC-SHA-256, frames by ChaCha20-Poly1305. */
 #include "job/protocol/proof.h"
 
 #include "job/protocol/protocol.h"

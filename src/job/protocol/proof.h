@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proof.h - the mutual proof of the job's secret, and what protects a connection to the store after it.
+ * proof.h - how a worker and the store prove to each other that they know the job's secret, and how their messages are
+ * encrypted after that.
  *
- * Both sides say a fresh nonce, the store also a counter that it never uses twice. All that (the greeting), the protocol's
- * version and a word for the purpose go through HMAC-SHA-256 under the secret; the results are the store's proof and a key
- * for each direction. The worker's proof is its first frame, which only the key of its direction opens. Different words for
- * each purpose leave nothing to reflect; fresh nonces and the counter leave nothing to replay; and who listens learns
- * neither the job's key nor the table.
+ * Each side sends a nonce (a random number, never used again); the store adds a counter that it never repeats. These
+ * (the greeting), the version of the protocol, and a word that names the purpose are hashed with HMAC-SHA-256 under the
+ * secret. That gives the store's proof and one key for each direction. The worker's proof is its first frame, which
+ * opens only with the key of its direction.
  *
- * After that every frame's body is sealed (ChaCha20-Poly1305 over the body, with the head as associated data) under the
- * number of the frame in its direction: one that is lost, doubled, moved or changed does not open. Without a secret frames
- * travel as they are.
+ * Each purpose has a word of its own, so no proof can be sent back to its maker. Nonces and counter are fresh, so
+ * nothing that was recorded can be used again. Who listens learns neither the job's key nor the table of members.
+ *
+ * After the proof the body of every frame is sealed: encrypted and authenticated by ChaCha20-Poly1305, with the frame's
+ * head as associated data and its number in its direction as the nonce. A frame that was lost, repeated, moved or
+ * changed does not open. In a job without a secret nothing is encrypted.
+ *
+ * LOCKING. None: a wfi_seal belongs to one connection, whose lock guards it. It holds keys: wipe it (wfi_seal_wipe)
+ * when done.
  */
 #ifndef WFI_PROOF_H
 #define WFI_PROOF_H

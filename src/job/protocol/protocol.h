@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * protocol.h - the messages between a worker and the store, and their form on the wire.
+ * protocol.h - the messages between a worker and the store: their types, their fields, and their form as bytes.
  *
- * A frame is a head of 8 bytes (2 magic, 1 version, 1 type, 4 length of the body) and a body. The head and the body of
- * `refuse` are the same in every version, so that two programs of different versions can tell each other so. Everything
- * but `world` fits WFI_STORE_SMALL_MAX; what a worker sends is never larger.
+ *     uint8_t frame[WFI_STORE_SMALL_MAX];
+ *     wfi_store_message suspect = {.type = WFI_STORE_SUSPECT, .rank = 3, .incarnation = 7};
+ *     size_t size = wfi_store_encode(&suspect, frame);
+ *     st = wfi_store_decode(frame, size, &message);      at the other side; wfi_store_frame_size finds whole frames
+ *
+ * A frame is a head of 8 bytes (2 magic, 1 version, 1 type, 4 length of the body) and a body. Every frame but the table
+ * of members (WFI_STORE_WORLD) fits WFI_STORE_SMALL_MAX bytes, and a worker sends no larger one. The head, and the body
+ * of a refusal, are the same in every version, so that programs of different versions can tell each other so.
+ *
+ * To add a message: a type in wfi_store_type, its fields in wfi_store_message, a case in each switch of wire.c, and a
+ * case where it is received: store/store.c or link/events.c. A changed form needs a new WFI_STORE_VERSION.
+ *
+ * Functions here keep nothing and take no lock.
  */
 #ifndef WFI_PROTOCOL_H
 #define WFI_PROTOCOL_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* secret.c - reading the job's secret from wherever it is, and leaving no trace of it there. */
+/* secret.c - see secret.h. */
 #include "job/protocol/secret.h"
 
 #include "base/error.h"

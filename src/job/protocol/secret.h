@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret.h - where a worker gets its job's secret from, so that it shows neither on a command line nor in the environment.
+ * secret.h - where a worker gets its job's secret from, so that neither its command line nor its environment shows it.
  *
- * Looked for in this order: what the program gave; a descriptor inherited from weft_spawn (WEFT_SECRET_FD: read, closed, the
- * variable removed); WEFT_SECRET_FILE (read anew each time, one line's end at its end dropped); WEFT_SECRET (its bytes in the
- * environment are wiped, the variable removed). Descriptor and variable can be read once only, so what they held is kept for
- * this process's next agent, in locked memory that no core dump has and that is wiped at exit. A variable that is set and empty
- * is an error where no other source has a secret.
+ * These sources are tried in this order:
+ *   1. what the program passed to weft_agent_open;
+ *   2. WEFT_SECRET_FD, the number of a descriptor that weft_spawn left open: it is read and closed, and the variable is
+ *      removed;
+ *   3. WEFT_SECRET_FILE, the name of a file: read anew each time; one line break at its end is dropped;
+ *   4. WEFT_SECRET: the value is overwritten in the environment, and the variable is removed.
+ * A descriptor and WEFT_SECRET can be read only once. What they held is therefore kept for the next agent of this
+ * process, in locked memory that is left out of core dumps and is wiped at exit. A variable that is set but empty is an
+ * error, unless another source has a secret.
+ *
+ * LOCKING. A lock of its own guards what is kept; the environment has none, so no other thread may use it meanwhile.
  */
 #ifndef WFI_SECRET_H
 #define WFI_SECRET_H

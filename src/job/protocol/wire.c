@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.c - encoding and bounds-checked decoding of the store's messages. */
+/*
+ * wire.c - encodes the messages of protocol.h, and decodes them; every length from the wire is checked before it is
+ * used.
+ */
 #include "job/protocol/protocol.h"
 
 #include "base/alloc.h"

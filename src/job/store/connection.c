@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.c - one TCP connection of the store's server: frames in, bounded buffer out, orderly closing. */
+/* connection.c - see connection.h. */
 #include "job/store/connection.h"
 
 #include "base/alloc.h"

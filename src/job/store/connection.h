@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.h - one TCP connection of the store's server, and the server's inside; only for server.c and connection.c. */
+/*
+ * connection.h - one TCP connection to the store, seen from the store, and the inside of the server. Only server.c and
+ * connection.c use it.
+ *
+ * A connection reads whole frames and hands them to the state machine (store.h); what the kernel does not take at once
+ * is buffered, up to a limit. All of it belongs to the server's thread. The server owns its connections:
+ * wfi_store_peer_destroy frees one.
+ */
 #ifndef WFI_STORE_CONNECTION_H
 #define WFI_STORE_CONNECTION_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* death.c - silence, suspicion, death and farewell. The rules stand in store.h. */
+/* death.c - a member's end: silence, suspicion, death, farewell. The rules stand in store.h under DEATHS. */
 #include "job/store/state.h"
 
 #include "base/text/log.h"

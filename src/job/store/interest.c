@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * interest.c - who depends on whom, and therefore who sends heartbeats.
+ * interest.c - which member depends on which, and therefore who has to send heartbeats.
  *
- * A worker is told to beat while somebody needs it, and from then on its silence is death: the bound counts from the moment
- * the store learns of the need. A worker that closes needs all the others, as it waits for them to close. A need ends when
- * it is taken back, and with the life of either.
+ * A worker is told to send heartbeats while some other depends on it; from then on its silence means its death. The
+ * death bound counts from the moment at which the store learns that somebody depends on it. A worker that closes
+ * depends on all others, because it waits for them to close as well. The dependency ends when it is taken back, or when
+ * either worker is gone.
  */
 #include "base/alloc.h"
 #include "job/store/state.h"

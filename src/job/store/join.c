@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.c - joining: who may, who has to wait for whom, and how the others learn of it. The rules stand in store.h. */
+/*
+ * join.c - joining: who may, who has to wait for whom, and how the others hear of it. The rules stand in store.h under
+ * JOINING.
+ */
 #include "job/store/state.h"
 
 #include "base/text/log.h"

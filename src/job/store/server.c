@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server.c - the store's life as a server: its thread, its rounds, strangers, the end. Connections: connection.c. */
+/*
+ * server.c - the store as a TCP server: its thread, accepting connections, bounding those that have not joined, and
+ * ending. See server.h; single connections are in connection.c.
+ */
 #include "base/alloc.h"
 #include "job/store/connection.h"
 

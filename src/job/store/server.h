@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server.h - the store over TCP: one thread of rank 0, around the state machine of store.h.
+ * server.h - the store over TCP: one thread in the process of rank 0, which feeds the state machine of store.h.
  *
- * The thread alone touches the state machine and the connections; others only set `ending` and wake it. Nothing in it
- * blocks but poll: half a message, a silent stranger or a slow reader delay nobody. Strangers have WFI_STORE_STRANGER_MS
- * to join and a bounded number of places, of which the oldest is given to the newest. All signals are blocked.
+ * Only that thread touches the state machine and the connections. Other threads may count (wfi_store_server_count) and
+ * end it. The thread blocks in poll and nowhere else, so half a message, a silent caller or a slow reader delays
+ * nobody. Who has not joined yet gets WFI_STORE_STRANGER_MS to do so; there is a bounded number of places for such
+ * callers, and when all are taken the newest caller gets the place of the oldest. All signals are blocked in the
+ * thread.
  */
 #ifndef WFI_STORE_SERVER_H
 #define WFI_STORE_SERVER_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.c - what is said on the store's connections: greeting and proof, sealed frames, mail that is kept, and resuming. */
+/*
+ * session.c - what the store and a worker say on any connection: greeting and proof, encrypted frames, messages that
+ * are kept until they are acknowledged, and resuming on a new connection. The rules stand in store.h.
+ */
 #include "job/store/state.h"
 
 #include "base/guarded.h"

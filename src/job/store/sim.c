@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.c - the store over the simulation's channels.
+ * sim.c - the store inside the simulation, over its channels.
  *
- * Messages come from the world's loop, ticks from a fiber of rank 0's group. Both are one thread, and neither gives way
- * inside, so nothing is locked.
+ * Messages arrive in the simulation's loop; ticks come from a fiber of rank 0's group. Both run on one thread, and
+ * neither gives way in the middle of an input, so nothing needs a lock.
  */
 #include "job/store/sim.h"
 

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim.h - the store inside the simulation: served by rank 0's group, so that it is paused and killed with rank 0. */
+/*
+ * sim.h - the store inside the simulation. It runs in rank 0's group of fibers, so it is paused and killed together
+ * with rank 0.
+ *
+ * One thread, the simulation's, does everything; there is no lock. wfi_store_sim_end frees a store that ran to its end,
+ * and wfi_store_sim_bury one whose rank was killed.
+ */
 #ifndef WFI_STORE_SIM_H
 #define WFI_STORE_SIM_H
 

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.h - the store's inside, for the files of the state machine only: store, join, session, interest, death, termination. */
+/*
+ * state.h - the inside of the store's state machine, for its files alone: store, session, join, interest, death,
+ * termination.
+ *
+ * `wfi_store` has one seat for each rank and one link for each connection. A link belongs to a seat once it has joined
+ * or resumed. Nothing is locked, as the store is driven from one thread (store.h); only the two counters that are
+ * atomic may be read by others. Links and the keys in them are allocated as guarded memory (base/guarded.h) and wiped
+ * when they go.
+ */
 #ifndef WFI_STORE_STATE_H
 #define WFI_STORE_STATE_H
 

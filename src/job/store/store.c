@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - the store's state machine: its life, its inputs and outputs. Its contract stands in store.h; joining is in
- * join.c, what is said on connections in session.c, who depends on whom in interest.c, death in death.c, the end in
- * termination.c.
+ * store.c - the store's state machine: making and ending it, its inputs, and its clock. What it must do stands in
+ * store.h. Joining is in join.c, what is said on connections in session.c, dependencies in interest.c, deaths in
+ * death.c, the end of the job in termination.c.
  */
 #include "base/alloc.h"
 #include "job/store/state.h"

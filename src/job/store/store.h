@@ -1,35 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.h - the store: who is in the job, who has died, when all is done. A pure state machine.
+ * store.h - the store: who is in the job, who has died, and when the whole job is done. A state machine without socket,
+ * thread and clock.
  *
- * It is fed with what happens to its connections, and with the time; it answers through two outputs. It has no socket, no
- * thread and no clock, so the same code serves over TCP (server.c) and inside the simulation (sim.c).
- * Not thread-safe: its shell calls it from one flow of control. Outputs are called from within the inputs and must not
- * call back; a shell that cannot send reports the connection as closed later.
+ *     wfi_store_create(&(wfi_store_options){.world_size = 4, .outputs = {send, close, random, shell}, ...}, &store);
+ *     wfi_store_opened(store, 17);                           somebody has connected; 17 is the shell's number for that
+ *     wfi_store_received(store, 17, now_ns, frame, size);    calls outputs.send(shell, 17, answer, ...)
+ *     wfi_store_tick(store, now_ns);                         when wfi_store_due says so
  *
- * JOINING. A static job: joins are collected until world_size are there; then each is answered once, with the whole table.
- * Until then a worker that goes away frees its place. When the patience of the first one ends, all who wait are told who is
- * missing. After that the seat of a dead worker may be taken again; that of one who left may not. An elastic job begins
- * when rank 0 has joined; others join at any time, at a rank of their choice that nobody holds, or the lowest such one.
- * Who joins late gets the table as it is (no entry for those who are gone), the others its entry (`joined`), and from then
- * on it hears of everything, in the same order as they. Every join gets a new incarnation, one more than the last. Rank 0's
- * seat is never taken again. Nobody joins a job whose end was told, or whose rank 0 has closed.
- * PROOF. Nothing is believed and nothing told before both sides have proved the secret (job/protocol/proof.h). One side without
- * a secret is a refusal that says which.
- * CONNECTIONS COME AND GO; a member is a member until it leaves or is declared dead. When it hears nothing it opens another
- * connection and resumes there: it shows the token that only it was given, and both say how many kept messages they have
- * received, so that none is lost or doubled (outbox.h). The newest connection is the one that counts.
- * DEATHS. (1) A connection that the other host ended without a goodbye: at once, as a process that dies ends all of its own;
- * a worker never ends one that counts, but after it has resumed on another. (2) One that was reset: after RESET_MS without a
- * resume, as it may have been somebody between the hosts. (3) One that the network gave up, or one just resumed on which
- * nothing came yet: after the bound. (4) Silence for the bound of one that was told to beat. (5) One that was suspected and
- * does not answer. All others are told; the dead one is, too, whenever it speaks. The bound is the store's (rank 0's
- * option), for all. Time in which the store itself did not run (its ticks came late) is nobody's silence; after half a bound of it
- * everybody gets a new one. Its workers wait for three bounds (job/link/link.h).
- * Who is at the door, and has not proved anything yet, is heard before silence is judged, for a quarter of the bound at most.
- * HEARTBEATS come from those on whom somebody depends (NEED; who closes depends on all others), and from those who wait for
- * the job to begin. An idle job is silent.
- * THE END. See termination.c.
+ * A shell feeds it with what happens on its connections, and with the time; the store answers through its outputs. So
+ * the same code serves over TCP (server.c) and in the simulation (sim.c).
+ *
+ * LOCKING. None: the shell calls from one thread. Outputs are called from within the inputs, and must not call the
+ * store. A shell that cannot send reports later that the connection was closed. LIFETIME. wfi_store_destroy frees it
+ * and sends nothing.
+ *
+ * JOINING. In a static job the store collects joins until world_size workers are there, then answers each with the
+ * whole table. A worker that goes away before that frees its place. When the one who came first has waited as long as
+ * it wants to, all who wait are told who is missing. After the beginning, the seat of a dead worker may be taken again;
+ * that of a worker that left may not. An elastic job begins when rank 0 has joined. Others join at any time, at a rank
+ * of their choice that nobody holds, or at the lowest such. Who joins late gets the table as it is (a worker that is
+ * gone has no entry), and the others get its entry (`joined`). From then on it hears of everything in the same order as
+ * they do. Each join gets a new incarnation, one more than the last. Rank 0's seat is never taken again. Nobody can
+ * join after the end of the job was told, or after rank 0 has closed.
+ *
+ * PROOF. Neither side believes or tells anything before both have proved that they know the secret
+ * (job/protocol/proof.h). If only one side has a secret, the refusal says which.
+ *
+ * CONNECTIONS come and go; a member stays a member until it leaves or is declared dead. A member that hears nothing
+ * opens another connection and resumes there: it shows a token that only it was given, and both sides say how many kept
+ * messages they have received. So none is lost and none is taken twice (job/protocol/outbox.h). The newest connection
+ * is the one that counts.
+ *
+ * DEATHS. The store declares a member dead
+ *   1. at once, if the member's host closed the connection without a goodbye: a process that dies closes all of its
+ *      own, and a living worker never closes the connection that counts before it has resumed on another;
+ *   2. after RESET_MS without a resume, if the connection was reset, as something between the hosts may have done that;
+ *   3. after the death bound, if the network gave the connection up, or if the member had just resumed on it and
+ *      nothing came yet;
+ *   4. after the bound, if the member was told to send heartbeats and is silent;
+ *   5. if a peer suspects it and it does not answer.
+ * All others are told. The dead one is told as well, whenever it speaks. The bound is that of rank 0's options, for
+ * all. Time during which the store itself did not run (its ticks came late) counts as nobody's silence, and after half
+ * a bound of that every member gets a new bound. Its workers wait for the store for three bounds (job/link/link.h).
+ * Before the store judges anybody's silence it hears who is connecting and has not proved anything yet, for at most a
+ * quarter of the bound: it may be the silent one.
+ *
+ * HEARTBEATS are sent by members on whom somebody depends (WFI_STORE_NEED; a member that closes depends on all others),
+ * and by those who wait for the job to begin. An idle job sends none.
+ *
+ * THE END of the job: termination.c.
  */
 #ifndef WFI_STORE_H
 #define WFI_STORE_H

@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * termination.c - when is the whole job done? Termination detection by two equal waves (F. Mattern, "Algorithms for
- * distributed termination detection", Distributed Computing 2, 1987: the four-counter method).
+ * termination.c - finds out when the whole job is done: termination detection by two equal waves (F. Mattern,
+ * "Algorithms for distributed termination detection", Distributed Computing 2, 1987: the four-counter method).
  *
- * Once every living member is closing, the store sends waves of probes. A worker answers when it is idle (closing, no
- * call outstanding, no handler running or waiting) with counters that only grow: calls started, calls finished, handlers
- * served. A wave is complete when all living members answered; the next one begins only after that. Two consecutive
- * complete waves in which everybody is idle, started equals finished in sum, and no counter of any member moved, end the
- * job.
+ * Once every living member is closing, the store sends waves of probes. A worker answers a probe when it is idle (it is
+ * closing, has no call outstanding, and no handler runs or waits), with three counters that only grow: calls started,
+ * calls finished, handlers served. A wave is complete when all living members have answered; the next one begins only
+ * after that. The job ends after two complete waves in a row in which everybody was idle, the sum of calls started
+ * equals the sum of calls finished, and no counter of any member changed.
  *
- * WHY THIS IS RIGHT. Take an instant T between the end of the first wave and the begin of the second. Every member gave
- * its first answer before T and its second after T. Its counters are equal in both and never shrink, so at T they had
- * these values, and in between it started nothing, finished nothing, served nothing. At its first answer it had no call
- * outstanding; it has started none since; so at T no member has one. A request or reply that somebody waits for belongs
- * to an outstanding call, so none is on its way at T. A handler that runs at T would have been running at one of the two
- * answers (not idle) or have ended between them (served moved). Closing workers start calls from handlers only. So at T
- * nothing runs, nothing is on its way, and nothing can begin: T is the end.
- * One wave is not enough: its answers are given at different times, and a call may slip from one not yet asked to one
- * that has answered, and back, unseen.
+ * WHY THIS IS RIGHT. Take an instant T between the end of the first wave and the beginning of the second. Every member
+ * gave its first answer before T and its second after T. Its counters are equal in both and never shrink, so they had
+ * the same values at T, and in between the member started nothing, finished nothing and served nothing. At its first
+ * answer it had no call outstanding, and it has started none since; so at T no member has a call outstanding. A request
+ * or reply that somebody waits for belongs to an outstanding call, so none is on its way at T. A handler that runs at T
+ * was either running at one of the two answers (then the member was not idle) or has ended in between (then `served`
+ * changed). Closing workers start calls only from handlers. So at T nothing runs, nothing is on its way, and nothing
+ * can begin: the job is done. One wave is not enough. Its answers are given at different times, so a call may pass
+ * unseen from a worker that was not yet asked to one that has already answered, and back.
  *
- * ONE WHO JOINS while others close, or all of them, is let in and prolongs the job: it does not close, so no wave begins
- * before it does. A wave under way is void, and so is the one before: the argument above is about one set of members, in
- * both waves. The others know of it before the next wave, on the same ordered link. Once the end has been told nobody joins.
+ * JOINING while others close, or while all do, is allowed and prolongs the job: the new worker does not close, so no
+ * wave begins before it does. A wave under way is void then, and so is the one before, because the argument above is
+ * about one set of members in both waves. The others hear of the new member before the next wave, as messages on a link
+ * keep their order. After the end was told nobody joins.
  *
- * THE DEAD AND THOSE WHO LEFT are taken out. Calls to them fail (finished), and what they sent is dropped by the
- * receivers, who have been told before the next wave, on the same ordered link. A wave under way when a member goes is
- * void, and so is the one before.
+ * THE DEAD AND THOSE WHO LEFT are taken out of the sums. Calls to them fail (finished), and what they sent is dropped
+ * by its receivers, who hear of the death before the next wave. A wave under way when a member goes is void, and so is
+ * the one before.
  *
- * NO BUSY WAVES. A probe is answered when the worker is idle, so waves follow each other only if counters moved, that is
- * if calls were made in between. If somebody answers without being idle, the next wave waits a little.
+ * NO BUSY WAVES. A worker answers a probe when it is idle. So waves follow each other only if counters changed, that
+ * is, if calls were made in between. If a worker answers although it is not idle, the next wave waits a little.
  */
 #include "job/store/state.h"
 
