@@ -50,31 +50,6 @@ static weft_status run_read(weft_call *call, void *user)
     return st;
 }
 
-static weft_status run_offer(weft_call *call, void *user)
-{
-    weft_rref *rref;
-    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref);
-    if (st)
-        return st;
-    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
-    weft_rref_unref(rref);
-    return WEFT_OK;
-}
-
-/* A value made on the next worker, the reference to it handed back. */
-static weft_status run_nested(weft_call *call, void *user)
-{
-    weft_rref *rref;
-    weft_agent *agent = weft_call_agent(call);
-    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
-    weft_status st = weft_rpc_remote(agent, weft_to_rank(next), "double", WEFT_VALUES(weft_of_i64(50)), NULL, &rref);
-    if (st)
-        return st;
-    weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
-    weft_rref_unref(rref);
-    return WEFT_OK;
-}
-
 static weft_status run_keep(weft_call *call, void *user)
 {
     shared.kept[weft_agent_rank(weft_call_agent(call))] = weft_rref_ref(weft_call_rref(call, 0));
@@ -89,35 +64,12 @@ static weft_status run_let_go(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* Round the ring until the time to live is over; whoever has it then reads it. */
-static weft_status run_forward(weft_call *call, void *user)
-{
-    int64_t ttl = weft_call_i64(call, 1), value;
-    weft_values *got;
-    if (ttl == 0)
-        return run_read(call, user);
-    weft_agent *agent = weft_call_agent(call);
-    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
-    weft_status st =
-        weft_rpc_sync(agent, weft_to_rank(next), "forward",
-                      WEFT_VALUES(weft_of_rref(weft_call_rref(call, 0)), weft_of_i64(ttl - 1)), NULL, &got);
-    if (st)
-        return st;
-    MUST_OK(weft_values_get_i64(got, 0, &value));
-    weft_values_unref(got);
-    weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
-    return WEFT_OK;
-}
-
 const weft_function rref_functions[RREF_FUNCTIONS] = {
     {.name = "double", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_double},
     {.name = "slow", .gives = {WEFT_I64}, .run = run_slow},
     {.name = "fail", .gives = {WEFT_I64}, .run = run_fail},
     {.name = "hold", .gives = {WEFT_REST}, .run = run_hold},
     {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_read},
-    {.name = "offer", .takes = {WEFT_I64}, .gives = {WEFT_RREF}, .run = run_offer},
-    {.name = "nested", .gives = {WEFT_RREF}, .run = run_nested},
     {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
     {.name = "let go", .run = run_let_go},
-    {.name = "forward", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_forward},
 };

@@ -6,7 +6,7 @@
 #include "rpc/world.h"
 
 #define RANKS_MAX 4
-#define RREF_FUNCTIONS 10
+#define RREF_FUNCTIONS 7
 
 /* What the functions of all ranks share: one process, one world at a time. */
 typedef struct rref_shared {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_agents.c - agents without threads, opened again and again, many in one process; queues, time limits, stopping. */
+/* test_rpc_agents.c - agents without threads, opened again and again, many in one process; stopping under those who wait. */
 #include "rpc/world.h"
 
 #include <dirent.h>
@@ -136,6 +136,17 @@ static int entries_of(const char *path)
     return count;
 }
 
+static int shared_memory_of_weft(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/dev/shm");
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        count += strstr(entry->d_name, "weft") != NULL;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
 static void call_everybody(weft_agent *agent, void *arg)
 {
     for (int rank = 0; rank < weft_agent_world_size(agent); rank++)
@@ -147,9 +158,10 @@ static void call_myself(weft_agent *agent, void *arg)
     add_once(agent, weft_agent_rank(agent), "add");
 }
 
+/* Two hundred agents, of which nothing remains. */
 static void test_open_and_close(void **s)
 {
-    int threads = 0, descriptors = 0;
+    int threads = 0, descriptors = 0, shared_memory = shared_memory_of_weft();
     size_t memory = 0;
     for (int i = 0; i < 100; i++) {
         bool stop = i % 5 == 4; /* without waiting for the other */
@@ -164,64 +176,11 @@ static void test_open_and_close(void **s)
         usleep(1000); /* joined threads may still be seen for a moment */
     assert_true(entries_of("/proc/self/task") <= threads);
     assert_true(entries_of("/proc/self/fd") <= descriptors);
-    assert_true(mallinfo2().uordblks < memory + 100 * 1024);
+    assert_true(mallinfo2().uordblks < memory + 64 * 1024);
+    assert_true(shared_memory_of_weft() <= shared_memory);
 }
 
 WORLD_TEST(call_everybody, 1, 1, .size = 8, WORLD_FUNCTIONS(functions), .begin = begin)
-
-/* ---- Full queues ----------------------------------------------------------------------------------------------- */
-
-static void short_queue(weft_agent_options *options, void *arg)
-{
-    options->queue_limit_bytes = 8192;
-    options->death_timeout_ms = WEFT_FOREVER;
-}
-
-static void full_queue(weft_agent *agent, void *arg)
-{
-    enum { COUNT = 200 };
-    weft_future *futures[COUNT];
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(450), WEFT_INT32, 3);
-    weft_rpc_options waiting = {.wait_for_room = true}, brief = {.wait_for_room = true, .timeout_ms = 50};
-    int refused = 0, count = 0;
-    if (weft_agent_rank(agent) == 0) {
-        for (int i = 0; i < COUNT; i++) {
-            weft_status st =
-                weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &futures[count]);
-            MUST(!st || st == WEFT_ERR_AGAIN);
-            refused += st == WEFT_ERR_AGAIN;
-            count += !st;
-        }
-        MUST(refused > 0 && count > 0);
-        MUST_OK(weft_future_wait_all(futures, (size_t)count, WEFT_FOREVER));
-        for (int i = 0; i < count; i++)
-            weft_future_unref(futures[i]);
-        for (int i = 0; i < COUNT; i++)
-            MUST_OK(
-                weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &waiting, &futures[i]));
-        MUST_OK(weft_future_wait_all(futures, COUNT, WEFT_FOREVER));
-        for (int i = 0; i < COUNT; i++)
-            weft_future_unref(futures[i]);
-        if (shared.w->sim) {
-            weft_args args = WEFT_VALUES(weft_of_tensor(x));
-            weft_sim_pause(shared.w->sim, 1);
-            for (count = 0; count < COUNT; count++)
-                if (weft_rpc_async(agent, weft_to_rank(1), "echo", args, NULL, &futures[count]) == WEFT_ERR_AGAIN)
-                    break;
-            /* No room within the call's time limit. */
-            MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "echo", args, &brief, NULL), WEFT_ERR_TIMEOUT);
-            weft_sim_resume(shared.w->sim, 1);
-            MUST_OK(weft_future_wait_all(futures, (size_t)count, WEFT_FOREVER));
-            for (int i = 0; i < count; i++)
-                weft_future_unref(futures[i]);
-        }
-    }
-    weft_tensor_unref(x);
-}
-
-WORLD_TEST(full_queue, 1, 1, SCENE, .adjust = short_queue)
-
-/* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
 static weft_future *hold(weft_agent *agent, int to, int64_t timeout_ms)
 {
@@ -230,39 +189,6 @@ static weft_future *hold(weft_agent *agent, int to, int64_t timeout_ms)
                            &(weft_rpc_options){.timeout_ms = timeout_ms}, &future));
     return future;
 }
-
-static void must_time_out(weft_future *future, int64_t within_ms)
-{
-    MUST_BE(weft_future_wait(future, within_ms), WEFT_ERR_TIMEOUT);
-    MUST(weft_future_done(future));
-    weft_future_unref(future);
-}
-
-static void time_limits(weft_agent *agent, void *arg)
-{
-    if (weft_agent_rank(agent) != 0)
-        return;
-    for (int to = 0; to < 2; to++) { /* ourselves too */
-        MUST_OK(weft_agent_set_call_timeout(agent, 300));
-        weft_future *by_default = hold(agent, to, 0), *own = hold(agent, to, 20),
-                    *never = hold(agent, to, WEFT_FOREVER);
-        MUST_OK(weft_agent_set_call_timeout(agent, 30));
-        weft_future *later = hold(agent, to, 0);
-        must_time_out(own, 200);
-        must_time_out(later, 200);
-        MUST(!weft_future_done(by_default)); /* what was started before keeps its limit */
-        must_time_out(by_default, 5000);
-        MUST(!weft_future_done(never));
-        MUST_BE(weft_future_wait(never, 10), WEFT_ERR_TIMEOUT);
-        MUST(!weft_future_done(never)); /* it was the waiting that timed out */
-        finish_held();
-        MUST_OK(weft_future_wait(never, WEFT_FOREVER));
-        weft_future_unref(never);
-        atomic_store(&shared.held_count, 0);
-    }
-}
-
-WORLD_TEST(time_limits, 1, 1, SCENE)
 
 /* ---- Stopping under those who wait ------------------------------------------------------------------------------ */
 
@@ -360,44 +286,40 @@ static void test_bad_options(void **s)
     static const weft_function no_name = {.run = run_add},
                                twice[] = {{.name = "f", .run = run_add}, {.name = "f", .run = run_add}},
                                ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"};
-    char name[200];
-    memset(name, 'n', sizeof name - 1);
-    name[sizeof name - 1] = 0;
-    unsetenv("RANK");
-    weft_agent_options good = {.has_rank = true, .world_size = 1, .master_port = world_free_port()}, bad;
-    must_not_open((weft_agent_options){.master_port = 1}, WEFT_ERR_INVALID, "RANK");
-    bad = good, bad.rank = 1;
-    must_not_open(bad, WEFT_ERR_INVALID, "rank 1");
-    bad = good, bad.world_size = 0;
-    must_not_open(bad, WEFT_ERR_INVALID, "world size 0");
-    bad = good, bad.master_port = 70000;
-    must_not_open(bad, WEFT_ERR_INVALID, "70000");
-    bad = good, bad.workers = -3;
-    must_not_open(bad, WEFT_ERR_INVALID, "-3");
-    bad = good, bad.name = "two words";
-    must_not_open(bad, WEFT_ERR_INVALID, "two words");
-    bad = good, bad.name = name;
-    must_not_open(bad, WEFT_ERR_INVALID, "too long");
-    bad = good, bad.fabric = "pigeon";
-    must_not_open(bad, WEFT_ERR_INVALID, "");
-    bad = good, bad.fabric = "sim";
-    must_not_open(bad, WEFT_ERR_INVALID, "sim");
+    static char name[200];
+#define BAD(...)                                                                                                       \
+    {                                                                                                                  \
+        .has_rank = true, .world_size = 1, __VA_ARGS__                                                                 \
+    }
+    static const struct {
+        weft_status status;
+        const char *text;
+        weft_agent_options given;
+    } bad[] = {{WEFT_ERR_INVALID, "rank 1", BAD(.rank = 1)},
+               {WEFT_ERR_INVALID, "world size 0", {.has_rank = true}},
+               {WEFT_ERR_INVALID, "-3", BAD(.workers = -3)},
+               {WEFT_ERR_INVALID, "too long", BAD(.name = name)},
+               {WEFT_ERR_INVALID, "", BAD(.fabric = "pigeon")},
+               {WEFT_ERR_INVALID, "sim", BAD(.fabric = "sim")},
+               {WEFT_ERR_INVALID, "function 0", BAD(.functions = &no_name, .function_count = 1)},
+               {WEFT_ERR_INVALID, "\"f\"", BAD(.functions = &no_run, .function_count = 1)},
+               {WEFT_ERR_INVALID, "weft:", BAD(.functions = &ours, .function_count = 1)},
+               {WEFT_ERR_EXISTS, "taken", BAD(.functions = twice, .function_count = 2)},
+               {WEFT_ERR_RENDEZVOUS, "1", {.has_rank = true, .world_size = 2}}};
+#undef BAD
     static const char *const no_ports[] = {"9-8",   "1",          "80",         "0-9", "5000-",
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};
-    for (size_t i = 0; i < sizeof no_ports / sizeof *no_ports; i++) {
-        bad = good, bad.ports = no_ports[i];
-        must_not_open(bad, WEFT_ERR_INVALID, "ports (WEFT_PORTS)");
+    memset(name, 'n', sizeof name - 1);
+    unsetenv("RANK");
+    must_not_open((weft_agent_options){.master_port = 1}, WEFT_ERR_INVALID, "RANK");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        weft_agent_options options = bad[i].given;
+        options.master_port = world_free_port();
+        must_not_open(options, bad[i].status, bad[i].text);
     }
-    bad = good, bad.functions = &no_name, bad.function_count = 1;
-    must_not_open(bad, WEFT_ERR_INVALID, "function 0");
-    bad = good, bad.functions = &no_run, bad.function_count = 1;
-    must_not_open(bad, WEFT_ERR_INVALID, "\"f\"");
-    bad = good, bad.functions = &ours, bad.function_count = 1;
-    must_not_open(bad, WEFT_ERR_INVALID, "weft:");
-    bad = good, bad.functions = twice, bad.function_count = 2;
-    must_not_open(bad, WEFT_ERR_EXISTS, "taken");
-    bad = good, bad.world_size = 2;
-    must_not_open(bad, WEFT_ERR_RENDEZVOUS, "1");
+    for (size_t i = 0; i < sizeof no_ports / sizeof *no_ports; i++)
+        must_not_open((weft_agent_options){.has_rank = true, .world_size = 1, .master_port = 1, .ports = no_ports[i]},
+                      WEFT_ERR_INVALID, "ports (WEFT_PORTS)");
 }
 
 int main(void)
@@ -405,7 +327,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_driven_by_hand),
         cmocka_unit_test(test_open_and_close),     cmocka_unit_test(test_call_everybody),
-        cmocka_unit_test(test_full_queue),         cmocka_unit_test(test_time_limits),
         cmocka_unit_test(test_stop_under_waiters), cmocka_unit_test(test_own_future_outlives_agent),
         cmocka_unit_test(test_leave_looking_up),
     };

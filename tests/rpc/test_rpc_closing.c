@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_closing.c - the ends of agents: uneven load, calls that are made while everybody closes, one that stops alone, a rank
- * or port that is taken, and 200 agents of one process of which nothing remains.
+ * test_rpc_closing.c - the ends of agents: calls that are made while everybody closes, and one that stops alone. Idle ones that
+ * wait for the others are of tests/conformance (item 24); that nothing remains of agents is of test_rpc_agents.c.
  */
 #include "rpc/world.h"
-
-#include <dirent.h>
-#include <malloc.h>
-#include <pthread.h>
-#include <unistd.h>
 
 static world *scene;
 static atomic_int hops, done[8];
 static weft_call *held;
-static atomic_int held_count;
+static atomic_int held_count, left_told;
 
 static weft_status run_add(weft_call *call, void *user)
 {
@@ -51,38 +46,20 @@ static const weft_function functions[] = {
     {.name = "hold", .run = run_hold},
 };
 
-static void run_on(world w, world_fabric fabric, uint64_t seed)
+static void begin(world *w)
 {
-    w.fabric = fabric;
-    w.seed = seed;
-    w.functions = functions;
-    w.function_count = sizeof functions / sizeof *functions;
-    scene = &w;
-    world_run(&w);
+    scene = w;
+    atomic_store(&hops, 0);
+    atomic_store(&left_told, 0);
+    atomic_store(&held_count, 0);
+    memset(done, 0, sizeof done);
 }
+
+#define SCENE WORLD_FUNCTIONS(functions), .begin = begin
 
 static weft_status add_at(weft_agent *agent, int rank)
 {
     return weft_rpc_sync(agent, weft_to_rank(rank), "add", WEFT_VALUES(weft_of_i64(1)), NULL, NULL);
-}
-
-/* ---- Uneven load: rank 2 closes at once, and is needed until the others are through --------------------------------- */
-
-static void uneven(weft_agent *agent, void *arg)
-{
-    if (weft_agent_rank(agent) == 2)
-        return;
-    for (int i = 0; i < 100; i++) {
-        world_sleep_ms(scene, 3);
-        MUST_OK(add_at(agent, 2));
-    }
-}
-
-static void test_uneven_load(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
-        run_on((world){.size = 3, .program = uneven}, WORLD_SIM, seed);
-    run_on((world){.size = 3, .program = uneven}, WORLD_TCP, 0);
 }
 
 /* ---- Calls while everybody closes ------------------------------------------------------------------------------------ */
@@ -111,19 +88,14 @@ static void leave_calls(weft_agent *agent, void *arg)
     weft_future_unref(future);
 }
 
-static void test_calls_while_closing(void **state)
+static void each_ran_once(world *w)
 {
-    for (uint64_t seed = 0; seed < 60; seed++) {
-        bool tcp = seed % 6 == 5;
-        atomic_store(&hops, 0);
-        run_on((world){.size = 4, .program = leave_calls}, tcp ? WORLD_TCP : WORLD_SIM, seed);
-        assert_int_equal(atomic_load(&hops), 4 * 4 * 20 + 4 * 4); /* each ran, once */
-    }
+    assert_int_equal(atomic_load(&hops), 4 * 4 * 20 + 4 * 4);
 }
 
-/* ---- One stops alone -------------------------------------------------------------------------------------------------- */
+WORLD_TEST(leave_calls, 50, 10, SCENE, .size = 4, .end = each_ran_once)
 
-static atomic_int left_told;
+/* ---- One stops alone -------------------------------------------------------------------------------------------------- */
 
 static void count_left(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
@@ -168,104 +140,19 @@ static void one_stops(weft_agent *agent, void *arg)
         world_sleep_ms(scene, 1);
 }
 
-static void test_one_stops(void **state)
+static void two_were_told(world *w)
 {
-    for (uint64_t seed = 0; seed < 8; seed++) {
-        atomic_store(&left_told, 0);
-        atomic_store(&held_count, 0);
-        memset(done, 0, sizeof done);
-        run_on((world){.size = 3, .program = one_stops, .adjust = count_those_who_leave, .stop = true},
-               seed == 7 ? WORLD_TCP : WORLD_SIM, seed);
-        assert_int_equal(atomic_load(&left_told), 2);
-        weft_call_finish(held, WEFT_OK); /* long after: it does no harm */
-    }
+    assert_int_equal(atomic_load(&left_told), 2);
+    weft_call_finish(held, WEFT_OK); /* long after: it does no harm */
 }
 
-/* ---- Taken ------------------------------------------------------------------------------------------------------------ */
-
-static void open_again(weft_agent *agent, void *arg)
-{
-    weft_agent *second = NULL;
-    weft_error *error = NULL;
-    weft_agent_options options = {.has_rank = true,
-                                  .rank = weft_agent_rank(agent),
-                                  .world_size = 2,
-                                  .master_addr = "127.0.0.1",
-                                  .master_port = scene->port,
-                                  .rendezvous_timeout_ms = 2000,
-                                  .error = &error};
-    if (weft_agent_rank(agent) == 1 && scene->port) { /* a rank that lives */
-        MUST_BE(weft_agent_open(&options, &second), WEFT_ERR_EXISTS);
-        MUST(strstr(weft_error_message(error), "rank 1 is taken") && !second);
-        weft_error_unref(error);
-    } else if (scene->port) { /* a port that is served on */
-        MUST_BE(weft_agent_open(&options, &second), WEFT_ERR_EXISTS);
-        MUST(weft_error_message(error)[0] && !second);
-        weft_error_unref(error);
-    }
-    MUST_OK(add_at(agent, 1 - weft_agent_rank(agent))); /* no harm was done */
-}
-
-static void test_taken(void **state)
-{
-    run_on((world){.size = 2, .program = open_again}, WORLD_TCP, 0);
-}
-
-/* ---- Nothing remains --------------------------------------------------------------------------------------------------- */
-
-static int entries_of(const char *path)
-{
-    int count = 0;
-    DIR *folder = opendir(path);
-    MUST(folder != NULL);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
-static int shared_memory_of_weft(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/dev/shm");
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        count += strstr(entry->d_name, "weft") != NULL;
-    if (folder)
-        closedir(folder);
-    return count;
-}
-
-static void call_round(weft_agent *agent, void *arg)
-{
-    MUST_OK(add_at(agent, (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent)));
-}
-
-static void test_two_hundred(void **state)
-{
-    int threads = 0, descriptors = 0, shared = shared_memory_of_weft();
-    size_t memory = 0;
-    for (int i = 0; i < 25; i++) { /* 8 at a time */
-        run_on((world){.size = 8, .program = call_round}, WORLD_TCP, 0);
-        if (i == 4) { /* by now every pool has its size */
-            threads = entries_of("/proc/self/task");
-            descriptors = entries_of("/proc/self/fd");
-            memory = mallinfo2().uordblks;
-        }
-    }
-    for (int i = 0; i < 1000 && entries_of("/proc/self/task") > threads; i++)
-        usleep(1000); /* joined threads may still be seen for a moment */
-    assert_true(entries_of("/proc/self/task") <= threads);
-    assert_true(entries_of("/proc/self/fd") <= descriptors);
-    assert_true(mallinfo2().uordblks < memory + 64 * 1024);
-    assert_true(shared_memory_of_weft() <= shared);
-}
+WORLD_TEST(one_stops, 7, 1, SCENE, .size = 3, .adjust = count_those_who_leave, .stop = true, .end = two_were_told)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uneven_load), cmocka_unit_test(test_calls_while_closing),
-        cmocka_unit_test(test_one_stops),   cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_two_hundred),
+        cmocka_unit_test(test_leave_calls),
+        cmocka_unit_test(test_one_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 static struct shared {
     world *w;
     _Atomic(weft_call *) held; /* set by a handler's thread */
-    atomic_int hops;
-    atomic_int waited; /* what an inline handler's wait returned */
-    atomic_int closed; /* what closing from a handler returned */
+    atomic_int waited;         /* what an inline handler's wait returned */
+    atomic_int closed;         /* what closing from a handler returned */
     atomic_bool refused;
 } shared;
 
@@ -48,11 +47,6 @@ static weft_status run_elsewhere(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-static weft_status run_forgets_to_defer(weft_call *call, void *user)
-{
-    return WEFT_DEFERRED;
-}
-
 static weft_status run_gives_null(weft_call *call, void *user)
 {
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(NULL)));
@@ -79,16 +73,6 @@ static weft_status run_fails_twice(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* A long message: it must reach the caller, cut perhaps. */
-static weft_status run_fails_at_length(weft_call *call, void *user)
-{
-    char text[9000];
-    memset(text, 'x', sizeof text - 1);
-    text[sizeof text - 1] = 0;
-    weft_call_fail(call, WEFT_ERR_IO, "%s", text);
-    return WEFT_ERR_IO;
-}
-
 /* Back and forth between two workers, waiting each time. */
 static weft_status run_nest(weft_call *call, void *user)
 {
@@ -98,21 +82,6 @@ static weft_status run_nest(weft_call *call, void *user)
         return WEFT_OK;
     return weft_rpc_sync(agent, weft_to_rank(weft_call_from(call)), "nest", WEFT_VALUES(weft_of_i64(depth - 1)), NULL,
                          NULL);
-}
-
-static weft_status run_chain(weft_call *call, void *user)
-{
-    int64_t left = weft_call_i64(call, 0);
-    weft_agent *agent = weft_call_agent(call);
-    weft_future *future;
-    world_sleep_ms(shared.w, 2);
-    if (left > 0) {
-        int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(next), "chain", WEFT_VALUES(weft_of_i64(left - 1)), NULL, &future));
-        weft_future_unref(future); /* nobody waits */
-    }
-    atomic_fetch_add(&shared.hops, 1);
-    return WEFT_OK;
 }
 
 static weft_status run_inline_wait(weft_call *call, void *user)
@@ -136,14 +105,11 @@ static const weft_function functions[] = {
     {.name = "nothing", .run = run_nothing},
     {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
     {.name = "elsewhere", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_elsewhere},
-    {.name = "forgets", .run = run_forgets_to_defer},
     {.name = "gives null", .gives = {WEFT_TENSOR}, .run = run_gives_null},
     {.name = "gives wrong", .gives = {WEFT_TENSOR}, .run = run_gives_wrong},
     {.name = "gives nothing", .gives = {WEFT_TENSOR}, .run = run_gives_nothing},
     {.name = "fails twice", .gives = {WEFT_I64}, .run = run_fails_twice},
-    {.name = "fails at length", .run = run_fails_at_length},
     {.name = "nest", .takes = {WEFT_I64}, .run = run_nest},
-    {.name = "chain", .takes = {WEFT_I64}, .run = run_chain},
     {.name = "inline wait", .run = run_inline_wait, .flags = WEFT_INLINE},
     {.name = "close", .run = run_close},
 };
@@ -182,12 +148,10 @@ static void must_fail(weft_agent *agent, int to, const char *function, weft_stat
 static void bad_handlers(weft_agent *agent, void *arg)
 {
     for (int to = 0; to < weft_agent_world_size(agent); to++) {
-        must_fail(agent, to, "forgets", WEFT_ERR_STATE, "weft_call_defer");
         must_fail(agent, to, "gives null", WEFT_ERR_INVALID, "NULL");
         must_fail(agent, to, "gives wrong", WEFT_ERR_TYPE, "int64");
         must_fail(agent, to, "gives nothing", WEFT_ERR_STATE, "no results");
         must_fail(agent, to, "fails twice", WEFT_ERR_SHAPE, "the first");
-        must_fail(agent, to, "fails at length", WEFT_ERR_IO, "xxxx");
     }
 }
 
@@ -200,15 +164,6 @@ static void nested(weft_agent *agent, void *arg)
     MUST_OK(weft_future_wait_all(futures, 4, WEFT_FOREVER));
     for (int i = 0; i < 4; i++)
         weft_future_unref(futures[i]);
-}
-
-static void chain_at_close(weft_agent *agent, void *arg)
-{
-    weft_future *future;
-    if (weft_agent_rank(agent) != 0)
-        return;
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "chain", WEFT_VALUES(weft_of_i64(19)), NULL, &future));
-    weft_future_unref(future);
 }
 
 typedef struct relay {
@@ -296,21 +251,6 @@ static void never_finished(weft_agent *agent, void *arg)
     }
 }
 
-static void callers_death(weft_agent *agent, void *arg)
-{
-    if (weft_agent_rank(agent) == 1) {
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "hold", WEFT_VALUES(weft_of_i64(1)),
-                                       &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, NULL);
-        MUST(st && false); /* killed before */
-    }
-    while (!shared.held)
-        world_sleep_ms(shared.w, 1);
-    weft_sim_kill(shared.w->sim, 1);
-    world_sleep_ms(shared.w, 5000);
-    weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(2)));
-    weft_call_finish(shared.held, WEFT_OK);
-}
-
 static void begin(world *w)
 {
     memset(&shared, 0, sizeof shared);
@@ -331,13 +271,6 @@ WORLD_TEST(bad_handlers, 2, 1, SCENE, .size = 2)
 
 WORLD_TEST(nested, 20, 1, SCENE, .size = 2, .adjust = one_worker)
 
-static void each_has_hopped(world *w)
-{
-    assert_int_equal(atomic_load(&shared.hops), 20);
-}
-
-WORLD_TEST(chain_at_close, 20, 5, SCENE, .size = 3, .end = each_has_hopped)
-
 WORLD_TEST(from_continuations, 5, 1, SCENE, .size = 2, .adjust = one_worker)
 WORLD_TEST(waits_refused, 5, 1, SCENE, .size = 2)
 
@@ -356,19 +289,15 @@ static void test_never_finished(void **s)
         world_play(&(world){SCENE, .size = 2, .program = never_finished, .arg = &to, .end = finish_too_late}, 1, 1);
 }
 
-WORLD_TEST(callers_death, 10, 0, SCENE, .size = 2)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finished_elsewhere),
         cmocka_unit_test(test_bad_handlers),
         cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_chain_at_close),
         cmocka_unit_test(test_from_continuations),
         cmocka_unit_test(test_waits_refused),
         cmocka_unit_test(test_never_finished),
-        cmocka_unit_test(test_callers_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
 
-static weft_function functions[RREF_FUNCTIONS + 2];
+static weft_function functions[RREF_FUNCTIONS + 4];
 
 static void tell(weft_agent *agent, int rank, const char *function, weft_args args)
 {
@@ -149,7 +149,7 @@ static void second_life(weft_sim *sim, int rank, void *arg)
 {
     weft_agent *agent;
     weft_agent_options options = {.functions = functions,
-                                  .function_count = RREF_FUNCTIONS + 2,
+                                  .function_count = RREF_FUNCTIONS + 4,
                                   .has_rank = true,
                                   .rank = rank,
                                   .world_size = 3,
@@ -367,12 +367,9 @@ int main(int argc, char **argv)
     memcpy(functions, rref_functions, sizeof rref_functions);
     functions[RREF_FUNCTIONS] = count_functions[0];
     functions[RREF_FUNCTIONS + 1] = count_functions[1];
-    for (int i = 0; i < RREF_FUNCTIONS; i++)
-        if (strcmp(functions[i].name, "forward") == 0)
-            functions[i] = (weft_function){
-                .name = "slow_or_not", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_slow_or_not};
-        else if (strcmp(functions[i].name, "nested") == 0)
-            functions[i] = (weft_function){.name = "show", .gives = {WEFT_RREF}, .run = run_show};
+    functions[RREF_FUNCTIONS + 2] =
+        (weft_function){.name = "slow_or_not", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_slow_or_not};
+    functions[RREF_FUNCTIONS + 3] = (weft_function){.name = "show", .gives = {WEFT_RREF}, .run = run_show};
     if (argc > 2 && strcmp(argv[1], "--seeds") == 0) {
         uint64_t count = strtoull(argv[2], NULL, 10);
         uint64_t first = argc > 4 && strcmp(argv[3], "--first") == 0 ? strtoull(argv[4], NULL, 10) : 1;

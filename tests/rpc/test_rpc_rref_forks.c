@@ -6,7 +6,7 @@
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
 
-static weft_function functions[RREF_FUNCTIONS + 2];
+static weft_function functions[RREF_FUNCTIONS + 3];
 
 static void tell(weft_agent *agent, int rank, const char *function, weft_args args)
 {
@@ -187,50 +187,39 @@ static void leaks_are_failures(weft_agent_options *options, void *arg)
     options->leaks_fail = true;
 }
 
-static void run_from(void (*program)(weft_agent *), uint64_t first, uint64_t seeds)
+static void begin(world *w)
 {
-    for (uint64_t seed = first; seed <= seeds; seed++) {
-        world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
-                   .seed = seed,
-                   .size = 3,
-                   WORLD_FUNCTIONS(functions),
-                   .program = on_rank_0,
-                   .adjust = leaks_are_failures,
-                   .arg = &program};
-        memset(&shared, 0, sizeof shared);
-        shared.w = &w;
-        world_run(&w);
-    }
+    memset(&shared, 0, sizeof shared);
+    shared.w = w;
 }
 
-#define ON_BOTH(name)                                                                                                  \
-    static void test_##name(void **s)                                                                                  \
+#define ON_BOTH(name, on_tcp)                                                                                          \
+    static void test_##name(void **cmocka)                                                                             \
     {                                                                                                                  \
-        (void)s;                                                                                                       \
-        run_from(name, 0, 20);                                                                                         \
+        void (*program)(weft_agent *) = name;                                                                          \
+        world_play(&(world){.size = 3,                                                                                 \
+                            WORLD_FUNCTIONS(functions),                                                                \
+                            .program = on_rank_0,                                                                      \
+                            .adjust = leaks_are_failures,                                                              \
+                            .arg = &program,                                                                           \
+                            .begin = begin},                                                                           \
+                   20, on_tcp);                                                                                        \
     }
+ON_BOTH(creator, 1)
+ON_BOTH(user_to_owner, 1)
+ON_BOTH(owner_to_user, 1)
+ON_BOTH(user_to_user, 1)
+ON_BOTH(owner_to_itself, 1)
+ON_BOTH(before_creation, 1)
 
-ON_BOTH(creator)
-ON_BOTH(user_to_owner)
-ON_BOTH(owner_to_user)
-ON_BOTH(user_to_user)
-ON_BOTH(owner_to_itself)
-ON_BOTH(before_creation)
-
-/* In virtual time: its time limit must not run out before the call has come. */
-static void test_given_up(void **s)
-{
-    run_from(given_up, 1, 20);
-}
+ON_BOTH(given_up, 0) /* in virtual time: its time limit must not run out before the call has come */
 
 int main(void)
 {
     memcpy(functions, rref_functions, sizeof rref_functions);
     functions[RREF_FUNCTIONS] = count_functions[0];
     functions[RREF_FUNCTIONS + 1] = count_functions[1];
-    for (int i = 0; i < RREF_FUNCTIONS; i++) /* nobody rides round the ring here */
-        if (strcmp(functions[i].name, "forward") == 0)
-            functions[i] = (weft_function){.name = "give back", .run = run_give_back};
+    functions[RREF_FUNCTIONS + 2] = (weft_function){.name = "give back", .run = run_give_back};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_creator),         cmocka_unit_test(test_user_to_owner),
         cmocka_unit_test(test_owner_to_user),   cmocka_unit_test(test_user_to_user),
