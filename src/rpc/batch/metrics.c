@@ -20,8 +20,8 @@ typedef struct row {
 static weft_status copy_row(weft_agent *agent, const wfi_batcher *batcher, const char *who, row *out)
 {
     int at = snprintf(out->labels, sizeof out->labels, "{%s,function=\"", who);
-    size_t end =
-        (size_t)at + wfi_metrics_escape(batcher->function->name, out->labels + at, sizeof out->labels - 2 - (size_t)at);
+    size_t end = (size_t)at +
+                 wfi_exposition_escape(batcher->function->name, out->labels + at, sizeof out->labels - 2 - (size_t)at);
     memcpy(out->labels + end, "\"", 2);
     wfi_histogram_init(&out->sizes);
     wfi_histogram_init(&out->waits);
@@ -103,7 +103,7 @@ static void write_rows(FILE *to, const row *rows, size_t count)
         write_sizes(to, &rows[i]);
     begin_family(to, "weft_batch_wait_seconds", "histogram", "From a call's being whole to its batch's beginning.");
     for (size_t i = 0; i < count; i++)
-        wfi_metrics_write_seconds(to, "weft_batch_wait_seconds", &rows[i].waits, rows[i].labels);
+        wfi_exposition_seconds(to, "weft_batch_wait_seconds", &rows[i].waits, rows[i].labels);
 }
 
 weft_status wfi_metrics_write_batches(const weft_agent *const_agent, FILE *to, const char *who)

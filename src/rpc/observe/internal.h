@@ -4,6 +4,7 @@
 #define WFI_OBSERVE_INTERNAL_H
 
 #include "base/histogram.h"
+#include "base/text/exposition.h"
 #include "rpc/server/server.h"
 #include "rpc/observe/trace.h"
 
@@ -61,11 +62,6 @@ uint64_t wfi_metric_failed(const wfi_metric *metric);
 
 /* ---- Prometheus text (metrics.c, batch/metrics.c) -------------------------------------------------------------------- */
 
-#define WFI_LABELS_MAX 1024 /* of one line: a function's name has at most 127 bytes, of which each may become five */
-/* `name` as it may stand in a label's quotes; returns its length. */
-size_t wfi_metrics_escape(const char *name, char *out, size_t room);
-/* A histogram's lines; `labels` lack the closing brace. */
-void wfi_metrics_write_seconds(FILE *to, const char *name, const wfi_histogram *times, const char *labels);
 /* What batched functions count; `who`: the labels of every line. Not locked. */
 weft_status wfi_metrics_write_batches(const weft_agent *agent, FILE *to, const char *who);
 

@@ -96,33 +96,8 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
 
 /* ---- Prometheus text --------------------------------------------------------------------------------------------------- */
 
-/* Bounds of the buckets given out: powers of two less one nanosecond, where the histogram's own steps end. 1 us to 17 s. */
-#define FIRST_BOUND 10
-#define LAST_BOUND 34
-
 static const char *const outcome_names[WFI_OUTCOMES] = {"ok",      "remote", "timeout", "cancelled",
                                                         "refused", "peer",   "error"};
-
-/* A label's value is UTF-8: bytes that are not printable ASCII are shown as their numbers, and a backslash as two, so any name
- * gives a legal value and different names stay different. The format itself wants each backslash doubled. */
-size_t wfi_metrics_escape(const char *name, char *out, size_t room)
-{
-    size_t at = 0;
-    for (const unsigned char *c = (const unsigned char *)name; *c && at + 6 < room; c++) {
-        if (*c == '\\')
-            at += (size_t)snprintf(out + at, room - at, "%s", "\\\\\\\\");
-        else if (*c == '"')
-            at += (size_t)snprintf(out + at, room - at, "\\\"");
-        else if (*c == '\n')
-            at += (size_t)snprintf(out + at, room - at, "\\n");
-        else if (*c < 0x20 || *c >= 0x7f)
-            at += (size_t)snprintf(out + at, room - at, "\\\\x%02x", *c);
-        else
-            out[at++] = (char)*c;
-    }
-    out[at] = '\0';
-    return at;
-}
 
 typedef struct text {
     FILE *to;
@@ -140,7 +115,7 @@ static void write_labels(const text *t, const wfi_metric *row, const char *funct
     if (row->rank >= 0)
         snprintf(peer, sizeof peer, "%d", row->rank);
     int at = snprintf(out, WFI_LABELS_MAX, "{%s,side=\"%s\",peer=\"%s\",function=\"", t->who, side, peer);
-    size_t length = (size_t)at + wfi_metrics_escape(function, out + at, WFI_LABELS_MAX - 2 - (size_t)at);
+    size_t length = (size_t)at + wfi_exposition_escape(function, out + at, WFI_LABELS_MAX - 2 - (size_t)at);
     memcpy(out + length, "\"", 2);
 }
 
@@ -152,22 +127,9 @@ static void write_calls(FILE *to, const wfi_metric *row, const char *labels)
                     row->outcomes[outcome]);
 }
 
-void wfi_metrics_write_seconds(FILE *to, const char *name, const wfi_histogram *times, const char *labels)
-{
-    for (unsigned exponent = FIRST_BOUND; exponent <= LAST_BOUND; exponent++) {
-        uint64_t bound = (UINT64_C(1) << exponent) - 1;
-        fprintf(to, "%s_bucket%s,le=\"%" PRIu64 ".%09" PRIu64 "\"} %" PRIu64 "\n", name, labels, bound / 1000000000u,
-                bound % 1000000000u, wfi_histogram_below(times, exponent));
-    }
-    fprintf(to, "%s_bucket%s,le=\"+Inf\"} %" PRIu64 "\n", name, labels, times->count);
-    fprintf(to, "%s_sum%s} %" PRIu64 ".%09" PRIu64 "\n", name, labels, times->sum / 1000000000u,
-            times->sum % 1000000000u);
-    fprintf(to, "%s_count%s} %" PRIu64 "\n", name, labels, times->count);
-}
-
 static void write_latency(FILE *to, const wfi_metric *row, const char *labels)
 {
-    wfi_metrics_write_seconds(to, "weft_call_seconds", &row->latency, labels);
+    wfi_exposition_seconds(to, "weft_call_seconds", &row->latency, labels);
 }
 
 /* All lines of one family stand together, as the format wants it. */
