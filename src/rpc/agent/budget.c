@@ -71,7 +71,7 @@ bool wfi_budget_keep(weft_call *call, uint64_t bytes)
 {
     weft_agent *agent = call->agent;
     wfi_rpc_peer *peer = &agent->peers[call->from];
-    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !call->is_owed;
+    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !call->is_exempt;
     call->kept = too_much && bytes > SHORT_ERROR ? SHORT_ERROR : bytes;
     peer->kept_count++;
     peer->kept_bytes += call->kept;

@@ -10,6 +10,7 @@
 #define WFI_COMPONENT_H
 
 #include "net/net.h"
+#include "rpc/agent/hooks.h"
 #include "value/wire.h"
 
 #include <weft/agent.h>
@@ -48,6 +49,8 @@ typedef struct wfi_component {
     void (*drain)(weft_agent *agent);                                   /* net has stopped, the executor has not */
     void (*close)(weft_agent *agent); /* neither net nor executor is there. Also where opening failed */
     void (*free)(weft_agent *agent);  /* the last reference to the agent is gone */
+
+    const wfi_call_hooks *hooks; /* NULL: it does not look at calls */
 } wfi_component;
 
 extern const wfi_component *const wfi_components[]; /* ends with NULL: src/rpc/components.c */

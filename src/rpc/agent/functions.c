@@ -2,7 +2,6 @@
 /* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
-#include "rpc/observe/observe.h"
 
 #include "base/error.h"
 

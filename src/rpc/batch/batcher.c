@@ -262,7 +262,7 @@ void wfi_batch_join(weft_call *call)
         return;
     }
     call->stage = WFI_SERVE_SERVING;
-    wfi_observe_ready(call);
+    call->span.ready_ns = wfi_net_now(call->agent->net);
     call->holds += 2; /* the user's, until finished, and the batch's */
     wfi_serve_watch_deadline(call);
     wfi_batch_arrived(call, wfi_net_now(call->agent->net));

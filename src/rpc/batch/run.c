@@ -329,7 +329,7 @@ void wfi_batch_task(wfi_task *task)
         return;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        wfi_observe_running(batch->calls[i]);
+        WFI_TELL_HOOKS(running, batch->calls[i]);
         batch->calls[i]->ran = true;
     }
     batch->ran = true;

@@ -5,7 +5,6 @@
 
 #include "rpc/agent/notify.h"
 #include "rpc/payload/inbound.h"
-#include "rpc/observe/observe.h"
 #include "value/encode.h"
 
 /*
@@ -123,6 +122,8 @@ void wfi_local_left(weft_call *call);
 /* Fails those that nobody wants and whose arguments nobody reads, after that may have changed for some. [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
 
+/* Fails the calls that the message names. [agent lock] */
+void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be
  * done with what we exposed. [agent lock] */

@@ -25,7 +25,7 @@ void wfi_local_complete(weft_call *call, weft_error *error)
     weft_stats *stats = &call->agent->stats;
     stats->calls_finished++;
     stats->calls_failed += error != NULL;
-    wfi_observe_settled(call, weft_error_code(error));
+    WFI_TELL_HOOKS(settled_here, call, weft_error_code(error));
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     wfi_call_settle(call->local_future, call->is_attempt ? NULL : call->local_rref, error ? NULL : call->results,
                     error); /* a handler that goes on may yet give */
@@ -211,7 +211,7 @@ void wfi_answer_local(weft_call *call)
     wfi_serve_uncount(call);
     wfi_calls_forget_within(call);
     agent->stats.calls_served++;
-    wfi_observe_finished(call);
+    WFI_TELL_HOOKS(answered, call);
     if (call->owned)
         wfi_owned_finish(call->owned, call);
     if (call->local_parts)
@@ -261,7 +261,8 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
     call->counted = true;
     agent->serving++;
     agent->stats.calls_started++;
-    wfi_observe_arrived(call);
+    call->span.begun_ns = wfi_net_now(agent->net);
+    WFI_TELL_HOOKS(arrived, call);
     return WEFT_OK;
 }
 

@@ -83,7 +83,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     }
     if (call->parts && !wfi_parts_in_expect(call->parts, parts))
         return; /* a second reply */
-    wfi_observe_answered(call);
+    WFI_TELL_HOOKS(replied, call);
     if (flags & WFI_REPLY_ERROR) {
         fail_by_reply(call, reader);
         return;

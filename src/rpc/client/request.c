@@ -94,7 +94,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     call->completed = true;
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
-    wfi_observe_completed(call, weft_error_code(error));
+    WFI_TELL_HOOKS(settled, call, weft_error_code(error));
     wfi_peer_lean(call->peer, -1);
     wfi_peer_await(call->peer, -1);
     wfi_peer_keep(call->peer, -(int64_t)call->kept_bytes);
@@ -266,7 +266,7 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
     if (call->span.trace) {
         wfi_write_u64(w, call->span.trace);
         wfi_write_u64(w, call->span.id);
-        wfi_write_u64(w, wfi_observe_shared_ns(call->agent, call->span.begun_ns));
+        wfi_write_u64(w, call->span.left_ns);
     }
     if (call->remote) {
         wfi_write_rref_name(w, wfi_rref_name_of(call->remote));
@@ -355,7 +355,7 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     call->message_out = true;
     call->holds++;
     wfi_peer_ref(call->peer);
-    wfi_observe_sent(call);
+    WFI_TELL_HOOKS(sent, call);
     if (call->remote)
         wfi_rref_launched(call->remote);
     wfi_peer_lean(call->peer, 1);
@@ -388,7 +388,9 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
         return st;
     call->id = wfi_call_next_id(agent);
     call->child.within = (weft_call *)*plan->within; /* which it joins when it is on its way */
-    wfi_observe_started(call, now);
+    if (!call->span.begun_ns)                        /* else it waited for room in the queue */
+        call->span.begun_ns = now;
+    WFI_TELL_HOOKS(started, call);
     st = wfi_letters_promise(agent, 2, &call->letters);
     if (!st)
         st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "rpc/agent/budget.h"
-#include "rpc/observe/observe.h"
 #include "rpc/server/server.h"
 
 #include <limits.h>

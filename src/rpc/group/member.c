@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "rpc/client/client.h"
-#include "rpc/observe/observe.h"
 #include "value/values.h"
 
 #include <limits.h>

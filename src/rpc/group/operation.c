@@ -71,7 +71,8 @@ static void owe(const weft_group *group, const wfi_gather_wait *wait)
 {
     if (!wait->call)
         return;
-    wait->call->is_owed = true;
+    wait->call->is_exempt = true;
+    wait->call->over = wfi_group_answer_settled;
     group->agent->owed_answers++;
 }
 

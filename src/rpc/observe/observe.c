@@ -114,19 +114,6 @@ int weft_metrics_port(const weft_agent *agent)
 
 /* ---- Spans --------------------------------------------------------------------------------------------------------- */
 
-uint64_t wfi_observe_shared_ns(const weft_agent *agent, uint64_t own_ns)
-{
-    return agent->observer && agent->observer->trace ? own_ns + (uint64_t)wfi_trace_anchor_ns(agent->observer->trace)
-                                                     : 0;
-}
-
-uint64_t wfi_observe_own_ns(const weft_agent *agent, uint64_t shared_ns)
-{
-    return agent->observer && agent->observer->trace && shared_ns
-               ? shared_ns - (uint64_t)wfi_trace_anchor_ns(agent->observer->trace)
-               : 0;
-}
-
 /* Unique in the job, and the same in every run of a simulation. One in 2^64 comes out as 0 and is passed over. */
 static uint64_t new_id(wfi_call_observer *observer)
 {
@@ -190,14 +177,15 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
 
 /* ---- Calls of ours -------------------------------------------------------------------------------------------------- */
 
-void wfi_observe_started(wfi_outcall *call, uint64_t now_ns)
+/* Our clock's time as one that other hosts understand: CLOCK_REALTIME (in the simulation, the same). */
+static void on_started(wfi_outcall *call)
 {
-    if (!call->span.begun_ns) /* else it waited for room in the queue */
-        call->span.begun_ns = now_ns;
-    join_trace(call->agent->observer, &call->span, call->child.within);
+    wfi_call_observer *observer = call->agent->observer;
+    join_trace(observer, &call->span, call->child.within);
+    call->span.left_ns = observer->trace ? call->span.begun_ns + (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
 }
 
-void wfi_observe_sent(wfi_outcall *call)
+static void on_sent(wfi_outcall *call)
 {
     if (!is_traced(call->agent, &call->span))
         return;
@@ -206,7 +194,7 @@ void wfi_observe_sent(wfi_outcall *call)
     call->span.lane = wfi_trace_take_lane(trace, WEFT_METRIC_CALLS, call->span.begun_ns);
 }
 
-void wfi_observe_answered(wfi_outcall *call)
+static void on_replied(wfi_outcall *call)
 {
     if (is_traced(call->agent, &call->span))
         call->span.run_ns = wfi_net_now(call->agent->net);
@@ -228,7 +216,7 @@ static void call_over(const weft_agent *agent, uint64_t id, int rank, const char
     add_record(observer, &record, function, NULL);
 }
 
-void wfi_observe_completed(wfi_outcall *call, weft_status status)
+static void on_settled(wfi_outcall *call, weft_status status)
 {
     call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->function, &call->span,
               wfi_net_now(call->agent->net), status);
@@ -253,10 +241,11 @@ static void call_ourselves(weft_call *call)
     call->span.parent = call->outer.id;
 }
 
-void wfi_observe_arrived(weft_call *call)
+static void on_arrived(weft_call *call)
 {
     wfi_call_observer *observer = call->agent->observer;
-    call->span.begun_ns = wfi_net_now(call->agent->net);
+    if (call->span.left_ns)
+        call->span.left_ns = observer->trace ? call->span.left_ns - (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
     if (!call->peer)
         call_ourselves(call);
     if (observer->trace) {
@@ -268,12 +257,7 @@ void wfi_observe_arrived(weft_call *call)
         call->span.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_SERVED, call->span.begun_ns);
 }
 
-void wfi_observe_ready(weft_call *call)
-{
-    call->span.ready_ns = wfi_net_now(call->agent->net);
-}
-
-void wfi_observe_running(weft_call *call)
+static void on_running(weft_call *call)
 {
     if (is_traced(call->agent, &call->span))
         call->span.run_ns = wfi_now(wfi_net_clock(call->agent->net));
@@ -293,7 +277,7 @@ static void trace_served(weft_call *call, uint64_t end_ns)
     add_record(call->agent->observer, &record, function_of(call), call->error);
 }
 
-void wfi_observe_finished(weft_call *call)
+static void on_answered(weft_call *call)
 {
     uint64_t now = wfi_net_now(call->agent->net);
     call->span.done_ns = now;
@@ -307,22 +291,33 @@ void wfi_observe_finished(weft_call *call)
         trace_served(call, now);
 }
 
-void wfi_observe_replied(weft_call *call)
+static void on_ended(weft_call *call)
 {
     if (is_traced(call->agent, &call->span))
         trace_served(call, wfi_net_now(call->agent->net));
 }
 
-void wfi_observe_settled(weft_call *call, weft_status status)
+static void on_settled_here(weft_call *call, weft_status status)
 {
     uint64_t done = call->local_parts ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
     uint64_t now = done ? done : wfi_net_now(call->agent->net);
     call_over(call->agent, call->id, call->from, function_of(call), &call->outer, now, status);
 }
 
+static const wfi_call_hooks hooks = {.started = on_started,
+                                     .sent = on_sent,
+                                     .replied = on_replied,
+                                     .settled = on_settled,
+                                     .arrived = on_arrived,
+                                     .running = on_running,
+                                     .answered = on_answered,
+                                     .ended = on_ended,
+                                     .settled_here = on_settled_here};
+
 const wfi_component wfi_observe_component = {
     .open = open_observation,
     .begin = begin_observation,
     .hide = hide_port,
     .close = close_observation,
+    .hooks = &hooks,
 };

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "rpc/agent/budget.h"
 #include "rpc/batch/batch.h"
-#include "rpc/group/group.h"
 #include "rpc/server/stream.h"
 
 #include <stdlib.h>
@@ -89,8 +88,8 @@ void wfi_serve_drop_hold(weft_call *call)
         return;
     if (call->peer)
         wfi_budget_release(call);
-    if (call->is_owed)
-        wfi_group_answer_settled(call->agent);
+    if (call->over)
+        call->over(call->agent);
     wfi_peer_unref(call->peer);
     wfi_letters_release(call->agent, &call->letters);
     call->release.run = free_task;

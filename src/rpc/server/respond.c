@@ -30,7 +30,7 @@ static void give_up(weft_call *call)
 {
     wfi_pack_withdraw(&call->pack, call->agent->net, call->peer, true);
     call->awaiting_done = false;
-    wfi_observe_replied(call);
+    WFI_TELL_HOOKS(ended, call);
     wfi_parts_out_drop(call);
     wfi_serve_leave_table(call);
 }
@@ -47,7 +47,7 @@ static void send_bare_reply(weft_call *call)
     wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
     wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->letters);
-    wfi_observe_replied(call);
+    WFI_TELL_HOOKS(ended, call);
     call->replied = true;
     wfi_serve_lean(call, wfi_parts_out_busy(call));
     wfi_serve_leave_if_over(call);
@@ -75,7 +75,7 @@ static void send_reply(weft_call *call)
     }
     call->message_out = true;
     call->holds++;
-    wfi_observe_replied(call);
+    WFI_TELL_HOOKS(ended, call);
     agent->stats.bytes_packed += call->pack.packed_bytes;
     agent->stats.bytes_copied += call->pack.copied_bytes;
     call->replied = true;
@@ -227,7 +227,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     wfi_serve_uncount(call);
     wfi_calls_forget_within(call);
     call->agent->stats.calls_served++;
-    wfi_observe_finished(call);
+    WFI_TELL_HOOKS(answered, call);
     if (!call->deferred || wfi_batcher_of(call->function)) /* else its handler may still have them */
         wfi_budget_release_arguments(call);
     if (call->owned)

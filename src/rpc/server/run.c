@@ -41,7 +41,7 @@ static void leave_deferred(weft_call *call)
 
 static void run_wanted(weft_call *call)
 {
-    wfi_observe_running(call);
+    WFI_TELL_HOOKS(running, call);
     call->ran = true;
     weft_status st = call->function->run(call, call->function->user);
     if (st != WEFT_DEFERRED && !call->deferred) {
@@ -101,7 +101,7 @@ void wfi_serve_run(weft_call *call)
         return;
     }
     call->stage = WFI_SERVE_SERVING;
-    wfi_observe_ready(call);
+    call->span.ready_ns = wfi_net_now(call->agent->net);
     call->holds += 2; /* the user's, until finished, and the handler task's */
     call->task.run = wfi_serve_handler_task;
     call->task.urgency = wfi_serve_urgency(call->function);
@@ -132,7 +132,7 @@ void wfi_serve_refuse(weft_call *call, weft_error *error)
 {
     call->error = error;
     call->stage = WFI_SERVE_SERVING;
-    wfi_observe_ready(call);
+    call->span.ready_ns = wfi_net_now(call->agent->net);
     call->holds += 2; /* as in wfi_serve_run */
     call->task.run = refuse_task;
     call->task.urgency = WFI_NORMAL;

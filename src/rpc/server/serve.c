@@ -104,14 +104,14 @@ static weft_status read_remote(weft_call *call, wfi_reader *reader)
 }
 
 /* Nothing depends on what the peer says here: it is only shown. */
-static wfi_span read_span(const weft_agent *agent, uint8_t flags, wfi_reader *reader)
+static wfi_span read_span(uint8_t flags, wfi_reader *reader)
 {
     wfi_span span = {0};
     if (!(flags & WFI_CALL_TRACED))
         return span;
     span.trace = wfi_read_u64(reader);
     span.parent = wfi_read_u64(reader);
-    span.left_ns = wfi_observe_own_ns(agent, wfi_read_u64(reader));
+    span.left_ns = wfi_read_u64(reader);
     return span;
 }
 
@@ -143,7 +143,7 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     const uint8_t *name_bytes = wfi_read_bytes(reader, name_size);
     size_t context_size;
     wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
-    wfi_span span = read_span(agent, flags, reader);
+    wfi_span span = read_span(flags, reader);
     weft_call *call = NULL;
     weft_status made = WEFT_ERR_PROTOCOL;
     if (!reader->failed)
@@ -154,9 +154,10 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         return; /* else it is nonsense */
     if (name_size <= WFI_FUNCTION_NAME_MAX)
         memcpy(name, name_bytes, name_size);
+    uint64_t now = wfi_net_now(agent->net);
     call->span = span;
-    wfi_observe_arrived(call);
-    uint64_t now = call->span.begun_ns;
+    call->span.begun_ns = now;
+    WFI_TELL_HOOKS(arrived, call);
     call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
     call->function = wfi_function_find(agent, name);
     weft_status remote = flags & WFI_CALL_REMOTE ? read_remote(call, reader) : WEFT_OK;

@@ -40,9 +40,10 @@ struct weft_call {
     atomic_int holds;     /* the table; the message in net's hands; the user. Atomic for those who come after the end */
     wfi_serve_stage stage;
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
-    bool ran;     /* its handler has begun */
-    bool leans;   /* on the peer: it is deferred, or its results are kept */
-    bool is_owed; /* an operation of a group's is over, and this answer says so: in the agent's owed_answers */
+    bool ran;                        /* its handler has begun */
+    bool leans;                      /* on the peer: it is deferred, or its results are kept */
+    bool is_exempt;                  /* its answer is kept, whatever is kept for its caller already */
+    void (*over)(weft_agent *agent); /* NULL; or called when the last hold goes, while the agent lives. [agent lock] */
 
     wfi_intake *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
     weft_values *args;     /* what the handler sees */
@@ -148,8 +149,7 @@ void wfi_serve_release_work(weft_call *call);
 /* server/refuse.c. All [agent lock]. */
 bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* without keeping anything of them */
 void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory);
-void wfi_refusals_forget(weft_agent *agent, int rank);                            /* that worker is gone */
-void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* calls of ours */
+void wfi_refusals_forget(weft_agent *agent, int rank); /* that worker is gone */
 
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);

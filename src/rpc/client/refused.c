@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refused.c - calls of ours that their callee refused with nothing kept of them: it names ranges of ids (server/refuse.c). */
+#include "rpc/client/client.h"
+
+#include "base/error.h"
+#include "rpc/server/server.h"
+#include "rpc/server/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not.
+ */
+static void refuse(wfi_outcall *call, bool no_memory)
+{
+    wfi_error_detail detail = {.code = call->remote || no_memory ? WEFT_ERR_MEMORY : WEFT_ERR_BUSY,
+                               .function = call->function,
+                               .worker = wfi_peer_rank(call->peer)};
+    weft_error *error = wfi_error_create(&detail, "that worker is %s: the call did not run",
+                                         no_memory ? "out of memory" : "over its memory budget");
+    WFI_TELL_HOOKS(replied, call);
+    if (call->parts)
+        (void)wfi_parts_in_expect(call->parts, 0);
+    wfi_call_complete(call, NULL, error, !call->land_exposed); /* as after a REPLY with an error */
+    weft_error_unref(error);
+}
+
+/* Whether it may be one of those: it has left, and was not answered. */
+static bool is_open_to(const wfi_outcall *call, const wfi_peer *from)
+{
+    return call && call->peer == from && call->message.net.sequence && call->results.state == WFI_INTAKE_NEW &&
+           !call->failure && !call->completed;
+}
+
+static void refuse_by_ids(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
+{
+    for (uint64_t id = first; id <= last; id++) {
+        wfi_outcall *call = wfi_map_get(&agent->calls, id);
+        if (is_open_to(call, from))
+            refuse(call, no_memory);
+    }
+}
+
+/* The table changes as calls end: they are listed first. False: no memory for that. */
+static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
+{
+    size_t cursor = 0, count = 0;
+    uint64_t id;
+    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    while (list && (call = wfi_map_next(&agent->calls, &cursor, &id)))
+        if (id >= first && id <= last && is_open_to(call, from))
+            list[count++] = call;
+    for (size_t i = 0; i < count; i++)
+        refuse(list[i], no_memory);
+    free(list);
+    return list != NULL;
+}
+
+void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+{
+    uint64_t *heard = &agent->peers[wfi_peer_rank(from)].refused.heard;
+    uint64_t first = wfi_read_u64(reader), last = wfi_read_u64(reader);
+    bool no_memory = wfi_read_u8(reader);
+    uint64_t none_below = agent->next_call_id >> 40 << 40; /* of this life of ours */
+    if (last > agent->next_call_id)
+        last = agent->next_call_id;
+    if (first < none_below)
+        first = none_below;
+    if (first <= *heard) /* each id once, so that nobody can have us look for them again and again */
+        first = *heard + 1;
+    if (reader->failed || first > last)
+        return;
+    *heard = last;
+    if (last - first < agent->calls.count || !refuse_by_table(agent, from, first, last, no_memory))
+        refuse_by_ids(agent, from, first, last, no_memory);
+}
