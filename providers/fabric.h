@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fabric.h - what a fabric must offer to weft: connected lanes, messages, remote reads and writes, registration.
+ * fabric.h - what a fabric offers to weft: connections (lanes), messages, remote reads and writes, registration of
+ * memory. Each provider is a table of these functions (wfi_fabric_ops); to add a fabric, write one and name it in
+ * fabric.c.
  *
- * One wfi_fabric per agent. A lane is one connection: messages on it arrive whole and in order, or the lane closes.
- * No order is promised between remote reads/writes and messages, nor among chunks.
+ *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
+ *     ops->open(&options, &fabric, &error);                 listens
+ *     ops->connect(fabric, address, size, data, data_size, user, &lane);     an event tells when it is up
+ *     ops->send(lane, &op, parts, count);                   poll reports &op
  *
- * THREADS. Posting (post_recv, send, read, write), region_* and lane_close may be called from any thread at any time.
- * poll is called by one thread at a time (whoever holds the progress token). poll_events is called by one thread at a time,
- * usually one of its own, because on libfabric's tcp a stranger can hold it up. No function calls back into weft, except
- * options->ready.
+ * There is one wfi_fabric for each agent. A lane is one connection. Messages on it arrive whole and in order, or the
+ * lane closes. No order is promised between remote reads or writes and messages, nor among reads and writes.
  *
- * OPERATIONS. The initiator embeds a wfi_op and keeps it, and the memory it names, until poll has reported it. Every op
- * that was accepted is reported exactly once. After lane_close returned, no byte of that lane's operations is touched any
- * more in local memory, and what was outstanding is reported by later polls with WEFT_ERR_CANCELLED (or its true outcome if
- * that was known before); with libfabric that may be much later, and wfi_fabric.close drops what was not. A peer's operations on our
- * memory that came through that lane have ended as well.
- * A lane that breaks is announced once by a WFI_EVENT_CLOSED, or shows by a failed completion; the owner then calls
- * lane_close. Operations may be posted to a broken lane: they are refused with WEFT_ERR_UNREACHABLE, or reported failed.
+ * THREADS. Any thread may post operations (post_recv, send, read, write), open and close regions, and close lanes, at
+ * any time. Only one thread at a time may be in poll: whoever holds the progress token. Only one thread at a time may
+ * be in poll_events; it is usually a thread for nothing else, because a caller who sends half a message can hold up
+ * libfabric's tcp there. No function calls back into weft but options->ready.
+ *
+ * OPERATIONS. The caller embeds a wfi_op in its own struct, and keeps that and the memory that the operation names
+ * until poll has reported it. Each operation that was accepted is reported exactly once. Once lane_close has returned,
+ * no byte of that lane's operations is touched in local memory any more, and the peer's operations on our memory that
+ * came through that lane have ended. Operations that were outstanding are reported by later polls, with
+ * WEFT_ERR_CANCELLED, or with their true outcome if that was known before. With libfabric that may take long; closing
+ * the fabric drops what has not been reported.
+ *
+ * BROKEN LANES. A lane that breaks is announced once by WFI_EVENT_CLOSED, or shows by an operation that fails. The
+ * owner then calls lane_close. Operations may still be posted to a broken lane: they are refused with
+ * WEFT_ERR_UNREACHABLE, or reported as failed.
  */
 #ifndef WFI_FABRIC_H
 #define WFI_FABRIC_H

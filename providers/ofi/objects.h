@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * objects.h - the objects of the libfabric providers, and what their files ask of each other.
+ * objects.h - the structs of the libfabric providers (fabric, lane, operation, region), and what the files of this
+ * folder ask of each other.
  *
- * LOCKING. libfabric is opened with FI_THREAD_SAFE and does its own locking; ours guard our own books.
+ * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard what we keep:
+ *   1. events_lock: the lists of open lanes, of parked lanes and of requests that wait for an answer; and the step
+ *      "read one event, find its lane". An endpoint is closed under it: fi_close drops the events that are queued for
+ *      that endpoint, so an event that is read later can only name an open lane.
+ *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
+ *      lane reads the completion queue under it until that is empty. What the lane's list still holds then was
+ *      swallowed by libfabric; no entry of the queue names it any more.
+ *   3. lane->lock: that lane's list of operations, its counters and its state.
+ * Order: cq_lock or events_lock first, then lane->lock. events_lock and cq_lock are never held together. No lock is
+ * held while a thread sleeps on a descriptor, nor across a post, which may write megabytes to a socket.
  *
- *   events_lock  the lists of live and of parked lanes and of pending requests, and the step "read one event, find its lane". fi_close
- *                of an endpoint happens under it: libfabric then drops the events queued for that endpoint, so an event
- *                read later can only name a live lane.
- *   cq_lock      the step "read completions, settle their operations", and the list `ready`. lane_close reads the
- *                completion queue dry under it after fi_close; whatever the lane's list still holds then was swallowed
- *                by libfabric, and no completion queue entry names it any more.
- *   lane->lock   that lane's list of operations, its counters and its state.
- *
- * Order: cq_lock or events_lock, then lane->lock; events_lock and cq_lock are never held together. No lock is held while
- * a thread sleeps on a descriptor, and none is held across a post: that may write megabytes to a socket.
- * Posting on a lane while another thread closes that lane is the caller's error, as using freed memory is.
+ * LIFETIME. wfofi_open makes a fabric and wfofi_close ends it; lanes and regions are closed before. A lane ends with
+ * lane_close, or, if it has to be parked, once its reads have ended (drain.c). To post on a lane while another thread
+ * closes it is the caller's error, as it is to use freed memory.
  */
 #ifndef WFOFI_OBJECTS_H
 #define WFOFI_OBJECTS_H

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi.h - what a libfabric provider with connected endpoints needs to become a wfi_fabric: a description of itself and
- * the functions that all of them share.
+ * ofi.h - a libfabric provider with connected endpoints (FI_EP_MSG) as a wfi_fabric (fabric.h): the description that
+ * differs from provider to provider, and the functions that all of them share. providers/tcp/tcp.c shows what it takes:
+ * a description and a table of these functions.
+ *
+ * Threads, operations and lifetimes are those of fabric.h; the locks stand in objects.h. What libfabric gets wrong, and
+ * what is done about it, stands in docs/libfabric.md.
  */
 #ifndef WFOFI_OFI_H
 #define WFOFI_OFI_H

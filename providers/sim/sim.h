@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.h - the simulated world, as weft's own layers see it (programs see weft/sim.h).
+ * sim.h - the simulated world, as the other layers of weft see it. Programs see weft/sim.h.
  *
- * One loop (weft_sim_run): run all runnable fibers; then advance virtual time to the next event (a delivery, or a parked
- * fiber's deadline), deliver it, go on. Whoever waits for the world parks and is unparked by a delivery, by
- * wfi_fabric_options.ready, or by a channel's callback.
+ * One loop, weft_sim_run, does everything: it runs all fibers that can run; then it sets virtual time forward to the
+ * next event (a delivery, or the deadline of a waiting fiber) and delivers it; and so on. Whoever waits for something
+ * in the world parks its fiber, and is woken by a delivery, by wfi_fabric_options.ready, or by a channel's callback.
+ *
+ * LOCKING. None: one thread at a time uses a world and all that is in it. LIFETIME. All of it goes with the world
+ * (weft_sim_destroy).
  */
 #ifndef WFI_SIM_H
 #define WFI_SIM_H

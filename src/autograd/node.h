@@ -2,9 +2,9 @@
 /*
  * node.h - a node of the graph: one recorded operator with one result, or a leaf.
  *
- * The tape holds a reference, and so does the tensor that it made. When its tape closes a node loses all that it holds but
- * itself, so the last reference never drops a chain of others, however deep the graph. (A tensor saved by the node that
- * made it is a cycle; this breaks it.)
+ * The tape holds a reference to a node, and so does the tensor that the operator made. When the tape closes, each of
+ * its nodes drops all that it holds. So the last reference to a node never drops a chain of others, however deep the
+ * graph was. (A tensor that was saved by the very node that made it is a cycle; closing the tape breaks it.)
  */
 #ifndef WFI_NODE_H
 #define WFI_NODE_H

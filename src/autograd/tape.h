@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tape.h - what a tape is inside: temporaries, the graph's nodes, leaves and their gradients.
+ * tape.h - the inside of a tape: temporaries, the nodes of the graph, leaves and their gradients.
  *
- * No locks: a tape is used by one thread at a time. The one thing of it that other threads can meet is a node, through a
- * tensor that was kept: its count and its tape's id are atomic, and they touch nothing else.
+ * LOCKING. None: one thread at a time uses a tape. Other threads can meet only a node of it, through a tensor that was
+ * kept; they touch the node's atomic count and its tape's id, and nothing else.
+ * LIFETIME. The tape holds one reference to each temporary, node and gradient, until it is closed.
  */
 #ifndef WFI_TAPE_H
 #define WFI_TAPE_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec.h - little-endian writing and reading of bounded byte strings.
+ * codec.h - writes and reads numbers and byte strings in little-endian order, within bounds.
  *
- * Both keep their first failure: a writer that ran out of room or a reader that ran past the end does nothing more, and
- * is asked once, at the end. A reader gives zeros after its failure. Reading never allocates and never copies.
+ * A writer that ran out of room, and a reader that ran past the end, remember that and do nothing more; the caller asks
+ * once, at the end. A reader gives zeros after its failure. Reading allocates nothing and copies nothing. No locks.
  */
 #ifndef WFI_CODEC_H
 #define WFI_CODEC_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * env.h - environment variables, checked. A malformed one is an error that names it, its value and what it may be, never a
- * default. What a process reads once, wherever it is first needed, is said in the log there; opening an agent fails for it too.
+ * env.h - environment variables, with their values checked. A malformed value is an error that names the variable, its
+ * value and what it may be; it never becomes the default. What the process reads only once, wherever it is first
+ * needed, is logged there if it is malformed; opening an agent checks the same variables and fails.
  */
 #ifndef WFI_ENV_H
 #define WFI_ENV_H

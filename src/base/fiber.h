@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fiber.h - cooperative flows of control on stacks of their own, for the simulation; scheduled by their owner's loop.
+ * fiber.h - fibers: flows of control with stacks of their own that give way by themselves, for the simulation.
  *
- * A scheduler belongs to one thread. wfi_fibers_run runs every runnable fiber until it parks or ends, in the order in
- * which they became runnable; it never waits. Time comes from the scheduler's clock.
+ * A scheduler belongs to one thread. wfi_fibers_run runs each fiber that can run until it parks or ends, in the order
+ * in which they became able to run; it never waits. Time is that of the scheduler's clock.
  */
 #ifndef WFI_FIBER_H
 #define WFI_FIBER_H

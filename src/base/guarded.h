@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guarded.h - memory for secrets and keys: no core dump has it, and what was in it is wiped when it is given back.
+ * guarded.h - memory for secrets and keys: no core dump contains it, and it is wiped when it is freed.
  *
- * It lies in mappings of its own, apart from the rest of the heap, which a dump shows. Leak checkers do not see it: nothing but
- * bytes belongs there, no pointer to other memory.
+ * It is mapped apart from the rest of the heap. Leak checkers do not look into it, so it must not hold pointers to
+ * other memory.
  */
 #ifndef WFI_GUARDED_H
 #define WFI_GUARDED_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.h - hash table from uint64 to pointer; open addressing, grows, not thread-safe. Values are never NULL.
+ * map.h - a hash table from uint64 to pointers that are not NULL, with open addressing; it grows. Not thread-safe.
  *
- * Whoever chooses the keys of a table can choose ones that all fall into one place of it, and each lookup then passes all of
- * them. So a table whose keys come from other workers has a hash key, random and known to nobody else.
+ * Somebody who chooses the keys of a table could choose keys that all fall into one place, which every lookup then has
+ * to pass. So a table whose keys come from other workers has a hash key, random and known to nobody else.
  */
 #ifndef WFI_MAP_H
 #define WFI_MAP_H

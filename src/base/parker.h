@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parker.h - the one place where a flow of control sleeps: a thread on a futex, or a fiber by giving way.
+ * parker.h - the one place where a flow of control sleeps: a thread on a futex, a fiber by giving way.
  *
- * A parker lives on the sleeper's stack. Others may unpark it as long as the sleeper's protocol keeps it alive (it is in
- * a list under a lock, say). An unpark before the park is not lost; many count as one. Everything that waits in weft waits
- * here, which is what lets a simulation run it all in one thread.
+ *     wfi_parker_init(&parker);         on the sleeper's stack, where others find it (a list under a lock)
+ *     wfi_park(&parker, deadline_ns);   sleeps until wfi_unpark(&parker) or the deadline
+ *
+ * An unpark that comes before the park is not lost; several count as one. The sleeper must make sure that nobody
+ * unparks it after it has left. Everything in weft that waits waits here, so that a simulation can run all of it in one
+ * thread.
  */
 #ifndef WFI_PARKER_H
 #define WFI_PARKER_H

@@ -2,13 +2,20 @@
 /*
  * executor.h - where handlers and continuations run.
  *
- * Three forms, one interface: threads (workers started on demand, up to `workers`; one that blocks in a park is
- * compensated by another, up to a cap), fibers (each task on a fiber of the simulation), manual (tasks run when the owner
- * calls wfi_executor_run_some). Tasks of one urgency start in the order of submission; urgent ones before others, lazy
- * ones after, but one start in WFI_OLDEST_EVERY is that of the oldest task of all, so that none starves.
+ * There are three forms with one interface:
+ *   1. threads: workers are started on demand, up to `workers`; while one blocks in a wait, another takes its place, up
+ *      to a limit;
+ *   2. fibers: each task runs on a fiber of the simulation;
+ *   3. manual: tasks run when the owner calls wfi_executor_run_some.
+ * Tasks of the same urgency start in the order in which they were submitted. Urgent tasks start before others and lazy
+ * ones after them; but one start in WFI_OLDEST_EVERY is that of the oldest task of all, so that none waits for ever.
  *
- * Leader and followers: an idle worker calls the idle hook, which may drive the network in the worker's stead and
- * returns as soon as it made a task for this worker, or when it was told to stop by wfi_executor_nudge.
+ * An idle worker calls the idle hook, which may read the network in that worker's stead. The hook returns when it has
+ * made a task for this worker, or when wfi_executor_set_idle's `nudge` tells it to.
+ *
+ * LOCKING. Any thread may submit. A task runs without any lock of the executor's. The inside is described in
+ * executor_impl.h.
+ * LIFETIME. Futures hold a reference to their executor. wfi_executor_destroy runs what is queued and ends the workers.
  */
 #ifndef WFI_EXECUTOR_H
 #define WFI_EXECUTOR_H

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * future.h - futures, as the rest of weft makes them.
+ * future.h - futures, as the rest of weft makes and completes them. Programs see weft/future.h.
  *
- * weft_future_create, weft_future_values and weft_future_tensor know agents and tensors: src/rpc/agent/future.c defines them.
+ *     weft_future *future = wfi_future_create(executor, driver);
+ *     wfi_future_own(future);                                      the program cannot complete it
+ *     wfi_future_complete(future, payload, drop);                  waiters wake, continuations go to the executor
+ *     weft_future_unref(future);
  *
- * Locking: each future has a small lock of its own over its state, its callbacks and its waiters. It is a leaf: nothing
- * is called with it held but wfi_unpark and wfi_executor_submit. So a future may be completed with any other lock held.
+ * weft_future_create, weft_future_values and weft_future_tensor need agents and tensors: src/rpc/agent/future.c defines
+ * them.
+ *
+ * LOCKING. Each future has a small lock over its state, its callbacks and its waiters. Under it nothing is called but
+ * wfi_unpark and wfi_executor_submit. So a future may be completed with any other lock held.
+ * LIFETIME. Whoever holds a reference keeps it. A callback that waits for completion holds none, so that a future that
+ * nobody completes can go.
  */
 #ifndef WFI_FUTURE_H
 #define WFI_FUTURE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* future_impl.h - the future's inside, for future.c, future_wait.c and future_combine.c. Locking: see future.h. */
+/* future_impl.h - the inside of a future, for future.c, future_wait.c and future_combine.c. Locking: see future.h. */
 #ifndef WFI_FUTURE_IMPL_H
 #define WFI_FUTURE_IMPL_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * anchor.h - what a registration hangs on: a range of memory that stays where it is. A slab has one for as long as it is
- * mapped, so its registrations survive recycling; every other storage has one of its own.
+ * anchor.h - a range of memory that stays where it is, and to which registrations with fabrics belong. A slab has an
+ * anchor for as long as it is mapped, so that its registrations outlive each use of it; every other storage has an
+ * anchor of its own.
  */
 #ifndef WFI_MEM_ANCHOR_H
 #define WFI_MEM_ANCHOR_H

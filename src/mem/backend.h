@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.h - where the bytes of each memory kind come from. No pooling here: slab.h does that. */
+/*
+ * backend.h - maps, unmaps and copies memory of each kind. Nothing is pooled here (slab.h does that) and nothing is
+ * locked.
+ */
 #ifndef WFI_MEM_BACKEND_H
 #define WFI_MEM_BACKEND_H
 

@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem.h - storage: counted bytes of one kind of memory, from recycled slabs or from a user.
+ * mem.h - storage: bytes of one kind of memory (host, page-locked, device) with a reference count, from the process's
+ * pool of recycled mappings or from the user. And the cache of their registrations with a fabric.
  *
- * Code above this folder never branches on the kind, except operator dispatch. A reference keeps the bytes alive; a read
- * pin says that a transfer reads them now, so that an in-place writer can wait or take a copy.
- * Every function may be called from any thread.
+ *     wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &storage);     one reference
+ *     wfi_storage_pin_read(storage);                               a transfer reads it from now on
+ *     wfi_storage_unpin_read(storage);
+ *     wfi_storage_unref(storage);                                  back into the pool
+ *
+ * Code above this folder does not branch on the kind of memory, except where an operator chooses its kernel.
+ *
+ * LOCKING. Any thread may call any function. Each storage has a small lock for its read pins, the pool has one, and so
+ * have all registrations together; they are taken inside the functions and never held when these return.
+ * wfi_storage_wait_unread sleeps.
+ * LIFETIME. A reference keeps the bytes. A read pin does not: it tells somebody who wants to write in place that a
+ * transfer reads them now, so that the writer waits or takes a copy. A registration in use keeps its storage.
  */
 #ifndef WFI_MEM_H
 #define WFI_MEM_H

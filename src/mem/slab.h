@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slab.h - the process's pool of recycled mappings, by size class and kind. */
+/*
+ * slab.h - the process's pool of recycled mappings, sorted by kind and size class. One lock of its own guards it. A
+ * slab that was taken belongs to the taker until wfi_slab_give.
+ */
 #ifndef WFI_MEM_SLAB_H
 #define WFI_MEM_SLAB_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storage.h - what a storage is inside; for this folder. */
+/* storage.h - the inside of a storage, for the files of this folder. */
 #ifndef WFI_MEM_STORAGE_H
 #define WFI_MEM_STORAGE_H
 

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nn.h - what a module is inside.
+ * nn.h - the inside of a module: its parameters and buffers, and those of its children.
  *
- * The lists are made as the module is built: own entries first, then those of the children in order, each under its full
- * name. A module that has become a child, or whose lists were lent, is sealed: nothing can be added any more, so the lists
- * need no lock and stay true. `training` and `refs` are atomic.
+ * The lists are made while the module is built: first its own entries, then those of its children in order, each under
+ * its full name. A module that has become a child, or whose lists were lent to a caller, is sealed: nothing can be
+ * added any more.
+ *
+ * LOCKING. None is needed, as sealed lists do not change; `training` and `refs` are atomic. While a module is built one
+ * thread uses it.
+ * LIFETIME. A module holds one reference to each of its tensors and children, and drops them with its own last
+ * reference.
  */
 #ifndef WFI_NN_H
 #define WFI_NN_H

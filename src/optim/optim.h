@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - what every optimizer is inside: parameters, their accumulators, and a rule that steps one parameter.
+ * optim.h - what all optimizers share: parameters, gradient accumulators, and a rule that steps one parameter.
  *
- * A rule's own struct begins with a weft_optimizer; what it keeps for each parameter (momentum and the like) are its slots.
+ * To add an optimizer: a struct that begins with a weft_optimizer, a wfi_optimizer_rule with its step function, and a
+ * constructor that calls wfi_optimizer_create (see sgd_optimizer.c). What the rule keeps for each parameter (momentum
+ * and the like) are its slots.
+ *
+ * LOCKING. None: one thread at a time uses an optimizer; only `refs` is atomic. LIFETIME. It holds one reference to
+ * each parameter, accumulator and slot.
  */
 #ifndef WFI_OPTIM_H
 #define WFI_OPTIM_H

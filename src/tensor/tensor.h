@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.h - what a tensor is inside.
+ * tensor.h - the inside of a tensor, and making tensors over storage. Kernels are in cpu/.
  *
- * Everything but `refs` and `requires_grad` is fixed once the tensor has been handed out, so it may be read from any
- * thread. `grad_node` is set once, by the tape that made the tensor, before anyone else sees it; leaves have none (one leaf
- * may be used on many tapes at once: a tape finds its leaves by `id`).
+ * LOCKING. None. Everything but `refs` and `requires_grad`, which are atomic, is fixed before a tensor is handed out,
+ * so any thread may read it. `grad_node` is set once, by the tape that made the tensor, before anyone else sees it.
+ * Leaves have none: one leaf may be used on many tapes at the same time, and a tape finds its leaves by their `id`.
+ * LIFETIME. A tensor holds one reference to its storage (mem.h), which views of it share. With its last reference it
+ * drops both.
  */
 #ifndef WFI_TENSOR_H
 #define WFI_TENSOR_H

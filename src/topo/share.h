@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.h - which part of this machine is this process's: what affinity and control groups leave it, divided by the workers of the
- * job that run here. Any thread may call.
+ * share.h - this process's part of the machine: the cores and the memory that affinity and control groups allow it,
+ * divided by the number of the job's workers on this machine. Any thread may call.
  */
 #ifndef WFI_SHARE_H
 #define WFI_SHARE_H

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topo.h - which cores, NUMA nodes, network interfaces and GPUs belong together. hwloc is asked once, at first use;
- * HWLOC_XMLFILE and HWLOC_SYNTHETIC are respected. Any thread may call. hwloc's components that start drivers of GPUs or
- * connect to X servers are off: so GPUs have numbers in described machines only.
+ * topo.h - which cores, NUMA nodes, network interfaces and GPUs are near each other, and binding threads accordingly.
+ *
+ * hwloc is asked once, at first use; HWLOC_XMLFILE and HWLOC_SYNTHETIC describe another machine to it. Its components
+ * that would start GPU drivers or connect to X servers are switched off, so GPUs have numbers only in such described
+ * machines.
+ *
+ * LOCKING. Any thread may call; what is known never changes once it has been loaded. LIFETIME. The topology stays until
+ * the process ends; a wfi_cores belongs to whoever received it.
  */
 #ifndef WFI_TOPO_H
 #define WFI_TOPO_H

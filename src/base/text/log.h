@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - log lines. The function that decides an error logs it once; callers that pass it on do not. Lower case. Never a
- * secret or a key.
+ * log.h - log lines. Any thread may log.
  *
- * What belongs to an agent is logged with its rank: wfi_log_agent (rpc/observe.h), wfi_log_net (net/net_internal.h).
+ * The function that decides that something is an error logs it, once; callers that pass the error on do not. Lines are
+ * in lower case and never contain a secret or a key. What belongs to an agent is logged with its rank, by the macros of
+ * the layers above.
  */
 #ifndef WFI_LOG_H
 #define WFI_LOG_H

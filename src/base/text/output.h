@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output.h - a file that is written whole or not at all: under another name beside the old one, which it replaces at the end.
+ * output.h - writes a file as a whole or not at all: under another name beside the old file, which it replaces at the
+ * end.
  *
- * A symbolic link stays, and what it leads to is replaced; the mode is the old file's, or what the umask leaves. What is no plain
- * file (a pipe, a device) or is this process's standard output or error cannot be replaced, and is written as it stands.
+ * A symbolic link stays, and the file that it leads to is replaced. The mode is that of the old file, or what the umask
+ * leaves. What is not a plain file (a pipe, a device), or is this process's standard output or error, cannot be
+ * replaced; it is written directly.
  */
 #ifndef WFI_OUTPUT_H
 #define WFI_OUTPUT_H
