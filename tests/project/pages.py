@@ -6,8 +6,8 @@
 - A path that begins with a folder of the root (src/rpc/client/async.c, tools/check) exists; `*` stands for anything. Programs may be
   named without .c. In `code` a file may be named by the end of its path (client/async.c).
 - `PATH: name, name` in code says that the file at PATH defines these functions, types, macros or tables (a header: declares them).
-- A name of the library in code (weft_, wfi_, WEFT_, WFI_, wfofi_) stands somewhere in the sources. Not in docs/decisions, which
-  tell what was.
+- A name in code (weft_agent, WEFT_FABRIC, bytes_held) stands somewhere in the sources. Not in docs/decisions, which tell what was;
+  and on the pages about libfabric's inside those of weft alone.
 - A comment of the C sources that names a path or a C file: the same.
 - docs/tour.md: the call's road, which is what comes before "Where is", has at most 20 files.
 """
@@ -22,7 +22,8 @@ PATH = re.compile(r"(?<![\w./<>-])((?:%s)/[\w./*-]*[\w*/])" % FOLDERS)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`]+)`")
 PLACE = re.compile(r"([\w/.-]+\.(?:[chu]+|sh|py)): (\w+(?:, \w+)*)")
-NAMED = re.compile(r"\b(?:weft|wfi|wfofi|WEFT|WFI)_\w*[^\W_]\b(?!\*)")
+OURS = re.compile(r"\b(?:weft|wfi|wfofi|WEFT|WFI)_\w*[^\W_]\b(?!\*)")
+NAMED = re.compile(r"(?<![\w/.%$-])[A-Za-z]+_\w*[^\W_]\b(?![*/.-])")
 SOURCES = (".c", ".h", ".cu", ".py", ".sh", ".in", ".txt", ".cmake")
 
 
@@ -82,7 +83,7 @@ def check_line(tree, page, line):
         elif re.fullmatch(r"[\w/.-]+\.[ch]", code) and not tree.ends(code):
             yield "no file's path ends in %s" % code
         if not page.startswith("docs/decisions/"):
-            for name in NAMED.findall(code):
+            for name in (OURS if re.match(r"docs/(libfabric|upstream)", page) else NAMED).findall(code):
                 if name not in tree.words:
                     yield "%s is nowhere in the sources" % name
 
