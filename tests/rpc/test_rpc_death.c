@@ -224,20 +224,47 @@ static void wait_for_the_stopped(weft_agent *agent, void *arg)
     }
 }
 
-static void test_one_bound_a_job(void **state)
+WORLD_TEST(wait_for_the_stopped, 10, 0, .size = 3, WORLD_FUNCTIONS(functions), .adjust = bound_of_rank_0,
+           .close_may_fail = true)
+
+/* The bound is switched off: rank 1 stands still for ten minutes, and then it is as if nothing had been. */
+static atomic_int called, waited;
+
+static void begin(world *w)
 {
-    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
-        world w = {.fabric = WORLD_SIM,
-                   .seed = seed,
-                   .size = 3,
-                   WORLD_FUNCTIONS(functions),
-                   .program = wait_for_the_stopped,
-                   .arg = &w,
-                   .adjust = bound_of_rank_0,
-                   .close_may_fail = true};
-        world_run(&w);
-    }
+    atomic_store(&called, 0);
+    atomic_store(&waited, 0);
 }
+
+static void no_bound(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = WEFT_FOREVER;
+}
+
+static void have_patience(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    weft_future *future;
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
+    if (weft_agent_rank(agent) == 1)
+        return;
+    MUST_OK(weft_watch(agent, 1));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    for (atomic_fetch_add(&called, 1); atomic_load(&called) < 2;)
+        world_sleep_ms(w, 1);
+    weft_sim_pause(w->sim, 1);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, &options, &future));
+    MUST_BE(weft_future_wait(future, 600000), WEFT_ERR_TIMEOUT);
+    MUST(!weft_future_done(future) && weft_agent_alive(agent, 1));
+    for (atomic_fetch_add(&waited, 1); atomic_load(&waited) < 2;)
+        world_sleep_ms(w, 1);
+    weft_sim_resume(w->sim, 1);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    MUST(weft_agent_alive(agent, 1));
+    weft_future_unref(future);
+}
+
+WORLD_TEST(have_patience, 3, 0, .size = 3, WORLD_FUNCTIONS(functions), .adjust = no_bound, .begin = begin)
 
 /* ---- On tcp: children ------------------------------------------------------------------------------------------ */
 
@@ -405,7 +432,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_store_lost),
         cmocka_unit_test(test_killed_at_any_moment),
         cmocka_unit_test(test_stopped_at_any_moment),
-        cmocka_unit_test(test_one_bound_a_job),
+        cmocka_unit_test(test_wait_for_the_stopped),
+        cmocka_unit_test(test_have_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

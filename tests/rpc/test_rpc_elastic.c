@@ -204,7 +204,7 @@ static void rank_0_stops(stage *s, int actor)
     MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
 }
 
-STAGE_TEST(rank_0_stops, 3, 5, 2)
+STAGE_TEST(rank_0_stops, 3, 5, 1)
 
 /* ---- Mistakes --------------------------------------------------------------------------------------------------------- */
 

@@ -115,28 +115,6 @@ static int child_watches(void)
     return 0;
 }
 
-/* Has a call outstanding at rank 1, which is stopped for three bounds that are switched off. */
-static int child_is_patient(void)
-{
-    weft_agent *agent = open_child();
-    weft_future *future;
-    MUST_OK(weft_watch(agent, 1));
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &future));
-    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
-    weft_future_unref(future);
-    child_say('r');
-    child_await_order('n'); /* rank 1 is stopped */
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &future));
-    MUST_BE(weft_future_wait(future, 3000), WEFT_ERR_TIMEOUT);
-    MUST(!weft_future_done(future) && weft_agent_alive(agent, 1));
-    child_say('a');
-    MUST_OK(weft_future_wait(future, WEFT_FOREVER)); /* continued: as if nothing had been */
-    weft_future_unref(future);
-    MUST(!atomic_load(&told[WEFT_MEMBER_DEAD][1]));
-    MUST_OK(weft_agent_close(agent));
-    return 0;
-}
-
 static int child_serves(void)
 {
     weft_agent *agent = open_child();
@@ -207,7 +185,6 @@ static int child_meets(void)
 
 static const child_role roles[] = {{"comes-again", child_comes_again},
                                    {"watches", child_watches},
-                                   {"is-patient", child_is_patient},
                                    {"serves", child_serves},
                                    {"meets", child_meets},
                                    {"loses-closing", child_loses_the_store_closing},
@@ -236,22 +213,6 @@ static void test_comes_again(void **state)
         child_order(&children[0], 'n');
         child_order(&children[2], 'n');
     }
-    child_must_end_well(children, 3);
-}
-
-static void test_bound_switched_off(void **state)
-{
-    child children[3];
-    setenv("WEFT_DEATH_MS", "-1", 1);
-    child_start_three(children, "is-patient", "serves", "is-patient");
-    for (int rank = 0; rank < 3; rank++)
-        child_hear(&children[rank], 'r');
-    child_signal(&children[1], SIGSTOP);
-    child_order(&children[0], 'n');
-    child_order(&children[2], 'n');
-    child_hear(&children[0], 'a');
-    child_hear(&children[2], 'a');
-    child_signal(&children[1], SIGCONT);
     child_must_end_well(children, 3);
 }
 
@@ -319,8 +280,9 @@ int main(int argc, char **argv)
     if (played >= 0)
         return played;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_comes_again),   cmocka_unit_test(test_bound_switched_off),
-        cmocka_unit_test(test_member_lost),   cmocka_unit_test(test_store_killed),
+        cmocka_unit_test(test_comes_again),
+        cmocka_unit_test(test_member_lost),
+        cmocka_unit_test(test_store_killed),
         cmocka_unit_test(test_store_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

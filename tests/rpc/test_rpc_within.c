@@ -201,7 +201,7 @@ static void time_travels(weft_agent *agent, void *arg)
         return;
     weft_rpc_options limited = {.timeout_ms =
                                     the_world->sim ? 300 : 900}; /* a busy machine gets to the inner call in time */
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i += the_world->sim ? 1 : 3) {        /* where time is real, three of them */
         const int *way = ways[i / 2];
         weft_values *out;
         int64_t left;
