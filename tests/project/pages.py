@@ -5,7 +5,8 @@
 - A link leads to a file or folder of the tree.
 - A path that begins with a folder of the root (src/rpc/client/async.c, tools/check) exists; `*` stands for anything. Programs may be
   named without .c. In `code` a file may be named by the end of its path (client/async.c).
-- `PATH: name, name` in code says that the file at PATH defines these functions, types, macros or tables (a header: declares them).
+- `PATH: name, name` in code says that the file at PATH, or with that end, defines these functions, types, macros, tables
+  or tests (a header: declares them).
 - A name in code (weft_agent, WEFT_FABRIC, bytes_held) stands somewhere in the sources. Not in docs/decisions, which tell what was;
   and on the pages about libfabric's inside those of weft alone.
 - A comment of the C sources that names a path or a C file: the same.
@@ -21,7 +22,7 @@ FOLDERS = "src|providers|include|tests|tools|examples|perf|docs|cmake"
 PATH = re.compile(r"(?<![\w./<>-])((?:%s)/[\w./*-]*[\w*/])" % FOLDERS)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`]+)`")
-PLACE = re.compile(r"([\w/.-]+\.(?:[chu]+|sh|py)): (\w+(?:, \w+)*)")
+PLACE = re.compile(r"([\w/.-]+\.(?:[chu]+|sh|py)): ?(\w+(?:, \w+)*)")
 OURS = re.compile(r"\b(?:weft|wfi|wfofi|WEFT|WFI)_\w*[^\W_]\b(?!\*)")
 NAMED = re.compile(r"(?<![\w/.%$-])[A-Za-z]+_\w*[^\W_]\b(?![*/.-])")
 SOURCES = (".c", ".h", ".cu", ".py", ".sh", ".in", ".txt", ".cmake")
@@ -43,7 +44,8 @@ def defines(path, name):
     """Whether a file defines that name, in column 0; in a header it may be declared, or be a constant."""
     forms = [r"^(?![\s#/*])[^;={}()]*\b%s\s*\([^;{}]*\)\s*(?:\{|$)", # a function
              r"^(?:typedef )?(?:struct|enum|union) %s \{", r"^\}\s*%s;", r"^typedef [^{};]*\b%s\b[^{};]*;", # a type
-             r"^#\s*define %s\b", r"^(?![\s#/*])[^=;()]*\b%s(?:\[\w*\])? = "] # a macro, a table
+             r"^#\s*define %s\b", r"^(?![\s#/*])[^=;()]*\b%s(?:\[\w*\])? = ", # a macro, a table
+             r"\bcmocka_unit_test\w*\(%s[,)]"] # a test
     if path.endswith(".h"):
         forms += [r"^(?![\s#/*])[^;={}()]*\b%s\s*\(", r"^\s+%s(?: = [^,{}]*)?,"]
     return any(re.search(form % name, read(path), re.M) for form in forms)
@@ -61,8 +63,8 @@ class Tree:
         path = path.rstrip("/.")
         return any(glob.glob(path + end) for end in ("", ".c", "-*.md")) # docs/decisions/003 is a page, too
 
-    def ends(self, path):
-        return path in self.files or any(file.endswith("/" + path) for file in self.files)
+    def ending(self, path):
+        return [path] if path in self.files else [file for file in self.files if file.endswith("/" + path)]
 
 
 def check_line(tree, page, line):
@@ -76,11 +78,13 @@ def check_line(tree, page, line):
     for code in CODE.findall(line):
         place = PLACE.fullmatch(code)
         if place:
-            path, names = place.groups()
-            for name in names.split(", "):
-                if os.path.isfile(path) and not defines(path, name):
-                    yield "%s does not define %s" % (path, name)
-        elif re.fullmatch(r"[\w/.-]+\.[ch]", code) and not tree.ends(code):
+            paths = tree.ending(place.group(1))
+            if not paths:
+                yield "no file's path ends in %s" % place.group(1)
+            for name in place.group(2).split(", "):
+                if paths and not any(defines(path, name) for path in paths):
+                    yield "%s does not define %s" % (place.group(1), name)
+        elif re.fullmatch(r"[\w/.-]+\.[ch]", code) and not tree.ending(code):
             yield "no file's path ends in %s" % code
         if not page.startswith("docs/decisions/"):
             for name in (OURS if re.match(r"docs/(libfabric|upstream)", page) else NAMED).findall(code):
@@ -97,7 +101,7 @@ def check_comments(tree, text):
             if not tree.has(path):
                 yield "%d: %s is not there" % (number, path)
         for name in re.findall(r"(?<![\w/.])([a-z_]+\.[ch])\b", line) if re.match(r"\s*\*|\s*//|.*/\*", line) else ():
-            if not tree.ends(name):
+            if not tree.ending(name):
                 yield "%d: no file is called %s" % (number, name)
 
 
