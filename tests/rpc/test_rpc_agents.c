@@ -123,6 +123,36 @@ static void driven_by_hand(weft_agent *agent, void *arg)
 
 WORLD_TEST(driven_by_hand, 0, 1, SCENE, .adjust = no_threads)
 
+/* Without threads, whoever waits runs what has come, also a call to oneself; a handler that closes its agent is told. */
+static weft_status run_close_here(weft_call *call, void *user)
+{
+    weft_agent *agent = weft_call_agent(call);
+    MUST_BE(weft_agent_close(agent), WEFT_ERR_DEADLOCK);
+    return weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL);
+}
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    return WEFT_OK;
+}
+
+static void test_alone_without_threads(void **state)
+{
+    static const weft_function own[] = {{.name = "close", .run = run_close_here},
+                                        {.name = "nothing", .run = run_nothing}};
+    weft_agent *agent;
+    weft_agent_options options = {.has_rank = true,
+                                  .world_size = 1,
+                                  .master_port = world_free_port(),
+                                  .no_threads = true,
+                                  .functions = own,
+                                  .function_count = 2};
+    MUST_OK(weft_agent_open(&options, &agent));
+    MUST_OK(
+        weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 20000}, NULL));
+    MUST_OK(weft_agent_close(agent));
+}
+
 /* ---- Again and again ------------------------------------------------------------------------------------------- */
 
 static int entries_of(const char *path)
@@ -304,6 +334,8 @@ static void test_bad_options(void **s)
                {WEFT_ERR_INVALID, "function 0", BAD(.functions = &no_name, .function_count = 1)},
                {WEFT_ERR_INVALID, "\"f\"", BAD(.functions = &no_run, .function_count = 1)},
                {WEFT_ERR_INVALID, "weft:", BAD(.functions = &ours, .function_count = 1)},
+               {WEFT_ERR_INVALID, "functions is NULL", BAD(.function_count = 3)},
+               {WEFT_ERR_INVALID, "secret", BAD(.secret_size = 32)},
                {WEFT_ERR_EXISTS, "taken", BAD(.functions = twice, .function_count = 2)},
                {WEFT_ERR_RENDEZVOUS, "1", {.has_rank = true, .world_size = 2}}};
 #undef BAD
@@ -311,6 +343,7 @@ static void test_bad_options(void **s)
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};
     memset(name, 'n', sizeof name - 1);
     unsetenv("RANK");
+    assert_int_equal(weft_agent_open(&bad[0].given, NULL), WEFT_ERR_INVALID);
     must_not_open((weft_agent_options){.master_port = 1}, WEFT_ERR_INVALID, "RANK");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         weft_agent_options options = bad[i].given;
@@ -325,9 +358,13 @@ static void test_bad_options(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_driven_by_hand),
-        cmocka_unit_test(test_open_and_close),     cmocka_unit_test(test_call_everybody),
-        cmocka_unit_test(test_stop_under_waiters), cmocka_unit_test(test_own_future_outlives_agent),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_driven_by_hand),
+        cmocka_unit_test(test_alone_without_threads),
+        cmocka_unit_test(test_open_and_close),
+        cmocka_unit_test(test_call_everybody),
+        cmocka_unit_test(test_stop_under_waiters),
+        cmocka_unit_test(test_own_future_outlives_agent),
         cmocka_unit_test(test_leave_looking_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

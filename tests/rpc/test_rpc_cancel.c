@@ -5,8 +5,6 @@
  */
 #include "rpc/world.h"
 
-#include <dirent.h>
-
 #define SIZE 3
 #define MANY 1000
 #define LARGE 40000
@@ -345,28 +343,6 @@ static void died_with_it(weft_agent *agent, void *arg)
     atomic_store(&holding, 0); /* that one is gone with its worker */
 }
 
-/* ---- Whom it is for ---------------------------------------------------------------------------------------------- */
-
-static void one_incarnation(weft_agent *agent, void *arg)
-{
-    if (weft_agent_rank(agent) != 0)
-        return;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT32);
-    weft_args args = WEFT_VALUES(weft_of_tensor(x));
-    for (int rank = 0; rank < 2; rank++) {
-        weft_worker worker = weft_agent_worker(agent, rank);
-        MUST(worker.incarnation > 0);
-        MUST_OK(weft_rpc_sync(agent, weft_to_worker(worker), "echo", args, NULL, NULL));
-        worker.incarnation++; /* one that has not come yet */
-        MUST_BE(weft_rpc_sync(agent, weft_to_worker(worker), "echo", args, NULL, NULL), WEFT_ERR_UNREACHABLE);
-        if (worker.incarnation > 2) {
-            worker.incarnation -= 2; /* one that has been */
-            MUST_BE(weft_rpc_sync(agent, weft_to_worker(worker), "echo", args, NULL, NULL), WEFT_ERR_PEER_DEAD);
-        }
-    }
-    weft_tensor_unref(x);
-}
-
 /* ---- Room -------------------------------------------------------------------------------------------------------- */
 
 static void waiting_for_room(weft_agent *agent, void *arg)
@@ -404,17 +380,6 @@ static void begin(world *w)
 
 #define SCENE .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin
 
-static int threads_now(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/task");
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 WORLD_TEST(reaches_the_handler, 20, 1, SCENE)
 WORLD_TEST(races, RACE_SEEDS, 4, SCENE)
 WORLD_TEST(while_they_land, 20, 0, SCENE)
@@ -424,17 +389,9 @@ WORLD_TEST(thousand_at_once, 2, 1, SCENE)
 WORLD_TEST(what_is_known, 20, 0, SCENE, .close_may_fail = true)
 WORLD_TEST(died_with_it, 20, 0, SCENE, .close_may_fail = true)
 
-WORLD_TEST(one_incarnation, 2, 1, SCENE)
-
 WORLD_TEST(waiting_for_room, 10, 0, SCENE, .adjust = little_room)
 
 /* Cancelling, time-outs and retries leave no thread behind. */
-static void test_no_threads_are_left(void **s)
-{
-    int before = threads_now();
-    world_play(&(world){SCENE, .program = races}, 0, 2);
-    assert_int_equal(threads_now(), before);
-}
 
 int main(void)
 {
@@ -442,8 +399,7 @@ int main(void)
         cmocka_unit_test(test_reaches_the_handler), cmocka_unit_test(test_races),
         cmocka_unit_test(test_while_they_land),     cmocka_unit_test(test_thousand_at_once),
         cmocka_unit_test(test_what_is_known),       cmocka_unit_test(test_died_with_it),
-        cmocka_unit_test(test_one_incarnation),     cmocka_unit_test(test_waiting_for_room),
-        cmocka_unit_test(test_no_threads_are_left),
+        cmocka_unit_test(test_waiting_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

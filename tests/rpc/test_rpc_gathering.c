@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define PATIENCE_MS 2000
+#define PATIENCE_MS 3000
 
 /* Rank 0's store tells who has come, and whose seat it gave up. */
 static void hear_the_store(weft_log_level level, const char *line, void *arg)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_group.c - barrier and all-gather over all and some, with late, missing, dead and mistaken members. */
+/* test_rpc_group.c - barrier and all-gather over all and some, with missing, dead and mistaken members. */
 #include "rpc/world.h"
-
-#include <pthread.h>
 
 static world *scene; /* the one that runs */
 
@@ -139,38 +137,6 @@ static void pipelined(weft_agent *agent, void *arg)
 
 WORLD_TEST(pipelined, 1, 1, SCENE, .size = 4)
 
-/* Several threads of each worker, each with a group of its own. */
-typedef struct helper {
-    weft_agent *agent;
-    int number;
-} helper;
-
-static void *work_in_group(void *arg)
-{
-    const helper *h = arg;
-    char name[16];
-    snprintf(name, sizeof name, "group-%d", h->number);
-    weft_group *group = make(h->agent, name, NULL, 0);
-    for (int i = 0; i < 30; i++)
-        MUST_OK(weft_group_barrier(group, 20000));
-    weft_group_destroy(group);
-    return NULL;
-}
-
-static void with_threads(weft_agent *agent, void *arg)
-{
-    pthread_t threads[4];
-    helper helpers[4];
-    for (int i = 0; i < 4; i++) {
-        helpers[i] = (helper){agent, i};
-        MUST(!pthread_create(&threads[i], NULL, work_in_group, &helpers[i]));
-    }
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
-}
-
-WORLD_TEST(with_threads, 0, 1, SCENE, .size = 3)
-
 /* ---- All executors full of those who wait --------------------------------------------------------------------------- */
 
 static weft_status run_barrier(weft_call *call, void *user)
@@ -234,27 +200,6 @@ static void must_fail(weft_future *future, weft_status wanted, const char *text)
     }
     weft_future_unref(future);
 }
-
-/* Rank 2 comes late to the first barrier and in time to the second. */
-static void late_member(weft_agent *agent, void *arg)
-{
-    int me = weft_agent_rank(agent);
-    weft_future *future;
-    weft_group *all = make(agent, "all", NULL, 0);
-    MUST_OK(weft_group_barrier(all, 10000));
-    if (me == 2)
-        world_sleep_ms(scene, 1500);
-    if (me == 2) {
-        MUST_OK(weft_group_barrier(all, 10000)); /* everybody had come */
-    } else {
-        MUST_OK(weft_group_barrier_async(all, 500, &future));
-        must_fail(future, WEFT_ERR_TIMEOUT, "rank 2 did not come");
-    }
-    MUST_OK(weft_group_barrier(all, 10000));
-    weft_group_destroy(all);
-}
-
-WORLD_TEST(late_member, 1, 1, SCENE, .size = 4)
 
 /* The gathering member has not even made the group. */
 static void no_group(weft_agent *agent, void *arg)
@@ -478,11 +423,10 @@ static void test_gatherer_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),      cmocka_unit_test(test_gathers),       cmocka_unit_test(test_some),
-        cmocka_unit_test(test_pipelined),     cmocka_unit_test(test_with_threads),  cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_from_handlers), cmocka_unit_test(test_late_member),   cmocka_unit_test(test_no_group),
-        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_leave_open),
-        cmocka_unit_test(test_death),         cmocka_unit_test(test_gatherer_dies),
+        cmocka_unit_test(test_barriers),   cmocka_unit_test(test_gathers),  cmocka_unit_test(test_some),
+        cmocka_unit_test(test_pipelined),  cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_from_handlers),
+        cmocka_unit_test(test_no_group),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_destroyed),
+        cmocka_unit_test(test_leave_open), cmocka_unit_test(test_death),    cmocka_unit_test(test_gatherer_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

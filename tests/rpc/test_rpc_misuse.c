@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_misuse.c - what a program asks for that cannot be: to wait where nothing could come in, to complete what is not its
- * own, to read lists at NULL, to go over a limit. Nothing is started, nothing crashes, and the errors say what was wrong.
+ * own, to read lists at NULL, to go over a limit, to answer with what is no status. Nothing is started, nothing crashes, and the errors say what was wrong.
  */
 #include "rpc/world.h"
 
@@ -111,6 +111,11 @@ static weft_status run_part_at_null(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_seven(weft_call *call, void *user)
+{
+    return (weft_status)7;
+}
+
 static weft_status run_wait_for_room(weft_call *call, void *user);
 static weft_status run_make_room(weft_call *call, void *user);
 
@@ -126,6 +131,7 @@ static const weft_function functions[] = {
     {.name = "give many", .gives = {WEFT_REST}, .run = run_give_many},
     {.name = "give large", .gives = {WEFT_REST}, .run = run_give_large},
     {.name = "part at null", .run = run_part_at_null},
+    {.name = "seven", .run = run_seven},
 };
 
 /* ---- Waiting where it could never end ---------------------------------------------------------------------------- */
@@ -365,6 +371,90 @@ static void targets_at_fault(weft_agent *agent)
                   "incarnation 99 of rank");
 }
 
+/* Calls that cannot be started: the error says which field or value is at fault. */
+static void calls_at_fault(weft_agent *agent)
+{
+    static weft_value many[WEFT_MAX_VALUES + 1]; /* nulls */
+    static char long_name[200];
+    weft_tensor *base = weft_tensor_full(WEFT_SHAPE(3, 4), WEFT_FLOAT32, 1),
+                *across = weft_tensor_transpose(base, 0, 1), *nothing = NULL;
+    weft_value strange = {.type = (weft_type)99};
+    const struct {
+        const char *function;
+        weft_args arguments;
+        weft_rpc_options options;
+        weft_status status;
+        const char *words;
+    } bad[] = {
+        {"count", WEFT_NO_VALUES, {.timeout_ms = -3}, WEFT_ERR_INVALID, "timeout_ms is -3"},
+        {"count", WEFT_NO_VALUES, {.retry.attempts = -1}, WEFT_ERR_INVALID, "attempts -1"},
+        {"count", WEFT_NO_VALUES, {.land = {NULL, 2}}, WEFT_ERR_INVALID, "2 tensors at NULL"},
+        {"count", WEFT_NO_VALUES, {.land = {&across, 1}}, WEFT_ERR_INVALID, "not contiguous"},
+        {"", WEFT_NO_VALUES, {0}, WEFT_ERR_INVALID, "0 bytes"},
+        {long_name, WEFT_NO_VALUES, {0}, WEFT_ERR_INVALID, "199 bytes"},
+        {"count", {NULL, 3}, {0}, WEFT_ERR_INVALID, "3 values at NULL"},
+        {"count", {many, WEFT_MAX_VALUES + 1}, {0}, WEFT_ERR_TOO_LARGE, "1025 values"},
+        {"count",
+         WEFT_VALUES(weft_of_i64(1), weft_of_tensor(NULL)),
+         {0},
+         WEFT_ERR_INVALID,
+         "argument 1 is a NULL tensor"},
+        {"count",
+         WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_rref(NULL)))),
+         {0},
+         WEFT_ERR_INVALID,
+         "argument 0.0 is a NULL reference"},
+        {"count", WEFT_VALUES(weft_of_tensors((weft_tensors){&nothing, 1})), {0}, WEFT_ERR_INVALID, "tensor 0 is NULL"},
+        {"count", {&strange, 1}, {0}, WEFT_ERR_INVALID, "type 99"},
+    };
+    weft_error *error = NULL;
+    weft_future *future;
+    weft_rref *rref;
+    weft_stats before, after;
+    memset(long_name, 'x', sizeof long_name - 1);
+    for (size_t i = 0; i <= WEFT_MAX_VALUES; i++)
+        many[i] = weft_of_null();
+    weft_agent_stats(agent, &before);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        weft_rpc_options options = bad[i].options;
+        options.error = &error;
+        MUST_BE(weft_rpc_async(agent, weft_to_rank(1), bad[i].function, bad[i].arguments, &options, &future),
+                bad[i].status);
+        MUST(error && weft_error_worker(error) == -1);
+        must_say(error, bad[i].status, bad[i].words);
+    }
+    weft_rpc_options lands = {.land = {&base, 1}, .error = &error};
+    MUST_BE(weft_rpc_remote(agent, weft_to_rank(1), "count", WEFT_NO_VALUES, &lands, &rref), WEFT_ERR_INVALID);
+    must_say(error, WEFT_ERR_INVALID, "land: the result of weft_rpc_remote");
+    MUST_BE(weft_agent_set_call_timeout(agent, -7), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_register(agent, &(weft_function){.name = "weft:mine", .run = run_count}), WEFT_ERR_INVALID);
+    weft_agent_stats(agent, &after);
+    MUST(after.calls_started == before.calls_started && after.bytes_held == before.bytes_held);
+    weft_tensor_unref(across);
+    weft_tensor_unref(base);
+}
+
+/* ---- What is no status ----------------------------------------------------------------------------------------- */
+
+static weft_status continue_oddly(weft_future *parent, weft_future *child, void *arg)
+{
+    return (weft_status)5;
+}
+
+static void what_is_no_status(weft_agent *agent)
+{
+    weft_future *future;
+    for (int rank = 0; rank < 2; rank++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "seven", WEFT_NO_VALUES, NULL, &future));
+        MUST_BE(weft_future_wait(future, 10000), WEFT_ERR_REMOTE);
+        MUST_BE(weft_error_remote_code(weft_future_error(future)), WEFT_ERR_INVALID);
+        weft_future *child = weft_future_then(future, continue_oddly, NULL, NULL);
+        MUST_BE(weft_future_wait(child, 10000), WEFT_ERR_INVALID);
+        weft_future_unref(child);
+        weft_future_unref(future);
+    }
+}
+
 /* ---- Together ------------------------------------------------------------------------------------------------------ */
 
 static void what_cannot_be(weft_agent *agent, void *arg)
@@ -381,6 +471,8 @@ static void what_cannot_be(weft_agent *agent, void *arg)
         results_at_fault(agent);
         arguments_over_limits(agent);
         targets_at_fault(agent);
+        calls_at_fault(agent);
+        what_is_no_status(agent);
     }
     gather_at_null(agent);
     weft_group_destroy(shared.groups[rank]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_unwanted.c - handlers learn that nobody waits for them: by cancel, time-out, the caller's death and departure, and the
- * agent's end; what has not begun does not begin; what was started within is cancelled too.
+ * agent's end; what has not begun does not begin. What was started within is of test_rpc_within.c.
  */
 #include "rpc/rref_counts.h"
 
@@ -11,7 +11,6 @@ static struct shared {
     world *w;
     atomic_int begun, ended, inner_begun, heard;
     atomic_int told, asked; /* what the cancellation's future said; what weft_call_cancelled said when it was told */
-    atomic_int inner;       /* how the call within ended */
     atomic_bool open, over;
     _Atomic(weft_call *) held;
     _Atomic(weft_future *) future; /* of the held one's cancellation */
@@ -67,20 +66,9 @@ static weft_status run_hold(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-/* Calls rank 0, within its own call, and waits for that. */
-static weft_status run_outer(weft_call *call, void *user)
-{
-    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)), "watch",
-                                   WEFT_NO_VALUES, &options, NULL);
-    atomic_store(&shared.inner, st);
-    return WEFT_OK;
-}
-
 static const weft_function functions[] = {
-    {.name = "watch", .run = run_watch}, {.name = "poll", .run = run_poll},
-    {.name = "block", .run = run_block}, {.name = "count", .run = run_count},
-    {.name = "hold", .run = run_hold},   {.name = "outer", .takes = {WEFT_I64}, .run = run_outer},
+    {.name = "watch", .run = run_watch}, {.name = "poll", .run = run_poll}, {.name = "block", .run = run_block},
+    {.name = "count", .run = run_count}, {.name = "hold", .run = run_hold},
 };
 
 static void await_at_least(atomic_int *value, int wanted)
@@ -235,35 +223,6 @@ static void not_begun(weft_agent *agent, void *arg)
         MUST(cancelled_at(agent) == 2 * CALLS / 3);
 }
 
-/* ---- Within -------------------------------------------------------------------------------------------------------- */
-
-static void within(weft_agent *agent, void *arg)
-{
-    for (int k = 0; weft_agent_rank(agent) == 0 && k < 4; k++) { /* the inner call goes to another worker, or stays */
-        bool cancel = k % 2;
-        int begun = atomic_load(&shared.begun), ended = atomic_load(&shared.ended);
-        atomic_store(&shared.inner, 1);
-        weft_future *future = start(agent, CALLEE, "outer", WEFT_VALUES(weft_of_i64(k / 2 ? CALLEE : CALLER)),
-                                    cancel ? WEFT_FOREVER : 400);
-        await_at_least(&shared.begun, begun + 1);
-        if (cancel)
-            MUST_OK(weft_future_cancel(future));
-        weft_status st = weft_future_wait(future, 20000);
-        MUST(st == (cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT) || (!cancel && !st)); /* or answered when told */
-        weft_future_unref(future);
-        await_at_least(&shared.ended, ended + 1);
-        while (atomic_load(&shared.inner) == 1)
-            world_sleep_ms(shared.w, 1);
-        MUST_BE((weft_status)atomic_load(&shared.told), cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT);
-        weft_status inner = (weft_status)atomic_load(&shared.inner);
-        if (cancel)
-            MUST_BE(inner, WEFT_ERR_CANCELLED);
-        else
-            MUST(inner == WEFT_ERR_TIMEOUT ||
-                 inner == WEFT_OK); /* its handler answers when told, perhaps just in time */
-    }
-}
-
 /* ---- Together ------------------------------------------------------------------------------------------------------ */
 
 typedef struct plan {
@@ -295,7 +254,6 @@ static void run_all(world_fabric fabric, uint64_t seed)
     run_world(fabric, seed, (plan){.size = 2, .program = answered});
     run_world(fabric, seed, (plan){.size = 3, .program = caller_goes, .arg = &dies, .stop = true});
     run_world(fabric, seed, (plan){.size = 2, .program = not_begun, .adjust = one_worker});
-    run_world(fabric, seed, (plan){.size = 3, .program = within});
     run_world(fabric, seed, (plan){.size = 2, .program = agent_ends, .stop = true});
     weft_future *unwanted = atomic_load(&shared.future); /* of the call that nobody finished */
     MUST(weft_future_done(unwanted) && weft_future_error(unwanted));
