@@ -9,12 +9,16 @@
  *     static weft_status classify(weft_batch *batch, void *user)
  *     {
  *         weft_tape *t = weft_batch_tape(batch);
- *         weft_tensor *images = weft_batch_tensor(batch, 0);                               // [n, 784]: row i is of call i
+ *         weft_tensor *images = weft_batch_tensor(batch, 0); // [n, 784]: row i is the argument of call i
  *         weft_batch_give(batch, 0, weft_argmax(t, weft_module_forward(t, user, images), 1)); // [n]
  *         return WEFT_OK;
  *     }
- *     {.name = "classify", .takes = {WEFT_TENSOR}, .gives = {WEFT_I64}, .run_batch = classify, .user = model,
- *      .batch = {.size = 32, .wait_us = 200}}
+ *     weft_status offer(weft_agent *agent, weft_module *model)
+ *     {
+ *         weft_function f = {.name = "classify", .takes = {WEFT_TENSOR}, .gives = {WEFT_I64}, .run_batch = classify,
+ *                            .user = model, .batch = {.size = 32, .wait_us = 200}};
+ *         return weft_agent_register(agent, &f);
+ *     }
  *
  * SIGNATURE. `takes` may have any types but WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Calls whose tensors have the same
  * dtypes and shapes come together: those of another shape form batches of their own. A row has 7 dimensions at most (else

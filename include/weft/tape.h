@@ -2,19 +2,35 @@
 /*
  * weft/tape.h - a tape: what every operator takes first.
  *
- * A tape records operators or not, owns their results (temporaries), keeps the first error, and carries the seed of random
- * operators. Nothing is thread-local: a tape is used by one thread at a time, any number of tapes by any number of threads.
+ * A tape owns the results of the operators that run on it (temporaries), keeps the first error, and has the
+ * seed of random operators. If it records, it also keeps what the backward pass needs. Nothing is thread-local:
+ * one thread at a time uses a tape, and any number of threads may use a tape each.
  *
- * The numbers that a random operator draws are a function of the seed and of how many ran on its tape before it, and of
- * nothing else: two tapes of one seed draw the same. A program that opens a tape a step gives each a seed that follows from
- * the run and the step, each from a range of its own, so that no two steps of any two runs have the same one:
- *     .seed = run << 32 | step
- * (with several workers the rank between the two). Neighbouring seeds are as unrelated as any. Such a program needs to keep
- * its step number alone to go on later, in another process too, as if it had never ended; and a step can be done again.
+ *     weft_status step(weft_tensor *x, weft_tensor *w, weft_tensor *target, weft_optimizer *sgd, uint64_t seed)
+ *     {
+ *         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = seed});
+ *         weft_tensor *loss = weft_cross_entropy(t, weft_linear(t, x, w, NULL), target);
+ *         weft_backward(t, loss);
+ *         weft_status st = weft_tape_status(t); // asked once, for all operators above
+ *         if (!st)
+ *             st = weft_optimizer_accumulate(sgd, weft_tape_grads(t, weft_optimizer_parameters(sgd)));
+ *         weft_tape_close(t); // loss and all temporaries are gone
+ *         return st;
+ *     }
  *
- * After an error every operator on the tape does nothing and returns NULL; the tape is asked once, at the end.
- * A tensor that this tape did not make is a leaf: it gets a gradient if it wants one (weft_tensor_set_requires_grad). So
- * is a tensor of another tape, unless that tape is this one's parent or its parent's parent and so on.
+ * ERRORS. After an operator has failed every later one on the tape does nothing and returns NULL. So a program
+ * asks the tape once, at the end.
+ *
+ * LEAVES. A tensor that this tape did not make is a leaf: the backward pass gives it a gradient if it wants one
+ * (weft_tensor_set_requires_grad). A tensor of another tape is a leaf as well, unless that other tape is this
+ * tape's parent, or the parent's parent, and so on.
+ *
+ * RANDOM NUMBERS. What a random operator draws depends on two things alone: the tape's seed, and how many
+ * random operators ran on the tape before. Two tapes with the same seed draw the same numbers. A program that
+ * opens one tape a step should give each step of each run a seed of its own, for example `run << 32 | step`;
+ * with several workers, put the rank between the two. Seeds that differ by one draw numbers that are as
+ * unrelated as those of any other two. Such a program needs to save only the number of its step to be continued
+ * later, in another process too, with the same numbers.
  */
 #ifndef WEFT_TAPE_H
 #define WEFT_TAPE_H
@@ -24,48 +40,58 @@
 WEFT_BEGIN_C
 
 typedef struct weft_tape_options {
-    bool record;   /* keep what the backward pass needs; off: operators only compute */
-    uint64_t seed; /* of random operators (dropout, categorical); a child takes its parent's and streams of its own */
-    weft_tape
-        *parent; /* what the child recorded moves there when the child closes; not used meanwhile by other threads */
+    bool record; /* keep what the backward pass needs; else operators only compute */
+    /* For random operators (dropout, categorical). A tape with a parent has the parent's seed, whatever stands
+     * here, but draws other numbers than the parent does. */
+    uint64_t seed;
+    /* When this tape closes, what it recorded moves to its parent. No other thread may use the parent while
+     * this tape is open. */
+    weft_tape *parent;
 } weft_tape_options;
 
-/* A new tape; `options` NULL: does not record, seed 0. NULL only if memory is out; operators on a NULL tape return NULL. */
+/* Opens a tape. With `options` NULL it does not record and has seed 0. NULL only if memory is out; an operator
+ * on a NULL tape returns NULL. */
 WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 
-/* From here on its random operators draw what those of a new tape of this seed would. For tapes that somebody else opened: those of
- * calls and batches. NULL is a no-op. */
+/* From now on random operators draw what they would draw on a new tape of this seed. It is meant for tapes that
+ * weft opened, those of calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
 
 /*
- * Drops every temporary, gradient and record: what you keep you weft_tensor_ref before. A child is closed before its
- * parent. NULL is a no-op.
+ * Drops every temporary, gradient and record of the tape. Take a reference (weft_tensor_ref) to what you keep
+ * before you close. Close a child before its parent. NULL does nothing.
  */
 WEFT_API void weft_tape_close(weft_tape *tape);
 
-/* WEFT_OK or the first failure; WEFT_ERR_MEMORY for a NULL tape. */
+/* WEFT_OK, or the code of the first failure; WEFT_ERR_MEMORY for a NULL tape. */
 WEFT_API weft_status weft_tape_status(const weft_tape *tape);
-/* The first failure: names the operator, its operands, and what did not fit. Borrowed from the tape; NULL if none. */
+/* The first failure. Its message names the operator, its operands, and what did not fit. Borrowed from the
+ * tape; NULL if there is none. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
-/* Keeps a failure of your own, for modules and operators composed of others. The first one counts. */
+/* Makes the tape fail, with an error of yours: for modules and operators that you compose of others. A tape
+ * that has failed already keeps its first error. */
 WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
 WEFT_API bool weft_tape_records(const weft_tape *tape);
 
 /*
- * Hands your reference to `tensor` to the tape, which drops it when it closes; on every path, failure included. Returns
- * the tensor, or NULL if it is NULL or the tape has failed.
+ * Gives your reference to `tensor` to the tape, which drops it when the tape closes, or at once if this fails.
+ * Returns the tensor; NULL if `tensor` is NULL or the tape has failed.
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
-/* ---- Gradients -------------------------------------------------------------------------------------------------- */
+/* ---- Gradients
+ * -------------------------------------------------------------------------------------------------- */
 
 /*
- * Computes the gradient of `loss` (one element, recorded on this tape) with respect to every leaf that wants one, and adds
- * it to what earlier backward passes on this tape left. The records that it used are gone: a second pass over them fails
- * (WEFT_ERR_STATE), see `retain`. Failures are kept by the tape: WEFT_ERR_SHAPE (not one element), WEFT_ERR_INVALID (not
- * recorded), WEFT_ERR_STATE (a tensor that the pass needs was changed in place), WEFT_ERR_MEMORY; gradients are then
- * incomplete.
+ * Computes the gradient of `loss` with respect to every leaf that wants one. `loss` has one element, and this
+ * tape recorded it. The gradients are added to those that earlier passes on this tape left. The pass uses up
+ * the records: a second pass over the same ones fails with WEFT_ERR_STATE, unless the first one had the option
+ * `retain`.
+ *
+ * The tape keeps a failure, and the gradients are incomplete then: WEFT_ERR_SHAPE (`loss` has not one element),
+ * WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (also: a tensor that the pass needs was changed in
+ * place), WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_backward(weft_tape *tape, weft_tensor *loss);
 
@@ -74,18 +100,20 @@ typedef struct weft_backward_options {
 } weft_backward_options;
 
 /*
- * The same from several outputs, with their gradients (same count, shapes and dtypes; contents must not change until the
- * tape closes). A NULL gradient stands for 1, and is legal for an output of one element. `options` NULL: defaults.
+ * Does the same for several outputs, whose gradients you give: gradients[i] has the shape and dtype of
+ * outputs[i], and its contents must not change until the tape closes. NULL instead of a gradient means 1; that
+ * is allowed for an output of one element. `options` NULL takes the defaults.
  */
 WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                                  const weft_backward_options *options);
 
-/* The gradient of leaf `x`, contiguous; borrowed until the next backward pass or close. NULL if it got none. */
+/* The gradient of leaf `x`, contiguous. Borrowed until the next backward pass, or until the tape closes. NULL
+ * if `x` got none. */
 WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x);
 
 /*
- * The gradients of `parameters` in their order, zeros for those that got none. Borrowed until the tape closes; the tensors
- * in it do not change. Empty after a failure.
+ * The gradients of `parameters` in the same order, and a tensor of zeros for each that got none. The list is
+ * borrowed until the tape closes, and the tensors in it do not change. It is empty after a failure.
  */
 WEFT_API weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters);
 
