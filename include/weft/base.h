@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/base.h - what every other public header rests on: visibility, C++ linkage, forward names, callbacks.
+ * weft/base.h - what every other public header needs: visibility, C++ linkage, the names of the objects, callbacks.
  *
- * The grammar of the whole API (docs/api.md has it at length):
- *   - weft_<noun>_<verb>; the object first, then inputs, then an options pointer (NULL or zeroed = defaults), outputs
- *     last and written only on success.
- *   - _open/_close for what has a life, _create/_ref/_unref for what is counted; releasing NULL is a no-op.
- *   - `get` borrows, `ref` shares, `take` moves.
- *   - what returns a weft_status must be looked at.
+ * Rules of the whole API (docs/api.md has them at length):
+ *   - Functions are called weft_<noun>_<verb>. Arguments come in this order: the object, the inputs, a pointer to
+ *     options (NULL or a zeroed struct takes the defaults), the outputs. Outputs are written only on success.
+ *   - Objects that are opened have _open and _close. Objects that are counted have _create, _ref and _unref.
+ *     Releasing NULL does nothing.
+ *   - A function called `get` lends something, `ref` gives you a reference of your own, `take` takes yours over.
+ *   - The caller must look at every weft_status that a function returns; the compiler warns otherwise.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
@@ -41,7 +42,7 @@
 
 WEFT_BEGIN_C
 
-/* Never, as a time out in milliseconds. */
+/* As a time limit in milliseconds: there is no limit. */
 #define WEFT_FOREVER (-1)
 
 /* The opaque objects; each has a header of its own. */
@@ -61,7 +62,8 @@ typedef struct weft_job weft_job;             /* weft/spawn.h */
 typedef struct weft_group weft_group;             /* weft/group.h */
 typedef struct weft_object_type weft_object_type; /* weft/rref.h */
 
-/* Releases what `arg` stands for. Called exactly once, on every path, failure included. NULL: nothing to release. */
+/* Releases `arg`. Weft calls it exactly once, also where the function that it was given to fails. A NULL
+ * weft_drop_fn means that there is nothing to release. */
 typedef void (*weft_drop_fn)(void *arg);
 
 WEFT_END_C
