@@ -2,13 +2,23 @@
 /*
  * weft/status.h - status codes, and errors with their detail.
  *
- * A function that can fail returns a weft_status: 0, or a negative code. The codes are grouped by the largest thing that
- * broke, so that a caller knows what to rebuild: the call (try again, or mend the arguments), the peer (that worker is
- * gone), the agent (this process is out of the job).
+ * A function that can fail returns a weft_status: 0, or a negative code. The codes are grouped by the largest
+ * thing that broke, which tells the caller what to rebuild:
+ *   - the call: try it again, or correct the arguments;
+ *   - the peer: that worker is gone or cannot be reached;
+ *   - the agent: this process is not part of the job any more.
  *
- * There is no "last error". Where more is known than a code, it is a weft_error: a counted, immutable object with a
- * message, the function, the worker where it arose and the chain of workers that it passed. A message has up to 1,023 bytes
- * and a chain up to 16 workers: what is longer is cut, at its end.
+ * A weft_error says more than a code: it has a message, the name of the function that failed, the worker where
+ * it failed, and the chain of workers that the error passed on its way here. It is counted and never changes.
+ * The message is cut after 1,023 bytes, the chain after 16 workers. There is no "last error" of a thread: an
+ * error comes from the future, the tape or the options (field `error`) of the function that failed.
+ *
+ *     int show(weft_future *reply)
+ *     {
+ *         if (weft_future_wait(reply, WEFT_FOREVER))
+ *             weft_error_print(weft_future_error(reply), stderr);
+ *         return weft_report(weft_future_wait(reply, 0)); // the exit code for main: 0 or 1
+ *     }
  */
 #ifndef WEFT_STATUS_H
 #define WEFT_STATUS_H
@@ -19,36 +29,36 @@ WEFT_BEGIN_C
 
 typedef enum weft_status {
     WEFT_OK = 0,
-    WEFT_DEFERRED = 1, /* returned by a handler only: it will call weft_call_finish later */
+    WEFT_DEFERRED = 1, /* only a handler returns it: somebody will call weft_call_finish (or weft_batch_finish) later */
 
-    /* The call broke. */
+    /* The call failed. */
     WEFT_ERR_INVALID = -1,      /* an argument is outside its domain */
     WEFT_ERR_TYPE = -2,         /* a value or tensor is of another type than asked for */
     WEFT_ERR_SHAPE = -3,        /* shapes do not fit */
     WEFT_ERR_NOT_FOUND = -4,    /* no such function, worker, key or file */
     WEFT_ERR_EXISTS = -5,       /* that name or rank is taken */
-    WEFT_ERR_TIMEOUT = -6,      /* the deadline passed */
+    WEFT_ERR_TIMEOUT = -6,      /* the time limit passed */
     WEFT_ERR_CANCELLED = -7,    /* somebody cancelled it */
-    WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_remote_code has its status */
-    WEFT_ERR_BUSY = -9,         /* the receiver refused for want of memory or room */
+    WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_remote_code has the handler's status */
+    WEFT_ERR_BUSY = -9,         /* the receiver refused it, for want of memory or room */
     WEFT_ERR_AGAIN = -10,       /* a queue is full: the same call may succeed later */
-    WEFT_ERR_TOO_LARGE = -11,   /* over a stated limit */
-    WEFT_ERR_UNSUPPORTED = -12, /* not offered here */
-    WEFT_ERR_STATE = -13,       /* not legal in the object's present state */
-    WEFT_ERR_DEADLOCK = -14,    /* waiting here could never end */
-    WEFT_ERR_COMPLETED = -15,   /* the future or call was completed before */
+    WEFT_ERR_TOO_LARGE = -11,   /* over a documented limit */
+    WEFT_ERR_UNSUPPORTED = -12, /* weft does not offer this here */
+    WEFT_ERR_STATE = -13,       /* not allowed in the object's present state */
+    WEFT_ERR_DEADLOCK = -14,    /* waiting on this thread could never end */
+    WEFT_ERR_COMPLETED = -15,   /* the future or call had been completed before */
     WEFT_ERR_MEMORY = -16,      /* out of memory */
     WEFT_ERR_IO = -17,          /* a file could not be read or written */
     WEFT_ERR_FORMAT = -18,      /* malformed data in a file or message */
-    WEFT_ERR_UNKNOWN = -19,     /* whether the call ran cannot be known */
+    WEFT_ERR_UNKNOWN = -19,     /* it cannot be known whether the call ran */
 
-    /* The peer broke. */
+    /* The peer failed. */
     WEFT_ERR_PEER_DEAD = -64,   /* the store declared that worker dead */
     WEFT_ERR_PEER_LEFT = -65,   /* that worker closed its agent */
-    WEFT_ERR_UNREACHABLE = -66, /* alive, but silent for three bounds, or no lane for large payloads came up for one */
-    WEFT_ERR_PROTOCOL = -67,    /* it speaks another version, or nonsense */
+    WEFT_ERR_UNREACHABLE = -66, /* the worker is not dead, but cannot be reached from here (docs/failures.md) */
+    WEFT_ERR_PROTOCOL = -67,    /* the peer speaks another version of the protocol, or sent malformed messages */
 
-    /* The agent broke: this process is not, or no longer, part of a job. */
+    /* The agent failed: this process is not part of the job, or not any more. */
     WEFT_ERR_CLOSED = -128,     /* the agent is closed or closing */
     WEFT_ERR_EVICTED = -129,    /* the job declared this worker dead and went on without it */
     WEFT_ERR_STORE_LOST = -130, /* the store on rank 0 is gone: the job is over */
@@ -57,33 +67,37 @@ typedef enum weft_status {
     WEFT_ERR_SYSTEM = -133,     /* the operating system failed */
 } weft_status;
 
-/* The code's name without prefix, as "PEER_DEAD"; never NULL. Static. Any thread. */
+/* The code's name without its prefix, for example "PEER_DEAD"; never NULL. Static. Any thread. */
 WEFT_API const char *weft_status_name(weft_status status);
 
 /* One sentence on what the code means; never NULL. Static. Any thread. */
 WEFT_API const char *weft_status_text(weft_status status);
 
 /*
- * A new error with one reference; `format` as printf. Returns a static, immortal error if memory is out, never NULL.
- * Any thread.
+ * Makes an error and gives you one reference. `format` and what follows are as for printf. It never returns
+ * NULL: if memory is out it returns a static error that says so. Any thread.
  */
 WEFT_API weft_error *weft_error_create(weft_status code, const char *format, ...) WEFT_PRINTF(2, 3);
 WEFT_API weft_error *weft_error_ref(const weft_error *error);
 WEFT_API void weft_error_unref(weft_error *error);
 
-/* All borrowed from `error`. An accessor of NULL answers as for no error: WEFT_OK, "", -1, 0. Any thread. */
+/* What an error holds, borrowed from it. For `error` NULL they return WEFT_OK, "", -1 and 0. Any thread. */
 WEFT_API weft_status weft_error_code(const weft_error *error);
-WEFT_API weft_status weft_error_remote_code(const weft_error *error); /* with WEFT_ERR_REMOTE: the handler's status */
+/* With WEFT_ERR_REMOTE: the status that the handler failed with. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and
+ * the ends of peers and agents: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it surely did not. */
+WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
-WEFT_API const char *weft_error_function(const weft_error *error);  /* the RPC function or operator; "" if none */
-WEFT_API int weft_error_worker(const weft_error *error);            /* rank where it arose; -1 if local */
-WEFT_API size_t weft_error_hops(const weft_error *error);           /* workers it passed on its way here */
-WEFT_API int weft_error_hop(const weft_error *error, size_t index); /* rank of hop `index`, nearest origin first */
+WEFT_API const char *weft_error_function(const weft_error *error); /* the called function or the operator; "" if none */
+WEFT_API int weft_error_worker(const weft_error *error);           /* the rank where it failed; -1 if on this worker */
+WEFT_API size_t weft_error_hops(const weft_error *error);          /* how many workers it passed on its way here */
+/* The rank of one of these workers; index 0 is the one nearest to the origin. */
+WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 
-/* One line: code, function, worker, chain, message. `error` NULL prints nothing. */
+/* Prints one line: code, function, worker, chain, message. Prints nothing if `error` is NULL. */
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
-/* Prints one line to stderr if `status` is a failure; returns a process exit code, 0 or 1. For the end of main. */
+/* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code of the
+ * process, 0 or 1. */
 WEFT_API int weft_report(weft_status status);
 
 WEFT_END_C
