@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/log.h - what weft says about itself, and where. Nothing prints unless the level asks for it (default: warn).
+ * weft/log.h - which lines weft logs, and where they go.
  *
- * A line on stderr: "weft: TIME LEVEL rank R call I: text". The time is UTC in microseconds (in the simulation: virtual
- * seconds); rank is of the agent that the line is about, and call the caller's number of the call it is about, each left out
- * where there is none. A sink gets the line from "rank" on.
+ * Weft writes lines of the level WEFT_LOG_WARN and worse to stderr, unless the program or the variable WEFT_LOG
+ * chooses another level. A line looks like this: "weft: TIME LEVEL rank R call I: text".
+ *   - TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
+ *   - R is the rank of the agent that the line is about, I the number that the caller gave the call that it is
+ *     about. Either is left out where the line is about no agent or no call.
+ * A sink (weft_log_set_sink) gets the line from "rank" on.
  */
 #ifndef WEFT_LOG_H
 #define WEFT_LOG_H
@@ -21,14 +24,16 @@ typedef enum weft_log_level {
     WEFT_LOG_TRACE = 5,
 } weft_log_level;
 
-/* The level of the process; it starts from WEFT_LOG (error, warn, info, debug, trace). Any thread. */
+/* The level of this process: lines of this level and of those above it in weft_log_level are written. It starts
+ * with what the variable WEFT_LOG says (error, warn, info, debug, trace). Any thread. */
 WEFT_API void weft_log_set_level(weft_log_level level);
 WEFT_API weft_log_level weft_log_get_level(void);
 
-/* Sends lines to `sink` instead of stderr; NULL restores stderr. `line` has no newline. Called from any thread.
- * Once this returns the former sink is not called any more. Not to be called from inside a sink, which should call nothing of
- * weft's at all: a line may be written while weft holds a lock. */
+/* Receives one line, which has no newline and is borrowed. It is called from any thread, possibly while weft
+ * holds a lock: so a sink must not call any function of weft. */
 typedef void (*weft_log_sink)(weft_log_level level, const char *line, void *arg);
+/* Sends the lines to `sink` from now on; NULL sends them to stderr again. When it returns, the former sink is
+ * not running and is not called any more, so its `arg` may be freed. Any thread, but not from inside a sink. */
 WEFT_API void weft_log_set_sink(weft_log_sink sink, void *arg);
 
 WEFT_END_C
