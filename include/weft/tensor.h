@@ -2,9 +2,22 @@
 /*
  * weft/tensor.h - tensors: a counted view (dtype, sizes, strides, offset) of a counted storage.
  *
- * Row-major; strides in elements. A tensor's shape never changes; its contents may, and whoever shares a storage orders
- * that among themselves. References may be taken and dropped from any thread.
- * Functions that make a tensor return NULL if memory is out or an argument is wrong (weft/log.h at debug says which).
+ * Elements lie in row-major order; strides are counted in elements. The dtype and shape of a tensor never
+ * change. Its contents may change: threads that use tensors of one storage must agree among themselves who
+ * writes when.
+ *
+ * A function that makes a tensor gives you one reference, or returns NULL if memory is out or an argument is
+ * wrong; the log at level debug says which. References may be taken and dropped on any thread.
+ *
+ *     float sum_of_first_row(const float data[6])
+ *     {
+ *         weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_FLOAT32, data); // [2, 3]
+ *         float sum = 0;
+ *         for (int64_t i = 0; x && i < weft_tensor_size(x, 1); i++)
+ *             sum += (float)weft_tensor_get_f64(x, i);
+ *         weft_tensor_unref(x); // NULL is allowed
+ *         return sum;
+ *     }
  */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
@@ -24,13 +37,15 @@ typedef enum weft_dtype {
     WEFT_BOOL_DTYPE = 5, /* one byte, 0 or 1 */
 } weft_dtype;
 
-/* Sizes of up to WEFT_MAX_DIMS dimensions, by value; WEFT_SHAPE(2, 3) makes one, WEFT_SCALAR is the empty one. */
+/* The sizes of up to WEFT_MAX_DIMS dimensions, passed by value. WEFT_SHAPE(2, 3) makes one; WEFT_SCALAR has no
+ * dimensions. */
 typedef struct weft_shape {
     int ndim;
     int64_t dims[WEFT_MAX_DIMS];
 } weft_shape;
 
-/* A borrowed list of tensors: `count` pointers at `items`. Lives as long as whoever lent it says. */
+/* A borrowed list of tensors: `count` pointers at `items`. The function that lends it says how long it stays
+ * valid. */
 typedef struct weft_tensors {
     weft_tensor *const *items;
     size_t count;
@@ -53,10 +68,10 @@ static inline weft_shape weft_tensor_scalar_shape(void)
     return s;
 }
 
-WEFT_API size_t weft_dtype_size(weft_dtype dtype);      /* bytes an element; 0 for no dtype */
+WEFT_API size_t weft_dtype_size(weft_dtype dtype);      /* bytes of one element; 0 if `dtype` is none of the above */
 WEFT_API const char *weft_dtype_name(weft_dtype dtype); /* "float32" ... */
 
-/* New contiguous tensors, one reference each. Storage comes from recycled slabs. */
+/* These make contiguous tensors. Their storage comes from memory that weft keeps and reuses. */
 WEFT_API weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype); /* contents undefined */
 WEFT_API weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype);
 WEFT_API weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value);
@@ -64,8 +79,9 @@ WEFT_API weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype); /* 0,
 WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data);
 
 /*
- * Your memory without a copy: `data` holds the elements, contiguous; `drop(arg)` runs when the last reference goes, or
- * at once if this fails. drop NULL: you keep it alive as long as anything may use it.
+ * Makes a tensor over memory of yours, without a copy: `data` holds its elements, contiguous. `drop(arg)` runs
+ * when nothing refers to the memory any more, or at once if this fails. With `drop` NULL you must keep the
+ * memory alive as long as anything may use it.
  */
 WEFT_API weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, weft_drop_fn drop, void *arg);
 
@@ -74,42 +90,47 @@ WEFT_API void weft_tensor_unref(weft_tensor *tensor);
 
 WEFT_API weft_dtype weft_tensor_dtype(const weft_tensor *tensor);
 WEFT_API int weft_tensor_ndim(const weft_tensor *tensor);
-WEFT_API int64_t weft_tensor_size(const weft_tensor *tensor, int dim);   /* dim < 0 counts from the end; 0 if none */
+WEFT_API int64_t weft_tensor_size(const weft_tensor *tensor, int dim); /* dim < 0 counts from the end; 0: no such dim */
 WEFT_API int64_t weft_tensor_stride(const weft_tensor *tensor, int dim); /* in elements */
 WEFT_API weft_shape weft_tensor_shape(const weft_tensor *tensor);
 WEFT_API int64_t weft_tensor_numel(const weft_tensor *tensor);
-WEFT_API size_t weft_tensor_nbytes(const weft_tensor *tensor); /* numel times element size */
+WEFT_API size_t weft_tensor_nbytes(const weft_tensor *tensor); /* numel times the size of one element */
 WEFT_API bool weft_tensor_is_contiguous(const weft_tensor *tensor);
 WEFT_API bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b);
 
-/* The first element. Host memory only; NULL for device memory. Borrowed. */
+/* The address of the first element, borrowed; NULL if the tensor is in the memory of a device. */
 WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
 
-/* One element as a double or int64, by row-major index over the logical shape; 0 out of range. */
+/* One element, converted to double or int64. `index` counts the elements of the shape in row-major order,
+ * whatever the strides are. 0 if it is out of range. */
 WEFT_API double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index);
 WEFT_API int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index);
 
-/* Views: new tensors over the same storage, without a tape (weft/ops.h has the recorded ones). */
+/* Views: new tensors over the same storage. No tape records them; weft/ops.h has views that a tape records. */
 WEFT_API weft_tensor *weft_tensor_reshape(weft_tensor *tensor,
-                                          weft_shape shape); /* one size may be -1; contiguous only */
+                                          weft_shape shape); /* one size may be -1; `tensor` must be contiguous */
 WEFT_API weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1);
+/* Elements start .. start + length - 1 along `dim`. */
 WEFT_API weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length);
-WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index); /* drops `dim` */
+/* Element `index` along `dim`; the result has no such dimension any more. */
+WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index);
 
-/* A contiguous tensor with the same elements: itself (referenced) if it is contiguous, else a packed copy. */
+/* A contiguous tensor of the same elements: a reference to `tensor` if it is contiguous, else a copy. */
 WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
-WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor);          /* contiguous copy */
-WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype); /* converted copy */
+WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor);          /* a contiguous copy */
+WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype); /* a copy, converted to `dtype` */
 
-/* Copies all elements from `source` (same shape, any dtype, any strides). WEFT_ERR_SHAPE. */
+/* Copies all elements of `source` to `target`. They must have the same shape (else WEFT_ERR_SHAPE); dtypes and
+ * strides may differ. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
 
-/* Whether operators on a recording tape treat it as a leaf that wants a gradient. Off in new tensors. */
+/* Whether a tape that records computes a gradient for this tensor (weft/tape.h). New tensors want none. */
 WEFT_API void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad);
 WEFT_API bool weft_tensor_requires_grad(const weft_tensor *tensor);
 
-/* Dtype, shape and elements (large ones abridged), human-readable, ends with a newline. */
+/* Prints dtype, shape and elements for people to read, and a newline. Of a large tensor it prints only some
+ * elements. */
 WEFT_API void weft_tensor_print(const weft_tensor *tensor, FILE *to);
 
 WEFT_END_C
