@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/value.h - the arguments and results of calls: bounded lists of tagged values.
+ * weft/value.h - the arguments and results of calls: lists of values, each with its type.
  *
- * A literal, WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.0)), borrows what it names and lives until its block ends;
- * whoever receives it takes its own references and copies before returning. weft_values is the owned form: built by
- * typed add, read by typed get. An owned list is immutable once shared; reading it is safe from any thread.
+ * A list has two forms:
+ *   - A literal (weft_args) borrows the tensors and strings that it names. WEFT_VALUES(weft_of_tensor(x),
+ *     weft_of_f64(2.0)) makes one, which lives until its block ends. A function that receives a literal takes
+ *     its own references and copies before it returns.
+ *   - A weft_values owns what it holds, and is counted. Add values to it before you share it; from then on it
+ *     does not change, and any thread may read it. The results of a call come in this form.
+ *
+ *     weft_status half_of(const weft_values *results, double *out) // results: one double
+ *     {
+ *         weft_status st = weft_values_get_f64(results, 0, out); // WEFT_ERR_TYPE if it is something else
+ *         if (!st)
+ *             *out /= 2;
+ *         return st;
+ *     }
  */
 #ifndef WEFT_VALUE_H
 #define WEFT_VALUE_H
@@ -13,29 +24,29 @@
 
 WEFT_BEGIN_C
 
-/* Limits on what one list may hold; over them is WEFT_ERR_TOO_LARGE. */
+/* Limits of one list. What exceeds them fails with WEFT_ERR_TOO_LARGE. */
 #define WEFT_MAX_VALUES 1024        /* values in one list */
 #define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
-#define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, all lists together */
-/* What goes to another worker in one message: strings, bytes, and some bytes for each value and tensor, but not the contents of
- * tensors, of which there may be any amount. 64 MiB each for the arguments, the results, and a part. A call to oneself copies
- * these, and has no such limit. */
+#define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, all its lists together */
+/* Strings, bytes, and some bytes for each value and tensor may be 64 MiB in one message to another worker: that
+ * is a limit for the arguments of a call, one for its results, and one for each part. The contents of tensors
+ * do not count: they may have any size. A call to this worker itself has no such limit. */
 #define WEFT_MAX_CALL_BYTES 67108864
 
 typedef enum weft_type {
-    WEFT_NONE = 0, /* ends a signature; not a value */
+    WEFT_NONE = 0, /* ends a signature; no value has this type */
     WEFT_NULL = 1,
     WEFT_BOOL = 2,
     WEFT_I64 = 3,
     WEFT_F64 = 4,
-    WEFT_STRING = 5, /* UTF-8 bytes, length given */
+    WEFT_STRING = 5, /* UTF-8; its length is stored with it */
     WEFT_BYTES = 6,
     WEFT_TENSOR = 7,
     WEFT_TENSORS = 8, /* a list of tensors */
     WEFT_RREF = 9,
     WEFT_LIST = 10, /* a list of values */
-    WEFT_ANY = 11,  /* in a signature: whatever comes; not a value */
-    WEFT_REST = 12, /* in a signature, last: any number of further values */
+    WEFT_ANY = 11,  /* in a signature: a value of any type; no value has this type */
+    WEFT_REST = 12, /* at the end of a signature: any number of further values; no value has this type */
 } weft_type;
 
 typedef struct weft_value weft_value;
@@ -46,7 +57,7 @@ typedef struct weft_args {
     size_t count;
 } weft_args;
 
-/* One borrowed value; made by the weft_of_ functions. */
+/* One borrowed value. The functions weft_of_... make it. */
 struct weft_value {
     weft_type type;
     union {
@@ -72,7 +83,7 @@ WEFT_API weft_value weft_of_i64(int64_t value);
 WEFT_API weft_value weft_of_f64(double value);
 WEFT_API weft_value weft_of_string(const char *text); /* NUL-terminated */
 WEFT_API weft_value weft_of_bytes(const void *data, size_t size);
-WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL makes the receiver fail with WEFT_ERR_INVALID */
+WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL: who receives the value fails with WEFT_ERR_INVALID */
 WEFT_API weft_value weft_of_tensors(weft_tensors tensors);
 WEFT_API weft_value weft_of_rref(weft_rref *rref);
 WEFT_API weft_value weft_of_list(weft_args list);
@@ -86,7 +97,7 @@ template <typename... V> struct weft_literal {
         return weft_args{items, sizeof...(V)};
     }
 };
-/* Lives until the end of the full expression that it stands in. */
+/* In C++ a literal lives until the end of the full expression that it stands in. */
 template <typename... V> static inline weft_literal<V...> WEFT_VALUES(V... v)
 {
     return weft_literal<V...>{{v...}};
@@ -99,21 +110,23 @@ WEFT_BEGIN_C
 #define WEFT_NO_VALUES ((weft_args){NULL, 0})
 #endif
 
-/* An owned copy of a literal: scalars and bytes copied, tensors and RRefs referenced. WEFT_ERR_INVALID (NULL where there should be a
- * tensor, a string or the items of a list; a type that is none), WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY. */
+/* Makes an owned list of the values of a literal: it copies scalars, strings and bytes, and takes references to
+ * tensors and remote references. WEFT_ERR_INVALID (a tensor, a string or the items of a list are NULL, or a
+ * value has no valid type), WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args from, weft_values **out);
 WEFT_API weft_values *weft_values_ref(weft_values *values);
 WEFT_API void weft_values_unref(weft_values *values);
 
-/* Adds one value (copied and referenced as above). Before the list is shared only. */
+/* Adds one value, copied or referenced as above; same errors. Only before the list is shared. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_add(weft_values *values, weft_value value);
 
 WEFT_API size_t weft_values_count(const weft_values *values);
 WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /* WEFT_NONE past the end */
-/* The list as a literal again; borrowed while `values` lives. */
+/* The list as a literal, borrowed from `values`. */
 WEFT_API weft_args weft_values_args(const weft_values *values);
 
-/* Typed reading: WEFT_ERR_NOT_FOUND past the end, WEFT_ERR_TYPE for another type. What they give is borrowed. */
+/* These read value `index`. WEFT_ERR_NOT_FOUND if there is none, WEFT_ERR_TYPE if it has another type. What
+ * they give is borrowed from `values`. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out);
