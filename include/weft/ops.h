@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/ops.h - operators on tensors. Every one takes the tape that it computes on first.
+ * weft/ops.h - operators on tensors. Each takes as its first argument the tape that it runs on.
  *
- * What they return is borrowed from the tape, until it closes: weft_tensor_ref what you keep. They return NULL when the
- * tape has failed, now or before, so expressions nest and the tape is asked once (weft/tape.h). Errors kept there:
- * WEFT_ERR_SHAPE, WEFT_ERR_TYPE (dtypes differ, or not floating), WEFT_ERR_INVALID (an option or a NULL operand),
- * WEFT_ERR_UNSUPPORTED, WEFT_ERR_MEMORY.
+ *     weft_tensor *scores(weft_tape *t, weft_tensor *x, weft_tensor *w1, weft_tensor *w2) // x [N, I]
+ *     {
+ *         return weft_log_softmax(t, weft_linear(t, weft_relu(t, weft_linear(t, x, w1, NULL)), w2, NULL), 1); // [N, O]
+ *     }
  *
- * Operands are float32 or float64, the same in one call, of any strides, unless said otherwise; results are contiguous
- * except for views. Gradients flow to every floating operand. A dimension < 0 counts from the end. In an options struct a
- * zero field takes its default; `options` NULL takes them all.
+ * RESULTS belong to the tape and go when it closes: take a reference (weft_tensor_ref) to what you keep. They
+ * are contiguous, except for views.
  *
- * Letters: N batch, C channels, O output channels, H W height and width, K kernel size.
+ * ERRORS. An operator returns NULL if it fails, if the tape failed before, or if the tape is NULL. So
+ * expressions may nest, and the program asks the tape once (weft_tape_status). Errors that the tape keeps:
+ * WEFT_ERR_SHAPE, WEFT_ERR_TYPE (the dtypes differ, or are not floating), WEFT_ERR_INVALID (an option, or an
+ * operand that is NULL), WEFT_ERR_UNSUPPORTED, WEFT_ERR_MEMORY.
+ *
+ * OPERANDS are float32 or float64, all of one operator the same, and may have any strides, unless it is said
+ * otherwise. Every floating operand gets a gradient. A dimension below 0 counts from the end. In a struct of
+ * options, a field of zero takes its default, which stands beside it; `options` NULL takes all defaults.
+ *
+ * LETTERS in shapes: N batch, C channels, O output channels, H and W height and width, K kernel size.
  */
 #ifndef WEFT_OPS_H
 #define WEFT_OPS_H
@@ -20,7 +28,7 @@
 
 WEFT_BEGIN_C
 
-/* ---- Elementwise. a and b broadcast as NumPy has it; the first four also for integers of one dtype, unrecorded. ---- */
+/* ---- Elementwise. a and b broadcast as in NumPy. The first four also take integers, which get no gradient. ---- */
 WEFT_API weft_tensor *weft_add(weft_tape *tape, weft_tensor *a, weft_tensor *b);
 WEFT_API weft_tensor *weft_sub(weft_tape *tape, weft_tensor *a, weft_tensor *b);
 WEFT_API weft_tensor *weft_mul(weft_tape *tape, weft_tensor *a, weft_tensor *b);
@@ -49,13 +57,14 @@ WEFT_API weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *
 
 /* ---- Normalising, pooling ---- */
 typedef struct weft_batch_norm_options {
-    bool train;      /* normalise by the batch and move the running statistics; else normalise by them */
-    double momentum; /* share of the batch in the running statistics; 0.1 */
+    bool train; /* normalise by the statistics of the batch and update the running ones; else use the running ones */
+    double momentum; /* how much of the batch goes into the running statistics; 0.1 */
     double eps;      /* added to the variance; 1e-5 */
 } weft_batch_norm_options;
 /*
- * x [N, C, H, W]; weight, bias [C] or NULL (1, 0); running_mean, running_var [C], contiguous, changed in place when
- * training: NULL is legal then. Needs more than one value a channel when training.
+ * x [N, C, H, W]; weight and bias [C], or NULL for 1 and 0; running_mean and running_var [C], contiguous. With
+ * `train` the running statistics are changed in place and may be NULL, and x must have more than one value for
+ * each channel.
  */
 WEFT_API weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                         weft_tensor *running_mean, weft_tensor *running_var,
@@ -72,44 +81,49 @@ WEFT_API weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const wef
 WEFT_API weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t height, int64_t width);
 
 /*
- * Zeroes elements (dropout2d: whole planes of [N, C, ...]) with probability p in [0, 1) and scales the others by
- * 1 / (1 - p). Random numbers are a function of the tape's seed and of how many random operators it ran before. Without
- * `train` the result is x itself.
+ * Sets each element (dropout2d: each whole plane of [N, C, ...]) to zero with probability p, in [0, 1), and
+ * multiplies the others by 1 / (1 - p). weft/tape.h says where the random numbers come from. Without `train`
+ * the result is x itself.
  */
 WEFT_API weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train);
 WEFT_API weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, bool train);
 
 /*
- * Draws a class from each row of [..., C]: int64 [...], class c with probability row[c] / sum(row), never one of weight 0; no
- * gradient. Random numbers as dropout's, number r for row r. WEFT_ERR_INVALID: a row with a weight that is negative or not
- * finite, or with none above 0.
+ * Draws a class from each row of `probabilities` [..., C]; the result is int64 [...]. Class c is drawn with
+ * probability row[c] / sum(row), never if row[c] is 0. No gradient. Row r uses random number r of this operator
+ * (weft/tape.h). WEFT_ERR_INVALID: a row has a negative or not finite element, or none above 0.
  */
 WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities);
 
-/* ---- Shape. Views over x's storage where its strides allow; any dtype. ---- */
-WEFT_API weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim); /* joins from_dim and those after */
+/* ---- Shape. The result is a view over x's storage where the strides allow that, else a copy; any dtype. ---- */
+WEFT_API weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim); /* joins from_dim and all after it */
 WEFT_API weft_tensor *weft_reshape(weft_tape *tape, weft_tensor *x, weft_shape shape); /* one size may be -1 */
 WEFT_API weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1);
 WEFT_API weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start, int64_t length);
 WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int64_t index); /* drops `dim` */
 /*
- * y of the index's shape, y[.., i, ..] = x[.., index[.., i, ..], ..], i along `dim`: index int64 with as many dimensions as
- * x, no larger than it but along `dim`. WEFT_ERR_INVALID: an index outside [0, size). A new tensor; any dtype.
+ * Picks elements of x along `dim`: y[.., i, ..] = x[.., index[.., i, ..], ..], where i is the place along
+ * `dim`. y has the shape of `index`, an int64 tensor with as many dimensions as x, and no larger than x but
+ * along `dim`. x may have any dtype. A new tensor. WEFT_ERR_INVALID: an index outside [0, size of x along
+ * `dim`).
  */
 WEFT_API weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
-/* Tensors of one dtype (any), at least one, side by side: of one shape along a new `dim`; or along one that is there, where
- * alone they may differ. A new tensor. */
+/* These join at least one tensor of one dtype, which may be any, to a new tensor. weft_stack makes a new
+ * dimension `dim`; all tensors have the same shape. weft_concat joins them along dimension `dim`, which exists;
+ * only their sizes along it may differ. */
 WEFT_API weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim);
-WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient passes */
-WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient passes */
+WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient goes on to x */
+WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient goes on to x */
 
 /* ---- Reducing ---- */
-WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);                         /* of all elements; a scalar */
-WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x);                        /* NaN if there are none */
-WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep); /* keep: `dim` stays, as 1 */
+WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* of all elements; a scalar */
+WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x); /* NaN if x has no elements */
+WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim,
+                                   bool keep); /* keep: `dim` stays, of size 1 */
 WEFT_API weft_tensor *weft_mean_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep);
-/* Index of the first largest element along `dim`; int64, without `dim`. Any dtype; no gradient. */
+/* The index of the largest element along `dim`, the first if there are several: int64, without dimension `dim`.
+ * x may have any dtype. No gradient. */
 WEFT_API weft_tensor *weft_argmax(weft_tape *tape, weft_tensor *x, int dim);
 
 /* ---- Softmax and losses ---- */
@@ -119,14 +133,14 @@ WEFT_API weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim)
 typedef enum weft_reduction {
     WEFT_REDUCE_MEAN = 0,
     WEFT_REDUCE_SUM = 1,
-    WEFT_REDUCE_NONE = 2, /* one loss a sample (mse_loss: an element) */
+    WEFT_REDUCE_NONE = 2, /* one loss for each sample (weft_mse_loss_reduced: for each element) */
 } weft_reduction;
 
 /* log_probabilities [N, C], target int64 [N] in [0, C) -> the mean of -log_probabilities[n, target[n]] */
 WEFT_API weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target);
-/* The same of log_softmax(scores, 1). */
+/* weft_nll_loss of weft_log_softmax(scores, 1). */
 WEFT_API weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target);
-/* The mean of (x - target)^2; the same shape. */
+/* The mean of (x - target)^2; x and target have the same shape. */
 WEFT_API weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target);
 
 WEFT_API weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target,
