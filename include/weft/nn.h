@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/nn.h - modules: parameters, buffers and children under names, and a forward function.
+ * weft/nn.h - modules: named parameters, buffers and children, and a forward function.
  *
- * Names, their order and the initial distributions are those of PyTorch and torchvision, so that state dicts compare:
- * own parameters first, then those of each child in order, "layer1.0.conv1.weight".
+ *     weft_module *two_layers(uint64_t seed) // [N, 784] -> log-probabilities [N, 10]
+ *     {
+ *         weft_module *layers[] = {weft_linear_create(784, 128, false, seed), weft_relu_create(),
+ *                                  weft_linear_create(128, 10, false, seed + 1), weft_log_softmax_create(1)};
+ *         return weft_sequential_create(layers, 4);
+ *     }
  *
- * Constructors return a module with one reference, or NULL if memory is out or an argument is wrong (log level debug says
- * which). Those that take children take over your references to them, on failure too. Building is for one thread; then
- * forward may run on several threads at once, except in train mode with batch norm (it changes its running statistics).
- * References may be taken and dropped from any thread.
+ * NAMES, their order and the initial distributions are those of PyTorch and torchvision, so that state dicts
+ * can be compared. A module's own parameters come first, then those of each child in order, with names such as
+ * "layer1.0.conv1.weight".
+ *
+ * OWNERSHIP. A constructor gives you one reference, or returns NULL if memory is out or an argument is wrong;
+ * the log at level debug says which. A function that takes a child takes over your reference to it, also when
+ * it fails. Parameters, buffers, children and names are borrowed from their module.
+ *
+ * THREADS. One thread builds a module. After that several threads may run its forward function at once, but not
+ * in train mode if it has batch norm, which then changes its running statistics. References may be taken and
+ * dropped on any thread.
  */
 #ifndef WEFT_NN_H
 #define WEFT_NN_H
@@ -20,58 +31,64 @@ WEFT_BEGIN_C
 WEFT_API weft_module *weft_module_ref(weft_module *module);
 WEFT_API void weft_module_unref(weft_module *module);
 
-/* Runs it on a tape; the result is the tape's. NULL when the tape fails. */
+/* Runs the module's forward function on x. The result belongs to the tape. NULL if the tape fails. */
 WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x);
 
-/* Train mode (the default) or eval mode, for it and all below it. */
+/* Sets train mode (the default) or eval mode, for the module and all modules below it. */
 WEFT_API void weft_module_train(weft_module *module, bool train);
 WEFT_API bool weft_module_is_training(const weft_module *module);
 
-/* All parameters and buffers, those of children included. Borrowed from the module; fixed once it has been built. */
+/* All parameters and buffers, those of children included. Once one of these lists was asked for, the module
+ * cannot change any more. */
 WEFT_API weft_tensors weft_module_parameters(const weft_module *module);
 WEFT_API weft_tensors weft_module_buffers(const weft_module *module);
 WEFT_API const char *weft_module_parameter_name(const weft_module *module, size_t index); /* NULL past the end */
 WEFT_API const char *weft_module_buffer_name(const weft_module *module, size_t index);
-/* The parameter or buffer of that full name, borrowed; NULL if there is none. */
+/* The parameter or buffer of that full name, such as "layer1.0.conv1.weight"; NULL if there is none. */
 WEFT_API weft_tensor *weft_module_find(const weft_module *module, const char *name);
-WEFT_API int64_t weft_module_numel(const weft_module *module); /* elements of all parameters together */
+WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of elements of all parameters */
 
 /*
- * Converts parameters and floating buffers to float32 or float64, before the lists above were lent for the first time and
- * before it is another's child (else WEFT_ERR_STATE). On failure nothing has changed. WEFT_ERR_INVALID, WEFT_ERR_MEMORY.
+ * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if one of the lists above has
+ * been asked for, or if the module is another's child; WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On failure nothing
+ * has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
 
-/* Direct children, in order. Borrowed; NULL past the end. */
+/* The direct children, in order; NULL past the end. */
 WEFT_API size_t weft_module_child_count(const weft_module *module);
 WEFT_API weft_module *weft_module_child(const weft_module *module, size_t index);
 WEFT_API const char *weft_module_child_name(const weft_module *module, size_t index);
 WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2d" ... */
 
-/* ---- Your own modules ------------------------------------------------------------------------------------------- */
+/* ---- Your own modules
+ * ------------------------------------------------------------------------------------------- */
 
 typedef struct weft_module_type {
     const char *name;
     weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x);
-    weft_drop_fn drop; /* runs with the last reference; may be NULL */
+    weft_drop_fn drop; /* receives `state` when the last reference goes; may be NULL */
 } weft_module_type;
 
-/* `type` is borrowed and must outlive the module (usually static); `state` is what drop receives. */
+/* Makes a module of your own type. `type` is borrowed and must outlive the module: it is usually a constant. */
 WEFT_API weft_module *weft_module_create(const weft_module_type *type, void *state);
 WEFT_API void *weft_module_state(const weft_module *module);
 
 /*
- * These take over your reference, on failure too. Names are unique in one module, not empty and without dots (a child
- * may be called "0"). A module keeps its first failure (a NULL argument, a bad name, WEFT_ERR_STATE: it already is another's
- * child or its lists have been lent): ask weft_module_status once. A failed module, or one with a failed child, fails every
- * tape that it runs on. Parameters get requires_grad.
+ * These add to a module while it is built. They take over your reference, also when they fail. A name is not
+ * empty, has no dots, and is unique in its module; a child may be called "0". A parameter is set to want a
+ * gradient. A module keeps its first failure, which weft_module_status returns: an argument is NULL, a name is
+ * bad, or the module cannot change any more, as it is another's child or its lists were asked for
+ * (WEFT_ERR_STATE). A module that has failed, or has a child that has failed, makes every tape fail that it
+ * runs on.
  */
 WEFT_API void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor);
 WEFT_API void weft_module_add_buffer(weft_module *module, const char *name, weft_tensor *tensor);
 WEFT_API void weft_module_add_child(weft_module *module, const char *name, weft_module *child);
 WEFT_API weft_status weft_module_status(const weft_module *module);
 
-/* ---- Layers. Floats are float32; `seed` fixes the initial values. ------------------------------------------------- */
+/* ---- Layers. Parameters are float32; the same `seed` gives the same initial values. U(a, b) is uniform.
+ * ------------ */
 
 typedef struct weft_conv2d_layer {
     int64_t in_channels, out_channels;
@@ -94,33 +111,41 @@ WEFT_API weft_module *weft_dropout2d_create(double p);
 WEFT_API weft_module *weft_flatten_create(int from_dim);
 WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
-/* One after the other; children are called "0", "1", ... A NULL among them releases the others and returns NULL. */
+/* Runs the modules one after the other. The children are called "0", "1", ... If one of them is NULL it
+ * releases the others and returns NULL: so constructors may be nested. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count);
 
-/* ---- Models ----------------------------------------------------------------------------------------------------- */
+/* ---- Models
+ * ----------------------------------------------------------------------------------------------------- */
 
 /*
- * ResNet-50 (He, Zhang, Ren, Sun, CVPR 2016; stride in the 3x3 convolution, as torchvision has it): [N, 3, H, W], H and W at
- * least 32, -> [N, classes]. 23,569,502 parameters with 30 classes. Convolutions N(0, 2 / fan_out).
+ * ResNet-50 by He, Zhang, Ren, Sun (CVPR 2016), with the stride in the 3x3 convolution, as in torchvision: [N,
+ * 3, H, W] -> [N, classes], H and W at least 32. It has 23,569,502 parameters with 30 classes. Convolutions
+ * begin with N(0, 2 / fan_out).
  */
 WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed);
-/* PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. 1,199,882 parameters. */
+/* The network of PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. It has 1,199,882
+ * parameters. */
 WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 
-/* ---- Files ------------------------------------------------------------------------------------------------------ */
+/* ---- Files
+ * ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Writes all parameters and buffers under their names, through a temporary file beside `path` that takes its place at the
- * end: a failure leaves the old file, but for one of the disk when all is written, which leaves either. What was saved outlasts a
- * loss of power (file and folder are synced). Symbolic links are followed, an old file's mode stays; what is no plain file (a pipe, a
- * device) is written as it stands. WEFT_ERR_IO, WEFT_ERR_MEMORY. `error` (may be NULL) receives the detail; you release it.
+ * Writes all parameters and buffers with their names to a file. `error`, if not NULL, receives the detail of a
+ * failure; you release it. WEFT_ERR_IO, WEFT_ERR_MEMORY. It writes a temporary file beside `path` and renames
+ * it at the end, so a failure leaves the old file as it was. (After a failure of the disk at the very end,
+ * either file may be there.) When the function has returned WEFT_OK, a loss of power does not lose the file:
+ * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
+ * no plain file but a pipe or a device, it writes there directly.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 
 /*
- * Reads them back: the file must hold exactly the module's names, with their dtypes and shapes. On failure nothing has
- * changed. WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_FORMAT (not such a file, damaged), WEFT_ERR_SHAPE or WEFT_ERR_TYPE (of
- * another module), WEFT_ERR_MEMORY. Files of any origin are safe to try.
+ * Reads a file of weft_module_save into a module. The file must hold exactly the names of the module, with the
+ * same dtypes and shapes. On failure nothing has changed. WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_FORMAT
+ * (damaged, or another kind of file), WEFT_ERR_SHAPE or WEFT_ERR_TYPE (of another module), WEFT_ERR_MEMORY. It
+ * is safe to read a file that you do not trust.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_load(weft_module *module, const char *path, weft_error **error);
 
