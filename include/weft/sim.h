@@ -2,10 +2,32 @@
 /*
  * weft/sim.h - a simulated job in one thread: virtual time, seeded delays, deaths and partitions.
  *
- * Programs run as fibers of one thread, one or more a worker; a call that waits gives way to the others. Nothing depends
- * on the wall clock or on the machine's scheduler, so a seed replays exactly. Open agents inside programs with
- * weft_agent_options.fabric = "sim" and .sim = the world.
- * One thread at a time may use a world and everything in it.
+ * A weft_sim is a world of workers. Each worker runs one or more programs of yours as fibers of one thread: a
+ * program that waits gives way to the others. Nothing depends on the wall clock or on the machine's scheduler,
+ * so the same seed gives exactly the same run. A program opens its agent with the options fabric = "sim" and
+ * sim = the world.
+ *
+ *     static void worker(weft_sim *sim, int rank, void *arg)
+ *     {
+ *         (void)arg;
+ *         weft_agent *agent;
+ *         if (!weft_agent_open(&(weft_agent_options){.fabric = "sim", .sim = sim, .has_rank = true, .rank = rank,
+ *                                                    .world_size = 2, .master_port = 1}, &agent))
+ *             (void)weft_report(weft_agent_close(agent));
+ *     }
+ *     weft_status two_workers(uint64_t seed)
+ *     {
+ *         weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+ *         weft_status st = weft_sim_spawn(sim, 0, worker, NULL);
+ *         if (!st)
+ *             st = weft_sim_spawn(sim, 1, worker, NULL);
+ *         if (!st)
+ *             st = weft_sim_run(sim, 60000); // at most 60 virtual seconds
+ *         weft_sim_destroy(sim);
+ *         return st;
+ *     }
+ *
+ * THREADS. One thread at a time may use a world and everything in it.
  */
 #ifndef WEFT_SIM_H
 #define WEFT_SIM_H
@@ -18,48 +40,54 @@ typedef struct weft_sim_options {
     uint64_t seed;
     uint64_t latency_min_ns;   /* of one message; default 2,000 */
     uint64_t latency_max_ns;   /* default 20,000 */
-    uint64_t bytes_per_second; /* of one lane; default 10 GB/s */
+    uint64_t bytes_per_second; /* of one connection; default 10 GB/s */
     size_t stack_bytes;        /* of a fiber; default 256 KiB */
 } weft_sim_options;
 
 WEFT_API weft_sim *weft_sim_create(const weft_sim_options *options);
-/* All programs must have ended or been killed. NULL is a no-op. */
+/* All programs must have ended or been killed before. NULL does nothing. */
 WEFT_API void weft_sim_destroy(weft_sim *sim);
 
-/* Starts a program of worker `rank`; it begins to run inside weft_sim_run. */
+/* Adds a program to worker `rank`. It begins to run inside weft_sim_run. */
 typedef void (*weft_sim_program)(weft_sim *sim, int rank, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program program, void *arg);
 
 /*
- * Runs until every program has ended; what agents do in the background keeps no world running. WEFT_ERR_DEADLOCK if some
- * still wait and nothing is left that could happen; WEFT_ERR_TIMEOUT when virtual time, counted from the start of the
- * world, passes limit_ms (WEFT_FOREVER: no limit). Open agents have heartbeats, so with them something can always happen:
- * give a limit, and a hang shows as WEFT_ERR_TIMEOUT. WEFT_ERR_STATE from inside a program; WEFT_ERR_MEMORY if the world
- * ran out of it. After any failure the world may be helped (healed, resumed) and run again.
+ * Runs the world until every program has ended, whatever agents still do in the background. limit_ms bounds the
+ * virtual time, counted from the start of the world; WEFT_FOREVER: no limit. Errors:
+ *   - WEFT_ERR_TIMEOUT: virtual time passed limit_ms.
+ *   - WEFT_ERR_DEADLOCK: some programs wait, and nothing is left that could happen. Open agents send
+ *     heartbeats, so with them something can always happen: give a limit, and a program that hangs shows as
+ *     WEFT_ERR_TIMEOUT.
+ *   - WEFT_ERR_STATE: called inside a program.
+ *   - WEFT_ERR_MEMORY: the world ran out of memory.
+ * After a failure you may change the world (weft_sim_heal, weft_sim_resume ...) and run it again.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms);
 
-/* For programs: virtual nanoseconds since the start; give way for so long. */
+/* For programs: the virtual time since the start, and to wait in virtual time. Nanoseconds. */
 WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);
 
 /*
- * The worker stops as by SIGKILL: its fibers never run again, its connections close, and what its programs had allocated
- * stays allocated (leak checkers count it as reachable). A program that kills its own worker does not return from here.
- * weft_sim_spawn may give the rank another life.
+ * Stops a worker as SIGKILL would: its programs never run again, and its connections close. What its programs
+ * had allocated stays allocated; a leak checker counts it as reachable. A program that kills its own worker
+ * does not return from here. weft_sim_spawn may start a new program at this rank afterwards.
  */
 WEFT_API void weft_sim_kill(weft_sim *sim, int rank);
-/* As by SIGSTOP and SIGCONT: silence, connections stay. */
+/* Stops and continues a worker as SIGSTOP and SIGCONT would: meanwhile it is silent, and its connections stay
+ * open. */
 WEFT_API void weft_sim_pause(weft_sim *sim, int rank);
 WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
-/* Cuts or heals the link between two workers, both ways; what was under way arrives after the healing. */
+/* Cuts the link between two workers in both directions, and heals it. What was under way arrives after it is
+ * healed. */
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
-/* Breaks every lane between two workers, as a reset would; they may connect again. Links to the store stay: losing one of
- * these is evidence of a death. */
+/* Breaks all connections between two workers, as a reset of TCP would; the workers may connect again. Their
+ * connections to the store stay, since the loss of one of these counts as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
-/* A fingerprint of everything that has happened: equal seeds and programs give equal ones. */
+/* A hash of everything that has happened: the same seed and the same programs give the same hash. */
 WEFT_API uint64_t weft_sim_trace_hash(const weft_sim *sim);
 
 WEFT_END_C
