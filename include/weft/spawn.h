@@ -1,12 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/spawn.h - the other workers of a job, started as processes of this machine by its rank 0.
+ * weft/spawn.h - starts the other workers of a job as processes of this machine.
  *
- * The calling process becomes rank 0: it opens its agent with weft_agent_options.job. The children get RANK, WORLD_SIZE,
- * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_SPAWNED (until their first agent) in their environment; the store's port is a
- * free one, bound before they start. The job has a random secret, which the children inherit as a descriptor that their first agent
- * closes (WEFT_SECRET_FD has its number); neither command line nor environment shows it. A child dies when its parent does (Linux: when the thread that called
- * weft_spawn does, so call it from one that lives on).
+ * The calling process becomes rank 0; by default the children run the same program, which sees from RANK that
+ * it is another worker.
+ *
+ *     weft_status run_job(weft_agent_options options) // the children of weft_spawn come here as well
+ *     {
+ *         weft_job *job = NULL;
+ *         weft_agent *agent;
+ *         weft_status st = getenv("RANK") ? WEFT_OK : weft_spawn(&(weft_spawn_options){.count = 3}, &job);
+ *         options.job = job; // NULL in a child
+ *         if (!st && !(st = weft_agent_open(&options, &agent)))
+ *             st = weft_agent_close(agent);
+ *         weft_status children = weft_job_wait(job, 10000, NULL); // NULL does nothing
+ *         return st ? st : children;
+ *     }
+ *
+ * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED,
+ * which their first agent removes. The store's port is a free one, bound before they start.
+ *
+ * SECRET. The job has a random secret. Neither command lines nor environments show it: the children inherit it
+ * as a descriptor, whose number WEFT_SECRET_FD holds and which their first agent closes.
+ *
+ * DEATH. A child dies when its parent does. On Linux it dies when the thread ends that called weft_spawn: so
+ * call it from a thread that lives as long as the job.
  */
 #ifndef WEFT_SPAWN_H
 #define WEFT_SPAWN_H
@@ -16,26 +34,29 @@
 WEFT_BEGIN_C
 
 typedef struct weft_spawn_options {
-    int count;               /* children: ranks 1..count; world size is count + 1 */
+    int count;               /* how many children: their ranks are 1..count, the world size is count + 1 */
     const char *program;     /* default: this executable */
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's own */
-    weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log does */
+    weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log has it */
 } weft_spawn_options;
 
-/* Starts them. Call before any agent is open and before threads of your own. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM;
- * WEFT_ERR_STATE in a child of weft_spawn that has not opened an agent yet: else a program that does not look at RANK would
- * start children for ever. */
+/* Starts the children. Call it before you open an agent and before you start threads. WEFT_ERR_INVALID,
+ * WEFT_ERR_SYSTEM, WEFT_ERR_STATE: this process is itself a child of weft_spawn that has not opened an agent
+ * yet. (Without that check a program that does not look at RANK would start children without end.) */
 WEFT_API WEFT_NODISCARD weft_status weft_spawn(const weft_spawn_options *options, weft_job **out);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);
 
 /*
- * Waits until all children have ended, at most timeout_ms, then kills those left, and frees the job.
- * WEFT_OK if all exited with 0; else WEFT_ERR_TIMEOUT (some had to be killed), or WEFT_ERR_REMOTE. `worst_exit`, if not
- * NULL, receives the highest exit code (128 + signal for a killed one). A child that the application reaped itself (in a
- * SIGCHLD handler, or by ignoring SIGCHLD) has an exit code that nobody knows: WEFT_ERR_UNKNOWN, if nothing worse happened.
- * NULL is a no-op. From one thread.
+ * Waits at most timeout_ms until all children have ended, kills those that have not, and frees the job.
+ * `worst_exit`, if not NULL, receives the highest exit code; a child that a signal killed counts as 128 + the
+ * signal. One thread; NULL does nothing.
+ *   - WEFT_OK: all exited with 0.
+ *   - WEFT_ERR_TIMEOUT: some had to be killed.
+ *   - WEFT_ERR_REMOTE: some failed.
+ *   - WEFT_ERR_UNKNOWN: nothing of that is known, but the program itself reaped a child (in a handler of
+ *     SIGCHLD, or by ignoring SIGCHLD), so nobody knows its exit code.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit);
 
