@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/metrics.h - how calls have fared: counters and latency histograms by peer and function.
+ * weft/metrics.h - counters and latency histograms of calls, by peer and function.
  *
- * Kept for every call since the agent opened. Histograms have HdrHistogram's form (Gil Tene, hdrhistogram.org): powers of two
- * cut in equal steps, so that every value from 1 ns to an hour is kept within 1/32 of itself; min, max and mean are exact.
- * Latencies are measured to a few microseconds. At most 4,096 rows of (side, peer, function) are kept apart; what comes later
- * is counted together, as "other" in the text and in what is read of all peers. Of a call that is tried again each attempt
- * counts.
- * Any thread.
+ * Weft counts every call from the moment the agent opens. Read the numbers in the program, write them as
+ * Prometheus text, or let the agent serve that text on a local port (weft_agent_options.metrics_port).
+ * docs/metrics.md lists the names, and describes traces, which are files of spans
+ * (weft_agent_options.trace_file). Any thread.
  *
- * TRACES (weft_agent_options.trace_file) are JSON trace events, one file a worker, for Perfetto: per call a span with the
- * sending and the taking in of results (a call to oneself has neither); per served call one with arguments, queue, handler
- * and reply, joined to its caller's by a flow and to what was called `within` it by ids. Times are CLOCK_MONOTONIC: files of
- * one host fit together as they are, tools/trace-merge joins them with those of others. A file is good up to its last line if
- * the process dies. Calls are never held up for it: a span is lost if 131,072 wait to be written (about 40 MB), or if 16,384
- * calls of its side are under way. Then a line of the log says how many, at most one in ten seconds; and so do
- * weft_trace_dropped_total and the file's last event.
+ *     void print_latency(const weft_agent *agent)
+ *     {
+ *         weft_call_metrics m; // of all calls of this worker, to all peers
+ *         if (!weft_metrics_read(agent, WEFT_METRIC_CALLS, -1, NULL, &m))
+ *             printf("%llu calls, p99 %llu ns\n", (unsigned long long)m.count, (unsigned long long)m.p99_ns);
+ *     }
+ *
+ * A call that is tried again counts once for each attempt. Latencies are measured to a few microseconds.
+ * Minimum, maximum and mean are exact; percentiles are within 1/32 of the value, from 1 ns to an hour. The
+ * histograms have HdrHistogram's form (Gil Tene, hdrhistogram.org): powers of two cut into equal steps. Weft
+ * keeps at most 4,096 rows of (side, peer, function) apart. Further ones are counted together: the text calls
+ * them "other", and weft_metrics_read includes them when it reads all peers.
  */
 #ifndef WEFT_METRICS_H
 #define WEFT_METRICS_H
@@ -25,8 +28,8 @@
 WEFT_BEGIN_C
 
 typedef enum weft_metric_side {
-    WEFT_METRIC_CALLS = 0,  /* calls of ours: from start to completion of the future */
-    WEFT_METRIC_SERVED = 1, /* calls served here: from the whole arguments to the finish */
+    WEFT_METRIC_CALLS = 0,  /* calls that this worker made: from their start until their future completes */
+    WEFT_METRIC_SERVED = 1, /* calls that it served: from when their arguments are complete until they are finished */
 } weft_metric_side;
 
 typedef struct weft_call_metrics {
@@ -37,22 +40,23 @@ typedef struct weft_call_metrics {
 } weft_call_metrics;
 
 /*
- * rank -1: all peers together; function NULL: all functions. Zeroed if there were none, and on failure.
- * WEFT_ERR_INVALID (agent or out is NULL, no such side), WEFT_ERR_MEMORY.
+ * Reads the numbers of the calls to (or from) one rank, of one function. rank -1: all peers together; function
+ * NULL: all functions. *out is zeroed if there were no such calls, and on failure. WEFT_ERR_INVALID (`agent` or
+ * `out` is NULL, or there is no such side), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
                                                       const char *function, weft_call_metrics *out);
 
 /*
- * Everything, and weft_stats, as Prometheus text exposition, format 0.0.4. Each line has the labels rank and worker. In names
- * of functions a backslash is shown as two, bytes outside printable ASCII as \xNN. WEFT_ERR_INVALID (agent or to is NULL),
- * WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ * Writes all numbers, weft_stats included, as Prometheus text (format 0.0.4). Each line has the labels rank and
+ * worker. In the names of functions a backslash becomes two, and a byte that is not printable ASCII becomes
+ * \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, FILE *to);
 
 /*
- * Where it is served: http://127.0.0.1:PORT/metrics, and weft_debug_dump at /debug. 0: nowhere, or agent is NULL. To whoever
- * is on this host: there is no proof of who asks.
+ * The port of http://127.0.0.1:PORT/metrics, which has this text, and of /debug, which has what weft_debug_dump
+ * prints. 0: nothing is served, or `agent` is NULL. Every user of this machine can read both.
  */
 WEFT_API int weft_metrics_port(const weft_agent *agent);
 
