@@ -1,12 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/rref.h - remote references: a counted handle to a value that lives on one worker, its owner.
+ * weft/rref.h - remote references: counted handles to a value that lives on one worker, its owner.
  *
- * Handles may be passed as arguments and results; the owner keeps the value while any worker holds one. Cycles are not collected:
- * an object that holds a handle to itself, or to one that holds a handle to it, on one worker or several, is never destroyed. Such
- * handles are in the leak report at the end (leaks_fail in weft/agent.h); the object, and some kilobytes of the agent, stay
- * in memory until they are released, which may be after the agent was closed.
- * Every function may be called from any thread.
+ * A handle may be an argument or a result of a call. The owner keeps the value as long as any worker holds a
+ * handle. There are three ways to get one: weft_rpc_remote runs a function on another worker and leaves its
+ * first result there; weft_rref_create and its kin refer to something of this worker; and a handle may arrive
+ * in a call.
+ *
+ *     weft_status remote_sum(weft_agent *agent, weft_tensor *x, double *sum)
+ *     {
+ *         weft_rref *model;
+ *         weft_values *results = NULL;
+ *         weft_status st = weft_rpc_remote(agent, weft_to_rank(1), "make_model", WEFT_NO_VALUES, NULL, &model);
+ *         if (st)
+ *             return st;
+ *         st = weft_rref_rpc_sync(model, "sum", WEFT_VALUES(weft_of_tensor(x)), NULL, &results); // runs on rank 1
+ *         if (!st)
+ *             st = weft_values_get_f64(results, 0, sum);
+ *         weft_values_unref(results);
+ *         weft_rref_unref(model); // the model is destroyed, if nobody else holds a handle
+ *         return st;
+ *     }
+ *
+ * THREADS. Every function may be called from any thread.
+ *
+ * CYCLES are not collected. An object that holds a handle to itself, directly or through other objects, on
+ * whichever workers, is never destroyed. The report at closing lists such handles (leaks_fail in weft/agent.h).
+ * The object, and some kilobytes of the agent, stay in memory until the handles are released, which may be
+ * after the agent was closed.
  */
 #ifndef WEFT_RREF_H
 #define WEFT_RREF_H
@@ -18,26 +39,28 @@
 
 WEFT_BEGIN_C
 
-/* A reference to a value of this worker's own (references taken). */
+/* Makes a handle to a value of this worker, which becomes its owner. The value is copied or referenced as by
+ * weft_values_create, with the same errors. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out);
 
 /*
- * A reference to an object of your own type, known only on this worker: `drop(object)` runs when the last reference in
- * the job goes, or at once if this fails. Read it with weft_rref_local_object.
+ * Makes a handle to an object of your own type, which only this worker can read (weft_rref_local_object).
+ * `drop(object)` runs when the last handle in the job is released, or at once if this fails.
  *
- * `drop` runs on whichever thread that reference went, with no lock held: perhaps the one that reads the network, so it must
- * not block, and waits in it may be refused (WEFT_ERR_DEADLOCK); the async forms are fine. What others still hold when this
- * agent ends is dropped inside weft_agent_close or _stop, where calls that it makes are WEFT_ERR_CLOSED.
+ * `drop` runs on whichever thread that happens, with no lock of weft held. That may be the thread that reads
+ * the network: so it must not block, and a wait in it may be refused with WEFT_ERR_DEADLOCK; it may start calls
+ * with the async functions. If others still hold handles when this agent ends, `drop` runs inside
+ * weft_agent_close or weft_agent_stop; calls that it makes then fail with WEFT_ERR_CLOSED.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
                                                             weft_rref **out);
 
-/* A type of your own objects; a constant of yours that outlives them. */
+/* A type of your own objects. It must outlive them: it is usually a constant. */
 struct weft_object_type {
     const char *name;  /* for messages */
-    weft_drop_fn drop; /* runs on the owner when the last reference goes */
+    weft_drop_fn drop; /* runs on the owner when the last handle is released */
 };
-/* As above, for weft_rref_local_typed to check. */
+/* As weft_rref_create_object, but the handle knows the object's type, which weft_rref_local_typed checks. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
                                                            void *object, weft_rref **out);
 
@@ -46,29 +69,32 @@ WEFT_API void weft_rref_unref(weft_rref *rref);
 
 WEFT_API int weft_rref_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
-/* Whether the owner knows of this handle. */
+/* Whether the owner has confirmed that it counts this handle. */
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * The value (null or the first where the creating function gave none or several), on its owner: waits until it has been made. Borrowed while you hold the rref.
- * WEFT_ERR_STATE on another worker; the creating function's error if it failed; WEFT_ERR_TIMEOUT.
+ * Only on the owner: waits until the value exists, and lends it; it is borrowed from the handle. If the
+ * function that made it gave several results the value is the first of them; if it gave none, it is a null
+ * value. WEFT_ERR_STATE on another worker, WEFT_ERR_TIMEOUT, or the error of the function that was to make the
+ * value.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out);
-/* The object, on its owner; WEFT_ERR_TYPE if the rref holds a value. */
+/* Only on the owner: the object. WEFT_ERR_TYPE if the handle is to a value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
 
-/* The object of exactly this type, on its owner: waits until it has been made. WEFT_ERR_TYPE names both types in the log. */
+/* Only on the owner: waits until the object exists, and lends it if it has exactly this type. WEFT_ERR_TYPE if
+ * not: the log names both types. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
                                                           int64_t timeout_ms, void **out);
 
-/* A future, with a reference for you, that completes when the value has been made, or fails as its making did; without a
- * copy of the value. NULL if memory is out. */
+/* A future that completes when the value exists, on whichever worker, without copying it here; it fails with
+ * the error of the function that was to make the value. You get a reference. NULL if memory is out. */
 WEFT_API weft_future *weft_rref_created(weft_rref *rref);
 
 /*
- * Calls a registered function on what the reference names: it runs on the owner, with the reference as argument 0 (there
- * weft_rref_local_value and _typed read it) and `arguments` after it. Else as the functions of weft/rpc.h, of which sync starts
- * nothing where the calling thread cannot wait: WEFT_ERR_DEADLOCK.
+ * These call a registered function on the owner. The handle is argument 0, which the handler reads with
+ * weft_rref_local_value or weft_rref_local_typed; `arguments` follow it. All else is as for weft_rpc_async,
+ * weft_rpc_sync and weft_rpc_remote.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
                                                         const weft_rpc_options *options, weft_future **out);
@@ -78,10 +104,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const 
                                                          const weft_rpc_options *options, weft_rref **out);
 
 /*
- * Fetches a copy of the value (on the owner: the value). The future holds it as its one result: null where the creating function gave
- * nothing, the first where it gave several. It fails, here as there, with WEFT_ERR_TYPE for an object, which stays on its owner, and as
- * the making failed. The one that waits is WEFT_ERR_DEADLOCK, and asks nobody, where the value is not here and the calling thread
- * cannot wait (weft_future_wait).
+ * Fetches a copy of the value; on the owner it gives the value itself, without a copy. The result is a list of
+ * one value, chosen as by weft_rref_local_value. Errors:
+ *   - WEFT_ERR_TYPE: the handle is to an object, which always stays on its owner.
+ *   - The error of the function that was to make the value.
+ *   - WEFT_ERR_DEADLOCK (weft_rref_to_here only): the value is not here, and this thread cannot wait
+ *     (weft_future_wait). Nothing was asked of the owner then.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out);
