@@ -2,8 +2,36 @@
 /*
  * weft/rpc.h - remote calls: functions registered by name, calls to them, and what a handler sees.
  *
- * A call is checked against the function's declared signature before the handler runs, so the accessors of a call cannot
- * fail; a wrong index is the programmer's error and caught in debug builds (release: NULL, 0, "").
+ * A worker registers functions; any worker of the job, itself included, calls them by name. A call takes and
+ * gives values (weft/value.h), and runs at most once. weft checks it against the function's signature before
+ * the handler runs.
+ *
+ *     static weft_status scale(weft_call *call, void *user)
+ *     {
+ *         (void)user;
+ *         weft_tape *t = weft_call_tape(call); // owns what this call computes
+ *         weft_tensor *y = weft_scale(t, weft_call_tensor(call, 0), weft_call_f64(call, 1));
+ *         weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
+ *         return WEFT_OK; // a failure that the tape or the call keeps goes to the caller
+ *     }
+ *     static const weft_function scale_function = {
+ *         .name = "scale", .takes = {WEFT_TENSOR, WEFT_F64}, .gives = {WEFT_TENSOR}, .run = scale};
+ *
+ *     weft_status print_scaled(weft_agent *agent, weft_tensor *x) // on another worker
+ *     {
+ *         weft_values *results;
+ *         weft_tensor *y;
+ *         weft_args arguments = WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.5));
+ *         weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "scale", arguments, NULL, &results);
+ *         if (!st && !weft_values_get_tensor(results, 0, &y))
+ *             weft_tensor_print(y, stdout);
+ *         if (!st)
+ *             weft_values_unref(results);
+ *         return st;
+ *     }
+ *
+ * docs/calls.md has the rules for retries, parts, deferred calls and calls to oneself; docs/budget.md says what
+ * calls cost in memory; docs/failures.md says how calls end when workers die.
  */
 #ifndef WEFT_RPC_H
 #define WEFT_RPC_H
@@ -15,62 +43,72 @@
 
 WEFT_BEGIN_C
 
-#define WEFT_MAX_SIGNATURE 16 /* types in `takes` or `gives`, the closing WEFT_NONE included */
+#define WEFT_MAX_SIGNATURE 16 /* types in `takes` or `gives`, with the WEFT_NONE that ends them */
 
 /*
- * A handler. It gives results with weft_call_give and returns WEFT_OK; or returns a failure, perhaps after
- * weft_call_fail with a message, which reaches the caller as WEFT_ERR_REMOTE; or takes the call with weft_call_defer,
- * returns WEFT_DEFERRED, and somebody calls weft_call_finish exactly once, from any thread.
+ * A handler. It ends in one of three ways:
+ *   - It gives results with weft_call_give and returns WEFT_OK.
+ *   - It returns a failure. The caller gets WEFT_ERR_REMOTE, with this status inside and the message of
+ *     weft_call_fail, if any.
+ *   - It keeps the call with weft_call_defer and returns WEFT_DEFERRED. Somebody must then call
+ *     weft_call_finish exactly once, on any thread.
+ * Handlers run on the agent's executor, several at once (but see WEFT_INLINE), with no lock of weft held.
  */
 typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
 
 /*
- * Where arriving tensors are to land: called before the payload is pulled, on a thread of weft's, with no lock held; must
- * not block. Tensor `index` of the call (counted through all lists) has this dtype and shape. Returns a contiguous tensor
- * of the same dtype and shape, with a reference for weft to drop, or NULL for a recycled slab. The handler sees the place as
- * its argument. Of a call to oneself it is asked when the handler's turn has come, on its thread, and the tensors are copied to
- * the places; for NULL the handler sees the caller's own, or a packed copy if that is not contiguous. If the call fails on its
- * way the content of its places is undefined, so one place serves one call at a time.
+ * Says where an arriving tensor goes. Tensor number `index` of the call, counted through all its lists, has
+ * this dtype and shape. Return a contiguous tensor of the same dtype and shape, with a reference that weft
+ * drops; or NULL for memory of weft's. The handler then sees that tensor, the place, as its argument. weft
+ * calls it before it pulls the payload, on one of its threads, with no lock held; it must not block. If the
+ * call fails before its handler runs, the content of the place is undefined. So a place serves one call at a
+ * time. In a call to this worker itself it runs just before the handler, on the same thread, and the tensor is
+ * copied to the place. For NULL the handler sees the caller's own tensor, or a copy if that is not contiguous.
  *
- * With WEFT_LAND_ADD the tensors come to slabs first, and land is asked when the handler's turn has come, on its thread, also for
- * calls to oneself. Then they are added to the places, all of the call or none: nothing is added of a call that was
- * cancelled, ran out of time, does not fit (WEFT_ERR_SHAPE) or lost its connection, and nothing twice. Then the handler
- * runs and sees the places as its arguments. Any number of calls may add to the same places at once: the additions of
- * one function are made one call at a time. So places belong to one function; whoever reads them while calls of it may
- * come sees additions half made, but for the handler of the last call that is to come. Any dtype but bool, in host memory.
+ * With WEFT_LAND_ADD arriving tensors are added to their places instead; every dtype but bool, in host memory.
+ * docs/calls.md has the rules; in short:
+ *   - `land` runs just before the handler, on the same thread, and the handler sees the places after the addition.
+ *   - All tensors of a call are added, or none, and never twice. None are if the call was cancelled, ran out of
+ *     time, lost its connection, or does not fit its places (WEFT_ERR_SHAPE).
+ *   - Several calls may add to the same places; weft makes the additions of one function one call at a time. So
+ *     a place belongs to one function. Only the handler of the last call that will come may read it: others may
+ *     see half of an addition.
  */
 typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
 
 typedef enum weft_function_flags {
-    WEFT_INLINE = 1, /* runs on the thread that reads the network: only for handlers that never block */
-    WEFT_URGENT = 2, /* waiting for a worker, it goes ahead of others */
-    WEFT_LAZY = 4,   /* it lets others go ahead; but one call in 16 that start is the oldest of all, so none starves */
-    WEFT_LAND_ADD =
-        8, /* arriving tensors are added to the places that `land` gives; see weft_land_fn. Not with WEFT_INLINE */
+    WEFT_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
+    WEFT_URGENT = 2, /* a call that waits for a worker goes ahead of others */
+    WEFT_LAZY = 4,   /* a call that waits lets others go ahead; but every 16th call that starts is the oldest of all */
+    WEFT_LAND_ADD = 8, /* arriving tensors are added to the places of `land` (weft_land_fn). Not with WEFT_INLINE */
 } weft_function_flags;
 
+/* A function that workers can call. */
 struct weft_function {
-    const char *name;                    /* unique; 1..127 bytes */
-    weft_type takes[WEFT_MAX_SIGNATURE]; /* ends with WEFT_NONE; WEFT_REST last: any further values */
-    weft_type gives[WEFT_MAX_SIGNATURE];
+    const char *name; /* unique on this worker; 1..127 bytes */
+    weft_type
+        takes[WEFT_MAX_SIGNATURE]; /* the types of the arguments, then WEFT_NONE; WEFT_REST before it allows more */
+    weft_type gives[WEFT_MAX_SIGNATURE]; /* the types of the results, likewise */
     weft_handler_fn run;
-    weft_land_fn land; /* optional */
-    unsigned flags;
+    weft_land_fn land;        /* optional */
+    unsigned flags;           /* of weft_function_flags */
     void *user;               /* handed to run, run_batch and land */
-    weft_batch_fn run_batch;  /* instead of run: it receives many calls at once (weft/batch.h) */
-    weft_batch_options batch; /* of run_batch */
+    weft_batch_fn run_batch;  /* instead of run: a handler that receives many calls at once (weft/batch.h) */
+    weft_batch_options batch; /* for run_batch */
 };
 
-/* Registers one more function; the struct and its name are copied. WEFT_ERR_EXISTS, WEFT_ERR_INVALID. Any thread. */
+/* Registers one more function. The struct and the name are copied. WEFT_ERR_EXISTS, WEFT_ERR_INVALID. Any
+ * thread. */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const weft_function *function);
 
-/* ---- Calling -------------------------------------------------------------------------------------------------- */
+/* ---- Calling
+ * -------------------------------------------------------------------------------------------------- */
 
-/* Whom a call is for. A name is borrowed until the call function returns. */
+/* The worker that a call goes to. weft_to_rank, weft_to_name and weft_to_worker make one. */
 typedef struct weft_target {
-    int rank; /* used if name is NULL */
-    const char *name;
-    uint32_t incarnation; /* with rank; 0: whoever holds it */
+    int rank;             /* if name is NULL */
+    const char *name;     /* borrowed until the function that makes the call returns */
+    uint32_t incarnation; /* with rank; 0: whoever holds the rank */
 } weft_target;
 static inline weft_target weft_to_rank(int rank)
 {
@@ -82,8 +120,9 @@ static inline weft_target weft_to_name(const char *name)
     weft_target t = {-1, name, 0};
     return t;
 }
-/* WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT once that incarnation is gone, whoever holds the rank then; WEFT_ERR_UNREACHABLE
- * where this worker has not heard of it yet. */
+/* A call to exactly this worker. Once it is gone the call fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT,
+ * even if another worker has taken the rank. WEFT_ERR_UNREACHABLE if the calling worker has not heard of it
+ * yet. */
 static inline weft_target weft_to_worker(weft_worker worker)
 {
     weft_target t = {worker.rank, NULL, worker.incarnation};
@@ -91,112 +130,130 @@ static inline weft_target weft_to_worker(weft_worker worker)
 }
 
 /*
- * Trying again, for functions that may run more than once. Attempts that end with WEFT_ERR_BUSY, WEFT_ERR_AGAIN,
- * WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or that took longer than attempt_ms, are made again after a pause; so are those that
- * a handler asks for, by failing with WEFT_ERR_BUSY or WEFT_ERR_AGAIN: after the last attempt that is WEFT_ERR_REMOTE, with that
- * as its weft_error_remote_code. For a target by name, which is looked up each time, so are those that end with
- * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, or WEFT_ERR_NOT_FOUND of the worker: somebody may take the name. In an elastic job that
- * is any name, a misspelt one too; in a static job only one whose worker is gone, any other is WEFT_ERR_NOT_FOUND at once.
- * Pauses grow by a factor of 1.5 and vary by a quarter. The call's own time limit bounds it all: where no further attempt could
- * begin before it, the last failure is the call's. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
- * That none of the attempts ran is said only where that is sure. Else a last failure that says so of its own attempt becomes
- * WEFT_ERR_UNKNOWN, with that failure in its message (WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_NOT_FOUND ...), or keeps its code
- * with a weft_error_remote_code of WEFT_ERR_UNKNOWN (WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, the ends of peers and agents).
- * With wait_for_room an attempt that finds none waits and is not counted, until the time limit (WEFT_ERR_TIMEOUT); only the first
- * one blocks the caller. Parts come from every attempt. weft_rpc_remote, whose result has one name from the beginning, is tried
- * again only where it did not run for sure: where it did not start, and after WEFT_ERR_BUSY of the callee's own, not its handler's.
+ * Tries a call again when it fails. Only for functions that may run more than once: an attempt that failed may
+ * have run. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
+ *
+ * An attempt is followed by another, after a pause, if it took longer than attempt_ms, or ended with
+ * WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or if its handler failed with
+ * WEFT_ERR_BUSY or WEFT_ERR_AGAIN. A target by name is looked up for each attempt, and is also tried again when
+ * no living worker has the name. The time limit of the call bounds all attempts and pauses. docs/calls.md has
+ * the rest: names, pauses, and how such a call fails.
  */
 typedef struct weft_retry {
-    int attempts;          /* at most, the first included */
-    int64_t pause_ms;      /* before the second; default 50 */
-    int64_t pause_most_ms; /* default 5,000 */
-    int64_t attempt_ms;    /* of one attempt; 0: the call's */
+    int attempts;          /* how many at most, with the first */
+    int64_t pause_ms;      /* before the second attempt; default 50. Each later pause is 1.5 times as long */
+    int64_t pause_most_ms; /* the longest pause; default 5,000 */
+    int64_t attempt_ms;    /* the time limit of one attempt; 0: that of the call */
 } weft_retry;
 
-/* A part of the results, sent ahead by weft_call_send_part; `part` is borrowed. On the executor, one at a time, in order,
- * the last one before the call's future completes. */
+/* Receives a part of the results that the handler sent ahead with weft_call_send_part. `part` is borrowed. Runs
+ * on the executor, one part at a time, in order; the last one has returned before the call's future completes. */
 typedef void (*weft_part_fn)(const weft_values *part, void *arg);
 
 typedef struct weft_rpc_options {
-    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER; below it: WEFT_ERR_INVALID */
-    weft_tensors land;  /* the result's tensors, in order, land in these: contiguous, right dtype and shape. After a
-                           failure their content is undefined */
-    bool wait_for_room; /* over the peer's queue_limit_bytes (weft/agent.h): wait instead of WEFT_ERR_AGAIN */
-    weft_error **error; /* rpc_sync, and failures to start: receives the detail; you release it. NULL: the log has
-                           what is a mistake of the program (INVALID, TYPE, SHAPE, DEADLOCK) */
-    /* The call being served that this one is made for: what is left of its time bounds this one, its cancellation cancels
-     * this one, traces join, errors carry the chain. Borrowed until the call function returns. Of the same agent, else
-     * WEFT_ERR_INVALID. If it has run out or was cancelled the start fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED; once it
-     * has been answered, this one goes on alone. */
+    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER: none; below that: WEFT_ERR_INVALID */
+    /* The tensors of the result land in these, in order. Each must be contiguous and have the dtype and shape
+     * of the result. After a failure their content is undefined. */
+    weft_tensors land;
+    bool wait_for_room; /* if the queue to the peer is full (queue_limit_bytes): wait, instead of WEFT_ERR_AGAIN */
+    /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. NULL: the log has
+     * the detail, where it is a mistake of the program (WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE,
+     * WEFT_ERR_DEADLOCK). */
+    weft_error **error;
+    /* The call that a handler is serving, and for which it makes this call; NULL for none. What is left of that
+     * call's time bounds this call; cancelling that call cancels this one; traces join the two, and errors
+     * carry the chain of workers. If that call has run out of time or was cancelled, starting fails with
+     * WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED. When that call is answered, this one goes on alone. Borrowed
+     * until the function that makes the call returns. It must be of the same agent (else WEFT_ERR_INVALID). */
     const weft_call *within;
     weft_retry retry;
-    weft_part_fn on_part; /* the callee's parts; NULL: they are not sent */
-    void *part_arg;
+    weft_part_fn on_part; /* receives parts of the results; NULL: the handler cannot send any */
+    void *part_arg;       /* handed to on_part */
 } weft_rpc_options;
 
 /*
- * CALLS TO ONESELF. The handler sees the caller's own tensors, not copies. So the future of such a call, also of one that is late or
- * was cancelled, completes only when the handler cannot look at its arguments any more: it has returned, or, of a batch and of a call
- * deferred with weft_call_defer_keeping, it was finished (or the agent closes, which waits for nobody who keeps arguments: do not read
- * them any more then). The handler is told at once (weft_call_cancellation), and one that has not begun never does. Each
- * attempt of a call with weft_retry ends in the same way. So a handler must not wait for the end of its own call, nor a caller for a handler that waits for the caller.
- * What a handler keeps a reference to shares the caller's storage afterwards: it is counted, changes when the caller writes, and a tape
- * that needs it as it was says WEFT_ERR_STATE (weft/tape.h). Memory of weft_tensor_wrap without a drop function is not counted. So clone
- * what you keep, where a caller may be yourself.
+ * CALLS TO ONESELF. A worker may call itself. The handler then sees the caller's own tensors, not copies, and
+ * this follows:
+ *   - The future of such a call completes only when the handler cannot look at its arguments any more, even if
+ *     the call is late or was cancelled: the handler has returned, or, if the call keeps its arguments
+ *     (weft_call_defer_keeping, batches), it was finished. The handler can see at once that nobody wants the
+ *     answer (weft_call_cancelled). If it has not begun, it never does.
+ *   - So a handler must not wait for the end of its own call, and a caller must not wait for a handler that
+ *     waits for the caller.
+ *   - A tensor that the handler keeps a reference to shares the caller's storage, and changes when the caller
+ *     writes. So clone what you keep, if the caller may be this worker.
+ * docs/calls.md has the details.
  */
 
 /*
- * Starts a call. Strings and bytes are copied, 64 MiB of them at most to another worker (weft/value.h: WEFT_MAX_CALL_BYTES);
- * tensors may have any size. References to the arguments are taken before it returns; tensor contents must stay as they are until the
- * future completes. Once it has completed, well or not, no peer can touch the arguments or landing tensors any more,
- * nor can a handler of our own, but for what it kept (above).
- * Errors of starting: WEFT_ERR_NOT_FOUND (worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN,
- * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY,
- * WEFT_ERR_TIMEOUT (no room within the call's time limit, with wait_for_room).
- * Errors of the future: those that can come later, and WEFT_ERR_NOT_FOUND (function), WEFT_ERR_TYPE (signature),
- * WEFT_ERR_REMOTE (the handler's own), WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel), WEFT_ERR_BUSY (over the
- * callee's memory budget, or its worker cannot take more: it did not run), WEFT_ERR_UNKNOWN (the callee gave its answer up),
- * WEFT_ERR_UNREACHABLE (the link to it is cut, but not the store's: nothing was heard for three to four death_timeout_ms; or no lane
- * for large payloads can be opened, from either side, within death_timeout_ms).
- * `out` may be NULL: the call goes on, and nobody hears how it ends.
- * A call runs at most once. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD and the like weft_error_remote_code says what is
- * known of the handler: WEFT_ERR_UNKNOWN if it may have run, WEFT_OK if it surely did not.
+ * Starts a call, and gives you its future; with `out` NULL the call goes on and nobody hears how it ends.
+ *
+ * MEMORY. Strings and bytes are copied, and references to tensors are taken, before it returns. The contents of
+ * tensors must not change until the future is complete. Once it is complete, well or not, no peer touches the
+ * arguments or the landing tensors any more, and no handler of this worker does, except those that it keeps
+ * references to. Strings and bytes to another worker may be 64 MiB together (WEFT_MAX_CALL_BYTES); tensors may
+ * have any size.
+ *
+ * ERRORS that it returns: WEFT_ERR_NOT_FOUND (no such worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE,
+ * WEFT_ERR_AGAIN (the queue to the peer is full), WEFT_ERR_TIMEOUT (with wait_for_room: there was no room
+ * within the time limit), WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED,
+ * WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY. ERRORS of the future: those of the list above that can still happen,
+ * and
+ *   - WEFT_ERR_REMOTE: the handler failed; weft_error_remote_code has its status.
+ *   - WEFT_ERR_NOT_FOUND: the worker has no such function. WEFT_ERR_TYPE: the arguments do not fit its signature.
+ *   - WEFT_ERR_TIMEOUT; WEFT_ERR_CANCELLED (weft_future_cancel).
+ *   - WEFT_ERR_BUSY: the callee has no memory or no threads for more calls. It did not run.
+ *   - WEFT_ERR_UNKNOWN: it ran, or not; the callee had to give its answer up.
+ *   - WEFT_ERR_UNREACHABLE: the link to the worker is cut, or cannot carry large payloads (docs/failures.md).
+ *
+ * DID IT RUN? A call runs at most once. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, and the ends of peers and
+ * agents, weft_error_remote_code says what is known: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if
+ * it surely did not.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
                                                    weft_args arguments, const weft_rpc_options *options,
                                                    weft_future **out);
 
 /*
- * The same, waiting. `out` may be NULL; else it receives the results, with a reference. When it returns the call is over. Where the
- * calling thread cannot wait (weft_future_wait), WEFT_ERR_DEADLOCK, and nothing was started.
+ * Makes a call and waits for its end. `out`, if not NULL, receives the results, with a reference for you.
+ * Errors are those of weft_rpc_async and of its future. WEFT_ERR_DEADLOCK if this thread cannot wait
+ * (weft_future_wait); nothing was started then.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
                                                   weft_args arguments, const weft_rpc_options *options,
                                                   weft_values **out);
 
 /*
- * The same call to many workers; the arguments are packed once. The future has the form of weft_future_collect_all's: it
- * completes when all have, its payload is an array of `count` futures, one a target. A target that cannot be started is a
- * failed future there. Landing places and parts are not for this: WEFT_ERR_INVALID. Cancelling it cancels them all. `out` may be NULL.
+ * Makes the same call to `count` workers. The arguments are packed once. The future is like that of
+ * weft_future_collect_all: it completes when all calls have, and its payload is an array of `count` futures,
+ * one for each target, in order. A call that could not start has a failed future there. Cancelling the future
+ * cancels all calls. `out` may be NULL. The options `land` and on_part are WEFT_ERR_INVALID here.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
                                                        const char *function, weft_args arguments,
                                                        const weft_rpc_options *options, weft_future **out);
 
 /*
- * Runs the function there and leaves its first result there: `out` is a reference to it, at once (weft/rref.h). What goes
- * wrong after the start (no such function, a failure of its own, a time-out) is told by weft_rref_to_here. Landing places are
- * not for this: WEFT_ERR_INVALID. Parts come to on_part as in any other call, and are no part of the result. A call that takes a
- * reference along of which its holder knows that the value was not made fails as the making did; where that found no room
- * (WEFT_ERR_BUSY, WEFT_ERR_AGAIN) with WEFT_ERR_NOT_FOUND.
+ * Makes a call whose first result stays on the worker that ran it. `out` receives a handle to that result at
+ * once, before the call has run (weft/rref.h). If the call fails later (no such function, a failure of the
+ * handler, a time limit), whoever reads the handle gets that error. The option `land` is WEFT_ERR_INVALID here.
+ * Parts go to on_part as in any call; they are not part of the value.
+ *
+ * If a call of any kind has an argument that is such a handle, and this worker already knows that the call
+ * which was to make its value has failed, then the call with the handle fails with the same error. Only
+ * WEFT_ERR_BUSY and WEFT_ERR_AGAIN become WEFT_ERR_NOT_FOUND, because to try this call again would not help.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
                                                     weft_args arguments, const weft_rpc_options *options,
                                                     weft_rref **out);
 
-/* ---- Inside a handler ----------------------------------------------------------------------------------------- */
+/* ---- Inside a handler
+ * ----------------------------------------------------------------------------------------- */
 
-/* All borrowed from the call: valid until the handler returns, or, in a deferred call, until it is finished. */
+/* These read the arguments; `index` counts from 0. They cannot fail, since the signature was checked before. (A
+ * wrong index is a mistake of the program: debug builds stop there, others return NULL, 0 or "".) What they
+ * return is borrowed from the call, until the handler returns; with weft_call_defer_keeping, until the call is
+ * finished. */
 WEFT_API size_t weft_call_count(const weft_call *call);
 WEFT_API weft_type weft_call_type(const weft_call *call, size_t index);
 WEFT_API bool weft_call_bool(const weft_call *call, size_t index);
@@ -211,54 +268,64 @@ WEFT_API weft_args weft_call_list(const weft_call *call, size_t index);
 
 WEFT_API weft_agent *weft_call_agent(const weft_call *call);
 WEFT_API int weft_call_from(const weft_call *call); /* the caller's rank */
-/* Milliseconds until the caller gives up, >= 0; WEFT_FOREVER if it never does. */
+/* How many milliseconds are left until the caller gives up, 0 or more; WEFT_FOREVER if it never does. */
 WEFT_API int64_t weft_call_time_left(const weft_call *call);
-/* Whether nobody wants the answer any more: cancelled, out of time, or the caller is gone. A long handler may look at it and stop. */
+/* Whether nobody wants the answer any more: the call was cancelled, it ran out of time, or its caller is gone.
+ * A long handler may ask this now and then, and stop. */
 WEFT_API bool weft_call_cancelled(const weft_call *call);
 /*
- * The same as a future, with a reference for you: it fails with WEFT_ERR_CANCELLED, WEFT_ERR_TIMEOUT or the caller's end
- * (WEFT_ERR_PEER_DEAD ...), or completes when the call is answered. NULL if memory is out.
+ * A future, with a reference for you, that fails as soon as nobody wants the answer any more: with
+ * WEFT_ERR_CANCELLED, WEFT_ERR_TIMEOUT, or the code for the caller's end (WEFT_ERR_PEER_DEAD ...). Else it
+ * completes when the call is answered. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
-/* A tape for what this call computes: it owns temporaries, records nothing unless the caller's context does. Its seed is of this
- * call: it follows from both ranks, which life of the caller it is and the number of the call, each attempt of a retried one having
- * its own; weft_tape_set_seed gives it another. */
+/* The tape of this call: it owns temporaries until the call ends, and does not record. Every call has a seed of
+ * its own, and so has every attempt of a retried call: the seed follows from the ranks of both workers, the
+ * caller's incarnation, and the number of the call. weft_tape_set_seed sets another. */
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 
-/* Sets the results (references taken; limits as of arguments). The last one counts. A wrong type, a NULL tensor or list, or too much
- * fails the call. */
+/* Sets the results; references are taken, and the limits of arguments apply. If it is called twice, the last
+ * one counts. A wrong type, a NULL tensor or list, or too much data makes the call fail. */
 WEFT_API void weft_call_give(weft_call *call, weft_args results);
 /*
- * Sends a part of the results ahead, to the caller's on_part (references taken; no signature is declared for parts). From the
- * handler, or whoever holds the deferred call, until it is finished. WEFT_ERR_STATE: the caller takes none; WEFT_ERR_AGAIN:
- * 16 are under way that on_part has not seen, try later or leave it out; WEFT_ERR_CANCELLED: nobody wants it; WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE,
- * WEFT_ERR_MEMORY.
- * To wait for room, wait on weft_call_cancellation's future for a millisecond: while it waits so, another worker takes its place.
+ * Sends a part of the results ahead, to the caller's on_part. References are taken; parts have no signature.
+ * Allowed until the call ends, for the handler and for whoever holds the deferred call.
+ *   - WEFT_ERR_STATE: the caller accepts no parts.
+ *   - WEFT_ERR_AGAIN: on_part has not seen the last 16 yet. Try again later, or leave the part out. To wait for
+ *     room, wait a millisecond for weft_call_cancellation: while the handler waits there, another one can run.
+ *   - WEFT_ERR_CANCELLED: nobody wants the answer any more.
+ *   - WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_call_send_part(weft_call *call, weft_args part);
 /*
- * For calls made with weft_rpc_remote: an object of your own type stays here as the result; `type->drop(object)` runs when the
- * last reference goes, or at once where this fails (as for any other kind of call). See weft/rref.h.
+ * Only in calls of weft_rpc_remote: the result is an object of your own type, which stays on this worker
+ * (weft/rref.h). `type->drop(object)` runs when the last handle is released, or at once if this fails, as it
+ * does in any other kind of call.
  */
 WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
-/* Keeps a failure with a message for the caller, up to 1,023 bytes, the rest is cut; the first one counts. */
+/* Makes the call fail with a status and a message, of which 1,023 bytes are kept. If the call has failed
+ * already, the first failure stays. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 /*
- * Passes on the failure of something that this call needed, another call say: the caller sees WEFT_ERR_REMOTE with its status
- * inside, its message, the worker where it arose, and this worker in the chain (weft_error_hop; up to 16). The first failure kept counts.
- * A handler that just returns the status of a call that it made with `within` does the same. NULL is a no-op.
+ * Makes the call fail with the error of something that it needed, for example of another call. The caller gets
+ * WEFT_ERR_REMOTE with the status of `error` inside, its message, the worker where it failed first, and the
+ * chain of workers, to which this one is added (weft_error_hop). If the call has failed already, the first
+ * failure stays. NULL does nothing. A handler that simply returns the status of a call that it made with the
+ * option `within` has the same effect.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
-/* The failure kept so far, by weft_call_fail or the call's tape; WEFT_OK if none. */
+/* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */
 WEFT_API weft_status weft_call_status(const weft_call *call);
 
 /*
- * Takes the call: the handler must return WEFT_DEFERRED. The arguments go when it returns, but with weft_call_defer_keeping.
- * Returns the call, to be finished once.
+ * Keeps the call beyond the handler, which must return WEFT_DEFERRED: weft_call_finish answers it later. The
+ * arguments go when the handler returns; after weft_call_defer_keeping they stay until the call is finished.
+ * Returns the call.
  */
 WEFT_API weft_call *weft_call_defer(weft_call *call);
 WEFT_API weft_call *weft_call_defer_keeping(weft_call *call);
-/* Answers a deferred call with what was given, or with `status` if that is a failure. The call is gone. Any thread. */
+/* Answers a deferred call, with the results that were given, or with `status` if that is a failure. Exactly
+ * once for each deferred call; do not touch the call afterwards. Any thread. */
 WEFT_API void weft_call_finish(weft_call *call, weft_status status);
 
 WEFT_END_C
