@@ -16,15 +16,6 @@ static sim_end *other(sim_end *end)
     return &end->pair->ends[!end->index];
 }
 
-void wfi_sim_pair_unref(sim_pair *pair)
-{
-    if (--pair->references > 0)
-        return;
-    wfi_list_remove(&pair->link);
-    wfi_sim_release(pair->sim, 3);
-    free(pair);
-}
-
 static void notify(sim_end *end, sim_notice *notice, wfi_event_kind kind)
 {
     notice->kind = kind;

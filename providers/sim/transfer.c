@@ -16,27 +16,6 @@
 
 #define SIM_ATONCE_BYTES ((size_t)4096)
 
-static sim_packet *packet_of(sim_event *event)
-{
-    return wfi_container_of(event, sim_packet, event);
-}
-
-static void packet_drop(weft_sim *sim, sim_event *event)
-{
-    sim_packet *packet = packet_of(event);
-    if (packet->op)
-        packet->op->packet = NULL; /* lost at a dead end: the goodbye that comes from there fails it */
-    wfi_sim_release(sim, 1);
-    wfi_sim_pair_unref(packet->pair);
-    free(packet->copy);
-    free(packet);
-}
-
-static bool is_live(const sim_end *end)
-{
-    return end->state == SIM_OPEN || end->state == SIM_CONNECTING;
-}
-
 static void packet_complete(sim_packet *packet, weft_status status)
 {
     sim_op *op = packet->op;
@@ -75,29 +54,29 @@ static void receive(sim_end *end, sim_op *op, const sim_packet *packet)
 
 static void message_fire(weft_sim *sim, sim_event *event)
 {
-    sim_packet *packet = packet_of(event);
+    sim_packet *packet = wfi_sim_packet_of(event);
     sim_end *end = packet->to;
-    wfi_list *first = is_live(end) ? wfi_list_pop_front(&end->receives) : NULL;
-    if (is_live(end) && !first) {
+    wfi_list *first = wfi_sim_end_is_live(end) ? wfi_list_pop_front(&end->receives) : NULL;
+    if (wfi_sim_end_is_live(end) && !first) {
         wfi_list_push_back(&end->arrived, &event->link); /* waits for a receive, as in a socket's buffer */
         return;
     }
     if (first)
         receive(end, wfi_container_of(first, sim_op, link), packet);
-    packet_drop(sim, event);
+    wfi_sim_packet_drop(sim, event);
 }
 
 static void done_fire(weft_sim *sim, sim_event *event)
 {
-    packet_complete(packet_of(event), WEFT_OK);
-    packet_drop(sim, event);
+    packet_complete(wfi_sim_packet_of(event), WEFT_OK);
+    wfi_sim_packet_drop(sim, event);
 }
 
 /* The target's memory. A bad access breaks the connection, as on tcp: NULL then, and when it is gone anyway. */
 static uint8_t *target_memory(sim_packet *packet, unsigned access)
 {
     sim_end *end = packet->to;
-    if (!is_live(end))
+    if (!wfi_sim_end_is_live(end))
         return NULL;
     uint8_t *memory = wfi_sim_region_find(end->fabric, packet->key, packet->remote, packet->size, access);
     if (!memory) {
@@ -109,10 +88,10 @@ static uint8_t *target_memory(sim_packet *packet, unsigned access)
 
 static void read_fire(weft_sim *sim, sim_event *event)
 {
-    sim_packet *packet = packet_of(event);
+    sim_packet *packet = wfi_sim_packet_of(event);
     const uint8_t *from = packet->op ? target_memory(packet, WFI_REMOTE_READ) : NULL;
     if (!from) {
-        packet_drop(sim, event);
+        wfi_sim_packet_drop(sim, event);
         return;
     }
     if (packet->size)
@@ -133,15 +112,15 @@ static void write_ends(weft_sim *sim, sim_packet *packet, bool landed)
         packet_travel(packet, packet->to, packet->from, SIM_WRITE_DONE, wfi_sim_departure(sim, &packet->to->wire, 0),
                       done_fire);
     else
-        packet_drop(sim, &packet->event);
+        wfi_sim_packet_drop(sim, &packet->event);
 }
 
 /* The rest of a large one. Its key was looked at when it began: only a closed lane stops it, a closed region does not. */
 static void write_rest_fire(weft_sim *sim, sim_event *event)
 {
-    sim_packet *packet = packet_of(event);
+    sim_packet *packet = wfi_sim_packet_of(event);
     const uint8_t *from = bytes_written(packet);
-    bool lands = from && is_live(packet->to);
+    bool lands = from && wfi_sim_end_is_live(packet->to);
     if (lands)
         memcpy(packet->landing + SIM_ATONCE_BYTES, from + SIM_ATONCE_BYTES, packet->size - SIM_ATONCE_BYTES);
     write_ends(sim, packet, lands);
@@ -149,7 +128,7 @@ static void write_rest_fire(weft_sim *sim, sim_event *event)
 
 static void write_fire(weft_sim *sim, sim_event *event)
 {
-    sim_packet *packet = packet_of(event);
+    sim_packet *packet = wfi_sim_packet_of(event);
     const uint8_t *from = bytes_written(packet);
     uint8_t *to = from || packet->op ? target_memory(packet, WFI_REMOTE_WRITE) : NULL;
     bool is_large = packet->size > SIM_ATONCE_BYTES;
@@ -178,9 +157,9 @@ static void gather(sim_packet *packet)
 
 static void depart_fire(weft_sim *sim, sim_event *event)
 {
-    sim_packet *packet = packet_of(event);
+    sim_packet *packet = wfi_sim_packet_of(event);
     if (!packet->op) {
-        packet_drop(sim, event); /* its lane was closed before it left */
+        wfi_sim_packet_drop(sim, event); /* its lane was closed before it left */
         return;
     }
     packet->departed = true;
@@ -216,8 +195,12 @@ static sim_packet *packet_create(sim_end *end, sim_kind kind, size_t size)
     packet->to = &end->pair->ends[!end->index];
     packet->kind = kind;
     packet->size = size;
-    packet->event = (sim_event){
-        .fire = depart_fire, .drop = packet_drop, .from = end->rank, .to = -1, .kind = SIM_DEPART, .size = size};
+    packet->event = (sim_event){.fire = depart_fire,
+                                .drop = wfi_sim_packet_drop,
+                                .from = end->rank,
+                                .to = -1,
+                                .kind = SIM_DEPART,
+                                .size = size};
     return packet;
 free_copy:
     free(packet->copy);
@@ -302,7 +285,7 @@ weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, const wfi_room *room
 {
     sim_end *end = (sim_end *)lane;
     sim_op *op = (sim_op *)base;
-    if (!is_live(end))
+    if (!wfi_sim_end_is_live(end))
         return WEFT_ERR_UNREACHABLE;
     if (count == 0 || count > WFI_ROOMS_MAX)
         return WEFT_ERR_INVALID;
@@ -319,38 +302,9 @@ weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, const wfi_room *room
         wfi_list_push_back(&end->receives, &op->link);
         return WEFT_OK;
     }
-    sim_packet *packet = packet_of(wfi_container_of(first, sim_event, link));
+    sim_packet *packet = wfi_sim_packet_of(wfi_container_of(first, sim_event, link));
     wfi_list_init(&op->link);
     receive(end, op, packet);
-    packet_drop(end->pair->sim, &packet->event);
+    wfi_sim_packet_drop(end->pair->sim, &packet->event);
     return WEFT_OK;
-}
-
-/*
- * Nobody waits for the packet any more. A write that has left and not arrived goes on from a copy; without memory for one
- * it is lost on the way.
- */
-static void packet_orphan(sim_packet *packet)
-{
-    packet->op = NULL;
-    if (packet->kind != SIM_WRITE || !packet->departed || !is_live(packet->to))
-        return;
-    packet->copy = malloc(packet->size ? packet->size : 1);
-    if (packet->copy && packet->size)
-        memcpy(packet->copy, packet->local, packet->size);
-}
-
-void wfi_sim_end_flush(sim_end *end, weft_status status)
-{
-    wfi_list *node;
-    while ((node = wfi_list_pop_front(&end->receives)))
-        wfi_sim_complete(end->fabric, wfi_container_of(node, sim_op, link), status, 0);
-    while ((node = wfi_list_pop_front(&end->sending))) {
-        sim_op *op = wfi_container_of(node, sim_op, link);
-        if (op->packet)
-            packet_orphan(op->packet);
-        wfi_sim_complete(end->fabric, op, status, 0);
-    }
-    while ((node = wfi_list_pop_front(&end->arrived)))
-        packet_drop(end->pair->sim, wfi_container_of(node, sim_event, link));
 }

@@ -162,7 +162,7 @@ uint64_t wfi_sim_link_key(int a, int b);                          /* in the worl
 bool wfi_sim_is_walled(const weft_sim *sim, int from, int to);
 uint64_t wfi_sim_wall_key(int from, int to); /* in the world's walls */
 
-/* ---- The fabric: fabric.c, cq.c, lane.c, transfer.c, region.c ---------------------------------------------------- */
+/* ---- The fabric: fabric.c, cq.c, lane.c, packet.c, transfer.c, region.c ------------------------------------------ */
 
 struct sim_fabric {
     wfi_fabric base;
@@ -259,6 +259,22 @@ typedef struct sim_packet {
 
 _Static_assert(sizeof(sim_op) <= sizeof(((wfi_op *)0)->reserved), "sim_op fits what an operation reserves");
 
+static inline bool wfi_sim_end_is_live(const sim_end *end)
+{
+    return end->state == SIM_OPEN || end->state == SIM_CONNECTING;
+}
+
+static inline sim_packet *wfi_sim_packet_of(sim_event *event)
+{
+    return wfi_container_of(event, sim_packet, event);
+}
+
+/* packet.c */
+void wfi_sim_pair_unref(sim_pair *pair);
+void wfi_sim_packet_drop(weft_sim *sim, sim_event *event); /* it is over; also as sim_event.drop */
+/* Fails what the end has under way; what had left goes on without touching its memory. Drops what it did not receive. */
+void wfi_sim_end_flush(sim_end *end, weft_status status);
+
 void wfi_sim_fabric_kill(sim_fabric *fabric);
 void wfi_sim_fabric_free(sim_fabric *fabric);
 
@@ -279,7 +295,6 @@ void wfi_sim_lane_close(wfi_lane *lane);
 void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection is gone */
 void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
-void wfi_sim_pair_unref(sim_pair *pair);
 
 weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
 weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
@@ -287,8 +302,6 @@ weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, w
                          uint64_t key);
 weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
                           uint64_t remote, uint64_t key);
-/* Fails what the end has under way; what had left goes on without touching its memory. Drops what it did not receive. */
-void wfi_sim_end_flush(sim_end *end, weft_status status);
 
 weft_status wfi_sim_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
 void wfi_sim_region_close(wfi_fabric *fabric, wfi_region *region);
