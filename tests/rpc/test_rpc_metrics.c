@@ -8,6 +8,13 @@
 
 static world *present; /* for handlers */
 
+static void begin(world *w)
+{
+    present = w;
+}
+
+#define SCENE .size = 2, WORLD_FUNCTIONS(functions), .begin = begin
+
 static weft_status run_echo(weft_call *call, void *user)
 {
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0))));
@@ -113,16 +120,7 @@ static void count_both_sides(weft_agent *agent, void *arg)
         MUST(p50_ns <= 20000000 + 20000000 / 32);
 }
 
-static void calls_are_counted_on_both_sides(void **state)
-{
-    world w = {.fabric = *(world_fabric *)*state,
-               .size = 2,
-               .seed = 5,
-               WORLD_FUNCTIONS(functions),
-               .program = count_both_sides};
-    present = &w;
-    world_run(&w);
-}
+WORLD_TEST(count_both_sides, 1, 1, SCENE)
 
 static void time_out(weft_agent *agent, void *arg)
 {
@@ -137,13 +135,7 @@ static void time_out(weft_agent *agent, void *arg)
     MUST(seen.min_ns >= (present->fabric == WORLD_SIM ? 1000000 - 1000000 / 32 : 300000));
 }
 
-static void a_time_out_counts_once_with_its_time(void **state)
-{
-    world w = {
-        .fabric = *(world_fabric *)*state, .size = 2, .seed = 6, WORLD_FUNCTIONS(functions), .program = time_out};
-    present = &w;
-    world_run(&w);
-}
+WORLD_TEST(time_out, 1, 1, SCENE)
 
 static void take_long(const weft_values *part, void *arg)
 {
@@ -163,12 +155,7 @@ static void stream(weft_agent *agent, void *arg)
 }
 
 /* Also of a call to oneself, whose handler is long done then. */
-static void a_call_lasts_until_its_parts_are_taken(void **state)
-{
-    world w = {.fabric = *(world_fabric *)*state, .size = 2, .seed = 6, WORLD_FUNCTIONS(functions), .program = stream};
-    present = &w;
-    world_run(&w);
-}
+WORLD_TEST(stream, 1, 1, SCENE)
 
 /* ---- The text --------------------------------------------------------------------------------------------------------- */
 
@@ -205,18 +192,10 @@ static void give_budget(weft_agent_options *options, void *arg)
     options->memory_budget_bytes = 123456789;
 }
 
-static void the_text_is_prometheus_own(void **state)
+static void the_text_is_prometheus_own(world *w)
 {
-    page out = {0};
-    world w = {.fabric = *(world_fabric *)*state,
-               .size = 2,
-               .seed = 7,
-               WORLD_FUNCTIONS(functions),
-               .program = write_page,
-               .adjust = give_budget,
-               .arg = &out};
-    world_run(&w);
-    char *samples = script_run("prometheus_check.py", "", out.text, out.size);
+    page *out = w->arg;
+    char *samples = script_run("prometheus_check.py", "", out->text, out->size);
     assert_non_null(samples);
     must_contain(samples, "weft_calls_total{function=\"echo\",outcome=\"ok\",peer=\"1\",rank=\"0\",side=\"caller\","
                           "worker=\"worker0\"} 5\n");
@@ -228,9 +207,17 @@ static void the_text_is_prometheus_own(void **state)
     must_contain(samples, "weft_calls_started_total{rank=\"0\",worker=\"worker0\"} 9\n");
     must_contain(samples, "weft_calls_failed_total{rank=\"0\",worker=\"worker0\"} 4\n");
     must_contain(samples, "weft_memory_budget_bytes{rank=\"0\",worker=\"worker0\"} 123456789\n");
-    must_contain(samples, out.threads);
+    must_contain(samples, out->threads);
     free(samples);
-    free(out.text);
+    free(out->text);
+}
+
+static void test_write_page(void **state)
+{
+    page out;
+    world_play(
+        &(world){SCENE, .program = write_page, .adjust = give_budget, .arg = &out, .end = the_text_is_prometheus_own},
+        1, 1);
 }
 
 static void read_nothing(weft_agent *agent, void *arg)
@@ -245,12 +232,7 @@ static void read_nothing(weft_agent *agent, void *arg)
     MUST(weft_metrics_port(NULL) == 0);
 }
 
-static void what_is_not_there_is_refused(void **state)
-{
-    world w = {
-        .fabric = *(world_fabric *)*state, .size = 1, .seed = 9, WORLD_FUNCTIONS(functions), .program = read_nothing};
-    world_run(&w);
-}
+WORLD_TEST(read_nothing, 1, 0, .size = 1, WORLD_FUNCTIONS(functions))
 
 /* A full device: the failure is told. */
 static void write_nowhere(weft_agent *agent, void *arg)
@@ -261,12 +243,7 @@ static void write_nowhere(weft_agent *agent, void *arg)
     fclose(full);
 }
 
-static void a_full_device_is_an_error(void **state)
-{
-    world w = {
-        .fabric = *(world_fabric *)*state, .size = 1, .seed = 8, WORLD_FUNCTIONS(functions), .program = write_nowhere};
-    world_run(&w);
-}
+WORLD_TEST(write_nowhere, 1, 1, .size = 1, WORLD_FUNCTIONS(functions))
 
 /* ---- The table --------------------------------------------------------------------------------------------------------- */
 
@@ -297,27 +274,15 @@ static void call_very_many(weft_agent *agent, void *arg)
     free(text);
 }
 
-static void rows_are_bounded(void **state)
-{
-    world_run(&(world){.size = 2, .seed = 1, .program = call_very_many});
-}
+WORLD_TEST(call_very_many, 1, 0, .size = 2)
 
 int main(void)
 {
-    static world_fabric sim = WORLD_SIM, tcp = WORLD_TCP;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(calls_are_counted_on_both_sides, &sim),
-        cmocka_unit_test_prestate(calls_are_counted_on_both_sides, &tcp),
-        cmocka_unit_test_prestate(a_time_out_counts_once_with_its_time, &sim),
-        cmocka_unit_test_prestate(a_time_out_counts_once_with_its_time, &tcp),
-        cmocka_unit_test_prestate(the_text_is_prometheus_own, &sim),
-        cmocka_unit_test_prestate(the_text_is_prometheus_own, &tcp),
-        cmocka_unit_test_prestate(a_call_lasts_until_its_parts_are_taken, &sim),
-        cmocka_unit_test_prestate(a_call_lasts_until_its_parts_are_taken, &tcp),
-        cmocka_unit_test_prestate(what_is_not_there_is_refused, &sim),
-        cmocka_unit_test_prestate(a_full_device_is_an_error, &sim),
-        cmocka_unit_test_prestate(a_full_device_is_an_error, &tcp),
-        cmocka_unit_test(rows_are_bounded),
+        cmocka_unit_test(test_count_both_sides), cmocka_unit_test(test_time_out),
+        cmocka_unit_test(test_write_page),       cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_read_nothing),     cmocka_unit_test(test_write_nowhere),
+        cmocka_unit_test(test_call_very_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,17 +142,20 @@ static bool is_outside(weft_agent *agent, scene *s)
 
 static void run(scene *s, uint64_t seed, void (*program)(weft_agent *agent, void *arg))
 {
-    s->w = (world){.fabric = WORLD_SIM,
-                   .size = SIZE,
-                   .seed = seed,
-                   WORLD_FUNCTIONS(functions),
-                   .program = program,
-                   .adjust = adjust,
-                   .arg = s};
+    s->w =
+        (world){.size = SIZE, .seed = seed, WORLD_FUNCTIONS(functions), .program = program, .adjust = adjust, .arg = s};
     playing = s;
     world_run(&s->w);
     assert_int_equal(s->deaths, 0);
 }
+
+/* cmocka's test of one program, with so many seeds. */
+#define SCENE_TEST(name, program, seeds)                                                                               \
+    static void name(void **state)                                                                                     \
+    {                                                                                                                  \
+        for (uint64_t seed = 1; seed <= (seeds); seed++)                                                               \
+            run(&(scene){0}, seed, program);                                                                           \
+    }
 
 /* OUTSIDE pulls what INSIDE gives; INSIDE pulls what OUTSIDE passes; and again when the lane has closed for want of use. */
 static void walled_off(weft_agent *agent, void *arg)
@@ -170,13 +173,7 @@ static void walled_off(weft_agent *agent, void *arg)
     s->done = true;
 }
 
-static void whoever_can_dial_does(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, walled_off);
-    }
-}
+SCENE_TEST(whoever_can_dial_does, walled_off, 5)
 
 /* INSIDE has no reason of its own to dial OUTSIDE, and nothing has passed between them when OUTSIDE calls. */
 static void called_from_outside(weft_agent *agent, void *arg)
@@ -222,21 +219,8 @@ static void called_in_vain(weft_agent *agent, void *arg)
     s->done = true;
 }
 
-static void nobody_is_sent_for_when_nothing_is_wanted(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, called_in_vain);
-    }
-}
-
-static void a_first_call_asks_by_way_of_the_store(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, called_from_outside);
-    }
-}
+SCENE_TEST(nobody_is_sent_for_when_nothing_is_wanted, called_in_vain, 5)
+SCENE_TEST(a_first_call_asks_by_way_of_the_store, called_from_outside, 5)
 
 static void walled_both_ways(weft_agent *agent, void *arg)
 {
@@ -261,13 +245,7 @@ static void walled_both_ways(weft_agent *agent, void *arg)
     s->done = true;
 }
 
-static void payloads_end_within_the_bound(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, walled_both_ways);
-    }
-}
+SCENE_TEST(payloads_end_within_the_bound, walled_both_ways, 5)
 
 /* INSIDE stands still for most of the bound while a lane is wanted: that is no wall. */
 static void stopped_meanwhile(weft_agent *agent, void *arg)
@@ -287,13 +265,7 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
     s->done = true;
 }
 
-static void who_stands_still_is_not_behind_a_wall(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, stopped_meanwhile);
-    }
-}
+SCENE_TEST(who_stands_still_is_not_behind_a_wall, stopped_meanwhile, 5)
 
 int main(void)
 {

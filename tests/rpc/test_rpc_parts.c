@@ -472,71 +472,46 @@ static void one_worker(weft_agent_options *options, void *arg)
     options->workers = 1;
 }
 
-static void run_world(world_fabric fabric, uint64_t seed, int size, void (*program)(weft_agent *, void *), void *arg)
+static void begin(world *w)
 {
-    world w = {.fabric = fabric,
-               .size = size,
-               .seed = seed,
-               WORLD_FUNCTIONS(functions),
-               .program = program,
-               .arg = arg,
-               .adjust = program == no_worker_free ? one_worker : NULL,
-               .close_may_fail = arg != NULL};
-    shared = (struct shared){.w = &w, .size = 3000};
-    world_run(&w);
+    shared = (struct shared){.w = w, .size = 3000};
+    dying = (seen){0};
 }
 
-static void run_all(world_fabric fabric, uint64_t seed)
-{
-    run_world(fabric, seed, 2, streams, NULL);
-    run_world(fabric, seed, 3, many_callers, NULL);
-    run_world(fabric, seed, 2, fill_the_window, NULL);
-    run_world(fabric, seed, 2, refusals, NULL);
-    run_world(fabric, seed, 2, bad_parts, NULL);
-    run_world(fabric, seed, 2, another_thread_sends, NULL);
-    run_world(fabric, seed, 2, references_in_parts, NULL);
-    run_world(fabric, seed, 2, caller_stops, NULL);
-    run_world(fabric, seed, 2, cancel_under_on_part, NULL);
-}
+#define SCENE WORLD_FUNCTIONS(functions), .begin = begin
+WORLD_TEST(streams, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(many_callers, SEEDS, 1, SCENE, .size = 3)
+WORLD_TEST(fill_the_window, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(refusals, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(bad_parts, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(another_thread_sends, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(references_in_parts, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(caller_stops, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(cancel_under_on_part, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(cancel_under_answer, SEEDS, 0, SCENE, .size = 2)
+WORLD_TEST(no_worker_free, SEEDS, 0, SCENE, .size = 2, .adjust = one_worker)
 
-static void test_on_sim(void **state)
+static void test_one_dies(void **state)
 {
-    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
-        run_all(WORLD_SIM, seed);
-}
-
-static void test_cancelled_under_its_answer(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
-        run_world(WORLD_SIM, seed, 2, cancel_under_answer, NULL);
-}
-
-static void test_on_tcp(void **state)
-{
-    run_all(WORLD_TCP, 0);
-}
-
-static void test_one_side_dies(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
-        for (int victim = 1; victim <= 2; victim++) {
-            dying = (seen){0};
-            run_world(WORLD_SIM, seed, 3, one_dies, &victim);
-        }
-}
-
-static void test_no_worker_free(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(SEEDS); seed++)
-        run_world(WORLD_SIM, seed, 2, no_worker_free, NULL);
+    for (int victim = 1; victim <= 2; victim++)
+        world_play(&(world){SCENE, .size = 3, .program = one_dies, .arg = &victim, .close_may_fail = true}, SEEDS, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_sim),         cmocka_unit_test(test_cancelled_under_its_answer),
-        cmocka_unit_test(test_on_tcp),         cmocka_unit_test(test_one_side_dies),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_many_callers),
+        cmocka_unit_test(test_fill_the_window),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bad_parts),
+        cmocka_unit_test(test_another_thread_sends),
+        cmocka_unit_test(test_references_in_parts),
+        cmocka_unit_test(test_caller_stops),
+        cmocka_unit_test(test_cancel_under_on_part),
+        cmocka_unit_test(test_cancel_under_answer),
         cmocka_unit_test(test_no_worker_free),
+        cmocka_unit_test(test_one_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

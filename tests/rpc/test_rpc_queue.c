@@ -146,28 +146,17 @@ static void stalled_peer(weft_agent *agent, void *arg)
     weft_tensor_unref(base);
 }
 
-static void run(world_fabric fabric)
+static void begin(world *w)
 {
-    world w = {
-        .fabric = fabric, .size = 2, .seed = 1, WORLD_FUNCTIONS(functions), .program = stalled_peer, .adjust = adjust};
-    shared.w = &w;
+    shared.w = w;
     atomic_store(&shared.over, false);
     atomic_store(&shared.stalled, false);
-    world_run(&w);
 }
 
-static void test_on_sim(void **state)
-{
-    run(WORLD_SIM);
-}
-
-static void test_on_tcp(void **state)
-{
-    run(WORLD_TCP);
-}
+WORLD_TEST(stalled_peer, 1, 1, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust, .begin = begin)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_sim), cmocka_unit_test(test_on_tcp)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stalled_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

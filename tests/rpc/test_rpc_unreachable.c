@@ -121,8 +121,7 @@ static void must_count_again(weft_agent *agent, int to)
 /* The others do nothing of their own until the caller is through. */
 static void run(scene *s, uint64_t seed, void (*program)(weft_agent *agent, void *arg))
 {
-    s->w = (world){.fabric = WORLD_SIM,
-                   .size = SIZE,
+    s->w = (world){.size = SIZE,
                    .seed = seed,
                    WORLD_FUNCTIONS(functions),
                    .program = program,
@@ -132,6 +131,14 @@ static void run(scene *s, uint64_t seed, void (*program)(weft_agent *agent, void
     world_run(&s->w);
     assert_int_equal(s->deaths, 0);
 }
+
+/* cmocka's test of one program, with so many seeds. */
+#define SCENE_TEST(name, program, seeds)                                                                               \
+    static void name(void **state)                                                                                     \
+    {                                                                                                                  \
+        for (uint64_t seed = 1; seed <= (seeds); seed++)                                                               \
+            run(&(scene){0}, seed, program);                                                                           \
+    }
 
 static bool is_caller(weft_agent *agent, scene *s)
 {
@@ -172,13 +179,7 @@ static void before_any_lane(weft_agent *agent, void *arg)
     s->done = 1;
 }
 
-static void a_lane_that_never_comes_up(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, before_any_lane);
-    }
-}
+SCENE_TEST(a_lane_that_never_comes_up, before_any_lane, 5)
 
 static void while_it_runs(weft_agent *agent, void *arg)
 {
@@ -206,13 +207,7 @@ static void while_it_runs(weft_agent *agent, void *arg)
     s->done = 1;
 }
 
-static void a_lane_that_breaks_under_a_call(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, while_it_runs);
-    }
-}
+SCENE_TEST(a_lane_that_breaks_under_a_call, while_it_runs, 5)
 
 /* A call that takes longer than all bounds together, over a link that is well. */
 static void slowly(weft_agent *agent, void *arg)
@@ -256,13 +251,7 @@ static void under_payload(weft_agent *agent, void *arg)
     s->done = 1;
 }
 
-static void payload_that_is_under_way(void **state)
-{
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        scene s = {0};
-        run(&s, seed, under_payload);
-    }
-}
+SCENE_TEST(payload_that_is_under_way, under_payload, 3)
 
 /* The owner calls; what it passes on is the caller's, whom the callee cannot ask. */
 static void a_reference(weft_agent *agent, void *arg)
@@ -292,13 +281,7 @@ static void a_reference(weft_agent *agent, void *arg)
     s->done = 1;
 }
 
-static void a_reference_whose_owner_cannot_be_asked(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, a_reference);
-    }
-}
+SCENE_TEST(a_reference_whose_owner_cannot_be_asked, a_reference, 5)
 
 /* Each leaves something for the other that never arrives. */
 static void without_healing(weft_agent *agent, void *arg)
@@ -355,13 +338,7 @@ static void late_then_back(weft_agent *agent, void *arg)
     s->done = 1;
 }
 
-static void a_late_call_leaves_the_callers_memory_alone(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        scene s = {0};
-        run(&s, seed, late_then_back);
-    }
-}
+SCENE_TEST(a_late_call_leaves_the_callers_memory_alone, late_then_back, 5)
 
 int main(void)
 {

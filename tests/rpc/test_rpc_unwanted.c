@@ -225,37 +225,14 @@ static void not_begun(weft_agent *agent, void *arg)
 
 /* ---- Together ------------------------------------------------------------------------------------------------------ */
 
-typedef struct plan {
-    int size;
-    void (*program)(weft_agent *, void *);
-    void *arg;
-    void (*adjust)(weft_agent_options *, void *);
-    bool stop;
-} plan;
-
-static void run_world(world_fabric fabric, uint64_t seed, plan p)
+static void begin(world *w)
 {
-    world w = {.fabric = fabric,
-               .size = p.size,
-               .seed = seed,
-               WORLD_FUNCTIONS(functions),
-               .program = p.program,
-               .arg = p.arg,
-               .adjust = p.adjust,
-               .stop = p.stop};
-    shared = (struct shared){.w = &w};
-    world_run(&w);
+    shared = (struct shared){.w = w};
 }
 
-static void run_all(world_fabric fabric, uint64_t seed)
+static void nobody_finished_it(world *w)
 {
-    bool dies = false;
-    run_world(fabric, seed, (plan){.size = 2, .program = cancel_and_timeout});
-    run_world(fabric, seed, (plan){.size = 2, .program = answered});
-    run_world(fabric, seed, (plan){.size = 3, .program = caller_goes, .arg = &dies, .stop = true});
-    run_world(fabric, seed, (plan){.size = 2, .program = not_begun, .adjust = one_worker});
-    run_world(fabric, seed, (plan){.size = 2, .program = agent_ends, .stop = true});
-    weft_future *unwanted = atomic_load(&shared.future); /* of the call that nobody finished */
+    weft_future *unwanted = atomic_load(&shared.future);
     MUST(weft_future_done(unwanted) && weft_future_error(unwanted));
     weft_future_unref(unwanted);
     weft_call *held = atomic_exchange(&shared.held, NULL);
@@ -266,22 +243,22 @@ static void run_all(world_fabric fabric, uint64_t seed)
     weft_call_finish(held, WEFT_OK);
 }
 
-static void test_on_sim(void **state)
-{
-    bool dies = true;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        run_all(WORLD_SIM, seed);
-        run_world(WORLD_SIM, seed, (plan){.size = 3, .program = caller_goes, .arg = &dies, .stop = true});
-    }
-}
+#define SCENE WORLD_FUNCTIONS(functions), .begin = begin
+WORLD_TEST(cancel_and_timeout, 20, 1, SCENE, .size = 2)
+WORLD_TEST(answered, 20, 1, SCENE, .size = 2)
+WORLD_TEST(not_begun, 20, 1, SCENE, .size = 2, .adjust = one_worker)
+WORLD_TEST(agent_ends, 20, 1, SCENE, .size = 2, .stop = true, .end = nobody_finished_it)
 
-static void test_on_tcp(void **state)
+static void test_caller_goes(void **state)
 {
-    run_all(WORLD_TCP, 0);
+    for (int dies = 0; dies < 2; dies++)
+        world_play(&(world){SCENE, .size = 3, .program = caller_goes, .arg = &(bool){dies}, .stop = true}, 20, !dies);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_sim), cmocka_unit_test(test_on_tcp)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cancel_and_timeout), cmocka_unit_test(test_answered),
+                                       cmocka_unit_test(test_caller_goes), cmocka_unit_test(test_not_begun),
+                                       cmocka_unit_test(test_agent_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
