@@ -3,6 +3,7 @@
  * run.c - a batch's handler, and its results; see batch.h. Calls that nobody waits for any more are left out, the rows of
  * the others become the tensors that the handler sees, and what it gives is cut by rows again.
  */
+#include "rpc/client/client.h"
 #include "rpc/batch/batch.h"
 
 #include "base/error.h"
@@ -273,7 +274,7 @@ void weft_batch_finish(weft_batch *batch, weft_status status)
 static void leave_out(weft_call *call, weft_status why)
 {
     call->error = wfi_call_error(call, why, "nobody waited for it any more when its batch began: it did not run");
-    wfi_serve_answer(call);
+    call->responder->respond(call);
 }
 
 /* Those that are still wanted stay; the last ones take the rows of those that do not. */
@@ -300,7 +301,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
     for (size_t i = 0; i < batch->count; i++) {
         weft_call *call = batch->calls[i];
         call->deferred = true;
-        call->runs_in = batch;
+        call->batch_left = &batch->has_left;
         if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
             wfi_serve_lean(call, true);
         wfi_serve_drop_hold(call); /* the batch's; the user's is left */

@@ -4,7 +4,7 @@
 
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
-#include "rpc/server/stream.h"
+#include "rpc/client/stream.h"
 
 #include <stdlib.h>
 
@@ -77,6 +77,11 @@ static void fail_all(weft_agent *agent, weft_status why, const char *text)
     wfi_local_fail_all(agent, why, text);
 }
 
+static void close_client(weft_agent *agent)
+{
+    wfi_local_orphan_all(agent);
+}
+
 static void free_client(weft_agent *agent)
 {
     wfi_map_fini(&agent->calls);
@@ -92,5 +97,6 @@ const wfi_component wfi_client_component = {
     .closing = wfi_local_settle_left,
     .busy = is_busy,
     .fail = fail_all,
+    .close = close_client,
     .free = free_client,
 };

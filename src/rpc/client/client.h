@@ -5,18 +5,8 @@
 
 #include "rpc/agent/notify.h"
 #include "rpc/payload/inbound.h"
+#include "rpc/server/server.h"
 #include "value/encode.h"
-
-/*
- * Something of ours that was started within a served call: in that call's `children` until one of the two ends. parent_over
- * is called when the served call ends first, after the child was taken out of the list. why: WEFT_OK, it has been answered and
- * the child goes on alone; else nobody wants the child either. [agent lock]
- */
-typedef struct wfi_child {
-    wfi_list link;
-    weft_call *within; /* the served call, while it is being served; else NULL */
-    void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
-} wfi_child;
 
 /* What is to be called, and how: on the stack of whoever starts it, borrowed from the user. */
 typedef struct wfi_call_plan {
@@ -111,16 +101,12 @@ static inline const char *wfi_late_text(bool is_attempt)
     return is_attempt ? "no answer within the time limit of this attempt" : "no answer within the call's time limit";
 }
 
-/* Completes the future of a call to ourselves, which waited for parts. [agent lock] */
-void wfi_local_complete(weft_call *call, weft_error *error);
 /* Fails the calls to ourselves that have not been answered. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
-/* The handler of a call to ourselves begins: WEFT_OK, or why it must not any more. Not locked. */
-weft_status wfi_local_begin(weft_call *call);
-/* It has returned, and the call is deferred. [agent lock] */
-void wfi_local_left(weft_call *call);
 /* Fails those that nobody wants and whose arguments nobody reads, after that may have changed for some. [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
+/* After the executor and net are gone: lets go of what users still hold. Not locked. */
+void wfi_local_orphan_all(weft_agent *agent);
 
 /* Fails the calls that the message names. [agent lock] */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
@@ -139,19 +125,5 @@ void wfi_call_drop_hold(wfi_outcall *call); /* [agent lock] */
 extern const wfi_component wfi_client_component;
 
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */
-
-/* server/nested.c. All [agent lock]. */
-void wfi_child_join(wfi_child *child, weft_call *parent); /* no-op but for child->within if parent is NULL */
-void wfi_child_leave(wfi_child *child);                   /* no-op if it is nobody's */
-/* The same when it has ended; error: how it failed, which is noted, or NULL. */
-void wfi_child_end(wfi_child *child, const weft_error *error);
-/* WEFT_OK, or why nothing may start within it any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
-weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
-/* A call made within it failed: if its handler returns the same, the error goes on with its chain. */
-void wfi_parent_note(weft_call *parent, const weft_error *error);
-/* It has been answered, or will never be: what was started within it goes on alone. */
-void wfi_calls_forget_within(weft_call *call);
-/* Cancels what was started within a call that nobody wants any more, and forgets it all. */
-void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
 
 #endif

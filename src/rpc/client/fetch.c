@@ -3,6 +3,7 @@
  * client/fetch.c - asking for the value that a handle names, from both ends: the owner answers two questions about it, what it is
  * ("weft:fetch") and whether it is there ("weft:made").
  */
+#include "rpc/client/client.h"
 #include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 

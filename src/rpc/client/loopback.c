@@ -8,136 +8,167 @@
  * not begun fails at once; then the handler does not begin any more (wfi_local_begin).
  */
 #include "base/alloc.h"
-#include "rpc/server/server.h"
+#include "rpc/client/loopback.h"
 
 #include "base/error.h"
-#include "rpc/batch/batch.h"
 #include "rpc/server/stream.h"
 #include "value/values.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
 
-void wfi_local_complete(weft_call *call, weft_error *error)
+/* Completes the future, unless that has been done. [agent lock] */
+static void complete(wfi_loopback *loop, weft_error *error)
 {
-    if (!call->local_future)
+    weft_agent *agent = loop->call.agent;
+    if (!loop->future)
         return;
-    weft_stats *stats = &call->agent->stats;
-    stats->calls_finished++;
-    stats->calls_failed += error != NULL;
-    WFI_TELL_HOOKS(settled_here, call, weft_error_code(error));
-    wfi_child_end(&call->child, call->is_attempt ? NULL : error);
-    wfi_call_settle(call->local_future, call->is_attempt ? NULL : call->local_rref, error ? NULL : call->results,
+    agent->stats.calls_finished++;
+    agent->stats.calls_failed += error != NULL;
+    WFI_TELL_HOOKS(settled_here, &loop->call, weft_error_code(error));
+    wfi_child_end(&loop->child, loop->is_attempt ? NULL : error);
+    wfi_call_settle(loop->future, loop->is_attempt ? NULL : loop->rref, error ? NULL : loop->call.results,
                     error); /* a handler that goes on may yet give */
-    weft_future_unref(call->local_future);
-    call->local_future = NULL;
-    wfi_net_timer_clear(call->agent->net, &call->timer);
+    weft_future_unref(loop->future);
+    loop->future = NULL;
+    wfi_net_timer_clear(agent->net, &loop->call.timer);
 }
 
-/* Completes the future if that has not been done. `stop`: its parts are not waited for. [agent lock] */
-static void settle(weft_call *call, weft_error *error, bool stop)
+/* The same once its parts are through. `stop`: these are not waited for. [agent lock] */
+static void settle(wfi_loopback *loop, weft_error *error, bool stop)
 {
-    if (!call->local_future || call->landing)
+    if (!loop->future || loop->landing)
         return; /* completed before, or about to be */
-    if (!call->local_parts || !wfi_parts_in_wait(call->local_parts, NULL, error, false, stop))
-        wfi_local_complete(call, error);
+    if (!loop->parts || !wfi_parts_in_wait(loop->parts, NULL, error, false, stop))
+        complete(loop, error);
 }
 
 /* Whether the handler may yet look at the arguments, or whoever keeps them for it. While the agent closes nobody waits for those who
  * keep them: they may never finish the call. [agent lock] */
-static bool is_read(const weft_call *call)
+static bool is_read(const wfi_loopback *loop)
 {
+    const weft_call *call = &loop->call;
     const weft_agent *agent = call->agent;
-    const weft_batch *batch = call->runs_in;
-    if (!call->begun || call->stage == WFI_SERVE_ANSWERING)
+    if (!loop->begun || call->stage == WFI_SERVE_ANSWERING)
         return false;
-    bool keeps = call->keep_arguments || batch, has_left = call->has_left || (batch && batch->has_left);
+    bool keeps = call->keep_arguments || call->batch_left,
+         has_left = call->has_left || (call->batch_left && *call->batch_left);
     return !has_left || (keeps && !agent->closing && !agent->stopped);
 }
 
 /* [agent lock] */
-static void fail_unless_read(weft_call *call)
+static void fail_unless_read(wfi_loopback *loop)
 {
-    if (call->failure && !is_read(call))
-        settle(call, call->failure, true);
+    if (loop->failure && !is_read(loop))
+        settle(loop, loop->failure, true);
 }
 
 /*
  * Nobody wants the answer any more, and the future fails as soon as the arguments are let go: the call need not be finished before
  * the agent can close, its handler may see that it is in vain, and so are the calls made within it. [agent lock]
  */
-static void give_up(weft_call *call, weft_status why, const char *text)
+static void give_up(wfi_loopback *loop, weft_status why, const char *text)
 {
-    if (!call->local_future || call->landing || call->failure)
+    weft_call *call = &loop->call;
+    if (!loop->future || loop->landing || loop->failure)
         return;
     wfi_error_detail detail = {.code = why,
-                               .remote_code = call->begun ? WEFT_ERR_UNKNOWN : WEFT_OK,
+                               .remote_code = loop->begun ? WEFT_ERR_UNKNOWN : WEFT_OK,
                                .function = call->function ? call->function->name : NULL,
                                .worker = call->from};
-    call->failure = wfi_error_create(&detail, "%s", text);
+    loop->failure = wfi_error_create(&detail, "%s", text);
     call->cancelled = true;
-    fail_unless_read(call);
+    fail_unless_read(loop);
     wfi_serve_uncount(call);
     wfi_serve_unwanted(call, why, text);
-}
-
-weft_status wfi_local_begin(weft_call *call)
-{
-    wfi_net_lock(call->agent->net);
-    weft_status why = (weft_status)atomic_load(&call->unwanted);
-    call->begun = !why;
-    wfi_net_unlock(call->agent->net);
-    return why;
-}
-
-void wfi_local_left(weft_call *call)
-{
-    call->has_left = true;
-    fail_unless_read(call);
 }
 
 void wfi_local_settle_left(weft_agent *agent)
 {
     for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
-        fail_unless_read(wfi_container_of(link, weft_call, local_link));
+        fail_unless_read(wfi_container_of(link, wfi_loopback, link));
 }
 
 static void timer_fired(wfi_timer *timer)
 {
-    weft_call *call = wfi_container_of(timer, weft_call, timer);
-    give_up(call, WEFT_ERR_TIMEOUT, wfi_late_text(call->is_attempt));
+    wfi_loopback *loop = wfi_container_of(timer, wfi_loopback, call.timer);
+    give_up(loop, WEFT_ERR_TIMEOUT, wfi_late_text(loop->is_attempt));
 }
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
-        give_up(wfi_container_of(child, weft_call, child), why, text);
+        give_up(wfi_container_of(child, wfi_loopback, child), why, text);
 }
 
 /* The call lives at least until it has completed its future. */
-static void hold_call(void *owner)
+static void hold(void *owner)
 {
-    weft_call *call = owner;
-    atomic_fetch_add(&call->holds, 1);
+    wfi_loopback *loop = owner;
+    atomic_fetch_add(&loop->call.holds, 1);
 }
 
-static void cancel_local(void *owner, uint64_t id)
+static void cancel(void *owner, uint64_t id)
 {
-    weft_call *call = owner;
-    weft_agent *agent = call->agent;
+    wfi_loopback *loop = owner;
+    weft_agent *agent = loop->call.agent;
     (void)id;
     if (!wfi_agent_enter(agent)) {
-        wfi_serve_finish_late(call);
+        wfi_serve_finish_late(&loop->call);
         return;
     }
     wfi_net_lock(agent->net);
-    give_up(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
-    wfi_serve_drop_hold(call);
+    give_up(loop, WEFT_ERR_CANCELLED, "the caller cancelled it");
+    wfi_serve_drop_hold(&loop->call);
     wfi_net_unlock(agent->net);
     wfi_agent_leave(agent);
 }
 
-static const wfi_canceller local_canceller = {.hold = hold_call, .cancel = cancel_local};
+static const wfi_canceller local_canceller = {.hold = hold, .cancel = cancel};
+
+/* ---- Parts of its results ---------------------------------------------------------------------------------------------- */
+
+static void drop_stream(void *owner)
+{
+    wfi_loopback *loop = owner;
+    wfi_serve_drop_hold(&loop->call);
+}
+
+static void end_stream(void *owner, const weft_values *values, weft_error *error, bool quiet)
+{
+    (void)values; /* its results are known */
+    (void)quiet;
+    complete(owner, error);
+}
+
+/* Never: what we give ourselves is there. */
+static void fail_stream(void *owner, weft_error *error)
+{
+    (void)owner;
+    weft_error_unref(error);
+}
+
+static const wfi_stream_owner_ops stream_owner = {
+    .hold = hold, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
+
+static weft_status send_part(weft_call *call, weft_args part)
+{
+    wfi_loopback *loop = wfi_loopback_of(call);
+    weft_values *values;
+    weft_status st = loop->parts ? weft_values_create(part, &values) : WEFT_ERR_STATE;
+    if (st)
+        return st;
+    wfi_net_lock(call->agent->net);
+    st = wfi_parts_may_send(call);
+    if (!st)
+        st = wfi_parts_in_give(loop->parts, values);
+    wfi_net_unlock(call->agent->net);
+    if (st)
+        weft_values_unref(values);
+    return st;
+}
+
+/* ---- The answer -------------------------------------------------------------------------------------------------------- */
 
 /* Says what does not fit. */
 static bool fits_place(const weft_tensor *result, const weft_tensor *place, size_t index, char *problem, size_t room)
@@ -174,17 +205,18 @@ static weft_status land_results(weft_args results, weft_tensors land, uint64_t *
     return st;
 }
 
-static void land_if_wanted(weft_call *call)
+static void land_if_wanted(wfi_loopback *loop)
 {
+    weft_call *call = &loop->call;
     weft_agent *agent = call->agent;
     weft_tensors land;
     uint64_t copied = 0;
-    if (call->error || weft_values_get_tensors(call->local_land, 0, &land))
+    if (call->error || weft_values_get_tensors(loop->land, 0, &land))
         return;
     wfi_net_lock(agent->net);
-    call->landing = call->local_future && !call->failure; /* not once it has timed out */
+    loop->landing = loop->future && !loop->failure; /* not once it has timed out */
     wfi_net_unlock(agent->net);
-    if (!call->landing)
+    if (!loop->landing)
         return;
     char problem[320];
     weft_status st = land_results(weft_values_args(call->results), land, &copied, problem, sizeof problem);
@@ -194,15 +226,31 @@ static void land_if_wanted(weft_call *call)
         wfi_values_replace_tensors(call->results, land.items); /* as after a call to another worker */
     wfi_net_lock(agent->net);
     agent->stats.bytes_copied += copied;
-    call->landing = false;
+    loop->landing = false;
     wfi_net_unlock(agent->net);
 }
 
-void wfi_answer_local(weft_call *call)
+static weft_status begin(weft_call *call)
 {
+    wfi_loopback *loop = wfi_loopback_of(call);
+    wfi_net_lock(call->agent->net);
+    weft_status why = (weft_status)atomic_load(&call->unwanted);
+    loop->begun = !why;
+    wfi_net_unlock(call->agent->net);
+    return why;
+}
+
+static void left(weft_call *call)
+{
+    fail_unless_read(wfi_loopback_of(call));
+}
+
+static void respond(weft_call *call)
+{
+    wfi_loopback *loop = wfi_loopback_of(call);
     weft_agent *agent = call->agent;
     wfi_net *net = agent->net;
-    land_if_wanted(call);
+    land_if_wanted(loop);
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
@@ -214,10 +262,10 @@ void wfi_answer_local(weft_call *call)
     WFI_TELL_HOOKS(answered, call);
     if (call->owned)
         wfi_owned_finish(call->owned, call);
-    if (call->local_parts)
-        wfi_parts_in_expect_given(call->local_parts);
-    settle(call, call->failure ? call->failure : call->error, call->failure != NULL);
-    wfi_list_remove(&call->local_link);
+    if (loop->parts)
+        wfi_parts_in_expect_given(loop->parts);
+    settle(loop, loop->failure ? loop->failure : call->error, loop->failure != NULL);
+    wfi_list_remove(&loop->link);
     wfi_serve_drop_hold(call); /* the list's */
     wfi_serve_drop_hold(call); /* the user's */
     if (!was_deferred)
@@ -225,17 +273,41 @@ void wfi_answer_local(weft_call *call)
     wfi_net_unlock(net);
 }
 
+static void fini(weft_call *call)
+{
+    wfi_loopback *loop = wfi_loopback_of(call);
+    weft_error_unref(loop->failure);
+    weft_future_unref(loop->future);
+    wfi_parts_in_free(loop->parts);
+    weft_rref_unref(loop->rref);
+    weft_values_unref(loop->land);
+}
+
+static const wfi_responder_ops responder = {
+    .begin = begin, .left = left, .respond = respond, .send_part = send_part, .fini = fini};
+
+/* ---- The agent's end --------------------------------------------------------------------------------------------------- */
+
 /* Fails the futures of calls to ourselves that nobody will finish in time. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
-        give_up(wfi_container_of(link, weft_call, local_link), why, text);
+        give_up(wfi_container_of(link, wfi_loopback, link), why, text);
     wfi_local_settle_left(agent);
 }
 
-/* [agent lock] */
-static weft_status launch(weft_call *call, wfi_call_plan *plan)
+void wfi_local_orphan_all(weft_agent *agent)
 {
+    for (wfi_list *link; (link = wfi_list_pop_front(&agent->local_calls));)
+        wfi_serve_finish_late(&wfi_container_of(link, wfi_loopback, link)->call);
+}
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------------- */
+
+/* [agent lock] */
+static weft_status launch(wfi_loopback *loop, wfi_call_plan *plan)
+{
+    weft_call *call = &loop->call;
     weft_agent *agent = call->agent;
     uint32_t us = wfi_net_member(agent->net, call->from)->incarnation;
     weft_status st = wfi_agent_usable(agent);
@@ -248,16 +320,16 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
         st = wfi_net_timer_set(agent->net, &call->timer, call->deadline_ns);
     if (st)
         return st;
-    if (call->local_rref) {
-        call->owned = wfi_rref_home(call->local_rref);
+    if (loop->rref) {
+        call->owned = wfi_rref_home(loop->rref);
         wfi_owned_begin(call->owned);
     }
-    wfi_child_join(&call->child, (weft_call *)*plan->within);
-    wfi_future_set_canceller(call->local_future, &local_canceller, call, 0);
+    wfi_child_join(&loop->child, (weft_call *)*plan->within);
+    wfi_future_set_canceller(loop->future, &local_canceller, loop, 0);
     call->id = wfi_call_next_id(agent);
     call->life = us;
     call->holds = 1;
-    wfi_list_push_back(&agent->local_calls, &call->local_link);
+    wfi_list_push_back(&agent->local_calls, &loop->link);
     call->counted = true;
     agent->serving++;
     agent->stats.calls_started++;
@@ -267,9 +339,10 @@ static weft_status launch(weft_call *call, wfi_call_plan *plan)
 }
 
 /* Its references are whole now, or will never be. [agent lock] */
-static void run_or_refuse(weft_call *call)
+static void run_or_refuse(wfi_loopback *loop)
 {
-    weft_error *error = call->starved ? wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to wait for its references")
+    weft_call *call = &loop->call;
+    weft_error *error = loop->starved ? wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to wait for its references")
                                       : wfi_rrefs_lost(weft_values_args(call->args));
     if (error)
         wfi_serve_refuse(call, error);
@@ -279,30 +352,31 @@ static void run_or_refuse(weft_call *call)
 
 static void reference_made(weft_future *made, void *arg)
 {
-    weft_call *call = arg;
-    weft_agent *agent = call->agent;
+    wfi_loopback *loop = arg;
+    weft_agent *agent = loop->call.agent;
     (void)made;
     if (!wfi_agent_enter(agent))
         return; /* the tables let go of the call */
     wfi_net_lock(agent->net);
-    if (--call->unconfirmed == 0)
-        run_or_refuse(call);
+    if (--loop->unconfirmed == 0)
+        run_or_refuse(loop);
     wfi_net_unlock(agent->net);
     wfi_agent_leave(agent);
 }
 
 /* As in a call to another worker, no handler sees a reference that its owner has not confirmed. */
-static void start(weft_call *call, const char *function)
+static void start(wfi_loopback *loop, const char *function)
 {
+    weft_call *call = &loop->call;
+    weft_args args = weft_values_args(call->args);
     char problem[128];
     if (!call->function)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s",
                                               function, call->agent->options.name));
-    else if (!wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
+    else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof problem))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
-    else if ((call->unconfirmed =
-                  wfi_rrefs_await(weft_values_args(call->args), reference_made, call, &call->starved)) == 0)
-        run_or_refuse(call);
+    else if ((loop->unconfirmed = wfi_rrefs_await(args, reference_made, loop, &loop->starved)) == 0)
+        run_or_refuse(loop);
 }
 
 /* Landing places, kept as one list. */
@@ -314,52 +388,58 @@ static weft_status keep_places(weft_tensors places, weft_values **out)
     return places.count ? weft_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
 }
 
+/* Not in the agent's list yet: freed by release(). */
+static weft_status make(weft_agent *agent, const wfi_call_plan *plan, wfi_loopback **out)
+{
+    wfi_loopback *loop = *out = wfi_calloc(1, sizeof *loop);
+    if (!loop)
+        return WEFT_ERR_MEMORY;
+    loop->call = (weft_call){.agent = agent,
+                             .responder = &responder,
+                             .from = wfi_agent_rank(agent),
+                             .function = wfi_function_find(agent, plan->function)};
+    loop->is_attempt = plan->is_attempt;
+    loop->child.parent_over = parent_over;
+    wfi_list_init(&loop->call.children);
+    wfi_list_init(&loop->child.link);
+    weft_status st = weft_values_create(plan->arguments, &loop->call.args);
+    if (!st)
+        st = keep_places(plan->options->land, &loop->land);
+    loop->rref = weft_rref_ref(plan->remote);
+    loop->future = wfi_agent_future(agent);
+    if (!st && !loop->future)
+        st = WEFT_ERR_MEMORY;
+    if (!st && plan->options->on_part)
+        st = wfi_parts_in_create(agent, plan->options->on_part, plan->options->part_arg, &loop->parts);
+    if (loop->parts)
+        wfi_parts_in_own(loop->parts, loop, &stream_owner, NULL);
+    return st;
+}
+
+static void release(wfi_loopback *loop)
+{
+    if (!loop)
+        return;
+    fini(&loop->call);
+    weft_values_unref(loop->call.args);
+    free(loop);
+}
+
 weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
 {
-    weft_values *args = NULL, *land = NULL;
-    weft_status st = weft_values_create(plan->arguments, &args);
-    if (!st)
-        st = keep_places(plan->options->land, &land);
-    weft_call *call = st ? NULL : wfi_calloc(1, sizeof *call);
-    weft_future *future = st ? NULL : wfi_agent_future(agent);
-    if (!st && (!call || !future))
-        st = WEFT_ERR_MEMORY;
-    if (st)
-        goto release;
-    *call = (weft_call){.agent = agent,
-                        .from = wfi_agent_rank(agent),
-                        .function = wfi_function_find(agent, plan->function),
-                        .local_rref = plan->remote,
-                        .is_attempt = plan->is_attempt,
-                        .args = args,
-                        .local_land = land,
-                        .local_future = future,
-                        .child.parent_over = parent_over};
-    wfi_list_init(&call->children);
-    wfi_list_init(&call->child.link);
-    if (plan->options->on_part)
-        st = wfi_parts_in_create(agent, plan->options->on_part, plan->options->part_arg, &call->local_parts);
-    if (st)
-        goto release;
-    if (call->local_parts)
-        wfi_parts_in_of_local(call->local_parts, call);
-    wfi_net_lock(agent->net);
-    st = launch(call, plan);
+    wfi_loopback *loop;
+    weft_status st = make(agent, plan, &loop);
     if (!st) {
-        wfi_agent_ref(agent);
-        weft_rref_ref(plan->remote);
-        *out = weft_future_ref(future);
-        start(call, plan->function);
+        wfi_net_lock(agent->net);
+        st = launch(loop, plan);
+        if (!st) {
+            wfi_agent_ref(agent);
+            *out = weft_future_ref(loop->future);
+            start(loop, plan->function);
+        }
+        wfi_net_unlock(agent->net);
     }
-    wfi_net_unlock(agent->net);
-    if (!st)
-        return WEFT_OK;
-release:
-    weft_future_unref(future);
-    if (call)
-        wfi_parts_in_free(call->local_parts);
-    free(call);
-    weft_values_unref(args);
-    weft_values_unref(land);
+    if (st)
+        release(loop);
     return st;
 }

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "rpc/server/server.h"
-#include "rpc/server/stream.h"
+#include "rpc/client/stream.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "rpc/agent/notify.h"
 
 #include "base/error.h"
-#include "rpc/server/stream.h"
+#include "rpc/client/stream.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "rpc/server/stream.h"
+#include "rpc/client/stream.h"
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
 #include "value/values.h"
@@ -469,13 +469,37 @@ static weft_status pack_arguments(wfi_outcall *call, const wfi_call_plan *plan)
     return st ? st : wfi_pack_view(&call->arguments, *plan->packed);
 }
 
+static void hold_stream(void *owner)
+{
+    wfi_outcall *call = owner;
+    call->holds++;
+}
+
+static void drop_stream(void *owner)
+{
+    wfi_call_drop_hold(owner);
+}
+
+static void end_stream(void *owner, const weft_values *values, weft_error *error, bool quiet)
+{
+    wfi_call_complete(owner, values, error, quiet);
+}
+
+static void fail_stream(void *owner, weft_error *error)
+{
+    wfi_call_abort(owner, error);
+}
+
+static const wfi_stream_owner_ops stream_owner = {
+    .hold = hold_stream, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
+
 static weft_status take_parts(wfi_outcall *call, const weft_rpc_options *options)
 {
     if (!options->on_part)
         return WEFT_OK;
     weft_status st = wfi_parts_in_create(call->agent, options->on_part, options->part_arg, &call->parts);
     if (!st)
-        wfi_parts_in_of_call(call->parts, call);
+        wfi_parts_in_own(call->parts, call, &stream_owner, call);
     return st;
 }
 

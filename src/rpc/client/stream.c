@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* client/stream.c - parts of results as they come to the caller; see server/stream.h. */
 #include "base/alloc.h"
+#include "rpc/client/stream.h"
 #include "rpc/server/stream.h"
 #include "rpc/agent/notify.h"
 
@@ -20,8 +21,9 @@ struct wfi_parts_in {
     weft_agent *agent;
     weft_part_fn fn;
     void *arg;
-    wfi_outcall *call; /* whose parts they are: of these two, one */
-    weft_call *local;
+    void *owner; /* whose parts they are */
+    const wfi_stream_owner_ops *ops;
+    wfi_outcall *call; /* NULL: they are given by ourselves */
 
     uint32_t next;  /* number of the part to be handed over next */
     uint32_t given; /* by ourselves */
@@ -50,14 +52,11 @@ weft_status wfi_parts_in_create(weft_agent *agent, weft_part_fn fn, void *arg, w
     return WEFT_OK;
 }
 
-void wfi_parts_in_of_call(wfi_parts_in *parts, wfi_outcall *call)
+void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_outcall *call)
 {
+    parts->owner = owner;
+    parts->ops = ops;
     parts->call = call;
-}
-
-void wfi_parts_in_of_local(wfi_parts_in *parts, weft_call *call)
-{
-    parts->local = call;
 }
 
 static void empty(slot *s)
@@ -105,10 +104,7 @@ static void end_if_settled(wfi_parts_in *parts)
     weft_error *error = parts->error;
     parts->error = NULL;
     parts->waiting = false;
-    if (parts->call)
-        wfi_call_complete(parts->call, parts->values, error, parts->quiet);
-    else
-        wfi_local_complete(parts->local, error);
+    parts->ops->end(parts->owner, parts->values, error, parts->quiet);
     weft_error_unref(error);
 }
 
@@ -186,10 +182,7 @@ static void hand_over_all(wfi_task *task)
     }
     parts->running = false;
     end_if_settled(parts);
-    if (parts->call)
-        wfi_call_drop_hold(parts->call);
-    else
-        wfi_serve_drop_hold(parts->local);
+    parts->ops->drop(parts->owner);
     wfi_net_unlock(net);
 }
 
@@ -198,10 +191,7 @@ static void begin(wfi_parts_in *parts)
     if (parts->running || parts->stopped || slot_of(parts, parts->next)->state != SLOT_READY)
         return;
     parts->running = true;
-    if (parts->call)
-        parts->call->holds++;
-    else
-        parts->local->holds++;
+    parts->ops->hold(parts->owner);
     parts->task.run = hand_over_all;
     wfi_net_defer(parts->agent->net, &parts->task, WFI_DEFER_WORKER);
 }
@@ -221,7 +211,7 @@ static void part_ready(wfi_intake *intake, weft_status status)
                                    .remote_code = WEFT_ERR_UNKNOWN, /* it has run, so far */
                                    .function = call->function,
                                    .worker = wfi_peer_rank(call->peer)};
-        wfi_call_abort(call, wfi_error_create(&detail, "a part of the results: %s", intake->problem));
+        parts->ops->fail(parts->owner, wfi_error_create(&detail, "a part of the results: %s", intake->problem));
     } else {
         begin(parts);
     }

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/text/json_writer.h"
 #include "rpc/batch/batch.h"
+#include "rpc/client/loopback.h"
 #include "rpc/client/client.h"
 #include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
@@ -212,7 +213,7 @@ static void put_serving(wfi_json *j, weft_agent *agent, uint64_t now)
             put_served(j, call, now);
     }
     for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next, count++)
-        put_served(j, wfi_container_of(link, weft_call, local_link), now);
+        put_served(j, &wfi_container_of(link, wfi_loopback, link)->call, now);
     wfi_json_close(j, ']');
     wfi_json_put_number(j, "serving_count", count);
 }

@@ -2,6 +2,7 @@
 /* observe.c - the hooks: what happens to calls goes to the table of metrics (table.c) and the trace (trace.c). */
 #include "base/alloc.h"
 #include "rpc/observe/internal.h"
+#include "rpc/client/loopback.h"
 
 #include "base/error.h"
 #include "base/text/log.h"
@@ -230,15 +231,15 @@ static const char *function_of(const weft_call *call)
 }
 
 /* The caller's span, which one to another worker would have brought with it. */
-static void call_ourselves(weft_call *call)
+static void call_ourselves(wfi_loopback *loop)
 {
-    wfi_call_observer *observer = call->agent->observer;
-    call->outer.begun_ns = call->span.begun_ns;
-    join_trace(observer, &call->outer, call->child.within);
-    if (is_traced(call->agent, &call->outer))
-        call->outer.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_CALLS, call->outer.begun_ns);
-    call->span.trace = call->outer.trace;
-    call->span.parent = call->outer.id;
+    wfi_call_observer *observer = loop->call.agent->observer;
+    loop->outer.begun_ns = loop->call.span.begun_ns;
+    join_trace(observer, &loop->outer, loop->child.within);
+    if (is_traced(loop->call.agent, &loop->outer))
+        loop->outer.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_CALLS, loop->outer.begun_ns);
+    loop->call.span.trace = loop->outer.trace;
+    loop->call.span.parent = loop->outer.id;
 }
 
 static void on_arrived(weft_call *call)
@@ -247,7 +248,7 @@ static void on_arrived(weft_call *call)
     if (call->span.left_ns)
         call->span.left_ns = observer->trace ? call->span.left_ns - (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
     if (!call->peer)
-        call_ourselves(call);
+        call_ourselves(wfi_loopback_of(call));
     if (observer->trace) {
         call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
         call->span.id = new_id(observer);
@@ -299,9 +300,10 @@ static void on_ended(weft_call *call)
 
 static void on_settled_here(weft_call *call, weft_status status)
 {
-    uint64_t done = call->local_parts ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
+    const wfi_loopback *loop = wfi_loopback_of(call);
+    uint64_t done = loop->parts ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
     uint64_t now = done ? done : wfi_net_now(call->agent->net);
-    call_over(call->agent, call->id, call->from, function_of(call), &call->outer, now, status);
+    call_over(call->agent, call->id, call->from, function_of(call), &loop->outer, now, status);
 }
 
 static const wfi_call_hooks hooks = {.started = on_started,

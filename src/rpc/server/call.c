@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "rpc/agent/budget.h"
+#include "rpc/agent/notify.h"
 #include "rpc/batch/batch.h"
 #include "rpc/server/stream.h"
 
@@ -63,22 +64,13 @@ static void free_task(wfi_task *task)
     wfi_lodging_unref(call->lodging, NULL); /* it outlived its agent's books */
     call->deferred = false;
     wfi_serve_release_work(call);
-    wfi_pack_fini(&call->pack);
-    wfi_writer_fini(&call->header);
-    free(call->pushes);
+    call->responder->fini(call);
     weft_values_unref(call->results);
     wfi_object_drop(call->object);
     weft_error_unref(call->error);
     weft_error_unref(call->inner);
-    weft_error_unref(call->failure);
-    weft_future_unref(call->local_future);
     weft_future_unref(call->cancellation);
-    wfi_parts_out_free(call->parts);
-    wfi_parts_in_free(call->local_parts);
-    weft_rref_unref(call->local_rref);
-    weft_values_unref(call->local_land);
     wfi_agent_unref(call->agent);
-    free(call->arguments);
     free(call);
 }
 
@@ -141,9 +133,4 @@ void wfi_serve_orphan_all(weft_agent *agent)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
         wfi_map_fini(&agent->peers[rank].serving); /* emptied by wfi_serve_peer_gone when the agent stopped */
-    for (wfi_list *link; (link = wfi_list_pop_front(&agent->local_calls));) {
-        weft_call *call = wfi_container_of(link, weft_call, local_link);
-        if (--call->holds == 0)
-            free_task(&call->release);
-    }
 }

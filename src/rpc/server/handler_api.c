@@ -277,9 +277,6 @@ void weft_call_finish(weft_call *call, weft_status status)
         return;
     }
     settle_outcome(call, status);
-    if (call->peer)
-        wfi_answer(call);
-    else
-        wfi_answer_local(call);
+    call->responder->respond(call);
     wfi_agent_leave(agent);
 }

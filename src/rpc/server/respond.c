@@ -252,7 +252,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     send_reply(call);
 }
 
-void wfi_answer(weft_call *call)
+static void respond(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     leftovers left = {.results = NULL};
@@ -275,3 +275,28 @@ void wfi_answer(weft_call *call)
     wfi_pack_fini(&left.pack);
     weft_values_unref(left.results);
 }
+
+/* ---- The responder ------------------------------------------------------------------------------------------------- */
+
+static weft_status begin(weft_call *call)
+{
+    (void)call; /* nothing has to be told to its caller */
+    return WEFT_OK;
+}
+
+static void left(weft_call *call)
+{
+    (void)call;
+}
+
+static void fini(weft_call *call)
+{
+    wfi_pack_fini(&call->pack);
+    wfi_writer_fini(&call->header);
+    free(call->pushes);
+    free(call->parts);
+    free(call->arguments);
+}
+
+const wfi_responder_ops wfi_wire_responder = {
+    .begin = begin, .left = left, .respond = respond, .send_part = wfi_parts_out_send, .fini = fini};

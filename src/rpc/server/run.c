@@ -6,17 +6,10 @@
 #include "rpc/batch/batch.h"
 #include "rpc/server/accumulate.h"
 
-void wfi_serve_answer(weft_call *call)
-{
-    if (call->peer)
-        wfi_answer(call);
-    else
-        wfi_answer_local(call);
-}
-
 static void refuse_task(wfi_task *task)
 {
-    wfi_serve_answer(wfi_container_of(task, weft_call, task));
+    weft_call *call = wfi_container_of(task, weft_call, task);
+    call->responder->respond(call);
 }
 
 /* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
@@ -33,8 +26,8 @@ static void leave_deferred(weft_call *call)
         wfi_budget_release_arguments(call);
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
         wfi_serve_lean(call, true);
-    if (!call->peer)
-        wfi_local_left(call);
+    call->has_left = true;
+    call->responder->left(call);
     wfi_serve_drop_hold(call);
     wfi_net_unlock(net);
 }
@@ -65,7 +58,7 @@ weft_status wfi_serve_begin(weft_call *call)
     if (why)
         return why;
     if (call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
-        return call->peer ? WEFT_OK : wfi_local_begin(call);
+        return call->responder->begin(call);
     wfi_net_lock(net);
     wfi_serve_unwanted(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
     wfi_net_unlock(net);

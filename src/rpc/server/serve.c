@@ -62,6 +62,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     }
     call->agent = agent;
     call->peer = from;
+    call->responder = &wfi_wire_responder;
     call->from = wfi_peer_rank(from);
     call->id = id;
     call->life = wfi_peer_incarnation(from);

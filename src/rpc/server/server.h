@@ -13,8 +13,33 @@
 #ifndef WFI_SERVE_H
 #define WFI_SERVE_H
 
-#include "rpc/client/client.h"
+#include "rpc/payload/inbound.h"
 #include "rpc/refs/refs.h"
+#include "value/encode.h"
+
+/*
+ * How a served call gives its answer: over the wire (respond.c), or to this process itself (client/loopback.c). No slot is NULL.
+ */
+typedef struct wfi_responder_ops {
+    weft_status (*begin)(
+        weft_call *call);          /* its handler's turn has come: WEFT_OK, or why it must not run. Not locked */
+    void (*left)(weft_call *call); /* its handler has returned, and it is deferred. [agent lock] */
+    void (*respond)(
+        weft_call *call); /* its results or error are set: the user's hold goes. Not locked, the agent entered */
+    weft_status (*send_part)(weft_call *call, weft_args part); /* weft_call_send_part. Not locked, the agent entered */
+    void (*fini)(weft_call *call);                             /* its own, before the call is freed. Not locked */
+} wfi_responder_ops;
+
+/*
+ * Something of ours that was started within a served call: in that call's `children` until one of the two ends. parent_over
+ * is called when the served call ends first, after the child was taken out of the list. why: WEFT_OK, it has been answered and
+ * the child goes on alone; else nobody wants the child either. [agent lock]
+ */
+typedef struct wfi_child {
+    wfi_list link;
+    weft_call *within; /* the served call, while it is being served; else NULL */
+    void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
+} wfi_child;
 
 /* What a higher layer keeps in a call: a tape, a context. */
 typedef struct wfi_call_slot {
@@ -31,6 +56,7 @@ typedef enum wfi_serve_stage {
 
 struct weft_call {
     weft_agent *agent;
+    const wfi_responder_ops *responder;
     wfi_peer *peer; /* held while the agent lives; NULL: called by ourselves */
     int from;
     uint32_t life; /* the caller's incarnation */
@@ -66,36 +92,22 @@ struct weft_call {
     weft_future *cancellation; /* made at first asking */
     wfi_list children;         /* wfi_child: what was started within it */
     weft_error *inner;         /* the last failure of those; [agent lock] */
-    wfi_child child;           /* a call to ourselves: of the call that it is made for, if any */
     struct weft_batch *batch;  /* where it has seat number `seat`; NULL: it has none */
     size_t seat;
     struct wfi_lodging *lodging;       /* it lies in the slabs of a batch that it is not in; NULL: it does not */
     struct wfi_batch_extras *extra_of; /* it is whole and has no seat */
     wfi_list extra_link;
-    bool queued;                      /* for a batch: batch/batch.h */
-    bool is_late;                     /* its batch has begun without it */
-    struct wfi_parts_out *parts;      /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
-    struct wfi_parts_in *local_parts; /* of a call to ourselves; NULL: the caller takes none */
-    unsigned letters;                 /* promised for it: a refusal, should there be no memory for its answer */
-    size_t charged;                   /* bytes against the memory budget: the call, its arguments */
-    size_t kept;                      /* likewise: its results, and how it counts among its peer's */
+    bool queued;                 /* for a batch: batch/batch.h */
+    bool is_late;                /* its batch has begun without it */
+    struct wfi_parts_out *parts; /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
+    unsigned letters;            /* promised for it: a refusal, should there be no memory for its answer */
+    size_t charged;              /* bytes against the memory budget: the call, its arguments */
+    size_t kept;                 /* likewise: its results, and how it counts among its peer's */
     wfi_span span;
 
-    /* A call to ourselves. */
-    wfi_span outer; /* its caller's span */
-    weft_future *local_future;
-    weft_rref *local_rref;
-    size_t unconfirmed;      /* references among its arguments that are being made */
-    bool starved;            /* memory was out for waiting for one of them */
-    weft_values *local_land; /* the places for its results, as one list of tensors */
-    bool landing;            /* they are being filled */
-    /* Its handler, which sees the caller's own arguments; of a batch: weft_batch.has_left. [agent lock] */
-    bool begun, has_left;
-    struct weft_batch *runs_in; /* [agent lock] */
-    weft_error *failure;        /* nobody wants the answer: what the future fails with, perhaps later. [agent lock] */
-    bool is_attempt;            /* as in wfi_outcall */
-    wfi_list local_link;
-    wfi_timer timer; /* of another worker's call: set by wfi_serve_watch_deadline */
+    bool has_left;          /* its handler has returned, and it is deferred. [agent lock] */
+    const bool *batch_left; /* the same of the batch that it runs in; NULL: it runs in none. [agent lock] */
+    wfi_timer timer;        /* of another worker's call: set by wfi_serve_watch_deadline */
 
     wfi_task task, release;
 };
@@ -128,15 +140,12 @@ void wfi_serve_handler_task(wfi_task *task); /* what wfi_serve_run queues */
 wfi_urgency wfi_serve_urgency(const weft_function *function);
 /* The handler's turn has come: WEFT_OK, and it begins, or why it need not any more. Not locked. */
 weft_status wfi_serve_begin(weft_call *call);
-void wfi_serve_answer(weft_call *call); /* with its error, or results; to others and ourselves. Not locked */
 /* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
 void wfi_serve_withdraw(weft_call *call, weft_error *error);
 void wfi_serve_turn_away(weft_call *call); /* one that was withdrawn from the executor's queue. [agent lock] */
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
-/* The answer of a call of another worker; its results or error are set. Not locked. */
-void wfi_answer(weft_call *call);
-void wfi_answer_local(weft_call *call);      /* client/loopback.c */
+extern const wfi_responder_ops wfi_wire_responder;
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
 /* Out of the table, once the answer has gone and nothing is kept for the caller any more. [agent lock] */
@@ -150,6 +159,20 @@ void wfi_serve_release_work(weft_call *call);
 bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* without keeping anything of them */
 void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory);
 void wfi_refusals_forget(weft_agent *agent, int rank); /* that worker is gone */
+
+/* nested.c. All [agent lock]. */
+void wfi_child_join(wfi_child *child, weft_call *parent); /* no-op but for child->within if parent is NULL */
+void wfi_child_leave(wfi_child *child);                   /* no-op if it is nobody's */
+/* The same when it has ended; error: how it failed, which is noted, or NULL. */
+void wfi_child_end(wfi_child *child, const weft_error *error);
+/* WEFT_OK, or why nothing may start within it any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
+weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
+/* A call made within it failed: if its handler returns the same, the error goes on with its chain. */
+void wfi_parent_note(weft_call *parent, const weft_error *error);
+/* It has been answered, or will never be: what was started within it goes on alone. */
+void wfi_calls_forget_within(weft_call *call);
+/* Cancels what was started within a call that nobody wants any more, and forgets it all. */
+void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
 
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);

@@ -9,12 +9,6 @@
 
 #include <stdlib.h>
 
-struct wfi_parts_out {
-    wfi_list waiting; /* part_out.link: those not taken */
-    size_t count;     /* of them */
-    uint32_t sent;
-};
-
 /* One part; guarded by the agent's lock once it was sent. It holds its call, and lives until net and the caller let go of it. */
 typedef struct part_out {
     wfi_list link;
@@ -36,16 +30,6 @@ weft_status wfi_parts_out_create(wfi_parts_out **out)
     wfi_list_init(&parts->waiting);
     *out = parts;
     return WEFT_OK;
-}
-
-void wfi_parts_out_free(wfi_parts_out *parts)
-{
-    free(parts);
-}
-
-bool wfi_parts_out_busy(const weft_call *call)
-{
-    return call->parts && call->parts->count > 0;
 }
 
 uint32_t wfi_parts_out_count(const weft_call *call)
@@ -124,14 +108,18 @@ void wfi_parts_out_drop(weft_call *call)
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
+weft_status wfi_parts_may_send(const weft_call *call)
+{
+    if (call->stage != WFI_SERVE_SERVING)
+        return WEFT_ERR_STATE;
+    return call->cancelled || weft_call_cancelled(call) ? WEFT_ERR_CANCELLED : WEFT_OK;
+}
+
 /* [agent lock] */
 static weft_status may_send(const weft_call *call)
 {
-    if (call->stage != WFI_SERVE_SERVING || (call->peer ? !call->parts : !call->local_parts))
-        return WEFT_ERR_STATE;
-    if (call->cancelled || weft_call_cancelled(call))
-        return WEFT_ERR_CANCELLED;
-    return call->parts && call->parts->count >= WFI_PARTS_MAX ? WEFT_ERR_AGAIN : WEFT_OK;
+    weft_status st = call->parts ? wfi_parts_may_send(call) : WEFT_ERR_STATE;
+    return !st && call->parts->count >= WFI_PARTS_MAX ? WEFT_ERR_AGAIN : st;
 }
 
 static weft_status send_locked(weft_call *call, part_out *part)
@@ -173,14 +161,19 @@ static weft_status send_locked(weft_call *call, part_out *part)
     return WEFT_OK;
 }
 
-static weft_status send_remote(weft_call *call, weft_args values)
+weft_status wfi_parts_out_send(weft_call *call, weft_args values)
 {
     wfi_net *net = call->agent->net;
+    wfi_net_lock(net);
+    weft_status st = may_send(call); /* before anything is packed */
+    wfi_net_unlock(net);
+    if (st)
+        return st;
     part_out *part = wfi_calloc(1, sizeof *part);
     if (!part)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&part->header);
-    weft_status st = wfi_pack_values(&part->pack, values, &(wfi_pack_options){0});
+    st = wfi_pack_values(&part->pack, values, &(wfi_pack_options){0});
     if (!st) {
         wfi_pack_landing_count(&part->pack, 0);
         wfi_net_lock(net);
@@ -192,33 +185,13 @@ static weft_status send_remote(weft_call *call, weft_args values)
     return st;
 }
 
-static weft_status send_local(weft_call *call, weft_args part)
-{
-    weft_values *values;
-    weft_status st = weft_values_create(part, &values);
-    if (st)
-        return st;
-    wfi_net_lock(call->agent->net);
-    st = may_send(call);
-    if (!st)
-        st = wfi_parts_in_give(call->local_parts, values);
-    wfi_net_unlock(call->agent->net);
-    if (st)
-        weft_values_unref(values);
-    return st;
-}
-
 weft_status weft_call_send_part(weft_call *call, weft_args part)
 {
     if (!wfi_args_are_readable(part))
         return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(call->agent))
         return WEFT_ERR_CANCELLED;
-    wfi_net_lock(call->agent->net);
-    weft_status st = may_send(call); /* before anything is packed */
-    wfi_net_unlock(call->agent->net);
-    if (!st)
-        st = call->peer ? send_remote(call, part) : send_local(call, part);
+    weft_status st = call->responder->send_part(call, part);
     wfi_agent_leave(call->agent);
     return st;
 }

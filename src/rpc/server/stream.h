@@ -9,44 +9,32 @@
  *
  * A call to ourselves has the second half only: its parts are handed over by reference.
  */
-#ifndef WFI_PARTS_H
-#define WFI_PARTS_H
+#ifndef WFI_PARTS_OUT_H
+#define WFI_PARTS_OUT_H
 
-#include "rpc/client/client.h"
 #include "rpc/server/server.h"
 
 #define WFI_PARTS_MAX 16
 
-typedef struct wfi_parts_out wfi_parts_out;
-typedef struct wfi_parts_in wfi_parts_in;
+typedef struct wfi_parts_out {
+    wfi_list waiting; /* those not taken */
+    size_t count;     /* of them */
+    uint32_t sent;
+} wfi_parts_out;
 
 /* ---- The callee's. A call without parts (NULL) answers as one that has sent none. -------------------------------------- */
 
+/* Whether some are not taken. [agent lock] */
+static inline bool wfi_parts_out_busy(const weft_call *call)
+{
+    return call->parts && call->parts->count > 0;
+}
 weft_status wfi_parts_out_create(wfi_parts_out **out);
-void wfi_parts_out_free(wfi_parts_out *parts);             /* not locked */
-bool wfi_parts_out_busy(const weft_call *call);            /* some are not taken; [agent lock] */
 uint32_t wfi_parts_out_count(const weft_call *call);       /* sent so far; [agent lock] */
 void wfi_parts_out_took(weft_call *call, uint32_t number); /* [agent lock] */
-void wfi_parts_out_drop(weft_call *call);                  /* nobody will take them; [agent lock] */
-
-/* ---- The caller's ------------------------------------------------------------------------------------------------------ */
-
-weft_status wfi_parts_in_create(weft_agent *agent, weft_part_fn fn, void *arg, wfi_parts_in **out);
-void wfi_parts_in_of_call(wfi_parts_in *parts, wfi_outcall *call); /* whose they are: one of these two, once */
-void wfi_parts_in_of_local(wfi_parts_in *parts, weft_call *call);
-void wfi_parts_in_free(wfi_parts_in *parts);                                      /* not locked */
-void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-/* A part of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
-weft_status wfi_parts_in_give(wfi_parts_in *parts, weft_values *values);
-/* How many there will be. False: it was told before. [agent lock] */
-bool wfi_parts_in_expect(wfi_parts_in *parts, uint32_t count);
-void wfi_parts_in_expect_given(wfi_parts_in *parts); /* of a call to ourselves: no more than were given. [agent lock] */
-/*
- * Whether the call's end has to wait for parts; then it comes again when they are through, by wfi_call_complete or
- * wfi_local_complete with the same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
- * without the parts that have not been handed over; only an on_part that runs, or a payload under way, is waited for.
- * [agent lock]
- */
-bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const weft_error *error, bool quiet, bool stop);
+/* WEFT_OK, or why no part can be sent now: WEFT_ERR_STATE, WEFT_ERR_CANCELLED. [agent lock] */
+weft_status wfi_parts_may_send(const weft_call *call);
+weft_status wfi_parts_out_send(weft_call *call, weft_args values); /* as responder.send_part */
+void wfi_parts_out_drop(weft_call *call);                          /* nobody will take them; [agent lock] */
 
 #endif

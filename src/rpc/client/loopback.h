@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loopback.h - a call to ourselves: the caller's side and the callee's in one block. [agent lock] */
+#ifndef WFI_LOOPBACK_H
+#define WFI_LOOPBACK_H
+
+#include "rpc/client/stream.h"
+#include "rpc/server/server.h"
+
+typedef struct wfi_loopback {
+    weft_call call;      /* first: the block is freed by it */
+    wfi_span outer;      /* its caller's span */
+    weft_future *future; /* NULL: it has completed */
+    weft_rref *rref;
+    wfi_parts_in *parts; /* NULL: the caller takes none */
+    weft_values *land;   /* the places for its results, as one list of tensors */
+    bool landing;        /* they are being filled */
+    bool starved;        /* memory was out for waiting for a reference */
+    bool begun;          /* its handler, which sees the caller's own arguments */
+    bool is_attempt;     /* as in wfi_outcall */
+    size_t unconfirmed;  /* references among its arguments that are being made */
+    weft_error *failure; /* nobody wants the answer: what the future fails with, perhaps later */
+    wfi_child child;     /* of the served call that it is made for, if any */
+    wfi_list link;       /* in the agent's local_calls */
+} wfi_loopback;
+
+/* The loopback that a served call is the half of; NULL: another worker made the call. */
+static inline wfi_loopback *wfi_loopback_of(weft_call *call)
+{
+    return call->peer ? NULL : wfi_container_of(call, wfi_loopback, call);
+}
+
+#endif

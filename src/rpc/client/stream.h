@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client/stream.h - parts of results as they come to the caller; server/stream.h says how they are sent and bounded. */
+#ifndef WFI_PARTS_IN_H
+#define WFI_PARTS_IN_H
+
+#include "rpc/client/client.h"
+
+typedef struct wfi_parts_in wfi_parts_in;
+
+/* The call that parts belong to. All [agent lock]. */
+typedef struct wfi_stream_owner_ops {
+    void (*hold)(void *owner);
+    void (*drop)(void *owner);
+    void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* its end waited for parts */
+    void (*fail)(void *owner, weft_error *error); /* a part cannot be had. Takes over `error` */
+} wfi_stream_owner_ops;
+
+weft_status wfi_parts_in_create(weft_agent *agent, weft_part_fn fn, void *arg, wfi_parts_in **out);
+/* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else NULL. */
+void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_outcall *call);
+void wfi_parts_in_free(wfi_parts_in *parts);                                      /* not locked */
+void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
+/* A part of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
+weft_status wfi_parts_in_give(wfi_parts_in *parts, weft_values *values);
+/* How many there will be. False: it was told before. [agent lock] */
+bool wfi_parts_in_expect(wfi_parts_in *parts, uint32_t count);
+void wfi_parts_in_expect_given(wfi_parts_in *parts); /* of a call to ourselves: no more than were given. [agent lock] */
+/*
+ * Whether the call's end has to wait for parts; then it comes again when they are through, by the owner's `end` with the
+ * same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
+ * without the parts that have not been handed over; only an on_part that runs, or a payload under way, is waited for.
+ * [agent lock]
+ */
+bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const weft_error *error, bool quiet, bool stop);
+
+#endif
