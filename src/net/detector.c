@@ -19,7 +19,7 @@
  * waited for all of it, while the peer answered pings, end with WEFT_ERR_UNREACHABLE. Messages go on, and the attempts with the
  * next transfer.
  */
-#include "net/net_internal.h"
+#include "net/net.h"
 
 #include <stdio.h>
 
@@ -28,55 +28,48 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static wfi_whole_peer *whole_of(const wfi_peer *peer)
+{
+    return wfi_container_of(peer, wfi_whole_peer, peer);
+}
+
 static uint64_t elapsed(const wfi_peer *peer, uint64_t since)
 {
-    uint64_t now = peer->net->progress.now_ns;
+    uint64_t now = peer->transport->progress->now_ns;
     return now > since ? now - since : 0;
 }
 
-static bool is_needed(const wfi_peer *peer)
+static bool is_needed(const wfi_whole_peer *whole)
 {
-    return peer->awaited > 0 || wfi_peer_has_to_send(peer) || !wfi_list_empty(&peer->works);
+    return whole->awaited > 0 || wfi_peer_has_to_send(&whole->peer) || !wfi_list_empty(&whole->bulk.works);
 }
 
 void wfi_peer_await(wfi_peer *peer, int change)
 {
-    wfi_assert_held(&peer->net->progress.lock);
-    peer->awaited += change;
-    if (peer->awaited > 0)
-        wfi_reach_watch(peer);
+    wfi_assert_held(&peer->transport->progress->lock);
+    whole_of(peer)->awaited += change;
+    if (whole_of(peer)->awaited > 0)
+        wfi_peer_watch(peer);
 }
 
-bool wfi_peer_is_unreachable(const wfi_peer *peer)
-{
-    return peer->unreachable;
-}
-
-/* The lanes themselves are tried on: line_needed goes by what is to be sent. */
+/* The lanes themselves are tried on: channel_needed goes by what is to be sent. */
 static void give_up(wfi_peer *peer, uint64_t silent)
 {
-    wfi_net *net = peer->net;
-    wfi_conn *bulk = wfi_line_up(&peer->lines[WFI_BULK]);
+    wfi_transport *transport = peer->transport;
+    wfi_conn *bulk = wfi_channel_up(peer->channels[WFI_BULK]);
     char text[128];
     snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
              (unsigned long long)(silent / 1000000));
     if (!peer->unreachable) /* once, until it is heard again */
-        wfi_log_net(net, WEFT_LOG_WARN, "worker %d cannot be reached: %s", peer->rank, text);
+        wfi_log_net(transport, WEFT_LOG_WARN, "worker %d cannot be reached: %s", peer->rank, text);
     peer->unreachable = true;
-    peer->needed_ns = net->progress.now_ns;
+    peer->needed_ns = transport->progress->now_ns;
     if (bulk)
-        wfi_line_broken(bulk); /* or its chunks would be under way for ever */
-    wfi_works_fail(peer, WEFT_ERR_UNREACHABLE);
-    if (net->upcalls.peer_unreachable)
-        net->upcalls.peer_unreachable(net->arg, peer, text);
-}
-
-/* By then, if not sooner. */
-static void look_again(wfi_peer *peer, uint64_t after)
-{
-    uint64_t due_ns = wfi_progress_now(&peer->net->progress) + after;
-    if (!peer->silence.heap_index || due_ns < peer->silence.deadline_ns)
-        (void)wfi_timer_set(&peer->net->progress, &peer->silence, due_ns); /* reserved */
+        wfi_channel_broken(bulk); /* or its chunks would be under way for ever */
+    wfi_works_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
+    WFI_FOR_CLIENTS (client, transport)
+        if (client->upcalls->peer_unreachable)
+            client->upcalls->peer_unreachable(client->arg, peer, text);
 }
 
 /* ---- Signs of life --------------------------------------------------------------------------------------------- */
@@ -84,52 +77,51 @@ static void look_again(wfi_peer *peer, uint64_t after)
 /* Twice within the bound is enough: the store does not end a suspicion before that. */
 void wfi_peer_suspect(wfi_peer *peer, const char *why)
 {
-    wfi_net *net = peer->net;
-    uint64_t now = wfi_progress_now(&net->progress),
-             pause = net->death_timeout_ms < 0 ? 0 : (uint64_t)net->death_timeout_ms * 500000;
-    if (peer->suspected_ns && now - peer->suspected_ns < pause)
+    wfi_net *net = wfi_net_of(peer);
+    wfi_whole_peer *whole = whole_of(peer);
+    int64_t bound_ms = net->transport.death_timeout_ms;
+    uint64_t now = wfi_progress_now(&net->progress), pause = bound_ms < 0 ? 0 : (uint64_t)bound_ms * 500000;
+    if (whole->suspected_ns && now - whole->suspected_ns < pause)
         return;
-    peer->suspected_ns = now;
-    if (!peer->status && net->open && !net->closing)
+    whole->suspected_ns = now;
+    if (!peer->status && net->open && !net->transport.closing)
         wfi_rendezvous_suspect(net->rendezvous, peer->rank, peer->member.incarnation, why);
 }
 
-void wfi_note_ping(wfi_peer *peer)
+void wfi_peer_ping(wfi_peer *peer)
 {
-    if (peer->ping.out)
+    wfi_whole_peer *whole = whole_of(peer);
+    if (whole->ping.out)
         return;
-    peer->pinged_ns = wfi_progress_now(&peer->net->progress);
-    wfi_note_send(&peer->ping, WFI_NOTE_PING, 0);
+    whole->pinged_ns = wfi_progress_now(peer->transport->progress);
+    wfi_note_send(&whole->ping, WFI_NOTE_PING, 0);
 }
 
 /* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
-void wfi_reach_pinged(wfi_peer *peer)
+static void ping_arrived(wfi_note *note)
 {
-    wfi_net *net = peer->net;
-    if (net->death_timeout_ms >= 0 && elapsed(peer, peer->pinged_ns) >= wfi_reach_bound_ns(net) / 4)
-        peer->stuck_ns = wfi_progress_now(&net->progress);
+    wfi_whole_peer *whole = wfi_container_of(note, wfi_whole_peer, ping);
+    const wfi_transport *transport = whole->peer.transport;
+    if (transport->death_timeout_ms >= 0 &&
+        elapsed(&whole->peer, whole->pinged_ns) >= wfi_transport_bound_ns(transport) / 4)
+        whole->bulk.stuck_ns = wfi_progress_now(transport->progress);
 }
+
+static void take_ping(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    (void)arg, (void)from, (void)type, (void)bytes, (void)size; /* that it is acknowledged is the answer */
+}
+
+const wfi_upcalls wfi_detector_upcalls = {.message = take_ping};
 
 /* ---- No bulk lane ------------------------------------------------------------------------------------------------ */
-
-static bool is_stuck(const wfi_peer *peer)
-{
-    return !wfi_list_empty(&peer->works) && !wfi_line_up(&peer->lines[WFI_BULK]);
-}
-
-void wfi_reach_stuck(wfi_peer *peer)
-{
-    wfi_reach_watch(peer);
-    if (peer->silence.heap_index && is_stuck(peer))
-        look_again(peer, wfi_reach_bound_ns(peer->net) / 4);
-}
 
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
 {
     char address[128];
-    const wfi_net *net = peer->net;
-    const char *why = peer->lines[WFI_BULK].why;
-    net->ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
+    const wfi_transport *transport = peer->transport;
+    const char *why = peer->channels[WFI_BULK]->why;
+    transport->ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
     if (peer->unreachable)
         snprintf(out, room, "no sign of worker %d at %s", peer->rank, address);
     else
@@ -140,32 +132,32 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
 static void give_up_bulk(wfi_peer *peer)
 {
     char text[256];
-    wfi_line *line = &peer->lines[WFI_BULK];
+    wfi_channel *channel = peer->channels[WFI_BULK];
     /* Whoever comes next begins anew: this attempt may have been lost in what is healed by then. */
-    if (line->conn) {
-        wfi_conn_close(line->conn);
-        line->why = "the connection was not answered";
+    if (channel->conn) {
+        wfi_conn_close(channel->conn);
+        channel->why = "the connection was not answered";
     }
-    line->failures = 0;
+    channel->failures = 0;
     wfi_peer_bulk_trouble(peer, text, sizeof(text));
-    wfi_log_net(peer->net, WEFT_LOG_WARN, "%s; what waits for one fails", text);
-    wfi_works_fail(peer, WEFT_ERR_UNREACHABLE);
+    wfi_log_net(peer->transport, WEFT_LOG_WARN, "%s; what waits for one fails", text);
+    wfi_works_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
 }
 
 /* Transfers wait and there is no lane. */
 static void look_at_bulk(wfi_peer *peer)
 {
-    wfi_line *line = &peer->lines[WFI_BULK];
-    uint64_t bound = wfi_reach_bound_ns(peer->net), stuck = elapsed(peer, peer->stuck_ns);
-    bool has_tried = line->conn || line->why, is_heard = !peer->ping.out;
+    wfi_channel *channel = peer->channels[WFI_BULK];
+    uint64_t bound = wfi_transport_bound_ns(peer->transport), stuck = elapsed(peer, whole_of(peer)->bulk.stuck_ns);
+    bool has_tried = channel->conn || channel->why, is_heard = !whole_of(peer)->ping.out;
     if (stuck >= bound && has_tried && is_heard) {
         give_up_bulk(peer);
         return;
     }
-    wfi_note_ping(peer);
+    wfi_peer_ping(peer);
     if (stuck >= bound / 4)
-        wfi_line_ask(line);
-    look_again(peer, stuck < bound && bound - stuck < bound / 4 ? bound - stuck : bound / 4);
+        wfi_channel_ask(channel);
+    wfi_peer_look_within(peer, stuck < bound && bound - stuck < bound / 4 ? bound - stuck : bound / 4);
 }
 
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
@@ -173,43 +165,46 @@ static void look_at_bulk(wfi_peer *peer)
 /* Messages that left are not acknowledged. */
 static void look_at_silence(wfi_peer *peer)
 {
-    wfi_net *net = peer->net;
-    uint64_t silent = elapsed(peer, later(peer->heard_ns, peer->waiting_ns)), half = wfi_reach_bound_ns(net) / 2;
+    wfi_control *control = wfi_peer_control(peer);
+    uint64_t silent = elapsed(peer, later(peer->heard_ns, control->waiting_ns)),
+             bound = wfi_transport_bound_ns(peer->transport), half = bound / 2;
     if (silent < half) {
-        look_again(peer, half - silent);
+        wfi_peer_look_within(peer, half - silent);
         return;
     }
     wfi_peer_suspect(peer, "it does not answer");
-    wfi_conn *conn = wfi_line_up(&peer->lines[WFI_CONTROL]), *bulk = wfi_line_up(&peer->lines[WFI_BULK]);
-    if (silent < wfi_reach_bound_ns(net) || !conn)
+    wfi_conn *conn = wfi_channel_up(peer->channels[WFI_CONTROL]), *bulk = wfi_channel_up(peer->channels[WFI_BULK]);
+    if (silent < bound || !conn)
         return;
-    peer->waiting_ns = net->progress.now_ns;
-    wfi_line_broken(conn);
-    if (bulk && bulk->chunk_count) /* the same road: the kernel may wait for much longer until it tries again */
-        wfi_line_broken(bulk);
+    control->waiting_ns = peer->transport->progress->now_ns;
+    wfi_channel_broken(conn);
+    if (bulk && wfi_conn_window(bulk)
+                    ->chunk_count) /* the same road: the kernel may wait for much longer until it tries again */
+        wfi_channel_broken(bulk);
 }
 
-void wfi_peer_silence(wfi_timer *timer)
+static void silence_due(wfi_timer *timer)
 {
     wfi_peer *peer = wfi_container_of(timer, wfi_peer, silence);
-    wfi_net *net = peer->net;
-    if (!is_needed(peer))
+    wfi_whole_peer *whole = whole_of(peer);
+    if (!is_needed(whole))
         return;
-    uint64_t late = net->progress.now_ns - timer->deadline_ns, half = wfi_reach_bound_ns(net) / 2;
-    if (late > half) /* we were stopped, or got no processor: we did not listen */
-        peer->needed_ns = peer->waiting_ns = net->progress.now_ns;
-    peer->stuck_ns += late;
-    look_again(peer, half); /* first: what follows may need it anew */
-    if (is_stuck(peer))
+    uint64_t now = peer->transport->progress->now_ns, late = now - timer->deadline_ns;
+    uint64_t bound = wfi_transport_bound_ns(peer->transport);
+    if (late > bound / 2) /* we were stopped, or got no processor: we did not listen */
+        peer->needed_ns = whole->control.waiting_ns = now;
+    whole->bulk.stuck_ns += late;
+    wfi_peer_look_within(peer, bound / 2); /* first: what follows may need it anew */
+    if (wfi_bulk_is_stuck(&whole->bulk))
         look_at_bulk(peer);
     uint64_t unheard = elapsed(peer, later(peer->heard_ns, peer->needed_ns));
-    if (unheard >= WFI_REACH_BOUNDS * wfi_reach_bound_ns(net))
+    if (unheard >= WFI_REACH_BOUNDS * bound)
         give_up(peer, unheard);
-    else if (!wfi_list_empty(&peer->sent))
+    else if (!wfi_list_empty(&whole->control.sent))
         look_at_silence(peer);
-    else if (unheard >= wfi_reach_bound_ns(net) && !wfi_peer_has_to_send(peer))
-        wfi_note_ping(peer);
-    else if (unheard >= wfi_reach_bound_ns(net) && !wfi_line_up(&peer->lines[WFI_CONTROL]))
+    else if (unheard >= bound && !wfi_peer_has_to_send(peer))
+        wfi_peer_ping(peer);
+    else if (unheard >= bound && !wfi_channel_up(peer->channels[WFI_CONTROL]))
         wfi_peer_suspect(peer, "no connection to it opens");
 }
 
@@ -219,19 +214,19 @@ void wfi_peer_silence(wfi_timer *timer)
 
 static void look_at_leaners_soon(wfi_net *net)
 {
-    uint64_t look_ns = (uint64_t)net->death_timeout_ms * 1000000 / LEAN_LOOKS;
+    uint64_t look_ns = wfi_transport_bound_ns(&net->transport) / LEAN_LOOKS;
     if (!net->lean_timer.heap_index)
         (void)wfi_timer_set(&net->progress, &net->lean_timer, wfi_now(net->progress.clock) + look_ns);
 }
 
 /* False: it could not be told for want of memory. */
-static bool tell_need(wfi_peer *peer)
+static bool tell_need(wfi_net *net, wfi_whole_peer *whole)
 {
-    bool needed = peer->leaning > 0;
-    if (needed != peer->needed &&
-        !wfi_rendezvous_need(peer->net->rendezvous, peer->rank, peer->member.incarnation, needed))
+    const wfi_peer *peer = &whole->peer;
+    bool needed = whole->leaning > 0;
+    if (needed != whole->needed && !wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, needed))
         return false;
-    peer->needed = needed;
+    whole->needed = needed;
     return true;
 }
 
@@ -239,12 +234,12 @@ void wfi_lean_due(wfi_timer *timer)
 {
     wfi_net *net = wfi_container_of(timer, wfi_net, lean_timer);
     while (!wfi_list_empty(&net->leaners)) {
-        wfi_peer *peer = wfi_container_of(net->leaners.next, wfi_peer, lean_link);
-        if (!tell_need(peer)) {
+        wfi_whole_peer *whole = wfi_container_of(net->leaners.next, wfi_whole_peer, lean_link);
+        if (!tell_need(net, whole)) {
             look_at_leaners_soon(net);
             return;
         }
-        wfi_list_remove(&peer->lean_link);
+        wfi_list_remove(&whole->lean_link);
     }
 }
 
@@ -254,12 +249,29 @@ void wfi_lean_due(wfi_timer *timer)
  */
 void wfi_peer_lean(wfi_peer *peer, int change)
 {
-    wfi_net *net = peer->net;
+    wfi_net *net = wfi_net_of(peer);
+    wfi_whole_peer *whole = whole_of(peer);
     wfi_assert_held(&net->progress.lock);
-    peer->leaning += change;
-    if ((peer->leaning > 0) == peer->needed || peer->status || net->closing || net->death_timeout_ms < 0)
+    whole->leaning += change;
+    if ((whole->leaning > 0) == whole->needed || peer->status || net->transport.closing ||
+        net->transport.death_timeout_ms < 0)
         return;
-    if (wfi_list_empty(&peer->lean_link))
-        wfi_list_push_back(&net->leaners, &peer->lean_link);
+    if (wfi_list_empty(&whole->lean_link))
+        wfi_list_push_back(&net->leaners, &whole->lean_link);
     look_at_leaners_soon(net);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+void wfi_detector_init(wfi_whole_peer *whole)
+{
+    whole->peer.silence = (wfi_timer){.fire = silence_due, .reserved = true};
+    wfi_list_init(&whole->lean_link);
+    wfi_note_init(&whole->ping, &whole->peer, ping_arrived);
+}
+
+void wfi_detector_fail(wfi_whole_peer *whole)
+{
+    wfi_timer_clear(whole->peer.transport->progress, &whole->peer.silence);
+    wfi_list_remove(&whole->lean_link);
 }

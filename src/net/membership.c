@@ -7,7 +7,7 @@
  * list, and is taken in the same order afterwards.
  */
 #include "base/alloc.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,37 +21,6 @@ typedef struct news {
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
-static void line_init(wfi_peer *peer, wfi_lane_kind kind)
-{
-    wfi_line *line = &peer->lines[kind];
-    line->peer = peer;
-    line->kind = kind;
-    wfi_list_init(&line->turn);
-    line->timer.fire = wfi_line_timer;
-    line->timer.reserved = true;
-}
-
-static void peer_init(wfi_net *net, wfi_peer *peer, const wfi_member *member)
-{
-    peer->net = net;
-    peer->holds = 1;
-    peer->member = *member;
-    peer->rank = member->rank;
-    wfi_list_init(&peer->lean_link);
-    line_init(peer, WFI_CONTROL);
-    line_init(peer, WFI_BULK);
-    wfi_list_init(&peer->urgent);
-    wfi_list_init(&peer->queued);
-    wfi_list_init(&peer->sent);
-    peer->resend = &peer->sent;
-    wfi_list_init(&peer->works);
-    wfi_list_init(&peer->exposed);
-    peer->ack.fire = wfi_peer_ack_due;
-    peer->silence.fire = wfi_peer_silence;
-    wfi_notes_init(peer);
-    peer->ack.reserved = peer->silence.reserved = true;
-}
-
 /* All that is remembered of those who held the rank before. */
 static void take_over(wfi_peer *peer, const wfi_peer *former)
 {
@@ -61,56 +30,55 @@ static void take_over(wfi_peer *peer, const wfi_peer *former)
         peer->left[0] = former->member.incarnation;
 }
 
-weft_status wfi_peer_create(wfi_net *net, const wfi_member *member, wfi_peer **out)
+weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
 {
+    wfi_transport *transport = &net->transport;
     wfi_assert_held(&net->progress.lock);
-    wfi_peer *peer = wfi_calloc(1, sizeof(*peer));
-    if (!peer || wfi_timers_reserve(&net->progress, WFI_PEER_TIMERS)) {
-        free(peer);
+    wfi_whole_peer *whole = wfi_calloc(1, sizeof(*whole));
+    if (!whole || wfi_timers_reserve(&net->progress, WFI_PEER_TIMERS)) {
+        free(whole);
         return WEFT_ERR_MEMORY;
     }
-    peer_init(net, peer, member);
-    wfi_list_push_back(&net->known, &peer->link);
-    wfi_peer *former = net->peers[peer->rank];
+    wfi_peer *peer = &whole->peer, *former = transport->peers[member->rank];
+    peer->transport = transport;
+    peer->holds = 1;
+    peer->member = *member;
+    peer->rank = member->rank;
+    wfi_control_init(&whole->control, peer);
+    wfi_bulk_init(&whole->bulk, peer);
+    wfi_detector_init(whole);
+    wfi_list_push_back(&transport->known, &peer->link);
     if (former)
         take_over(peer, former);
-    net->peers[peer->rank] = peer;
+    transport->peers[peer->rank] = peer;
     wfi_peer_unref(former);
-    *out = peer;
     return WEFT_OK;
 }
 
 void wfi_peer_fail(wfi_peer *peer, weft_status why)
 {
-    wfi_net *net = peer->net;
-    wfi_assert_held(&net->progress.lock);
+    wfi_whole_peer *whole = wfi_container_of(peer, wfi_whole_peer, peer);
+    wfi_assert_held(&peer->transport->progress->lock);
     if (!peer->status)
         peer->status = why;
-    for (int kind = 0; kind < WFI_LANE_KINDS; kind++) {
-        wfi_line *line = &peer->lines[kind];
-        if (line->conn)
-            wfi_conn_close(line->conn);
-        wfi_timer_clear(&net->progress, &line->timer);
-        wfi_list_remove(&line->turn);
-    }
-    wfi_timer_clear(&net->progress, &peer->ack);
-    wfi_timer_clear(&net->progress, &peer->silence);
-    wfi_list_remove(&peer->lean_link);
-    peer->owes_ack = false;
-    wfi_peer_fail_messages(peer, why);
-    wfi_works_fail(peer, why);
-    wfi_exposed_end_all(peer);
+    for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
+        wfi_channel_fini(peer->channels[kind]);
+    wfi_detector_fail(whole);
+    wfi_control_fail(&whole->control, why);
+    wfi_bulk_fail(&whole->bulk, why);
 }
 
 /* Fails what is outstanding with the peer, calls its owners, and only then tells the layer above. */
 static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
 {
-    wfi_net *net = peer->net;
+    wfi_transport *transport = peer->transport;
     if (peer->status)
         return;
     wfi_peer_fail(peer, why);
-    wfi_progress_settle(&net->progress);
-    net->upcalls.peer_gone(net->arg, peer, why, text);
+    wfi_progress_settle(transport->progress);
+    WFI_FOR_CLIENTS (client, transport)
+        if (client->upcalls->peer_gone)
+            client->upcalls->peer_gone(client->arg, peer, why, text);
 }
 
 static void self_gone(wfi_net *net, weft_status why, const char *text)
@@ -118,11 +86,13 @@ static void self_gone(wfi_net *net, weft_status why, const char *text)
     if (net->gone)
         return;
     net->gone = why;
-    for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank])
-            peer_gone(net->peers[rank], why, text);
+    for (int rank = 0; rank < net->transport.world_size; rank++) {
+        if (net->transport.peers[rank])
+            peer_gone(net->transport.peers[rank], why, text);
     }
-    net->upcalls.self_gone(net->arg, why, text);
+    WFI_FOR_CLIENTS (client, &net->transport)
+        if (client->upcalls->self_gone)
+            client->upcalls->self_gone(client->arg, why, text);
 }
 
 static void tell_self(wfi_net *net, weft_status why, const char *text)
@@ -130,7 +100,7 @@ static void tell_self(wfi_net *net, weft_status why, const char *text)
     wfi_progress_lock(&net->progress);
     if (!net->open)
         net->verdict = why;
-    else if (!net->closing)
+    else if (!net->transport.closing)
         self_gone(net, why, text);
     wfi_progress_unlock(&net->progress);
 }
@@ -140,20 +110,22 @@ static void tell_self(wfi_net *net, weft_status why, const char *text)
 /* Without memory for a peer we cannot be a member any more: we could never be told of its end. */
 static void peer_joined(wfi_net *net, const wfi_member *member)
 {
-    wfi_peer *peer = net->peers[member->rank];
+    wfi_peer *peer = net->transport.peers[member->rank];
     if (net->gone || (peer && peer->member.incarnation >= member->incarnation))
         return;
     if (peer)
         peer_gone(peer, WEFT_ERR_PEER_DEAD, "its rank was taken again");
-    if (wfi_peer_create(net, member, &peer))
+    if (wfi_peer_create(net, member))
         self_gone(net, WEFT_ERR_MEMORY, "out of memory for a worker that joined");
     else
-        net->upcalls.peer_joined(net->arg, peer);
+        WFI_FOR_CLIENTS (client, &net->transport)
+            if (client->upcalls->peer_joined)
+                client->upcalls->peer_joined(client->arg, net->transport.peers[member->rank]);
 }
 
 static void take_news(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
 {
-    wfi_peer *peer = net->peers[member->rank];
+    wfi_peer *peer = net->transport.peers[member->rank];
     if (!why)
         peer_joined(net, member);
     else if (peer && peer->member.incarnation == member->incarnation)
@@ -173,12 +145,12 @@ static void keep_news(wfi_net *net, const wfi_member *member, weft_status why)
 
 static void tell(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
 {
-    if (member->rank < 0 || member->rank >= net->world_size)
+    if (member->rank < 0 || member->rank >= net->transport.world_size)
         return;
     wfi_progress_lock(&net->progress);
     if (!net->open)
         keep_news(net, member, why);
-    else if (!net->closing && member->rank != net->rank)
+    else if (!net->transport.closing && member->rank != net->transport.rank)
         take_news(net, member, why, text);
     wfi_progress_unlock(&net->progress);
 }
@@ -200,6 +172,15 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
     tell(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
+/* Where its connection stands we were slow to answer, perhaps: a ping finds out, and detector.c breaks it if nobody acknowledges that. */
+static void dial(wfi_peer *peer)
+{
+    if (wfi_channel_up(peer->channels[WFI_CONTROL]))
+        wfi_peer_ping(peer);
+    else
+        wfi_channel_wanted(peer->channels[WFI_CONTROL]);
+}
+
 /*
  * It sent for us by way of the store. Whoever waited for the lock here would send no heartbeats meanwhile; what is not done now will
  * be asked for again.
@@ -211,7 +192,7 @@ static void on_dial(void *arg, int rank, uint32_t incarnation)
         return;
     wfi_peer *peer = net->open ? wfi_net_peer(net, rank) : NULL;
     if (peer && !peer->status && peer->member.incarnation == incarnation)
-        wfi_line_wanted(&peer->lines[WFI_CONTROL]);
+        dial(peer);
     wfi_progress_unlock(&net->progress);
 }
 
@@ -232,8 +213,10 @@ static void on_probe(void *arg, uint64_t round)
 {
     wfi_net *net = arg;
     wfi_progress_lock(&net->progress);
-    if (net->open && !net->closing)
-        net->upcalls.probe(net->arg, round);
+    if (net->open && !net->transport.closing)
+        WFI_FOR_CLIENTS (client, &net->transport)
+            if (client->upcalls->probe)
+                client->upcalls->probe(client->arg, round);
     wfi_progress_unlock(&net->progress);
 }
 
@@ -241,8 +224,10 @@ static void on_terminated(void *arg)
 {
     wfi_net *net = arg;
     wfi_progress_lock(&net->progress);
-    if (net->open && !net->closing)
-        net->upcalls.terminated(net->arg);
+    if (net->open && !net->transport.closing)
+        WFI_FOR_CLIENTS (client, &net->transport)
+            if (client->upcalls->terminated)
+                client->upcalls->terminated(client->arg);
     wfi_progress_unlock(&net->progress);
 }
 
@@ -264,7 +249,7 @@ void wfi_member_catch_up(wfi_net *net)
     wfi_list *node;
     while ((node = wfi_list_pop_front(&net->early))) {
         news *kept = wfi_container_of(node, news, link);
-        if (kept->member.rank != net->rank)
+        if (kept->member.rank != net->transport.rank)
             take_news(net, &kept->member, kept->why, "it went while this worker was joining");
         free(kept);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net.c - opening and closing: fabric, store, threads, in this order and back. */
 #include "base/alloc.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 
 #include "base/descriptors.h"
 #include "base/error.h"
@@ -18,104 +18,46 @@
 
 /* ---- Small answers --------------------------------------------------------------------------------------------- */
 
-void wfi_net_lock(wfi_net *net)
-{
-    wfi_progress_lock(&net->progress);
-}
-
-void wfi_net_unlock(wfi_net *net)
-{
-    wfi_progress_unlock(&net->progress);
-}
-
-wfi_mutex *wfi_net_mutex(wfi_net *net)
-{
-    return &net->progress.lock;
-}
-
-const wfi_clock *wfi_net_clock(const wfi_net *net)
-{
-    return net->progress.clock;
-}
-
-uint64_t wfi_net_now(const wfi_net *net)
-{
-    return wfi_progress_now(&net->progress);
-}
-
-wfi_driver *wfi_net_driver(wfi_net *net)
-{
-    return &net->progress.driver;
-}
-
-bool wfi_net_is_inline(wfi_net *net)
-{
-    return wfi_progress_is_inline(&net->progress);
-}
-
-void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind kind)
-{
-    wfi_progress_defer(&net->progress, task, kind);
-}
-
-bool wfi_net_is_released(const wfi_net *net)
-{
-    return wfi_progress_is_released(&net->progress);
-}
-
-size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
-{
-    return wfi_progress_run(&net->progress, timeout_ms);
-}
-
-weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns)
-{
-    return wfi_timer_set(&net->progress, timer, deadline_ns);
-}
-
-void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer)
-{
-    wfi_timer_clear(&net->progress, timer);
-}
-
 int64_t wfi_net_death_timeout_ms(const wfi_net *net)
 {
-    return net->death_timeout_ms;
+    return net->transport.death_timeout_ms;
 }
 
 const char *wfi_net_interface(const wfi_net *net)
 {
-    return net->ops->iface(net->fabric);
+    return net->transport.ops->iface(net->transport.fabric);
 }
 
 int wfi_net_rank(const wfi_net *net)
 {
-    return net->rank;
+    return net->transport.rank;
 }
 
 int wfi_net_world_size(const wfi_net *net)
 {
-    return net->world_size;
+    return net->transport.world_size;
 }
 
 const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 {
-    if (rank < 0 || rank >= net->world_size)
+    if (rank < 0 || rank >= net->transport.world_size)
         return NULL;
-    if (rank == net->rank)
-        return net->self.incarnation ? &net->self : NULL;
+    if (rank == net->transport.rank)
+        return net->transport.self.incarnation ? &net->transport.self : NULL;
     wfi_assert_held(&net->progress.lock);
-    return net->peers[rank] ? &net->peers[rank]->member : NULL;
+    return net->transport.peers[rank] ? &net->transport.peers[rank]->member : NULL;
 }
 
 int wfi_net_members_here(const wfi_net *net)
 {
     int count = 1;
     wfi_assert_held(&net->progress.lock);
-    for (int rank = 0; rank < net->world_size && net->ops->same_host; rank++) {
-        const wfi_peer *peer = net->peers[rank];
-        count += peer && wfi_peer_status(peer) == WEFT_OK && peer->member.address_size == net->self.address_size &&
-                 net->ops->same_host(peer->member.address, net->self.address, net->self.address_size);
+    for (int rank = 0; rank < net->transport.world_size && net->transport.ops->same_host; rank++) {
+        const wfi_peer *peer = net->transport.peers[rank];
+        count += peer && wfi_peer_status(peer) == WEFT_OK &&
+                 peer->member.address_size == net->transport.self.address_size &&
+                 net->transport.ops->same_host(peer->member.address, net->transport.self.address,
+                                               net->transport.self.address_size);
     }
     return count;
 }
@@ -123,47 +65,44 @@ int wfi_net_members_here(const wfi_net *net)
 void wfi_net_stats(wfi_net *net, weft_stats *out)
 {
     wfi_assert_held(&net->progress.lock);
-    out->bytes_sent = net->stats.bytes_sent;
-    out->bytes_received = net->stats.bytes_received;
-    out->frames_sent = net->stats.frames_sent;
-    out->frames_received = net->stats.frames_received;
-    out->lanes_lost = net->stats.lanes_lost;
-    if (net->open && !net->closing)
+    out->bytes_sent = net->transport.stats.bytes_sent;
+    out->bytes_received = net->transport.stats.bytes_received;
+    out->frames_sent = net->transport.stats.frames_sent;
+    out->frames_received = net->transport.stats.frames_received;
+    out->lanes_lost = net->transport.stats.lanes_lost;
+    if (net->open && !net->transport.closing)
         wfi_rendezvous_count(net->rendezvous, &net->store_counts);
-    out->strangers_refused = net->stats.strangers_refused + net->store_counts.refused;
+    out->strangers_refused = net->transport.stats.strangers_refused + net->store_counts.refused;
     out->rendezvous_messages = net->store_counts.messages;
 }
 
 bool wfi_net_is_flushed(const wfi_net *net)
 {
-    for (const wfi_list *link = net->known.next; link != &net->known; link = link->next) {
+    for (const wfi_list *link = net->transport.known.next; link != &net->transport.known; link = link->next) {
         const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
-        bool is_empty = wfi_list_empty(&peer->urgent) && wfi_list_empty(&peer->queued) && wfi_list_empty(&peer->sent) &&
-                        wfi_list_empty(&peer->works);
+        bool is_empty = !wfi_peer_has_to_send(peer) && wfi_list_empty(&wfi_peer_bulk(peer)->works);
         if (!peer->status && !peer->unreachable && !is_empty)
             return false;
     }
     return true;
 }
 
+void wfi_net_untake(wfi_net *net)
+{
+    wfi_assert_held(&net->progress.lock);
+    net->transport.untaken = true;
+}
+
 void wfi_net_begin_closing(wfi_net *net)
 {
-    if (!net->closing)
+    if (!net->transport.closing)
         wfi_rendezvous_closing(net->rendezvous);
 }
 
 void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report)
 {
-    if (!net->closing)
+    if (!net->transport.closing)
         wfi_rendezvous_report(net->rendezvous, round, report);
-}
-
-void wfi_net_random(weft_sim *sim, void *out, size_t size)
-{
-    if (sim)
-        wfi_sim_random_bytes(sim, out, size);
-    else
-        randombytes_buf(out, size);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
@@ -236,52 +175,41 @@ static wfi_net *net_create(const wfi_net_options *options)
         wfi_guarded_free(keys);
         return NULL;
     }
-    net->keys = keys;
-    wfi_net_keys_make(keys, options->sim);
-    wfi_fibers *fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL;
     wfi_progress_options progress = {.clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real,
                                      .executor = options->executor,
                                      .cores = options->cores,
-                                     .fibers = fibers,
+                                     .fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL,
                                      .group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : agent->rank,
                                      .no_threads = agent->no_threads};
     wfi_progress_init(&net->progress, &progress);
-    net->source.ops = &wfi_transport_source;
+    wfi_transport_init(&net->transport, &net->progress, agent, options->sim);
+    net->transport.keys = keys;
+    net->transport.suspect = wfi_peer_suspect;
+    wfi_net_keys_make(keys, options->sim);
+    const wfi_net_client clients[] = {
+        {.last_type = WFI_CLIENT_TYPES_END - 1, .upcalls = options->upcalls, .arg = options->arg},
+        {.first_type = WFI_NOTE_PING, .last_type = WFI_NOTE_PING, .upcalls = &wfi_detector_upcalls},
+        {.first_type = WFI_NOTE_QUESTION, .last_type = WFI_NOTE_DIAL, .upcalls = &wfi_bulk_upcalls}};
+    for (size_t i = 0; i < sizeof(clients) / sizeof(*clients); i++)
+        wfi_transport_add_client(&net->transport, &clients[i]);
     net->link_source.ops = &link_source;
     net->link_fd = -1;
-    wfi_map_init(&net->conns);
-    net->sim = options->sim;
-    net->upcalls = *options->upcalls;
-    net->arg = options->arg;
-    net->rank = agent->rank;
-    net->world_size = agent->world_size;
-    net->death_timeout_ms = agent->death_timeout_ms;
-    net->queue_limit_bytes = agent->queue_limit_bytes;
-    wfi_list_init(&net->spare_frames);
-    wfi_list_init(&net->spare_chunks);
     wfi_list_init(&net->early);
-    wfi_list_init(&net->known);
     wfi_list_init(&net->leaners);
     net->lean_timer = (wfi_timer){.fire = wfi_lean_due, .reserved = true};
-    net->silent_timer = (wfi_timer){.fire = wfi_silent_due, .reserved = true};
-    net->turn_timer = (wfi_timer){.fire = wfi_turns_due, .reserved = true};
-    wfi_list_init(&net->turns);
-    wfi_list_init(&net->turns_again);
-    net->starved_timer = (wfi_timer){.fire = wfi_starved_due, .reserved = true};
     return net;
 }
 
 /* Everybody who was there when we joined. */
 static weft_status take_table(wfi_net *net, const wfi_member *table)
 {
-    wfi_peer *peer;
     weft_status status = WEFT_OK;
-    net->self = table[net->rank];
+    net->transport.self = table[net->transport.rank];
     wfi_progress_lock(&net->progress);
-    status = wfi_timers_reserve(&net->progress, 4);
-    for (int rank = 0; rank < net->world_size && !status; rank++) {
-        if (rank != net->rank && table[rank].incarnation)
-            status = wfi_peer_create(net, &table[rank], &peer);
+    status = wfi_timers_reserve(&net->progress, WFI_TRANSPORT_TIMERS + 1);
+    for (int rank = 0; rank < net->transport.world_size && !status; rank++) {
+        if (rank != net->transport.rank && table[rank].incarnation)
+            status = wfi_peer_create(net, &table[rank]);
     }
     wfi_progress_unlock(&net->progress);
     return status;
@@ -325,15 +253,15 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, int store_
     uint8_t address[WFI_ADDRESS_MAX];
     wfi_rendezvous_events events = *wfi_member_events();
     events.arg = net;
-    wfi_rendezvous_options how = {.rank = net->rank,
-                                  .world_size = net->world_size,
+    wfi_rendezvous_options how = {.rank = net->transport.rank,
+                                  .world_size = net->transport.world_size,
                                   .elastic = agent->elastic,
                                   .secret = agent->secret,
                                   .secret_size = agent->secret_size,
                                   .name = agent->name,
                                   .address = address,
-                                  .address_size = net->ops->address(net->fabric, address),
-                                  .public_key = net->keys->public_key,
+                                  .address_size = net->transport.ops->address(net->transport.fabric, address),
+                                  .public_key = net->transport.keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
                                   .store_fd = store_fd,
@@ -347,9 +275,9 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, int store_
     weft_status status = wfi_rendezvous_open(&how, &net->rendezvous, error);
     if (status)
         return status;
-    net->rank = wfi_rendezvous_rank(net->rendezvous);
-    net->death_timeout_ms = wfi_rendezvous_death_timeout_ms(net->rendezvous);
-    memcpy(net->keys->job, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->keys->job));
+    net->transport.rank = wfi_rendezvous_rank(net->rendezvous);
+    net->transport.death_timeout_ms = wfi_rendezvous_death_timeout_ms(net->rendezvous);
+    memcpy(net->transport.keys->job, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->transport.keys->job));
     status = take_table(net, wfi_rendezvous_members(net->rendezvous));
     wfi_rendezvous_drop_members(net->rendezvous);
     return status ? refuse(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
@@ -368,9 +296,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     }
     status = wfi_progress_open(&net->progress) ? wfi_descriptors_fail("make events", error) : WEFT_OK;
     if (!status)
-        status = wfi_transport_open(net, options, error);
-    if (!status && (wfi_peers_create(net) || wfi_cache_create(net)))
-        status = refuse(error, WEFT_ERR_MEMORY, "out of memory");
+        status = wfi_transport_open(&net->transport, options->agent, error);
     if (status)
         goto close_store;
     status = join(net, options, store_fd, error);
@@ -380,11 +306,11 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     *out = net;
     if (options->upcalls->joined)
         options->upcalls->joined(options->arg);
-    if (!net->progress.fibers && !net->progress.no_threads)
-        wfi_executor_set_idle(net->progress.executor, wfi_idle_lead, &net->progress, wfi_idle_nudge);
-    wfi_progress_add(&net->progress, &net->source);
+    wfi_progress_add(&net->progress, &net->transport.source);
     if (net->progress.no_threads && !net->progress.fibers)
         wfi_progress_add(&net->progress, &net->link_source);
+    if (!net->progress.fibers && !net->progress.no_threads)
+        wfi_executor_set_idle(net->progress.executor, wfi_idle_lead, &net->progress, wfi_idle_nudge);
     wfi_progress_lock(&net->progress);
     net->open = true;
     wfi_member_catch_up(net);
@@ -408,19 +334,16 @@ close_net:
 static void fail_everything(wfi_net *net)
 {
     wfi_progress_lock(&net->progress);
-    for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank] && net->peers[rank]->owes_ack)
-            wfi_peer_send_ack(net->peers[rank]);
+    for (int rank = 0; rank < net->transport.world_size; rank++) {
+        if (net->transport.peers[rank] && wfi_peer_control(net->transport.peers[rank])->owes_ack)
+            wfi_peer_send_ack(net->transport.peers[rank]);
     }
-    net->closing = true;
-    for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank])
-            wfi_peer_fail(net->peers[rank], WEFT_ERR_CLOSED);
+    wfi_transport_quiet(&net->transport);
+    for (int rank = 0; rank < net->transport.world_size; rank++) {
+        if (net->transport.peers[rank])
+            wfi_peer_fail(net->transport.peers[rank], WEFT_ERR_CLOSED);
     }
     wfi_timer_clear(&net->progress, &net->lean_timer);
-    wfi_timer_clear(&net->progress, &net->starved_timer);
-    wfi_timer_clear(&net->progress, &net->turn_timer);
-    wfi_timer_clear(&net->progress, &net->silent_timer);
     wfi_progress_unlock(&net->progress);
 }
 
@@ -433,25 +356,16 @@ void wfi_net_stop(wfi_net *net)
 {
     if (net->stopped)
         return;
-    if (net->peers)
+    if (net->transport.peers)
         fail_everything(net);
     wfi_progress_remove(&net->progress, &net->link_source);
     if (net->rendezvous)
         wfi_rendezvous_close(net->rendezvous);
     size_t left = net->open ? wfi_threads_stop(&net->progress) : 0;
     if (left)
-        wfi_log_net(net, WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
+        wfi_log_net(&net->transport, WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
     atomic_store(&net->progress.stop, true);
     net->stopped = true;
-}
-
-static void free_spares(wfi_net *net)
-{
-    wfi_list *node;
-    while ((node = wfi_list_pop_front(&net->spare_frames)))
-        wfi_tx_recycle(net, wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_tx, flight));
-    while ((node = wfi_list_pop_front(&net->spare_chunks)))
-        free(wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_chunk, flight));
 }
 
 void wfi_net_close(wfi_net *net)
@@ -459,16 +373,12 @@ void wfi_net_close(wfi_net *net)
     if (!net)
         return;
     wfi_net_stop(net);
-    net->closing = true;
-    free_spares(net);
-    if (net->cache)
-        wfi_reg_cache_destroy(net->cache);
-    if (net->fabric)
-        net->ops->close(net->fabric);
-    wfi_peers_destroy(net);
+    net->transport.closing = true;
+    wfi_frames_free_spares(&net->transport);
+    wfi_chunks_free_spares(&net->transport);
+    wfi_transport_fini(&net->transport);
     wfi_member_forget(net);
-    wfi_map_fini(&net->conns);
-    wfi_guarded_free(net->keys);
+    wfi_guarded_free(net->transport.keys);
     wfi_progress_fini(&net->progress);
     free(net);
 }

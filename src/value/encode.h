@@ -79,7 +79,7 @@ void wfi_pack_fini(wfi_pack *pack);
  * Exposes what must be pulled and writes the body after `header`. When all fits, meta is appended to `header`;
  * else meta is exposed too. [agent lock]
  */
-weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header);
+weft_status wfi_pack_seal(wfi_pack *pack, wfi_peer *peer, wfi_writer *header);
 uint64_t wfi_pack_bytes(
     const wfi_pack *pack); /* what it keeps in memory: metadata, and tensors that do not ride in it */
 /* What a sealed one holds that is no user's: small things and metadata in the frame; copies that the peer reads for itself, be
@@ -87,7 +87,7 @@ uint64_t wfi_pack_bytes(
 size_t wfi_pack_small_bytes(const wfi_pack *pack);
 size_t wfi_pack_copied_bytes(const wfi_pack *pack);
 uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack); /* what the peer pulls from us: net cannot count it */
-void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet); /* [agent lock] */
+void wfi_pack_withdraw(wfi_pack *pack, wfi_peer *peer, bool quiet); /* [agent lock] */
 
 /* The segments to push into landing places: a malloc'ed array, NULL if none. Tensors stay with the pack. */
 weft_status wfi_pack_pushes(const wfi_pack *pack, const wfi_landing *landing, wfi_segment **segments, size_t *count);

@@ -104,7 +104,7 @@ static void send_letter(weft_agent *agent, uint8_t type, bool urgent, const uint
     one->message = (wfi_message){
         .type = type % 0xF0, .urgent = urgent, .head = one->bytes, .head_size = size, .done = letter_done};
     wfi_net_lock(agent->net);
-    if (wfi_net_send(agent->net, wfi_net_peer(agent->net, 0), &one->message))
+    if (wfi_peer_send(wfi_net_peer(agent->net, 0), &one->message))
         free(one);
     wfi_net_unlock(agent->net);
 }

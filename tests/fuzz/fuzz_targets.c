@@ -3,7 +3,7 @@
 #include "fuzz/fuzz_targets.h"
 
 #include "job/protocol/protocol.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "value/decode.h"
 
 #include <stdlib.h>

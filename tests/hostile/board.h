@@ -7,7 +7,7 @@
 #define TESTS_HOSTILE_BOARD_H
 
 #include "job/protocol/secret.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "fabric.h"
 
 #include <stdatomic.h>

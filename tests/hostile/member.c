@@ -5,7 +5,7 @@
  */
 #include "arena.h"
 
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "ofi/objects.h"
 #include "rpc/agent/agent.h"
 
@@ -93,7 +93,7 @@ static bool post(weft_agent *agent, int to, letter *one)
     one->message.done = letter_done;
     wfi_net_lock(agent->net);
     wfi_peer *peer = wfi_net_peer(agent->net, to);
-    bool sent = peer && wfi_net_send(agent->net, peer, &one->message) == WEFT_OK;
+    bool sent = peer && wfi_peer_send(peer, &one->message) == WEFT_OK;
     wfi_net_unlock(agent->net);
     if (!sent)
         free(one);
@@ -323,7 +323,7 @@ static void half_headers_on_lanes(arena *a, unsigned n)
     nap_ms(20);
     wfi_net_lock(net);
     wfi_peer *peer = wfi_net_peer(net, to);
-    wfi_conn *conn = peer ? peer->lines[WFI_CONTROL].conn : NULL;
+    wfi_conn *conn = peer ? peer->channels[WFI_CONTROL]->conn : NULL;
     if (conn && conn->up)
         wfi_conn_close(conn);
     wfi_net_unlock(net);
@@ -348,14 +348,14 @@ static void push_out(wfi_net *net, wfi_peer *peer)
 {
     wfi_completion thrown[64];
     wfi_net_lock(net);
-    wfi_conn *conn = peer->lines[WFI_CONTROL].conn;
+    wfi_conn *conn = peer->channels[WFI_CONTROL]->conn;
     if (conn && conn->up) {
-        conn->frames_returned = conn->frames_sent;
+        wfi_conn_frames(conn)->returned = wfi_conn_frames(conn)->sent;
         wfi_peer_flush(peer);
     }
     wfi_net_unlock(net);
     if (conn)
-        (void)net->ops->poll(net->fabric, thrown, 64);
+        (void)net->transport.ops->poll(net->transport.fabric, thrown, 64);
 }
 
 static void flood_one(weft_agent *agent, int to, const wfi_member *member, unsigned forks)
@@ -365,12 +365,12 @@ static void flood_one(weft_agent *agent, int to, const wfi_member *member, unsig
     wfi_rref_name name = {.owner = (uint32_t)to,
                           .owner_incarnation = member->incarnation,
                           .creator = (uint32_t)weft_agent_rank(agent),
-                          .creator_incarnation = net->self.incarnation};
+                          .creator_incarnation = net->transport.self.incarnation};
     (void)post(agent, to, begin_call(1, "any"));
     wfi_net_lock(net);
     wfi_peer *peer = wfi_net_peer(net, to);
     wfi_net_unlock(net);
-    while (wfi_now(&wfi_clock_real) < deadline && !wfi_line_up(&peer->lines[WFI_CONTROL]))
+    while (wfi_now(&wfi_clock_real) < deadline && !wfi_channel_up(peer->channels[WFI_CONTROL]))
         (void)weft_agent_progress(agent, 10);
     for (unsigned i = 1; i <= forks; i++) {
         letter *one = write_letter(WFI_RPC_FORK);

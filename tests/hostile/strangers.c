@@ -6,7 +6,7 @@
 #include "arena.h"
 
 #include "job/protocol/protocol.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "ofi/objects.h"
 
 #include <arpa/inet.h>

@@ -7,7 +7,7 @@
 #include "board.h"
 
 #include "job/launch/launch.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "rpc/agent/agent.h"
 
 #include <weft/metrics.h>
@@ -138,7 +138,7 @@ static void sever(worker *w, int to)
 {
     wfi_net *net = w->agent->net;
     wfi_net_lock(net);
-    wfi_line *line = &wfi_net_peer(net, to)->lines[WFI_CONTROL];
+    wfi_channel *line = wfi_net_peer(net, to)->channels[WFI_CONTROL];
     if (line->conn && line->conn->up)
         wfi_conn_close(line->conn);
     wfi_net_unlock(net);
@@ -189,15 +189,15 @@ static void record_request(worker *w)
         return;
     wfi_net_lock(net);
     wfi_peer *peer = wfi_net_peer(net, 1);
-    const wfi_conn *conn = peer->lines[WFI_CONTROL].conn;
+    const wfi_conn *conn = peer->channels[WFI_CONTROL]->conn;
     if (conn && conn->up && conn->ours) {
         wfi_hello hello = {.kind = WFI_CONTROL,
                            .rank = 0,
-                           .incarnation = net->self.incarnation,
+                           .incarnation = net->transport.self.incarnation,
                            .generation = conn->generation,
                            .nonce = conn->nonce};
-        atomic_store(&w->at->recorded_size,
-                     (int)wfi_hello_write(net->keys, wfi_peer_pair_key(peer), &hello, &peer->member, w->at->recorded));
+        atomic_store(&w->at->recorded_size, (int)wfi_hello_write(net->transport.keys, wfi_peer_pair_key(peer), &hello,
+                                                                 &peer->member, w->at->recorded));
     }
     wfi_net_unlock(net);
 }
@@ -205,9 +205,9 @@ static void record_request(worker *w)
 static void introduce(worker *w)
 {
     w->me->member = *wfi_net_member(w->agent->net, w->rank);
-    w->me->keys = *w->agent->net->keys;
+    w->me->keys = *w->agent->net->transport.keys;
     if (w->rank == 0)
-        memcpy(w->at->job_key, w->agent->net->keys->job, sizeof w->at->job_key);
+        memcpy(w->at->job_key, w->agent->net->transport.keys->job, sizeof w->at->job_key);
     const char *port = getenv("HOSTILE_METRICS");
     w->me->metrics_port = port ? weft_metrics_port(w->agent) : 0;
     atomic_store(&w->me->ready, (int)getpid());

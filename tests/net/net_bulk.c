@@ -76,8 +76,8 @@ void bulk_expose(bulk *all, unsigned access)
     wfi_net *net = all->host->net;
     wfi_net_lock(net);
     for (size_t i = 0; i < all->count; i++)
-        must(!wfi_net_expose(net, host_peer(all->host, all->peer), all->storages[i], wfi_storage_data(all->storages[i]),
-                             all->sizes[i], access, &all->exposures[i]),
+        must(!wfi_peer_expose(host_peer(all->host, all->peer), all->storages[i], wfi_storage_data(all->storages[i]),
+                              all->sizes[i], access, &all->exposures[i]),
              "could not expose");
     wfi_net_unlock(net);
 }
@@ -86,7 +86,7 @@ void bulk_withdraw(bulk *all, bool quiet)
 {
     wfi_net *net = all->host->net;
     wfi_net_lock(net);
-    wfi_net_withdraw(net, host_peer(all->host, all->peer), all->exposures, all->count, quiet);
+    wfi_peer_withdraw(host_peer(all->host, all->peer), all->exposures, all->count, quiet);
     wfi_net_unlock(net);
 }
 
@@ -98,6 +98,8 @@ static void transfer_done(wfi_transfer *transfer, weft_status status)
     atomic_store(&local->done, 1);
 }
 
+static const wfi_transfer_ops transfer_done_ops = {.chunk = wfi_transfer_chunk_unheard, .done = transfer_done};
+
 weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
 {
     wfi_net *net = local->host->net;
@@ -107,11 +109,11 @@ weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
                                            .size = local->sizes[i],
                                            .remote_address = remote->exposures[i].address,
                                            .remote_key = remote->exposures[i].key};
-    local->transfer =
-        (wfi_transfer){.kind = kind, .segments = local->segments, .segment_count = local->count, .done = transfer_done};
+    local->transfer = (wfi_transfer){
+        .kind = kind, .segments = local->segments, .segment_count = local->count, .ops = &transfer_done_ops};
     atomic_store(&local->done, 0);
     wfi_net_lock(net);
-    weft_status status = wfi_net_transfer(net, host_peer(local->host, local->peer), &local->transfer);
+    weft_status status = wfi_peer_transfer(host_peer(local->host, local->peer), &local->transfer);
     wfi_net_unlock(net);
     return status;
 }

@@ -328,7 +328,7 @@ static weft_status send_note(net_host *host, int to, uint64_t number, size_t siz
                                   .parts = {{sent->body, half}, {sent->body + half, size - half}},
                                   .part_count = size ? 2 : 0,
                                   .done = note_done};
-    weft_status status = wfi_net_send(host->net, host_peer(host, to), &sent->message);
+    weft_status status = wfi_peer_send(host_peer(host, to), &sent->message);
     if (status)
         free(sent);
     return status;

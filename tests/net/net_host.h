@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "fabric.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>

@@ -43,12 +43,12 @@ static void offer_to(net_host *host, int rank)
     static wfi_message messages[HOSTS_MAX];
     static wfi_exposure exposures[HOSTS_MAX];
     wfi_net_lock(host->net);
-    if (wfi_net_expose(host->net, host_peer(host, rank), mine.storages[0], wfi_storage_data(mine.storages[0]), OFFERED,
-                       WFI_REMOTE_READ, &exposures[rank]))
+    if (wfi_peer_expose(host_peer(host, rank), mine.storages[0], wfi_storage_data(mine.storages[0]), OFFERED,
+                        WFI_REMOTE_READ, &exposures[rank]))
         abort();
     messages[rank] = (wfi_message){
         .type = OFFER, .head = &exposures[rank], .head_size = sizeof(exposures[rank]), .urgent = true, .done = told};
-    if (wfi_net_send(host->net, host_peer(host, rank), &messages[rank]))
+    if (wfi_peer_send(host_peer(host, rank), &messages[rank]))
         abort();
     wfi_net_unlock(host->net);
 }

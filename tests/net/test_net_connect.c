@@ -20,7 +20,7 @@ static struct meddling {
 
 static int rank_of(const wfi_fabric *fabric)
 {
-    return meddling.world->hosts[1].net && meddling.world->hosts[1].net->fabric == fabric;
+    return meddling.world->hosts[1].net && meddling.world->hosts[1].net->transport.fabric == fabric;
 }
 
 static const void *flipped(int rank, const void *data, size_t size, uint8_t out[WFI_CONNECT_DATA_MAX])
@@ -72,13 +72,13 @@ static size_t poll_so(wfi_fabric *fabric, wfi_completion *out, size_t room)
 static void meddle(net_host *host)
 {
     wfi_net_lock(host->net);
-    meddling.fabric = host->net->ops;
+    meddling.fabric = host->net->transport.ops;
     meddling.ops = *meddling.fabric;
     meddling.ops.connect = connect_so;
     meddling.ops.accept = accept_so;
     meddling.ops.poll_events = poll_events_so;
     meddling.ops.poll = poll_so;
-    host->net->ops = &meddling.ops;
+    host->net->transport.ops = &meddling.ops;
     wfi_net_unlock(host->net);
     host_meet(host, &host->world->turns[0]);
 }
@@ -125,8 +125,8 @@ static bool is_taken(net_host *host, const uint8_t *text, size_t size, uint64_t 
 {
     wfi_hello read;
     const uint8_t *pair_key = wfi_peer_pair_key(host_peer(host, 1 - host->rank));
-    return wfi_hello_read(host->net, text, size, asked, &read) &&
-           (!whole || wfi_hello_is_proven(pair_key, &host->net->self, text, asked));
+    return wfi_hello_read(&host->net->transport, text, size, asked, &read) &&
+           (!whole || wfi_hello_is_proven(pair_key, &host->net->transport.self, text, asked));
 }
 
 /* What rank 1 says of itself is good for the one it says it to, as the answer to the one request. */
@@ -137,20 +137,20 @@ static void read_hellos(net_host *host)
     uint8_t text[WFI_CONNECT_DATA_MAX];
     wfi_net_lock(host->net);
     if (host->rank == 0) {
-        const wfi_net_keys *keys = host->net->keys;
+        const wfi_net_keys *keys = host->net->transport.keys;
         const uint8_t *pair_key = wfi_peer_pair_key(host_peer(host, 1));
-        size_t size = wfi_hello_write(keys, pair_key, &hello, &host->net->self, text);
+        size_t size = wfi_hello_write(keys, pair_key, &hello, &host->net->transport.self, text);
         assert_true(is_taken(host, text, size, 77, true));
         assert_false(is_taken(host, text, size, 78, false));
-        assert_false(wfi_hello_is_proven(pair_key, &host->net->self, text, 78));
+        assert_false(wfi_hello_is_proven(pair_key, &host->net->transport.self, text, 78));
         assert_false(is_taken(host, text, size - 1, 77, false));
-        size = wfi_hello_write(keys, pair_key, &hello, &other->net->self, text);
+        size = wfi_hello_write(keys, pair_key, &hello, &other->net->transport.self, text);
         assert_false(is_taken(host, text, size, 77, false)); /* meant for another */
         hello.rank = 0;
-        size = wfi_hello_write(keys, pair_key, &hello, &host->net->self, text);
+        size = wfi_hello_write(keys, pair_key, &hello, &host->net->transport.self, text);
         assert_false(is_taken(host, text, size, 77, false)); /* in our own name */
         hello.rank = host->world->size;
-        size = wfi_hello_write(keys, pair_key, &hello, &host->net->self, text);
+        size = wfi_hello_write(keys, pair_key, &hello, &host->net->transport.self, text);
         assert_false(is_taken(host, text, size, 77, false));
     }
     wfi_net_unlock(host->net);

@@ -31,7 +31,7 @@ static void sixteen_agents_talk_all_to_all(void **state)
 static void drop_lane(net_host *host)
 {
     wfi_net_lock(host->net);
-    wfi_line *line = &host_peer(host, 1 - host->rank)->lines[WFI_CONTROL];
+    wfi_channel *line = host_peer(host, 1 - host->rank)->channels[WFI_CONTROL];
     if (line->conn)
         wfi_conn_close(line->conn);
     wfi_net_unlock(host->net);

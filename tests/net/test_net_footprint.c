@@ -125,7 +125,7 @@ static bool bulk_lanes_are_down(net_host *host)
     bool down = true;
     wfi_net_lock(host->net);
     for (int rank = 1; rank <= PEERS; rank++)
-        down = down && !host_peer(host, rank)->lines[WFI_BULK].conn;
+        down = down && !host_peer(host, rank)->channels[WFI_BULK]->conn;
     wfi_net_unlock(host->net);
     return down;
 }

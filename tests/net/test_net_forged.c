@@ -114,7 +114,7 @@ static void return_too_many_credits(forgery *forged, const wfi_conn *conn)
 
 static void take_back_credits(forgery *forged, const wfi_conn *conn)
 {
-    forged->head.consumed = conn->frames_told - 1;
+    forged->head.consumed = wfi_conn_frames(conn)->told - 1;
 }
 
 static void count_too_many(forgery *forged, const wfi_conn *conn)
@@ -176,30 +176,38 @@ static const forging kinds[] = {
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
+static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
+{
+    (void)completion;
+    free(wfi_container_of(flight, wfi_tx, flight));
+}
+
+static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
+
 static void put_on_the_lane(wfi_conn *conn, const uint8_t *data, size_t size)
 {
     wfi_tx *tx = calloc(1, sizeof(*tx));
     assert_non_null(tx);
     wfi_list_init(&tx->flight.link);
-    tx->flight.kind = WFI_FLIGHT_FRAME;
+    tx->flight.ops = &frame_ops;
     tx->flight.conn = conn;
     memcpy(tx->data, data, size);
     wfi_part whole = {.data = tx->data, .size = size};
-    assert_int_equal(conn->net->ops->send(conn->lane, &tx->flight.op, &whole, 1), WEFT_OK);
+    assert_int_equal(conn->transport->ops->send(conn->lane, &tx->flight.op, &whole, 1), WEFT_OK);
     conn->outstanding++;
-    conn->frames_sent++;
+    wfi_conn_frames(conn)->sent++;
 }
 
 /* A frame with one message that rank 0 would take, were it not for what `kind` does to it. */
 static void forge(wfi_conn *conn, const forging *kind)
 {
-    const wfi_peer *peer = conn->line->peer;
+    const wfi_peer *peer = conn->channel->peer;
     size_t size = WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + 100;
     forgery forged = {.head = {.count = 1,
-                               .number = conn->frames_sent,
-                               .first = peer->sequence + 1,
-                               .ack = peer->received,
-                               .consumed = conn->frames_consumed,
+                               .number = wfi_conn_frames(conn)->sent,
+                               .first = wfi_peer_control(peer)->sequence + 1,
+                               .ack = wfi_peer_control(peer)->received,
+                               .consumed = wfi_conn_frames(conn)->consumed,
                                .size = (uint32_t)size}};
     memcpy(forged.key, conn->keys->out, sizeof(forged.key));
     wfi_frame_message(forged.data + WFI_FRAME_HEAD, 7, 100);
@@ -213,7 +221,7 @@ static void forge(wfi_conn *conn, const forging *kind)
 
 static wfi_conn *control(net_host *host)
 {
-    return wfi_line_up(&host_peer(host, 1 - host->rank)->lines[WFI_CONTROL]);
+    return wfi_channel_up(host_peer(host, 1 - host->rank)->channels[WFI_CONTROL]);
 }
 
 /* Both say something, and all of it arrives once, in order, and is acknowledged. */
@@ -247,7 +255,7 @@ static void refuse_each(net_host *host)
     talk(host, KINDS);
     if (host->rank == 0) {
         assert_int_equal(host_refused(host), KINDS);
-        assert_int_equal(host->net->stats.lanes_lost, KINDS);
+        assert_int_equal(host->net->transport.stats.lanes_lost, KINDS);
     }
     assert_int_equal(host->gone + host->done_failed, 0);
     host_meet(host, &host->world->finished);
@@ -270,9 +278,9 @@ static void every_kind_of_forged_frame_is_refused(void **state)
 static size_t record(net_host *host, uint8_t *out)
 {
     wfi_net_lock(host->net);
-    assert_false(wfi_list_empty(&host->net->spare_frames));
-    const wfi_tx *tx =
-        wfi_container_of(wfi_container_of(host->net->spare_frames.next, wfi_flight, link), wfi_tx, flight);
+    assert_false(wfi_list_empty(&host->net->transport.spares[WFI_CONTROL]));
+    const wfi_tx *tx = wfi_container_of(
+        wfi_container_of(host->net->transport.spares[WFI_CONTROL].next, wfi_flight, link), wfi_tx, flight);
     size_t size = tx->used;
     memcpy(out, tx->data, size);
     wfi_net_unlock(host->net);
@@ -323,11 +331,11 @@ static size_t old_request(net_host *host, const wfi_conn *conn, uint8_t *out)
 {
     wfi_hello hello = {.kind = WFI_CONTROL,
                        .rank = 1,
-                       .incarnation = host->net->self.incarnation,
+                       .incarnation = host->net->transport.self.incarnation,
                        .generation = conn->generation,
                        .nonce = conn->nonce};
-    return wfi_hello_write(host->net->keys, wfi_peer_pair_key(host_peer(host, 0)), &hello, &host_peer(host, 0)->member,
-                           out);
+    return wfi_hello_write(host->net->transport.keys, wfi_peer_pair_key(host_peer(host, 0)), &hello,
+                           &host_peer(host, 0)->member, out);
 }
 
 /* The lane stays until rank 0 has refused, and counted, so many: a request whose asker hangs up sooner need not be looked at. */
@@ -336,13 +344,14 @@ static void ask_again(net_host *host, const uint8_t *data, size_t size, uint64_t
     wfi_lane *lane = NULL;
     wfi_net_lock(host->net);
     const wfi_member *to = &host_peer(host, 0)->member;
-    assert_int_equal(host->net->ops->connect(host->net->fabric, to->address, to->address_size, data, size, NULL, &lane),
+    assert_int_equal(host->net->transport.ops->connect(host->net->transport.fabric, to->address, to->address_size, data,
+                                                       size, NULL, &lane),
                      WEFT_OK);
     wfi_net_unlock(host->net);
     while (host_refused(&host->world->hosts[0]) < refused)
         host_pause(host, 1000000);
     wfi_net_lock(host->net);
-    host->net->ops->lane_close(lane);
+    host->net->transport.ops->lane_close(lane);
     wfi_net_unlock(host->net);
 }
 
@@ -362,7 +371,7 @@ static void replay_requests(net_host *host)
             ask_again(host, data, size, refused);
         wfi_net_lock(host->net);
         assert_non_null(control(host));
-        wfi_line_broken(control(host));
+        wfi_channel_broken(control(host));
         wfi_net_unlock(host->net);
         host_pause(host, 50000000);
         ask_again(host, data, size, 4);

@@ -101,7 +101,7 @@ static bool told(net_host *host)
     assert_int_equal(timers(host), 0);
     wfi_net_lock(host->net);
     assert_true(wfi_list_empty(&host->net->leaners));
-    bool needed = host_peer(host, 1)->needed;
+    bool needed = wfi_container_of(host_peer(host, 1), wfi_whole_peer, peer)->needed;
     wfi_net_unlock(host->net);
     return needed;
 }

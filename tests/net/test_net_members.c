@@ -22,7 +22,7 @@ static int peers_there_are(net_host *host)
 {
     int count = 0;
     wfi_net_lock(host->net);
-    for (wfi_list *link = host->net->known.next; link != &host->net->known; link = link->next)
+    for (wfi_list *link = host->net->transport.known.next; link != &host->net->transport.known; link = link->next)
         count++;
     wfi_net_unlock(host->net);
     return count;
@@ -99,7 +99,7 @@ static void speaking(net_host *host)
         host_meet(host, &host->world->ready);
         host_until(host, &host->world->hosts[1].gone, 1);
         wfi_net_lock(host->net);
-        assert_true(host->net->stats.strangers_refused > 0);
+        assert_true(host->net->transport.stats.strangers_refused > 0);
         wfi_net_unlock(host->net);
         assert_int_equal(host->arrived, 0);
     } else {

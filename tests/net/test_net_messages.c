@@ -201,7 +201,7 @@ static void body_urgent_both_ways(net_host *host)
     host_until(host, &host->done_ok, 101);
     host_until(host, &host->arrived, 101);
     wfi_net_lock(host->net);
-    assert_int_equal(host->net->stats.lanes_lost, 0);
+    assert_int_equal(host->net->transport.stats.lanes_lost, 0);
     wfi_net_unlock(host->net);
     host_meet(host, &host->world->finished);
 }
@@ -232,19 +232,19 @@ static void body_unsend(net_host *host)
         static plain first, second, third;
         first = second = (plain){.message = {.type = 7, .head = "12345678", .head_size = 8, .done = plain_done}};
         wfi_net_lock(host->net);
-        assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &first.message), WEFT_OK);
+        assert_int_equal(wfi_peer_send(host_peer(host, 1), &first.message), WEFT_OK);
         size_t kept = wfi_peer_kept_bytes(host_peer(host, 1));
-        assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &second.message), WEFT_OK);
-        assert_true(wfi_net_unsend(host->net, host_peer(host, 1), &second.message)); /* no lane yet */
+        assert_int_equal(wfi_peer_send(host_peer(host, 1), &second.message), WEFT_OK);
+        assert_true(wfi_peer_unsend(host_peer(host, 1), &second.message)); /* no lane yet */
         assert_int_equal(wfi_peer_kept_bytes(host_peer(host, 1)), kept);
         wfi_net_unlock(host->net);
         while (!first.done)
             host_pause(host, 100000);
         wfi_net_lock(host->net);
-        assert_false(wfi_net_unsend(host->net, host_peer(host, 1), &first.message));
+        assert_false(wfi_peer_unsend(host_peer(host, 1), &first.message));
         third = second;
-        assert_int_equal(wfi_net_send(host->net, host_peer(host, 1), &third.message), WEFT_OK);
-        assert_false(wfi_net_unsend(host->net, host_peer(host, 1), &third.message)); /* it has left, and may arrive */
+        assert_int_equal(wfi_peer_send(host_peer(host, 1), &third.message), WEFT_OK);
+        assert_false(wfi_peer_unsend(host_peer(host, 1), &third.message)); /* it has left, and may arrive */
         wfi_net_unlock(host->net);
         while (!third.done)
             host_pause(host, 100000);
@@ -275,7 +275,7 @@ static void body_at_once(net_host *host)
     host_until(host, &host->arrived, host->world->size - 1);
     wfi_net_lock(host->net);
     for (int other = 0; other < host->world->size; other++)
-        assert_true(other == host->rank || wfi_line_up(&host_peer(host, other)->lines[WFI_CONTROL]));
+        assert_true(other == host->rank || wfi_channel_up(host_peer(host, other)->channels[WFI_CONTROL]));
     wfi_net_unlock(host->net);
     host_meet(host, &host->world->finished);
 }
@@ -300,9 +300,9 @@ static void body_killed(net_host *host)
     wfi_exposure exposure;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, 100, &storage), WEFT_OK);
     wfi_net_lock(host->net);
-    assert_int_equal(wfi_net_expose(host->net, host_peer(host, 1), storage, wfi_storage_data(storage), 100,
-                                    WFI_REMOTE_READ, &exposure),
-                     WEFT_OK);
+    assert_int_equal(
+        wfi_peer_expose(host_peer(host, 1), storage, wfi_storage_data(storage), 100, WFI_REMOTE_READ, &exposure),
+        WEFT_OK);
     wfi_net_unlock(host->net);
     assert_false(wfi_storage_wait_unread(storage, 0));
     while (!atomic_load(&host->gone)) {
@@ -318,7 +318,7 @@ static void body_killed(net_host *host)
     assert_true(atomic_load(&host->done_failed) > 0);
     assert_true(wfi_storage_wait_unread(storage, 0)); /* the dead read nothing */
     wfi_net_lock(host->net);
-    wfi_net_withdraw(host->net, host_peer(host, 1), &exposure, 1, true);
+    wfi_peer_withdraw(host_peer(host, 1), &exposure, 1, true);
     wfi_net_unlock(host->net);
     wfi_storage_unref(storage);
     host_meet(host, &host->world->finished);

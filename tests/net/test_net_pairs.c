@@ -16,7 +16,7 @@ static void best_key(net_host *host, unsigned n, uint8_t out[WFI_PAIR_KEY_BYTES]
     if (n % 2)
         memcpy(out, wfi_peer_pair_key(host_peer(host, 0)), WFI_PAIR_KEY_BYTES);
     else
-        assert_true(wfi_pair_derive(host->net->keys, other, victim, out));
+        assert_true(wfi_pair_derive(host->net->transport.keys, other, victim, out));
 }
 
 /* Asks rank 0 for a lane as rank 1 would. */
@@ -32,16 +32,16 @@ static void ask_as_other(net_host *host, unsigned n)
                        .generation = GENERATION + n,
                        .nonce = n};
     best_key(host, n, pair_key);
-    size_t size = wfi_hello_write(host->net->keys, pair_key, &hello, victim, data);
-    assert_int_equal(
-        host->net->ops->connect(host->net->fabric, victim->address, victim->address_size, data, size, NULL, &lane),
-        WEFT_OK);
+    size_t size = wfi_hello_write(host->net->transport.keys, pair_key, &hello, victim, data);
+    assert_int_equal(host->net->transport.ops->connect(host->net->transport.fabric, victim->address,
+                                                       victim->address_size, data, size, NULL, &lane),
+                     WEFT_OK);
     wfi_net_unlock(host->net);
     net_host *at = &host->world->hosts[0];
     while (host_refused(at) < n + 1) /* a time-out of the test: it was taken for rank 1 */
         host_pause(host, 1000000);
     wfi_net_lock(host->net);
-    host->net->ops->lane_close(lane);
+    host->net->transport.ops->lane_close(lane);
     wfi_net_unlock(host->net);
 }
 
@@ -57,7 +57,7 @@ static void forge_names(net_host *host)
     host_meet(host, &host->world->turns[1]);
     if (host->rank == 1) { /* it asks again, and is not locked out */
         wfi_net_lock(host->net);
-        wfi_line_broken(wfi_line_up(&host_peer(host, 0)->lines[WFI_CONTROL]));
+        wfi_channel_broken(wfi_channel_up(host_peer(host, 0)->channels[WFI_CONTROL]));
         wfi_net_unlock(host->net);
         assert_int_equal(host_send_free(host, 0, 1, 50), WEFT_OK);
         host_until(host, &host->done_ok, 2);
@@ -66,7 +66,7 @@ static void forge_names(net_host *host)
         assert_int_equal(host_refused(host), 4);
         wfi_net_lock(host->net);
         for (int kind = WFI_CONTROL; kind < WFI_LANE_KINDS; kind++)
-            assert_true(host_peer(host, 1)->lines[kind].asked < GENERATION);
+            assert_true(host_peer(host, 1)->channels[kind]->asked < GENERATION);
         wfi_net_unlock(host->net);
     }
     assert_int_equal(host->gone + host->done_failed, 0);

@@ -73,11 +73,11 @@ static void body_keys(net_host *host)
         assert_true(mine.exposures[0].key == key); /* registered once */
         wfi_exposure inner;
         wfi_net_lock(host->net);
-        assert_int_equal(wfi_net_expose(host->net, host_peer(host, 1), mine.storages[0],
-                                        (char *)wfi_storage_data(mine.storages[0]) + 100, 50, WFI_REMOTE_READ, &inner),
+        assert_int_equal(wfi_peer_expose(host_peer(host, 1), mine.storages[0],
+                                         (char *)wfi_storage_data(mine.storages[0]) + 100, 50, WFI_REMOTE_READ, &inner),
                          WEFT_OK);
         assert_true(inner.key == key && inner.address == mine.exposures[0].address + 100);
-        wfi_net_withdraw(host->net, host_peer(host, 1), &inner, 1, true);
+        wfi_peer_withdraw(host_peer(host, 1), &inner, 1, true);
         wfi_net_unlock(host->net);
         bulk_withdraw(&mine, true);
         bulk_destroy(&mine);
@@ -126,7 +126,7 @@ static void body_canary(net_host *host)
         assert_int_equal(bulk_begin(mine, &s->source, WFI_PUSH), WEFT_OK);
         host_until(host, &s->withdrawn, 1);
         wfi_net_lock(host->net);
-        wfi_net_transfer_cancel(host->net, &mine->transfer);
+        wfi_transfer_cancel(&mine->transfer);
         wfi_net_unlock(host->net);
         (void)bulk_await(mine);
         atomic_store(&s->over, 1);

@@ -11,7 +11,7 @@
 static void hang_up_on(net_host *host, size_t count)
 {
     wfi_net_lock(host->net);
-    wfi_net_event(host->net, &(wfi_event){.kind = WFI_EVENT_STRANGERS, .count = count});
+    wfi_transport_event(&host->net->transport, &(wfi_event){.kind = WFI_EVENT_STRANGERS, .count = count});
     wfi_net_unlock(host->net);
 }
 
@@ -19,7 +19,7 @@ static void hang_up_on(net_host *host, size_t count)
 static void ask_again(net_host *host)
 {
     wfi_net_lock(host->net);
-    host_peer(host, 1)->lines[WFI_CONTROL].generation += ATTEMPTS;
+    host_peer(host, 1)->channels[WFI_CONTROL]->generation += ATTEMPTS;
     wfi_net_unlock(host->net);
     assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
 }

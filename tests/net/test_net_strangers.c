@@ -37,7 +37,7 @@ static double reach(net_host *host)
     const wfi_clock *clock = wfi_net_clock(host->net);
     int before = atomic_load(&host->done_ok);
     wfi_net_lock(host->net);
-    wfi_line *line = &host_peer(host, 1)->lines[WFI_CONTROL];
+    wfi_channel *line = host_peer(host, 1)->channels[WFI_CONTROL];
     if (line->conn)
         wfi_conn_close(line->conn);
     wfi_net_unlock(host->net);
@@ -90,7 +90,7 @@ static uint64_t refused_by(net_host *host)
 static uint64_t waiting_at(net_host *host)
 {
     wfi_net_lock(host->net);
-    uint64_t waiting = host->net->silent;
+    uint64_t waiting = host->net->transport.silent;
     wfi_net_unlock(host->net);
     return waiting;
 }

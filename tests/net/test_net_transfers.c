@@ -72,8 +72,8 @@ static bool has_chunks_under_way(net_world *world, int rank)
         return false;
     wfi_net_lock(net);
     const wfi_peer *peer = wfi_net_peer(net, 1 - rank);
-    const wfi_conn *conn = peer ? wfi_line_up(&peer->lines[WFI_BULK]) : NULL;
-    bool has = conn && conn->chunk_count > 0;
+    const wfi_conn *conn = peer ? wfi_channel_up(peer->channels[WFI_BULK]) : NULL;
+    bool has = conn && wfi_conn_window(conn)->chunk_count > 0;
     wfi_net_unlock(net);
     return has;
 }
@@ -150,7 +150,7 @@ static void body_canary(net_host *host)
             host_pause(host, 20000);
         weft_sim_reset_link(host->world->sim, 0, 1);
         assert_int_equal(bulk_await(&mine[1]), WEFT_OK);
-        assert_int_equal(host->net->stats.lanes_lost, 2); /* control and bulk; closing on purpose lost none */
+        assert_int_equal(host->net->transport.stats.lanes_lost, 2); /* control and bulk; closing on purpose lost none */
         atomic_store(&s->over, 1);
     }
     host_meet(host, &host->world->finished);
@@ -189,7 +189,7 @@ static void body_cancel(net_host *host)
         assert_int_equal(bulk_begin(&s->target, &s->source, WFI_PULL), WEFT_OK);
         host_pause(host, 500000);
         wfi_net_lock(host->net);
-        wfi_net_transfer_cancel(host->net, &s->target.transfer);
+        wfi_transfer_cancel(&s->target.transfer);
         wfi_net_unlock(host->net);
         assert_int_equal(atomic_load(&s->target.done), 1);
         assert_int_equal(s->target.status, WEFT_ERR_CANCELLED);

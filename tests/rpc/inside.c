@@ -3,7 +3,7 @@
 #include "rpc/inside.h"
 
 #include "job/link/link.h"
-#include "net/net_internal.h"
+#include "net/net.h"
 #include "rpc/agent/agent.h"
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
@@ -66,7 +66,7 @@ weft_status inside_send(weft_agent *agent, int to, uint8_t type, bool urgent, co
     one->message =
         (wfi_message){.type = type, .urgent = urgent, .head = one->bytes, .head_size = size, .done = letter_done};
     wfi_net_lock(agent->net);
-    weft_status st = wfi_net_send(agent->net, wfi_net_peer(agent->net, to), &one->message);
+    weft_status st = wfi_peer_send(wfi_net_peer(agent->net, to), &one->message);
     wfi_net_unlock(agent->net);
     if (st)
         free(one);
@@ -76,7 +76,7 @@ weft_status inside_send(weft_agent *agent, int to, uint8_t type, bool urgent, co
 void inside_arrive(weft_agent *agent, int from, uint8_t type, const void *bytes, size_t size)
 {
     wfi_net_lock(agent->net);
-    agent->net->upcalls.message(agent, wfi_net_peer(agent->net, from), type, bytes, size);
+    agent->net->transport.clients[0].upcalls->message(agent, wfi_net_peer(agent->net, from), type, bytes, size);
     wfi_net_unlock(agent->net);
 }
 
@@ -91,11 +91,15 @@ static void hear_it(void *arg, wfi_peer *from, uint8_t type, const uint8_t *byte
 
 void inside_divert(weft_agent *agent, inside_hear_fn *hear)
 {
-    static void (*before)(void *, wfi_peer *, uint8_t, const uint8_t *, size_t);
+    static const wfi_upcalls *before;
+    static wfi_upcalls diverted;
+    wfi_net_client *client = &agent->net->transport.clients[0];
     wfi_net_lock(agent->net);
     if (!hearer)
-        before = agent->net->upcalls.message;
-    agent->net->upcalls.message = hear ? hear_it : before;
+        before = client->upcalls;
+    diverted = *before;
+    diverted.message = hear_it;
+    client->upcalls = hear ? &diverted : before;
     hearer = hear;
     wfi_net_unlock(agent->net);
 }
@@ -237,9 +241,11 @@ static struct {
 static void raid_again(wfi_transfer *transfer, weft_status status)
 {
     atomic_fetch_add(status ? &inside_raid.failed : &inside_raid.succeeded, 1);
-    if (atomic_load(&inside_raid.stop) || wfi_net_transfer(raid.agent->net, raid.victim, transfer))
+    if (atomic_load(&inside_raid.stop) || wfi_peer_transfer(raid.victim, transfer))
         atomic_store(&inside_raid.running, false);
 }
+
+static const wfi_transfer_ops raid_again_ops = {.chunk = wfi_transfer_chunk_unheard, .done = raid_again};
 
 void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, bool write)
 {
@@ -251,10 +257,10 @@ void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, b
                                  .remote_address = there.address,
                                  .remote_key = there.key};
     raid.transfer = (wfi_transfer){
-        .kind = write ? WFI_PUSH : WFI_PULL, .segments = &raid.segment, .segment_count = 1, .done = raid_again};
+        .kind = write ? WFI_PUSH : WFI_PULL, .segments = &raid.segment, .segment_count = 1, .ops = &raid_again_ops};
     inside_raid = (struct inside_raid){.running = true};
     wfi_net_lock(raid.agent->net);
-    if (wfi_net_transfer(raid.agent->net, raid.victim, &raid.transfer))
+    if (wfi_peer_transfer(raid.victim, &raid.transfer))
         atomic_store(&inside_raid.running, false);
     wfi_net_unlock(raid.agent->net);
 }
@@ -284,7 +290,7 @@ inside_tally inside_count(weft_agent *agent)
 {
     inside_tally t = {0};
     wfi_net_lock(agent->net);
-    for (wfi_list *link = agent->net->known.next; link != &agent->net->known; link = link->next)
+    for (wfi_list *link = agent->net->transport.known.next; link != &agent->net->transport.known; link = link->next)
         t.peers++;
     for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next)
         t.references++;
@@ -337,8 +343,8 @@ size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room)
     const wfi_rendezvous *link = net->rendezvous;
     wfi_peer *peer = wfi_net_peer(agent->net, other);
     const inside_key ours[] = {
-        {"the job's key", net->keys->job, sizeof net->keys->job},
-        {"our private key", net->keys->private_key, sizeof net->keys->private_key},
+        {"the job's key", net->transport.keys->job, sizeof net->transport.keys->job},
+        {"our private key", net->transport.keys->private_key, sizeof net->transport.keys->private_key},
         {"the pair's key", wfi_peer_pair_key(peer), WFI_PAIR_KEY_BYTES},
         {"the link's key to the store", link->wires[WFI_CURRENT].seal.send_key, 32},
         {"the link's key from the store", link->wires[WFI_CURRENT].seal.receive_key, 32},
@@ -348,7 +354,7 @@ size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room)
     for (; count < sizeof ours / sizeof *ours; count++)
         keys[count] = ours[count];
     for (int kind = WFI_CONTROL; kind <= WFI_BULK; kind++) {
-        const wfi_conn *conn = peer->lines[kind].conn;
+        const wfi_conn *conn = peer->channels[kind]->conn;
         MUST(conn && conn->up);
         keys[count++] = (inside_key){"a connection's key", conn->keys->out, sizeof conn->keys->out};
         keys[count++] = (inside_key){"a connection's other key", conn->keys->in, sizeof conn->keys->in};

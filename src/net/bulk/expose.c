@@ -6,7 +6,7 @@
  * is dear (verbs), the storage's cached region serves: its key outlives the exposure, and only the closed lane ends access.
  */
 #include "base/alloc.h"
-#include "net/net_internal.h"
+#include "net/bulk/bulk.h"
 
 #include <stdlib.h>
 
@@ -17,12 +17,12 @@ static void drop_storage(wfi_task *task)
     free(exposed);
 }
 
-static void close_region(wfi_net *net, wfi_exposed *exposed)
+static void close_region(wfi_transport *transport, wfi_exposed *exposed)
 {
     if (exposed->cached)
-        wfi_reg_cache_put(net->cache, exposed->storage);
+        wfi_reg_cache_put(transport->cache, exposed->storage);
     else if (exposed->region)
-        net->ops->region_close(net->fabric, exposed->region);
+        transport->ops->region_close(transport->fabric, exposed->region);
     exposed->region = NULL;
     exposed->cached = false;
     if (exposed->pinned)
@@ -30,17 +30,17 @@ static void close_region(wfi_net *net, wfi_exposed *exposed)
     exposed->pinned = false;
 }
 
-static weft_status open_region(wfi_net *net, wfi_exposed *exposed, void *data, size_t size, unsigned access,
+static weft_status open_region(wfi_transport *transport, wfi_exposed *exposed, void *data, size_t size, unsigned access,
                                uint64_t *address)
 {
-    if (net->limits->keys_per_transfer) {
-        weft_status status = net->ops->region_open(net->fabric, data, size, access, &exposed->region);
+    if (transport->limits->keys_per_transfer) {
+        weft_status status = transport->ops->region_open(transport->fabric, data, size, access, &exposed->region);
         if (!status)
             *address = exposed->region->base;
         return status;
     }
     void *region = NULL;
-    weft_status status = wfi_reg_cache_get(net->cache, exposed->storage, &region);
+    weft_status status = wfi_reg_cache_get(transport->cache, exposed->storage, &region);
     if (status)
         return status;
     exposed->region = region;
@@ -49,11 +49,12 @@ static weft_status open_region(wfi_net *net, wfi_exposed *exposed, void *data, s
     return WEFT_OK;
 }
 
-weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
-                           wfi_exposure *out)
+weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
+                            wfi_exposure *out)
 {
-    wfi_assert_held(&net->progress.lock);
-    if (net->closing)
+    wfi_transport *transport = peer->transport;
+    wfi_assert_held(&transport->progress->lock);
+    if (transport->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
@@ -63,7 +64,7 @@ weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, v
     exposed->storage = storage;
     exposed->task.run = drop_storage;
     uint64_t address = 0;
-    weft_status status = size ? open_region(net, exposed, data, size, access, &address) : WEFT_OK;
+    weft_status status = size ? open_region(transport, exposed, data, size, access, &address) : WEFT_OK;
     if (status) {
         free(exposed);
         return status;
@@ -76,29 +77,30 @@ weft_status wfi_net_expose(wfi_net *net, wfi_peer *peer, wfi_storage *storage, v
     exposed->pinned = access & WFI_REMOTE_READ;
     if (exposed->pinned)
         wfi_storage_pin_read(storage);
-    wfi_list_push_back(&peer->exposed, &exposed->link);
+    wfi_list_push_back(&wfi_peer_bulk(peer)->exposed, &exposed->link);
     *out = (wfi_exposure){.address = address, .key = exposed->key, .size = size, .region = exposed, .storage = storage};
     return WEFT_OK;
 }
 
-void wfi_net_withdraw(wfi_net *net, wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet)
+void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet)
 {
-    wfi_assert_held(&net->progress.lock);
-    wfi_line *bulk = &peer->lines[WFI_BULK];
+    wfi_transport *transport = peer->transport;
+    wfi_channel *channel = peer->channels[WFI_BULK];
+    wfi_assert_held(&transport->progress->lock);
     /* The lane first: on tcp, closing a region does not stop a write that is under way; closing the lane does. */
     if (!quiet)
-        wfi_line_end(bulk);
+        wfi_channel_end(channel);
     for (size_t i = 0; i < count; i++) {
         wfi_exposed *exposed = exposures[i].region;
         if (!exposed)
             continue;
         exposures[i].region = NULL;
-        close_region(net, exposed);
+        close_region(transport, exposed);
         wfi_list_remove(&exposed->link);
-        wfi_progress_defer(&net->progress, &exposed->task, WFI_DEFER_RELEASE);
+        wfi_progress_defer(transport->progress, &exposed->task, WFI_DEFER_RELEASE);
     }
-    bulk->used_ns = net->progress.now_ns;
-    wfi_line_want(bulk);
+    channel->used_ns = transport->progress->now_ns;
+    wfi_channel_want(channel);
 }
 
 static bool covers(const wfi_exposed *exposed, uint64_t address, uint64_t key, uint64_t size, unsigned access)
@@ -108,17 +110,17 @@ static bool covers(const wfi_exposed *exposed, uint64_t address, uint64_t key, u
            size <= exposed->size - offset;
 }
 
-bool wfi_exposed_covers(const wfi_peer *peer, uint64_t address, uint64_t key, uint64_t size, unsigned access)
+bool wfi_exposed_covers(const wfi_bulk *bulk, uint64_t address, uint64_t key, uint64_t size, unsigned access)
 {
-    for (const wfi_list *link = peer->exposed.next; link != &peer->exposed; link = link->next)
+    for (const wfi_list *link = bulk->exposed.next; link != &bulk->exposed; link = link->next)
         if (covers(wfi_container_of(link, const wfi_exposed, link), address, key, size, access))
             return true;
     return false;
 }
 
-void wfi_exposed_end_all(wfi_peer *peer)
+void wfi_exposed_end_all(wfi_bulk *bulk)
 {
     wfi_list *node;
-    while ((node = wfi_list_pop_front(&peer->exposed)))
-        close_region(peer->net, wfi_container_of(node, wfi_exposed, link));
+    while ((node = wfi_list_pop_front(&bulk->exposed)))
+        close_region(bulk->channel.peer->transport, wfi_container_of(node, wfi_exposed, link));
 }

@@ -7,104 +7,104 @@
  * ends with WEFT_ERR_PROTOCOL; if so, that chunk goes, alone, and with it the doubt. However often lanes break, a transfer
  * whose memory is on offer goes on. Those that had nothing under way do not ask.
  */
-#include "net/net_internal.h"
+#include "net/bulk/bulk.h"
 
 #include "base/codec.h"
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
 /* Whether `size` bytes there may still be read or written, as `kind` does. False: the question before is still on its way. */
-static bool ask(wfi_peer *peer, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size)
+static bool ask(wfi_bulk *bulk, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size)
 {
     wfi_writer writer;
-    if (peer->question.out)
+    if (bulk->question.out)
         return false;
-    wfi_writer_init(&writer, peer->question.bytes, sizeof(peer->question.bytes));
-    wfi_write_u64(&writer, ++peer->questions);
+    wfi_writer_init(&writer, bulk->question.bytes, sizeof(bulk->question.bytes));
+    wfi_write_u64(&writer, ++bulk->questions);
     wfi_write_u64(&writer, address);
     wfi_write_u64(&writer, key);
     wfi_write_u64(&writer, size);
     wfi_write_u8(&writer, kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
     assert(!writer.failed);
-    wfi_note_send(&peer->question, WFI_NOTE_QUESTION, writer.size);
+    wfi_note_send(&bulk->question, WFI_NOTE_QUESTION, writer.size);
     return true;
 }
 
 /* Sends the question; false: one is still on its way. */
 static bool ask_about(wfi_work *work)
 {
-    wfi_peer *peer = work->peer;
+    wfi_bulk *bulk = work->bulk;
     uint64_t remote, size;
     const wfi_segment *segment = wfi_work_place(work, work->next, &remote, &size, NULL);
-    if (!ask(peer, work->owner->kind, remote, segment->remote_key, size))
+    if (!ask(bulk, work->owner->kind, remote, segment->remote_key, size))
         return false;
-    peer->asked = work;
+    bulk->asked = work;
     return true;
 }
 
-void wfi_works_ask(wfi_peer *peer)
+void wfi_works_ask(wfi_bulk *bulk)
 {
-    for (wfi_list *node = peer->works.next; node != &peer->works && !peer->asked; node = node->next) {
+    for (wfi_list *node = bulk->works.next; node != &bulk->works && !bulk->asked; node = node->next) {
         wfi_work *work = wfi_work_at(node);
         if (work->doubted && !work->vouched && !work->under_way && wfi_work_has_free(work) && !ask_about(work))
             return;
     }
 }
 
-void wfi_works_told(wfi_peer *peer, bool offered)
+static void told(wfi_bulk *bulk, bool offered)
 {
-    wfi_work *work = peer->asked;
-    peer->asked = NULL;
+    wfi_work *work = bulk->asked;
+    bulk->asked = NULL;
     if (work && offered)
         work->vouched = true;
     else if (work)
         wfi_work_end(work, WEFT_ERR_PROTOCOL);
-    wfi_works_ask(peer);
-    wfi_works_pump(peer);
+    wfi_works_ask(bulk);
+    wfi_works_pump(bulk);
 }
 
-void wfi_works_doubt(wfi_peer *peer)
+void wfi_works_doubt(wfi_bulk *bulk)
 {
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
+    for (wfi_list *node = bulk->works.next; node != &bulk->works; node = node->next) {
         wfi_work *work = wfi_work_at(node);
         work->doubted = work->doubted || work->interrupted;
         work->vouched = work->vouched && !work->interrupted;
         work->interrupted = false;
     }
-    wfi_works_ask(peer);
+    wfi_works_ask(bulk);
 }
 
-void wfi_works_answer(wfi_peer *peer, wfi_reader *reader)
+void wfi_bulk_take_answer(wfi_bulk *bulk, wfi_reader *reader)
 {
     uint64_t number = wfi_read_u64(reader);
     bool offered = wfi_read_u8(reader);
-    if (!reader->failed && number == peer->questions)
-        wfi_works_told(peer, offered);
+    if (!reader->failed && number == bulk->questions)
+        told(bulk, offered);
 }
 
 /* ---- Answering ------------------------------------------------------------------------------------------------- */
 
 /* Only once the answer before has arrived: looking through what is exposed takes time. */
-static bool covers_query(const wfi_peer *peer)
+static bool covers_query(const wfi_bulk *bulk)
 {
-    const wfi_query *query = &peer->query;
+    const wfi_query *query = &bulk->query;
     bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
-    return is_one && wfi_exposed_covers(peer, query->address, query->key, query->size, query->access);
+    return is_one && wfi_exposed_covers(bulk, query->address, query->key, query->size, query->access);
 }
 
-void wfi_note_answer(wfi_peer *peer)
+void wfi_bulk_answer(wfi_bulk *bulk)
 {
     wfi_writer writer;
-    peer->answer_due = peer->answer.out;
-    if (peer->answer_due)
+    bulk->answer_due = bulk->answer.out;
+    if (bulk->answer_due)
         return;
-    wfi_writer_init(&writer, peer->answer.bytes, sizeof(peer->answer.bytes));
-    wfi_write_u64(&writer, peer->query.number);
-    wfi_write_u8(&writer, covers_query(peer));
-    wfi_note_send(&peer->answer, WFI_NOTE_ANSWER, writer.size);
+    wfi_writer_init(&writer, bulk->answer.bytes, sizeof(bulk->answer.bytes));
+    wfi_write_u64(&writer, bulk->query.number);
+    wfi_write_u8(&writer, covers_query(bulk));
+    wfi_note_send(&bulk->answer, WFI_NOTE_ANSWER, writer.size);
 }
 
-void wfi_works_question(wfi_peer *peer, wfi_reader *reader)
+void wfi_bulk_take_question(wfi_bulk *bulk, wfi_reader *reader)
 {
     wfi_query query;
     query.number = wfi_read_u64(reader);
@@ -114,6 +114,6 @@ void wfi_works_question(wfi_peer *peer, wfi_reader *reader)
     query.access = wfi_read_u8(reader);
     if (reader->failed)
         return;
-    peer->query = query;
-    wfi_note_answer(peer);
+    bulk->query = query;
+    wfi_bulk_answer(bulk);
 }

@@ -6,14 +6,22 @@
  * Transfers take turns, chunk by chunk. revalidate.c has what they do after a lane was lost.
  */
 #include "base/alloc.h"
-#include "net/net_internal.h"
+#include "net/bulk/bulk.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t chunk_max(const wfi_net *net)
+#define WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
+#define WINDOW_CHUNKS 64
+
+static wfi_transport *transport_of(const wfi_bulk *bulk)
 {
-    return net->limits->rma_max < WFI_CHUNK_BYTES ? net->limits->rma_max : WFI_CHUNK_BYTES;
+    return bulk->channel.peer->transport;
+}
+
+static uint64_t chunk_max(const wfi_transport *transport)
+{
+    return transport->limits->rma_max < WFI_CHUNK_BYTES ? transport->limits->rma_max : WFI_CHUNK_BYTES;
 }
 
 static uint64_t work_chunks(const wfi_work *work)
@@ -36,24 +44,24 @@ bool wfi_work_has_free(wfi_work *work)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t count_chunks(const wfi_net *net, const wfi_transfer *transfer)
+static uint64_t count_chunks(const wfi_transport *transport, const wfi_transfer *transfer)
 {
-    uint64_t count = 0, max = chunk_max(net);
+    uint64_t count = 0, max = chunk_max(transport);
     for (size_t i = 0; i < transfer->segment_count; i++)
         count += transfer->segments[i].size / max + (transfer->segments[i].size % max != 0);
     return count;
 }
 
-static weft_status take_regions(wfi_net *net, wfi_work *work)
+static weft_status take_regions(wfi_transport *transport, wfi_work *work)
 {
     weft_status status = WEFT_OK;
-    if (!net->limits->needs_local_regions)
+    if (!transport->limits->needs_local_regions)
         return WEFT_OK;
     work->regions = wfi_calloc(work->owner->segment_count + 1, sizeof(*work->regions));
     if (!work->regions)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < work->owner->segment_count && !status; i++)
-        work->regions[i] = wfi_local_region(net, work->owner->segments[i].storage, &status);
+        work->regions[i] = wfi_local_region(transport, work->owner->segments[i].storage, &status);
     return status;
 }
 
@@ -61,7 +69,7 @@ static void work_destroy(wfi_work *work)
 {
     for (size_t i = 0; work->regions && i < work->owner->segment_count; i++) {
         if (work->regions[i])
-            wfi_local_region_put(work->peer->net, work->owner->segments[i].storage);
+            wfi_local_region_put(transport_of(work->bulk), work->owner->segments[i].storage);
     }
     free(work->regions);
     free(work->first);
@@ -69,17 +77,18 @@ static void work_destroy(wfi_work *work)
     free(work);
 }
 
-static weft_status work_create(wfi_peer *peer, wfi_transfer *transfer, wfi_work **out)
+static weft_status work_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_work **out)
 {
-    uint64_t chunks = count_chunks(peer->net, transfer), max = chunk_max(peer->net);
+    wfi_transport *transport = transport_of(bulk);
+    uint64_t chunks = count_chunks(transport, transfer), max = chunk_max(transport);
     wfi_work *work = wfi_calloc(1, sizeof(*work));
     if (!work)
         return WEFT_ERR_MEMORY;
     work->owner = transfer;
-    work->peer = peer;
+    work->bulk = bulk;
     work->first = malloc((transfer->segment_count + 1) * sizeof(*work->first));
     work->taken = wfi_calloc(chunks / 64 + 1, sizeof(*work->taken));
-    if (!work->first || !work->taken || take_regions(peer->net, work)) {
+    if (!work->first || !work->taken || take_regions(transport, work)) {
         work_destroy(work);
         return WEFT_ERR_MEMORY;
     }
@@ -100,7 +109,7 @@ static void tell_owner(wfi_done *done)
     weft_status status = work->status;
     work_destroy(work);
     owner->net = NULL;
-    owner->done(owner, status);
+    owner->ops->done(owner, status);
 }
 
 /* It has ended if nothing of it is under way and nothing more will be. */
@@ -111,11 +120,11 @@ static void finish_if_over(wfi_work *work)
         return;
     if (complete)
         work->status = WEFT_OK;
-    if (work->peer->asked == work)
-        work->peer->asked = NULL;
+    if (work->bulk->asked == work)
+        work->bulk->asked = NULL;
     wfi_list_remove(&work->link);
     work->ended.run = tell_owner;
-    wfi_progress_end(&work->peer->net->progress, &work->ended, WFI_DONE_TRANSFER);
+    wfi_progress_end(transport_of(work->bulk)->progress, &work->ended, WFI_DONE_TRANSFER);
 }
 
 void wfi_work_end(wfi_work *work, weft_status why)
@@ -128,16 +137,18 @@ void wfi_work_end(wfi_work *work, weft_status why)
 
 /* ---- Chunks ---------------------------------------------------------------------------------------------------- */
 
-static wfi_chunk *chunk_take(wfi_net *net)
+static const wfi_flight_ops chunk_ops;
+
+static wfi_chunk *chunk_take(wfi_transport *transport)
 {
-    wfi_list *spare = wfi_list_pop_front(&net->spare_chunks);
+    wfi_list *spare = wfi_list_pop_front(&transport->spares[WFI_BULK]);
     if (spare)
         return wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_chunk, flight);
     wfi_chunk *chunk = wfi_calloc(1, sizeof(*chunk));
     if (!chunk)
         return NULL;
     wfi_list_init(&chunk->flight.link);
-    chunk->flight.kind = WFI_FLIGHT_CHUNK;
+    chunk->flight.ops = &chunk_ops;
     return chunk;
 }
 
@@ -157,7 +168,7 @@ static size_t segment_of(const wfi_work *work, uint64_t index)
 
 const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size, size_t *which)
 {
-    uint64_t max = chunk_max(work->peer->net);
+    uint64_t max = chunk_max(transport_of(work->bulk));
     size_t at = segment_of(work, index);
     const wfi_segment *segment = &work->owner->segments[at];
     uint64_t offset = (index - work->first[at]) * max, left = segment->size - offset;
@@ -170,7 +181,7 @@ const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t
 
 static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
 {
-    const wfi_fabric_ops *ops = conn->net->ops;
+    const wfi_fabric_ops *ops = conn->transport->ops;
     const wfi_work *work = chunk->work;
     uint64_t remote, size;
     size_t which;
@@ -186,38 +197,41 @@ static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
 
 static weft_status work_post_next(wfi_conn *conn, wfi_work *work)
 {
-    wfi_chunk *chunk = chunk_take(conn->net);
+    wfi_chunk *chunk = chunk_take(conn->transport);
     if (!chunk) {
-        wfi_net_starve(conn->net);
+        wfi_transport_starve(conn->transport);
         return WEFT_ERR_AGAIN;
     }
     chunk->work = work;
     chunk->index = work->next;
     weft_status status = chunk_post(conn, chunk);
     if (status) {
-        wfi_list_push_front(&conn->net->spare_chunks, &chunk->flight.link);
+        wfi_list_push_front(&conn->transport->spares[WFI_BULK], &chunk->flight.link);
         return status;
     }
     work->taken[chunk->index / 64] |= UINT64_C(1) << (chunk->index % 64);
     work->under_way++;
     conn->outstanding++;
-    conn->chunk_count++;
-    conn->chunk_bytes += chunk->size;
+    wfi_window *window = wfi_conn_window(conn);
+    window->chunk_count++;
+    window->chunk_bytes += chunk->size;
     wfi_list_push_back(&conn->flights, &chunk->flight.link);
     return WEFT_OK;
 }
 
 static void chunk_leave(wfi_chunk *chunk)
 {
-    wfi_conn *conn = chunk->flight.conn;
-    conn->chunk_count--;
-    conn->chunk_bytes -= chunk->size;
+    wfi_window *window = wfi_conn_window(chunk->flight.conn);
+    window->chunk_count--;
+    window->chunk_bytes -= chunk->size;
     chunk->work->under_way--;
     chunk->work = NULL;
 }
 
-void wfi_chunk_detach(wfi_chunk *chunk)
+/* Its lane closed under it. */
+static void chunk_dropped(wfi_flight *flight)
 {
+    wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
     wfi_work *work = chunk->work;
     uint64_t index = chunk->index;
     work->taken[index / 64] &= ~(UINT64_C(1) << (index % 64));
@@ -231,32 +245,36 @@ void wfi_chunk_detach(wfi_chunk *chunk)
 static void chunk_done(wfi_chunk *chunk)
 {
     wfi_conn *conn = chunk->flight.conn;
-    wfi_net *net = conn->net;
+    weft_stats *stats = &conn->transport->stats;
     wfi_work *work = chunk->work;
-    wfi_peer *peer = work->peer;
-    uint64_t *count = work->owner->kind == WFI_PULL ? &net->stats.bytes_received : &net->stats.bytes_sent;
+    wfi_transfer *owner = work->owner;
+    uint64_t *count = owner->kind == WFI_PULL ? &stats->bytes_received : &stats->bytes_sent;
     *count += chunk->size;
     wfi_list_remove(&chunk->flight.link);
     chunk_leave(chunk);
     work->done++;
     work->doubted = work->vouched = false;
-    conn->useful = true;
-    conn->line->failures = 0;
-    conn->line->used_ns = net->progress.now_ns;
-    peer->heard_ns = net->progress.now_ns;
+    wfi_channel_moved(conn);
+    uint64_t remote, size;
+    size_t at;
+    const wfi_segment *segment = wfi_work_place(work, chunk->index, &remote, &size, &at);
+    owner->ops->chunk(owner, at, remote - segment->remote_address, size);
     finish_if_over(work);
-    wfi_works_pump(peer);
+    wfi_works_pump(wfi_bulk_of(conn->channel));
 }
 
-void wfi_chunk_reported(wfi_chunk *chunk, const wfi_completion *completion)
+static void chunk_completed(wfi_flight *flight, const wfi_completion *completion)
 {
-    wfi_conn *conn = chunk->flight.conn;
+    wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
+    wfi_conn *conn = flight->conn;
     if (chunk->work && completion->status)
-        wfi_line_broken(conn); /* takes the chunk back */
+        wfi_channel_broken(conn); /* takes the chunk back */
     else if (chunk->work)
         chunk_done(chunk);
-    wfi_list_push_front(&conn->net->spare_chunks, &chunk->flight.link);
+    wfi_list_push_front(&conn->transport->spares[WFI_BULK], &flight->link);
 }
+
+static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped = chunk_dropped};
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
@@ -265,9 +283,9 @@ wfi_work *wfi_work_at(wfi_list *node)
     return wfi_container_of(node, wfi_work, link);
 }
 
-static wfi_work *next_work(wfi_peer *peer)
+static wfi_work *next_work(wfi_bulk *bulk)
 {
-    for (wfi_list *node = peer->works.next; node != &peer->works; node = node->next) {
+    for (wfi_list *node = bulk->works.next; node != &bulk->works; node = node->next) {
         wfi_work *work = wfi_work_at(node);
         if (wfi_work_has_free(work) && (!work->doubted || (work->vouched && !work->under_way)))
             return work;
@@ -275,72 +293,98 @@ static wfi_work *next_work(wfi_peer *peer)
     return NULL;
 }
 
-void wfi_works_pump(wfi_peer *peer)
+static bool has_room(const wfi_conn *conn)
+{
+    const wfi_window *window = wfi_conn_window(conn);
+    return window->chunk_bytes < WINDOW_BYTES && window->chunk_count < WINDOW_CHUNKS;
+}
+
+void wfi_works_pump(wfi_bulk *bulk)
 {
     wfi_conn *conn;
-    while ((conn = wfi_line_up(&peer->lines[WFI_BULK])) && conn->chunk_bytes < WFI_BULK_WINDOW_BYTES &&
-           conn->chunk_count < WFI_BULK_WINDOW_CHUNKS) {
-        wfi_work *work = next_work(peer);
+    while ((conn = wfi_channel_up(&bulk->channel)) && has_room(conn)) {
+        wfi_work *work = next_work(bulk);
         if (!work)
             return;
         weft_status status = work_post_next(conn, work);
         if (status == WEFT_ERR_AGAIN) {
-            peer->net->stuck = true;
+            conn->transport->stuck = true;
             return;
         }
         if (status) {
-            wfi_line_broken(conn);
+            wfi_channel_broken(conn);
             return;
         }
         wfi_list_remove(&work->link);
-        wfi_list_push_back(&peer->works, &work->link);
+        wfi_list_push_back(&bulk->works, &work->link);
     }
 }
 
-void wfi_works_fail(wfi_peer *peer, weft_status why)
+bool wfi_bulk_is_stuck(const wfi_bulk *bulk)
 {
-    while (!wfi_list_empty(&peer->works))
-        wfi_work_end(wfi_work_at(peer->works.next), why);
+    return !wfi_list_empty(&bulk->works) && !wfi_channel_up(&bulk->channel);
+}
+
+void wfi_works_fail(wfi_bulk *bulk, weft_status why)
+{
+    while (!wfi_list_empty(&bulk->works))
+        wfi_work_end(wfi_work_at(bulk->works.next), why);
 }
 
 /* ---- The contract ---------------------------------------------------------------------------------------------- */
 
-weft_status wfi_net_transfer(wfi_net *net, wfi_peer *peer, wfi_transfer *transfer)
+weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
 {
-    wfi_assert_held(&net->progress.lock);
+    wfi_transport *transport = peer->transport;
+    wfi_bulk *bulk = wfi_peer_bulk(peer);
+    wfi_assert_held(&transport->progress->lock);
     wfi_work *work;
-    if (net->closing)
+    if (transport->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    weft_status status = work_create(peer, transfer, &work);
+    weft_status status = work_create(bulk, transfer, &work);
     if (status)
         return status;
     transfer->net = work;
-    if (wfi_list_empty(&peer->works))
-        peer->stuck_ns = wfi_progress_now(&net->progress);
-    wfi_list_push_back(&peer->works, &work->link);
+    if (wfi_list_empty(&bulk->works))
+        bulk->stuck_ns = wfi_progress_now(transport->progress);
+    wfi_list_push_back(&bulk->works, &work->link);
     finish_if_over(work); /* nothing to move */
-    if (wfi_line_up(&peer->lines[WFI_BULK]))
-        wfi_works_pump(peer);
+    if (wfi_channel_up(&bulk->channel))
+        wfi_works_pump(bulk);
     else
-        wfi_line_want(&peer->lines[WFI_BULK]);
-    wfi_reach_stuck(peer);
+        wfi_channel_want(&bulk->channel);
+    wfi_peer_watch(peer);
+    if (peer->silence.heap_index && wfi_bulk_is_stuck(bulk)) /* where silence is no death nobody looks */
+        wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 4);
     return WEFT_OK;
 }
 
-void wfi_net_transfer_cancel(wfi_net *net, wfi_transfer *transfer)
+void wfi_transfer_cancel(wfi_transfer *transfer)
 {
-    wfi_assert_held(&net->progress.lock);
     wfi_work *work = transfer->net;
     if (!work || work->ending || (!work->under_way && work->done == work_chunks(work)))
         return;
-    wfi_peer *peer = work->peer;
+    wfi_channel *channel = &work->bulk->channel;
     bool busy = work->under_way > 0;
+    wfi_assert_held(&channel->peer->transport->progress->lock);
     wfi_work_end(work, WEFT_ERR_CANCELLED);
     /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have ended. */
-    if (busy && peer->lines[WFI_BULK].conn) {
-        wfi_line_end(&peer->lines[WFI_BULK]);
-        wfi_line_want(&peer->lines[WFI_BULK]);
+    if (busy && channel->conn) {
+        wfi_channel_end(channel);
+        wfi_channel_want(channel);
     }
+}
+
+void wfi_transfer_chunk_unheard(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size)
+{
+    (void)transfer, (void)segment, (void)offset, (void)size;
+}
+
+void wfi_chunks_free_spares(wfi_transport *transport)
+{
+    wfi_list *node;
+    while ((node = wfi_list_pop_front(&transport->spares[WFI_BULK])))
+        free(wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_chunk, flight));
 }

@@ -1,100 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * channel.c - how a peer's lines get their connections, and lose them.
+ * channel.c - how a channel gets its connections, and loses them.
  *
- * Attempts are numbered per line (generation). When two cross, the higher number stays; equal numbers, the lower rank's.
+ * Attempts are numbered per channel (generation). When two cross, the higher number stays; equal numbers, the lower rank's.
  * A request that is not newer than the connection that is up was overtaken by it and is refused; a newer one means that
  * the peer lost what we still believe in, and replaces it. Both sides come to the same answer, whatever the order in
  * which they see things.
  *
  * ONE WAY. A firewall may let one of two workers dial the other and not the reverse. Where an attempt at a bulk lane fails, or takes
- * long (detector.c), a note on the control lane asks the peer to try as well; the peer does so for WFI_WANTED_NS, though it needs no
+ * long (detector.c), a note on the control lane asks the peer to try as well; the peer does so for WANTED_NS, though it needs no
  * such lane itself. Once that was how the lane came up, the next attempts ask at once. A control lane is asked for by way of the
  * store, which passes on whom each worker suspects (DIAL in job/protocol/protocol.h). Where neither gets through, detector.c ends what waits.
  */
-#include "net/net_internal.h"
+#include "net/channel/channel.h"
 
 #define STARVED_AFTER 4 /* attempts */
+#define LIMIT_DOUBLINGS 3
+#define BACKOFF_FIRST_NS UINT64_C(2000000)
+#define BACKOFF_LAST_NS UINT64_C(500000000)
+#define WANTED_NS UINT64_C(2000000000) /* a peer that asks us to open a channel asks again within */
+#define ATTEMPTS_MAX 8                 /* of ours under way at a time */
+#define ATTEMPTS_AGAIN 4               /* where one that failed before may begin */
+#define NONSENSE_MAX 3                 /* connections closed for nonsense, until the store is told */
 
-/* For our own sake, and not because the peer wants it. */
-static bool line_has_use(const wfi_line *line)
+static bool channel_needed(const wfi_channel *channel)
 {
-    const wfi_peer *peer = line->peer;
-    return line->kind == WFI_CONTROL ? wfi_peer_has_to_send(peer) : !wfi_list_empty(&peer->works);
-}
-
-static bool line_needed(const wfi_line *line)
-{
-    const wfi_peer *peer = line->peer;
-    if (peer->status || peer->net->closing)
+    const wfi_peer *peer = channel->peer;
+    if (peer->status || peer->transport->closing)
         return false;
-    return line_has_use(line) || line->wanted_ns > wfi_progress_now(&peer->net->progress);
+    return channel->ops->needed(channel) || channel->wanted_ns > wfi_progress_now(peer->transport->progress);
 }
 
 /*
  * How long an attempt may take: twice as long after each that failed. Many workers that connect at once on few processors
  * would else tear down what is about to be answered, again and again.
  */
-uint64_t wfi_line_limit(const wfi_line *line)
+static uint64_t attempt_limit(const wfi_channel *channel)
 {
-    return WFI_CONNECT_LIMIT_NS << (line->failures < WFI_CONNECT_DOUBLINGS ? line->failures : WFI_CONNECT_DOUBLINGS);
+    return WFI_CONNECT_LIMIT_NS << (channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS);
 }
 
-static void line_retry(wfi_line *line)
+static void channel_retry(wfi_channel *channel)
 {
-    wfi_net *net = line->peer->net;
-    if (line->conn || !line_needed(line))
+    wfi_transport *transport = channel->peer->transport;
+    if (channel->conn || !channel_needed(channel))
         return;
     uint64_t delay = 0;
-    if (line->failures) {
-        unsigned doublings = line->failures > 10 ? 10 : line->failures - 1;
-        delay = WFI_BACKOFF_FIRST_NS << doublings;
-        delay = delay > WFI_BACKOFF_LAST_NS ? WFI_BACKOFF_LAST_NS : delay;
+    if (channel->failures) {
+        unsigned doublings = channel->failures > 10 ? 10 : channel->failures - 1;
+        delay = BACKOFF_FIRST_NS << doublings;
+        delay = delay > BACKOFF_LAST_NS ? BACKOFF_LAST_NS : delay;
     }
-    (void)wfi_timer_set(&net->progress, &line->timer, wfi_now(net->progress.clock) + delay);
+    (void)wfi_timer_set(transport->progress, &channel->timer, wfi_now(transport->progress->clock) + delay);
 }
 
-/*
- * We lack what a connection takes, descriptors or memory, and not for the first time: what has not left yet ends with that,
- * instead of waiting for what we cannot even ask for. What may have arrived goes on waiting for its answer.
- */
-static void line_starved(wfi_line *line, weft_status why)
-{
-    if (line->failures < STARVED_AFTER)
-        return;
-    if (line->kind == WFI_CONTROL)
-        wfi_peer_fail_queued(line->peer, why);
-    else
-        wfi_works_fail(line->peer, why);
-}
-
-void wfi_line_failed(wfi_line *line, weft_status lack, const char *why)
+void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 {
     bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
-    line->failures++;
-    line->why = why;
-    line->ask = line->kind == WFI_BULK;
-    if ((line->failures & (line->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: it may go on for ever */
-        wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
-                    line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank, line->failures, why);
-    if (ours)
-        line_starved(line, lack);
-    else if (line->failures >= 2 && line_has_use(line)) /* or two who cannot dial would send each other for ever */
-        wfi_peer_suspect(line->peer, why);
-    line_retry(line);
-}
-
-void wfi_line_hello(const wfi_line *line, const wfi_conn *conn, wfi_hello *out)
-{
-    const wfi_net *net = line->peer->net;
-    *out = (wfi_hello){.kind = line->kind,
-                       .answer = !conn->ours,
-                       .rank = net->rank,
-                       .incarnation = net->self.incarnation,
-                       .generation = conn->generation,
-                       .nonce = conn->nonce,
-                       .asked = conn->ours ? 0 : conn->peer_nonce,
-                       .position = line->kind == WFI_CONTROL ? line->peer->received : line->peer->ended};
+    channel->failures++;
+    channel->why = why;
+    channel->ask = true;
+    if ((channel->failures & (channel->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: it may go on for ever */
+        wfi_log_net(channel->peer->transport, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
+                    channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank, channel->failures, why);
+    /* Not for the first time: what has not left yet ends with that, instead of waiting for what we cannot even ask for. What may have
+     * arrived goes on waiting for its answer. */
+    if (ours && channel->failures >= STARVED_AFTER)
+        channel->ops->starved(channel, lack);
+    /* Where nothing waits two who cannot dial would send for each other for ever. */
+    if (!ours && channel->failures >= 2 && channel->ops->needed(channel))
+        channel->peer->transport->suspect(channel->peer, why);
+    channel_retry(channel);
 }
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
@@ -103,216 +79,214 @@ void wfi_line_hello(const wfi_line *line, const wfi_conn *conn, wfi_hello *out)
  * Few attempts are under way at a time, of those that failed before fewer still: peers that do not answer keep nobody from
  * those that do, and hundreds of workers that connect to each other at once do not wear each other out.
  */
-static bool has_turn(const wfi_line *line)
+static bool has_turn(const wfi_channel *channel)
 {
-    return line->peer->net->attempts < (line->failures ? WFI_ATTEMPTS_AGAIN : WFI_ATTEMPTS_MAX);
+    return channel->peer->transport->attempts < (channel->failures ? ATTEMPTS_AGAIN : ATTEMPTS_MAX);
 }
 
-static void await_turn(wfi_line *line)
+static void await_turn(wfi_channel *channel)
 {
-    wfi_net *net = line->peer->net;
-    if (wfi_list_empty(&line->turn))
-        wfi_list_push_back(line->failures ? &net->turns_again : &net->turns, &line->turn);
+    wfi_transport *transport = channel->peer->transport;
+    if (wfi_list_empty(&channel->turn))
+        wfi_list_push_back(channel->failures ? &transport->turns_again : &transport->turns, &channel->turn);
 }
 
-void wfi_attempt_over(wfi_conn *conn)
+static void give_turns(wfi_transport *transport, wfi_list *turns, unsigned limit)
 {
-    wfi_net *net = conn->net;
-    if (!conn->attempt)
-        return;
-    conn->attempt = false;
-    net->attempts--;
-    bool waiting = !wfi_list_empty(&net->turns) || !wfi_list_empty(&net->turns_again);
-    if (waiting && !net->turn_timer.heap_index && !net->closing)
-        (void)wfi_timer_set(&net->progress, &net->turn_timer,
-                            wfi_now(net->progress.clock)); /* not from in here: lanes are changing */
-}
-
-static void give_turns(wfi_net *net, wfi_list *turns, unsigned limit)
-{
-    while (net->attempts < limit && !wfi_list_empty(turns)) {
-        wfi_line *line = wfi_container_of(turns->next, wfi_line, turn);
-        wfi_list_remove(&line->turn);
-        wfi_line_want(line);
+    while (transport->attempts < limit && !wfi_list_empty(turns)) {
+        wfi_channel *channel = wfi_container_of(turns->next, wfi_channel, turn);
+        wfi_list_remove(&channel->turn);
+        wfi_channel_want(channel);
     }
 }
 
-void wfi_turns_due(wfi_timer *timer)
+void wfi_channel_turns_due(wfi_timer *timer)
 {
-    wfi_net *net = wfi_container_of(timer, wfi_net, turn_timer);
-    give_turns(net, &net->turns, WFI_ATTEMPTS_MAX);
-    give_turns(net, &net->turns_again, WFI_ATTEMPTS_AGAIN);
+    wfi_transport *transport = wfi_container_of(timer, wfi_transport, turn_timer);
+    give_turns(transport, &transport->turns, ATTEMPTS_MAX);
+    give_turns(transport, &transport->turns_again, ATTEMPTS_AGAIN);
 }
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
-static void line_connect(wfi_line *line)
+weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
 {
-    wfi_peer *peer = line->peer;
-    wfi_net *net = peer->net;
-    if (!has_turn(line)) {
-        await_turn(line);
+    wfi_channel *channel = conn->channel;
+    wfi_progress *progress = conn->transport->progress;
+    if (!status)
+        status = channel->ops->attach(conn);
+    if (!status)
+        status = wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + attempt_limit(channel));
+    if (status)
+        wfi_conn_close(conn);
+    return status;
+}
+
+static void channel_connect(wfi_channel *channel)
+{
+    wfi_peer *peer = channel->peer;
+    wfi_transport *transport = peer->transport;
+    if (!has_turn(channel)) {
+        await_turn(channel);
         return;
     }
-    wfi_conn *conn = wfi_conn_create(line, true, ++line->generation);
+    wfi_conn *conn = wfi_conn_create(channel, true, ++channel->generation);
     if (!conn) {
-        wfi_line_failed(line, WEFT_ERR_MEMORY, "out of memory");
+        wfi_channel_failed(channel, WEFT_ERR_MEMORY, "out of memory");
         return;
     }
     conn->attempt = true;
-    net->attempts++;
+    transport->attempts++;
     uint8_t data[WFI_CONNECT_DATA_MAX];
-    wfi_hello hello;
-    wfi_line_hello(line, conn, &hello);
-    size_t size = wfi_hello_write(net->keys, wfi_peer_pair_key(peer), &hello, &peer->member, data);
-    line->conn = conn;
-    weft_status status = net->ops->connect(net->fabric, peer->member.address, peer->member.address_size, data, size,
-                                           (void *)(uintptr_t)conn->id, &conn->lane);
-    if (!status)
-        status = wfi_conn_post_receives(conn);
-    if (!status)
-        status = wfi_timer_set(&net->progress, &line->timer, wfi_now(net->progress.clock) + wfi_line_limit(line));
-    if (status) {
-        wfi_conn_close(conn);
-        wfi_line_failed(line, status, weft_status_text(status));
-    }
+    size_t size = wfi_conn_hello(conn, data);
+    channel->conn = conn;
+    weft_status status = transport->ops->connect(transport->fabric, peer->member.address, peer->member.address_size,
+                                                 data, size, (void *)(uintptr_t)conn->id, &conn->lane);
+    status = wfi_channel_attach(conn, status);
+    if (status)
+        wfi_channel_failed(channel, status, weft_status_text(status));
 }
 
-void wfi_line_want(wfi_line *line)
+void wfi_channel_want(wfi_channel *channel)
 {
-    if (line->conn || line->timer.heap_index || !line_needed(line))
+    if (channel->conn || channel->timer.heap_index || !channel_needed(channel))
         return;
-    if (line->ask && !wfi_list_empty(&line->peer->works))
-        wfi_line_ask(line);
-    line_connect(line);
+    if (channel->ask && channel->ops->needed(channel))
+        wfi_channel_ask(channel);
+    channel_connect(channel);
 }
 
-void wfi_line_ask(wfi_line *line)
+void wfi_channel_ask(wfi_channel *channel)
 {
-    line->ask = true;
-    wfi_note_dial(line->peer);
+    channel->ask = true;
+    channel->ops->ask(channel);
 }
 
-/*
- * A bulk lane that is up here is one that the peer has lost, unless the two crossed on their way. A control lane may also be
- * wanted by a peer to whom we were slow to answer: a ping finds out, and detector.c breaks the lane if nobody acknowledges it.
- */
-void wfi_line_wanted(wfi_line *line)
+/* One that is up here is one that the peer has lost, unless the two crossed on their way. */
+void wfi_channel_wanted(wfi_channel *channel)
 {
-    wfi_net *net = line->peer->net;
-    wfi_conn *up = wfi_line_up(line);
-    uint64_t now = wfi_progress_now(&net->progress);
-    if (up && line->kind == WFI_CONTROL) {
-        wfi_note_ping(line->peer);
+    wfi_transport *transport = channel->peer->transport;
+    wfi_conn *up = wfi_channel_up(channel);
+    uint64_t now = wfi_progress_now(transport->progress);
+    if (up && now - channel->used_ns < WFI_CONNECT_LIMIT_NS)
         return;
-    }
-    if (up && now - line->used_ns < WFI_CONNECT_LIMIT_NS)
-        return;
-    line->wanted_ns = now + WFI_WANTED_NS;
+    channel->wanted_ns = now + WANTED_NS;
     if (up)
-        wfi_line_broken(up);
-    wfi_line_want(line);
+        wfi_channel_broken(up);
+    wfi_channel_want(channel);
 }
 
 void wfi_attempt_failed(wfi_conn *conn, const char *why)
 {
-    wfi_line *line = conn->line;
+    wfi_channel *channel = conn->channel;
     wfi_conn_close(conn);
-    wfi_line_failed(line, WEFT_ERR_UNREACHABLE, why);
+    wfi_channel_failed(channel, WEFT_ERR_UNREACHABLE, why);
 }
 
-void wfi_line_broken(wfi_conn *conn)
+void wfi_channel_broken(wfi_conn *conn)
 {
-    wfi_line *line = conn->line;
+    wfi_channel *channel = conn->channel;
     if (conn->closed)
         return;
     if (!conn->up) {
         wfi_attempt_failed(conn, "the connection was refused");
         return;
     }
-    wfi_log_net(line->peer->net, WEFT_LOG_DEBUG, "%s lane to peer %d broke",
-                line->kind == WFI_BULK ? "bulk" : "control", line->peer->rank);
-    line->lost = true;
-    line->failures = conn->useful ? 0 : line->failures + 1;
+    wfi_log_net(channel->peer->transport, WEFT_LOG_DEBUG, "%s lane to peer %d broke",
+                channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank);
+    channel->lost = true;
+    channel->failures = conn->useful ? 0 : channel->failures + 1;
     wfi_conn_close(conn);
-    line_retry(line);
+    channel_retry(channel);
 }
 
-void wfi_line_end(wfi_line *line)
+void wfi_channel_end(wfi_channel *channel)
 {
-    if (!line->conn)
+    if (!channel->conn)
         return;
-    if (line->kind == WFI_BULK) {
-        line->peer->ended++;
-        line->peer->excused = true;
-    }
-    wfi_conn_close(line->conn);
+    channel->ended++;
+    channel->excused = true;
+    wfi_conn_close(channel->conn);
 }
 
-/* A bulk lane that nobody uses any more goes; either side may see that first. */
-static void line_idle(wfi_line *line)
+/* One that nobody uses any more goes, where its owner set the timer for that; either side may see it first. */
+static void channel_idle(wfi_channel *channel)
 {
-    wfi_peer *peer = line->peer;
-    wfi_net *net = peer->net;
-    uint64_t until = line->used_ns + WFI_BULK_IDLE_NS;
-    bool idle = wfi_list_empty(&peer->works) && wfi_list_empty(&peer->exposed);
-    if (!idle || until > net->progress.now_ns) {
-        uint64_t next = until > net->progress.now_ns ? until : net->progress.now_ns + WFI_BULK_IDLE_NS;
-        (void)wfi_timer_set(&net->progress, &line->timer, next);
+    wfi_progress *progress = channel->peer->transport->progress;
+    uint64_t now = progress->now_ns, until = channel->used_ns + WFI_IDLE_NS;
+    if (!channel->ops->idle(channel) || until > now) {
+        (void)wfi_timer_set(progress, &channel->timer, until > now ? until : now + WFI_IDLE_NS);
         return;
     }
-    wfi_line_end(line);
+    wfi_channel_end(channel);
 }
 
-void wfi_line_timer(wfi_timer *timer)
+static void channel_timer(wfi_timer *timer)
 {
-    wfi_line *line = wfi_container_of(timer, wfi_line, timer);
-    wfi_conn *conn = line->conn;
-    if (!conn) {
-        wfi_line_want(line);
-    } else if (!conn->up) {
+    wfi_channel *channel = wfi_container_of(timer, wfi_channel, timer);
+    wfi_conn *conn = channel->conn;
+    if (!conn)
+        wfi_channel_want(channel);
+    else if (!conn->up)
         wfi_attempt_failed(conn, "the connection was not answered");
-    } else if (line->kind == WFI_BULK) {
-        line_idle(line);
-    }
+    else
+        channel_idle(channel);
 }
 
-void wfi_line_is_up(wfi_line *line)
+void wfi_channel_is_up(wfi_channel *channel)
 {
-    wfi_peer *peer = line->peer;
-    wfi_net *net = peer->net;
-    uint64_t now = wfi_now(net->progress.clock);
-    line->conn->up = true;
-    line->ask = line->ask && !line->conn->ours; /* where the peer had to dial it will have to again */
-    line->why = NULL;
-    line->wanted_ns = 0;
-    wfi_attempt_over(line->conn);
-    wfi_timer_clear(&net->progress, &line->timer);
-    bool excused = line->kind == WFI_BULK && peer->excused;
-    if (excused)
-        line->failures = 0;
-    else if (line->lost)
-        net->stats.lanes_lost++;
-    line->lost = false;
-    if (line->kind == WFI_BULK)
-        peer->excused = false;
-    line->used_ns = now;
+    wfi_peer *peer = channel->peer;
+    wfi_transport *transport = peer->transport;
+    uint64_t now = wfi_now(transport->progress->clock);
+    channel->conn->up = true;
+    channel->ask = channel->ask && !channel->conn->ours; /* where the peer had to dial it will have to again */
+    channel->why = NULL;
+    channel->wanted_ns = 0;
+    wfi_attempt_over(channel->conn);
+    wfi_timer_clear(transport->progress, &channel->timer);
+    if (channel->excused)
+        channel->failures = 0;
+    else if (channel->lost)
+        transport->stats.lanes_lost++;
+    channel->lost = channel->excused = false;
+    channel->used_ns = now;
     peer->heard_ns = now;
-    wfi_reach_regained(peer);
-    if (line->kind == WFI_CONTROL) {
-        wfi_peer_flush(peer);
-        return;
-    }
-    (void)wfi_timer_set(&net->progress, &line->timer, now + WFI_BULK_IDLE_NS);
-    wfi_works_doubt(peer);
-    wfi_works_pump(peer);
+    wfi_peer_regained(peer);
+    channel->ops->up(channel);
 }
 
-void wfi_peer_nonsense(wfi_conn *conn, const char *what)
+void wfi_channel_nonsense(wfi_conn *conn, const char *what)
 {
-    wfi_peer *peer = conn->line->peer;
-    wfi_net_refused(peer->net, "peer %d: %s; its lane is closed", peer->rank, what);
-    if (++peer->nonsense >= WFI_NONSENSE_MAX)
-        wfi_peer_suspect(peer, what);
-    wfi_line_broken(conn);
+    wfi_peer *peer = conn->channel->peer;
+    wfi_transport_refused(peer->transport, "peer %d: %s; its lane is closed", peer->rank, what);
+    if (++peer->nonsense >= NONSENSE_MAX)
+        peer->transport->suspect(peer, what);
+    wfi_channel_broken(conn);
+}
+
+void wfi_channel_moved(wfi_conn *conn)
+{
+    uint64_t now = conn->transport->progress->now_ns;
+    conn->useful = true;
+    conn->channel->failures = 0;
+    conn->channel->used_ns = now;
+    conn->peer->heard_ns = now;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, const wfi_channel_ops *ops)
+{
+    *channel =
+        (wfi_channel){.peer = peer, .kind = kind, .ops = ops, .timer = {.fire = channel_timer, .reserved = true}};
+    wfi_list_init(&channel->turn);
+    peer->channels[kind] = channel;
+}
+
+void wfi_channel_fini(wfi_channel *channel)
+{
+    if (channel->conn)
+        wfi_conn_close(channel->conn);
+    wfi_timer_clear(channel->peer->transport->progress, &channel->timer);
+    wfi_list_remove(&channel->turn);
 }

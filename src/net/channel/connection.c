@@ -2,59 +2,65 @@
 /* connection.c - a connection and what is under way on it: made, closed, freed with its last operation. */
 #include "base/alloc.h"
 #include "base/guarded.h"
-#include "net/net_internal.h"
+#include "net/channel/channel.h"
 #include "sim/sim.h"
 
-#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void conn_free(wfi_conn *conn)
 {
-    wfi_net *net = conn->net;
-    if (conn->receive_region)
-        net->ops->region_close(net->fabric, conn->receive_region);
-    free(conn->receive_data);
-    free(conn->receives);
+    conn->channel->ops->release(conn);
     wfi_peer_unref(conn->peer);
     wfi_guarded_free(conn->keys);
     free(conn);
 }
 
 /* In the simulation from its seed: every byte that travels replays. */
-static uint64_t new_nonce(const wfi_net *net)
+static uint64_t new_nonce(const wfi_transport *transport)
 {
     uint64_t nonce;
-    if (net->sim)
-        return wfi_sim_random(net->sim);
+    if (transport->sim)
+        return wfi_sim_random(transport->sim);
     randombytes_buf(&nonce, sizeof(nonce));
     return nonce;
 }
 
-wfi_conn *wfi_conn_create(wfi_line *line, bool ours, uint32_t generation)
+wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation)
 {
-    wfi_net *net = line->peer->net;
-    wfi_conn *conn = wfi_calloc(1, sizeof(*conn));
+    wfi_transport *transport = channel->peer->transport;
+    wfi_conn *conn = wfi_calloc(1, sizeof(*conn) + channel->ops->conn_bytes);
     if (!conn)
         return NULL;
-    conn->net = net;
-    conn->peer = wfi_peer_ref(line->peer);
-    conn->line = line;
+    conn->transport = transport;
+    conn->peer = wfi_peer_ref(channel->peer);
+    conn->channel = channel;
     conn->ours = ours;
     conn->generation = generation;
     wfi_list_init(&conn->flights);
-    wfi_list_init(&conn->early);
-    conn->nonce = new_nonce(net);
+    conn->nonce = new_nonce(transport);
     conn->keys = wfi_guarded_calloc(sizeof(*conn->keys));
-    if (!conn->keys || !wfi_peer_pair_key(line->peer) || (line->kind == WFI_CONTROL && wfi_conn_make_receives(conn)))
+    if (!conn->keys || !wfi_peer_pair_key(channel->peer) || channel->ops->prepare(conn))
         goto free_conn;
-    conn->id = ++net->next_id;
-    if (wfi_map_put(&net->conns, conn->id, conn))
+    conn->id = ++transport->next_id;
+    if (wfi_map_put(&transport->conns, conn->id, conn))
         goto free_conn;
     return conn;
 free_conn:
     conn_free(conn);
     return NULL;
+}
+
+void wfi_attempt_over(wfi_conn *conn)
+{
+    wfi_transport *transport = conn->transport;
+    if (!conn->attempt)
+        return;
+    conn->attempt = false;
+    transport->attempts--;
+    bool waiting = !wfi_list_empty(&transport->turns) || !wfi_list_empty(&transport->turns_again);
+    if (waiting && !transport->turn_timer.heap_index && !transport->closing)
+        (void)wfi_timer_set(transport->progress, &transport->turn_timer,
+                            wfi_now(transport->progress->clock)); /* not from in here: lanes are changing */
 }
 
 /* What was under way goes back to its owners; the operations themselves are still to be reported. */
@@ -63,35 +69,32 @@ static void detach_flights(wfi_conn *conn)
     wfi_list *node;
     while ((node = wfi_list_pop_front(&conn->flights))) {
         wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
-        wfi_chunk_detach(wfi_container_of(flight, wfi_chunk, flight));
+        flight->ops->dropped(flight);
     }
 }
 
 void wfi_conn_close(wfi_conn *conn)
 {
-    wfi_net *net = conn->net;
-    wfi_assert_held(&net->progress.lock);
+    wfi_transport *transport = conn->transport;
+    wfi_assert_held(&transport->progress->lock);
     if (conn->closed)
         return;
-    wfi_line *line = conn->line;
-    if (line->kind == WFI_BULK && conn->up)
-        line->peer->stuck_ns = wfi_progress_now(&net->progress);
+    wfi_channel *channel = conn->channel;
     conn->closed = true;
-    conn->up = false;
     wfi_attempt_over(conn);
-    (void)wfi_map_take(&net->conns, conn->id);
-    if (line->conn == conn) {
-        line->conn = NULL;
-        wfi_timer_clear(&net->progress, &line->timer);
+    (void)wfi_map_take(&transport->conns, conn->id);
+    if (channel->conn == conn) {
+        channel->conn = NULL;
+        wfi_timer_clear(transport->progress, &channel->timer);
     }
     if (conn->lane)
-        net->ops->lane_close(conn->lane);
+        transport->ops->lane_close(conn->lane);
     conn->lane = NULL;
     detach_flights(conn);
-    if (line->kind == WFI_CONTROL && !line->conn)
-        line->peer->resend = line->peer->sent.next;
+    channel->ops->down(channel, conn);
+    conn->up = false;
     if (conn->outstanding)
-        net->zombies++;
+        transport->zombies++;
     else
         conn_free(conn);
 }
@@ -101,6 +104,11 @@ void wfi_conn_reported(wfi_conn *conn)
     conn->outstanding--;
     if (!conn->closed || conn->outstanding)
         return;
-    conn->net->zombies--;
+    conn->transport->zombies--;
     conn_free(conn);
+}
+
+void wfi_flight_unheard(wfi_flight *flight)
+{
+    (void)flight;
 }

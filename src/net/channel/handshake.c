@@ -19,7 +19,7 @@
  * The keys are hashes under the pair's key over both workers and both nonces, one for each direction: a frame of one
  * connection is noise on every other.
  */
-#include "net/net_internal.h"
+#include "net/channel/channel.h"
 
 #include "base/codec.h"
 
@@ -63,7 +63,7 @@ static void direction_key(const wfi_conn *conn, const wfi_member *from, const wf
     wfi_write_u64(&writer, UINT64_C(0x656d617266)); /* another text than any proof's */
     write_who(&writer, from);
     write_who(&writer, to);
-    wfi_write_u32(&writer, conn->line->kind);
+    wfi_write_u32(&writer, conn->channel->kind);
     wfi_write_u32(&writer, conn->generation);
     wfi_write_u64(&writer, conn->ours ? conn->nonce : conn->peer_nonce);
     wfi_write_u64(&writer, conn->ours ? conn->peer_nonce : conn->nonce);
@@ -72,7 +72,7 @@ static void direction_key(const wfi_conn *conn, const wfi_member *from, const wf
 
 void wfi_conn_make_keys(wfi_conn *conn)
 {
-    const wfi_member *us = &conn->net->self, *them = &conn->line->peer->member;
+    const wfi_member *us = &conn->transport->self, *them = &conn->channel->peer->member;
     direction_key(conn, us, them, conn->keys->out);
     direction_key(conn, them, us, conn->keys->in);
     conn->keyed = true;
@@ -113,7 +113,22 @@ size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const 
     return FIELDS + PROOF + SIGN;
 }
 
-bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out)
+size_t wfi_conn_hello(const wfi_conn *conn, uint8_t out[WFI_CONNECT_DATA_MAX])
+{
+    const wfi_transport *transport = conn->transport;
+    const wfi_channel *channel = conn->channel;
+    wfi_hello hello = {.kind = channel->kind,
+                       .answer = !conn->ours,
+                       .rank = transport->rank,
+                       .incarnation = transport->self.incarnation,
+                       .generation = conn->generation,
+                       .nonce = conn->nonce,
+                       .asked = conn->ours ? 0 : conn->peer_nonce,
+                       .position = channel->ops->position(channel)};
+    return wfi_hello_write(transport->keys, wfi_peer_pair_key(channel->peer), &hello, &channel->peer->member, out);
+}
+
+bool wfi_hello_read(const wfi_transport *transport, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out)
 {
     if (size < FIELDS + PROOF + SIGN)
         return false;
@@ -128,15 +143,15 @@ bool wfi_hello_read(const wfi_net *net, const uint8_t *data, size_t size, uint64
     out->position = wfi_read_u64(&reader);
     out->nonce = wfi_read_u64(&reader);
     out->asked = asked;
-    if (magic != MAGIC || version != VERSION || lane > 3 || rank >= (uint32_t)net->world_size)
+    if (magic != MAGIC || version != VERSION || lane > 3 || rank >= (uint32_t)transport->world_size)
         return false;
     out->kind = lane & 1 ? WFI_BULK : WFI_CONTROL;
     out->answer = lane & 2;
     out->rank = (int)rank;
-    if (out->rank == net->rank)
+    if (out->rank == transport->rank)
         return false;
     uint8_t hash[HASH];
-    hash_hello(net->keys->job, sizeof(net->keys->job), data, &net->self, asked, hash);
+    hash_hello(transport->keys->job, sizeof(transport->keys->job), data, &transport->self, asked, hash);
     return sodium_memcmp(hash, data + FIELDS + PROOF, SIGN) == 0;
 }
 

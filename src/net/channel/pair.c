@@ -11,7 +11,8 @@
  * random: no proof between the two holds.
  */
 #include "base/guarded.h"
-#include "net/net_internal.h"
+#include "net/channel/channel.h"
+#include "sim/sim.h"
 
 #include "base/codec.h"
 
@@ -21,9 +22,17 @@ static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that 
 
 #define WORD UINT64_C(0x72696170) /* no other text under the job's key begins so */
 
+void wfi_random_bytes(weft_sim *sim, void *out, size_t size)
+{
+    if (sim)
+        wfi_sim_random_bytes(sim, out, size);
+    else
+        randombytes_buf(out, size);
+}
+
 void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim)
 {
-    wfi_net_random(sim, keys->private_key, sizeof(keys->private_key));
+    wfi_random_bytes(sim, keys->private_key, sizeof(keys->private_key));
     (void)crypto_scalarmult_base(keys->public_key, keys->private_key);
 }
 
@@ -59,15 +68,15 @@ bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_m
 
 const uint8_t *wfi_peer_pair_key(wfi_peer *peer)
 {
-    wfi_net *net = peer->net;
-    wfi_assert_held(&net->progress.lock);
+    wfi_transport *transport = peer->transport;
+    wfi_assert_held(&transport->progress->lock);
     if (peer->pair_key)
         return peer->pair_key;
     peer->pair_key = wfi_guarded_calloc(WFI_PAIR_KEY_BYTES);
-    if (peer->pair_key && !wfi_pair_derive(net->keys, &net->self, &peer->member, peer->pair_key)) {
-        wfi_log_net(net, WEFT_LOG_WARN, "worker %d joined with an invalid public key: nothing it says will be believed",
-                    peer->rank);
-        wfi_net_random(net->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
+    if (peer->pair_key && !wfi_pair_derive(transport->keys, &transport->self, &peer->member, peer->pair_key)) {
+        wfi_log_net(transport, WEFT_LOG_WARN,
+                    "worker %d joined with an invalid public key: nothing it says will be believed", peer->rank);
+        wfi_random_bytes(transport->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
     }
     return peer->pair_key;
 }

@@ -2,17 +2,11 @@
 /* peer.c - the table of peers, who holds one that is out of it, and when one is looked at for silence. */
 #include "base/alloc.h"
 #include "base/guarded.h"
-#include "net/net_internal.h"
+#include "net/channel/channel.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-weft_status wfi_peers_create(wfi_net *net)
-{
-    net->peers = wfi_calloc((size_t)net->world_size, sizeof(*net->peers));
-    return net->peers ? WEFT_OK : WEFT_ERR_MEMORY;
-}
 
 static void peer_free(wfi_peer *peer)
 {
@@ -20,18 +14,18 @@ static void peer_free(wfi_peer *peer)
     free(peer);
 }
 
-void wfi_peers_destroy(wfi_net *net)
+void wfi_peers_destroy(wfi_transport *transport)
 {
     wfi_list *node;
-    while ((node = wfi_list_pop_front(&net->known)))
+    while ((node = wfi_list_pop_front(&transport->known)))
         peer_free(wfi_container_of(node, wfi_peer, link));
-    free(net->peers);
-    net->peers = NULL;
+    free(transport->peers);
+    transport->peers = NULL;
 }
 
 wfi_peer *wfi_peer_ref(wfi_peer *peer)
 {
-    wfi_assert_held(&peer->net->progress.lock);
+    wfi_assert_held(&peer->transport->progress->lock);
     peer->holds++;
     return peer;
 }
@@ -41,27 +35,28 @@ void wfi_peer_unref(wfi_peer *peer)
 {
     if (!peer)
         return;
-    wfi_net *net = peer->net;
-    wfi_assert_held(&net->progress.lock);
+    wfi_transport *transport = peer->transport;
+    wfi_assert_held(&transport->progress->lock);
     if (--peer->holds)
         return;
-    assert(peer->status && !wfi_peer_has_to_send(peer) && wfi_list_empty(&peer->works) &&
-           wfi_list_empty(&peer->exposed));
+    for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
+        assert(!peer->channels[kind]->ops->needed(peer->channels[kind]));
+    assert(peer->status);
     wfi_list_remove(&peer->link);
-    wfi_timers_release(&net->progress, WFI_PEER_TIMERS);
+    wfi_timers_release(transport->progress, WFI_PEER_TIMERS);
     peer_free(peer);
 }
 
-wfi_peer *wfi_net_peer(wfi_net *net, int rank)
+wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank)
 {
-    wfi_assert_held(&net->progress.lock);
-    return rank < 0 || rank >= net->world_size || rank == net->rank ? NULL : net->peers[rank];
+    wfi_assert_held(&transport->progress->lock);
+    return rank < 0 || rank >= transport->world_size || rank == transport->rank ? NULL : transport->peers[rank];
 }
 
-weft_status wfi_net_former_status(const wfi_net *net, int rank, uint32_t incarnation)
+weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uint32_t incarnation)
 {
-    wfi_assert_held(&net->progress.lock);
-    const wfi_peer *peer = net->peers[rank];
+    wfi_assert_held(&transport->progress->lock);
+    const wfi_peer *peer = transport->peers[rank];
     for (size_t i = 0; peer && i < WFI_LEFT_MAX; i++)
         if (peer->left[i] == incarnation)
             return WEFT_ERR_PEER_LEFT;
@@ -88,23 +83,36 @@ uint32_t wfi_peer_incarnation(const wfi_peer *peer)
     return peer->member.incarnation;
 }
 
-uint64_t wfi_reach_bound_ns(const wfi_net *net)
+uint64_t wfi_transport_bound_ns(const wfi_transport *transport)
 {
-    return (uint64_t)net->death_timeout_ms * 1000000;
+    return (uint64_t)transport->death_timeout_ms * 1000000;
 }
 
-void wfi_reach_watch(wfi_peer *peer)
+bool wfi_peer_is_unreachable(const wfi_peer *peer)
 {
-    wfi_net *net = peer->net;
-    if (peer->silence.heap_index || peer->status || net->closing || net->death_timeout_ms < 0)
+    return peer->unreachable;
+}
+
+void wfi_peer_look_within(wfi_peer *peer, uint64_t after)
+{
+    wfi_progress *progress = peer->transport->progress;
+    uint64_t due_ns = wfi_progress_now(progress) + after;
+    if (!peer->silence.heap_index || due_ns < peer->silence.deadline_ns)
+        (void)wfi_timer_set(progress, &peer->silence, due_ns); /* reserved */
+}
+
+void wfi_peer_watch(wfi_peer *peer)
+{
+    wfi_transport *transport = peer->transport;
+    if (peer->silence.heap_index || peer->status || transport->closing || transport->death_timeout_ms < 0)
         return;
-    peer->needed_ns = wfi_progress_now(&net->progress);
-    (void)wfi_timer_set(&net->progress, &peer->silence, peer->needed_ns + wfi_reach_bound_ns(net) / 2); /* reserved */
+    peer->needed_ns = wfi_progress_now(transport->progress);
+    wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 2);
 }
 
-void wfi_reach_regained(wfi_peer *peer)
+void wfi_peer_regained(wfi_peer *peer)
 {
     if (peer->unreachable)
-        wfi_log_net(peer->net, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
+        wfi_log_net(peer->transport, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
     peer->unreachable = false;
 }

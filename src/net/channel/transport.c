@@ -2,14 +2,24 @@
 /*
  * transport.c - the open fabric: opening it, regions that last, what its completions belong to, and posts that found no room.
  */
-#include "net/net_internal.h"
+#include "net/channel/channel.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define EVENTS_BATCH 8
 #define UNPRIVILEGED 1024 /* the first port that anybody may have */
+
+static weft_status refuse(weft_error **error, weft_status code, const char *text)
+{
+    wfi_error_detail detail = {.code = code, .worker = -1};
+    if (error)
+        wfi_error_give(error, wfi_error_create(&detail, "%s", text));
+    return code;
+}
 
 static weft_status refuse_value(weft_error **error, const char *what, const char *value, const char *hint)
 {
@@ -50,64 +60,66 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
     return !*text && low <= high;
 }
 
-weft_status wfi_transport_open(wfi_net *net, const wfi_net_options *options, weft_error **error)
+static weft_status cache_open(void *domain, void *data, size_t size, void **region)
 {
-    const weft_agent_options *agent = options->agent;
-    wfi_fabric_options how = {.rank = net->progress.fibers ? net->progress.group
-                                      : agent->has_rank    ? net->rank
-                                                           : -1,
+    wfi_transport *transport = domain;
+    return transport->ops->region_open(transport->fabric, data, size, WFI_REMOTE_READ | WFI_REMOTE_WRITE | WFI_LOCAL,
+                                       (wfi_region **)region);
+}
+
+static void cache_close(void *domain, void *region)
+{
+    wfi_transport *transport = domain;
+    transport->ops->region_close(transport->fabric, region);
+}
+
+static weft_status cache_create(wfi_transport *transport)
+{
+    static const wfi_reg_ops ops = {.open = cache_open, .close = cache_close};
+    if (transport->limits->keys_per_transfer && !transport->limits->needs_local_regions)
+        return WEFT_OK;
+    return wfi_reg_cache_create(&ops, transport, 256, &transport->cache);
+}
+
+weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error)
+{
+    wfi_fabric_options how = {.rank = transport->progress->fibers ? transport->progress->group
+                                      : agent->has_rank           ? transport->rank
+                                                                  : -1,
                               .iface = agent->iface,
                               .towards = agent->master_addr,
                               .port_spared = agent->master_port,
-                              .sim = options->sim,
+                              .sim = transport->sim,
                               .ready = wfi_fiber_ready,
-                              .ready_arg = &net->progress};
-    net->ops = wfi_fabric_find(agent->fabric);
-    if (!net->ops)
+                              .ready_arg = transport->progress};
+    transport->ops = wfi_fabric_find(agent->fabric);
+    if (!transport->ops)
         return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
     if (!read_ports(agent->ports, &how))
         return refuse_value(error, "ports (WEFT_PORTS)", agent->ports,
                             "\"low-high\", each 1 to 65535, low not above high; or one port from 1024 on");
-    weft_status status = net->ops->open(&how, &net->fabric, error);
+    weft_status status = transport->ops->open(&how, &transport->fabric, error);
     if (status)
         return status;
-    net->limits = net->ops->limits(net->fabric);
+    transport->limits = transport->ops->limits(transport->fabric);
+    transport->peers = wfi_calloc((size_t)transport->world_size, sizeof(*transport->peers));
+    if (!transport->peers || cache_create(transport))
+        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
     return WEFT_OK;
 }
 
 /* ---- Regions that last ----------------------------------------------------------------------------------------- */
 
-static weft_status cache_open(void *domain, void *data, size_t size, void **region)
-{
-    wfi_net *net = domain;
-    return net->ops->region_open(net->fabric, data, size, WFI_REMOTE_READ | WFI_REMOTE_WRITE | WFI_LOCAL,
-                                 (wfi_region **)region);
-}
-
-static void cache_close(void *domain, void *region)
-{
-    wfi_net *net = domain;
-    net->ops->region_close(net->fabric, region);
-}
-
-weft_status wfi_cache_create(wfi_net *net)
-{
-    static const wfi_reg_ops ops = {.open = cache_open, .close = cache_close};
-    if (net->limits->keys_per_transfer && !net->limits->needs_local_regions)
-        return WEFT_OK;
-    return wfi_reg_cache_create(&ops, net, 256, &net->cache);
-}
-
-void *wfi_local_region(wfi_net *net, wfi_storage *storage, weft_status *status)
+void *wfi_local_region(wfi_transport *transport, wfi_storage *storage, weft_status *status)
 {
     void *region = NULL;
-    *status = wfi_reg_cache_get(net->cache, storage, &region);
+    *status = wfi_reg_cache_get(transport->cache, storage, &region);
     return region;
 }
 
-void wfi_local_region_put(wfi_net *net, wfi_storage *storage)
+void wfi_local_region_put(wfi_transport *transport, wfi_storage *storage)
 {
-    wfi_reg_cache_put(net->cache, storage);
+    wfi_reg_cache_put(transport->cache, storage);
 }
 
 /* ---- Completions ----------------------------------------------------------------------------------------------- */
@@ -116,118 +128,154 @@ static void dispatch(const wfi_completion *completion)
 {
     wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
     wfi_conn *conn = flight->conn;
-    switch (flight->kind) {
-    case WFI_FLIGHT_RECEIVE:
-        wfi_frame_received(wfi_container_of(flight, wfi_rx, flight), completion);
-        break;
-    case WFI_FLIGHT_FRAME:
-        wfi_frame_sent(wfi_container_of(flight, wfi_tx, flight), completion->status);
-        break;
-    case WFI_FLIGHT_CHUNK:
-        wfi_chunk_reported(wfi_container_of(flight, wfi_chunk, flight), completion);
-        break;
-    }
+    flight->ops->completed(flight, completion); /* the flight may be another's, or gone, from here on */
     wfi_conn_reported(conn);
 }
 
 /* Some post found no room; completions since then may have made some. */
-static void post_again(wfi_net *net)
+static void post_again(wfi_transport *transport)
 {
-    net->stuck = false;
-    for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank]) {
-            wfi_peer_flush(net->peers[rank]);
-            wfi_works_pump(net->peers[rank]);
-        }
+    transport->stuck = false;
+    for (int rank = 0; rank < transport->world_size; rank++) {
+        wfi_peer *peer = transport->peers[rank];
+        for (int kind = 0; peer && kind < WFI_LANE_KINDS; kind++)
+            peer->channels[kind]->ops->retry(peer->channels[kind]);
     }
 }
 
 #define STARVED_TRIES 200
 #define STARVED_NS UINT64_C(5000000)
 
-void wfi_net_starve(wfi_net *net)
+void wfi_transport_starve(wfi_transport *transport)
 {
-    net->starving = true;
-    if (!net->starved_timer.heap_index && !net->closing)
-        (void)wfi_timer_set(&net->progress, &net->starved_timer, wfi_now(net->progress.clock) + STARVED_NS);
+    transport->starving = true;
+    if (!transport->starved_timer.heap_index && !transport->closing)
+        (void)wfi_timer_set(transport->progress, &transport->starved_timer,
+                            wfi_now(transport->progress->clock) + STARVED_NS);
 }
 
 /* Tries again what there was no memory for. After a second of that, what has not begun ends with that error. */
-void wfi_starved_due(wfi_timer *timer)
+static void starved_due(wfi_timer *timer)
 {
-    wfi_net *net = wfi_container_of(timer, wfi_net, starved_timer);
-    net->starving = false;
-    post_again(net);
-    net->starved = net->starving ? net->starved + 1 : 0;
-    if (net->starved < STARVED_TRIES)
+    wfi_transport *transport = wfi_container_of(timer, wfi_transport, starved_timer);
+    transport->starving = false;
+    post_again(transport);
+    transport->starved = transport->starving ? transport->starved + 1 : 0;
+    if (transport->starved < STARVED_TRIES)
         return;
-    net->starved = 0;
-    for (int rank = 0; rank < net->world_size; rank++) {
-        if (net->peers[rank]) {
-            wfi_peer_fail_queued(net->peers[rank], WEFT_ERR_MEMORY);
-            wfi_works_fail(net->peers[rank], WEFT_ERR_MEMORY);
-        }
+    transport->starved = 0;
+    for (int rank = 0; rank < transport->world_size; rank++) {
+        wfi_peer *peer = transport->peers[rank];
+        for (int kind = 0; peer && kind < WFI_LANE_KINDS; kind++)
+            peer->channels[kind]->ops->starved(peer->channels[kind], WEFT_ERR_MEMORY);
     }
 }
 
 /* ---- A source of progress -------------------------------------------------------------------------------------- */
 
-static wfi_net *net_of(wfi_source *source)
+static wfi_transport *transport_of(wfi_source *source)
 {
-    return wfi_container_of(source, wfi_net, source);
+    return wfi_container_of(source, wfi_transport, source);
 }
 
 static size_t transport_poll(wfi_source *source)
 {
-    wfi_net *net = net_of(source);
-    return net->completion_count = net->ops->poll(net->fabric, net->completions, WFI_BATCH);
+    wfi_transport *transport = transport_of(source);
+    return transport->completion_count = transport->ops->poll(transport->fabric, transport->completions, WFI_POLL_MAX);
 }
 
 static void transport_take(wfi_source *source)
 {
-    wfi_net *net = net_of(source);
-    for (size_t i = 0; i < net->completion_count; i++)
-        dispatch(&net->completions[i]);
-    net->completion_count = 0;
-    if (net->stuck)
-        post_again(net);
+    wfi_transport *transport = transport_of(source);
+    for (size_t i = 0; i < transport->completion_count; i++)
+        dispatch(&transport->completions[i]);
+    transport->completion_count = 0;
+    if (transport->stuck)
+        post_again(transport);
 }
 
 static size_t transport_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
 {
-    wfi_net *net = net_of(source);
+    wfi_transport *transport = transport_of(source);
     wfi_event events[EVENTS_BATCH];
-    size_t count = net->ops->poll_events(net->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
+    size_t count = transport->ops->poll_events(transport->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
     (void)due_ns; /* there is no telling */
     if (!count)
         return 0;
-    wfi_progress_round_begin(&net->progress, wfi_now(net->progress.clock));
+    wfi_progress_round_begin(transport->progress, wfi_now(transport->progress->clock));
     for (size_t i = 0; i < count; i++)
-        wfi_net_event(net, &events[i]);
-    wfi_progress_unlock(&net->progress);
+        wfi_transport_event(transport, &events[i]);
+    wfi_progress_unlock(transport->progress);
     return count;
 }
 
 static int transport_wait_fd(wfi_source *source)
 {
-    wfi_net *net = net_of(source);
-    return net->ops->wait_fd(net->fabric);
+    wfi_transport *transport = transport_of(source);
+    return transport->ops->wait_fd(transport->fabric);
 }
 
 static bool transport_may_sleep(wfi_source *source)
 {
-    wfi_net *net = net_of(source);
-    return net->ops->may_sleep(net->fabric);
+    wfi_transport *transport = transport_of(source);
+    return transport->ops->may_sleep(transport->fabric);
 }
 
 static size_t transport_outstanding(wfi_source *source)
 {
-    return net_of(source)->zombies;
+    return transport_of(source)->zombies;
 }
 
-const wfi_source_ops wfi_transport_source = {.poll = transport_poll,
-                                             .take = transport_take,
-                                             .events = transport_events,
-                                             .wait_fd = transport_wait_fd,
-                                             .may_sleep = transport_may_sleep,
-                                             .outstanding = transport_outstanding};
+static const wfi_source_ops source_ops = {.poll = transport_poll,
+                                          .take = transport_take,
+                                          .events = transport_events,
+                                          .wait_fd = transport_wait_fd,
+                                          .may_sleep = transport_may_sleep,
+                                          .outstanding = transport_outstanding};
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
+                        weft_sim *sim)
+{
+    *transport = (wfi_transport){.source.ops = &source_ops,
+                                 .progress = progress,
+                                 .sim = sim,
+                                 .rank = agent->rank,
+                                 .world_size = agent->world_size,
+                                 .death_timeout_ms = agent->death_timeout_ms,
+                                 .queue_limit_bytes = agent->queue_limit_bytes,
+                                 .turn_timer = {.fire = wfi_channel_turns_due, .reserved = true},
+                                 .starved_timer = {.fire = starved_due, .reserved = true},
+                                 .silent_timer = {.fire = wfi_silent_due, .reserved = true}};
+    wfi_map_init(&transport->conns);
+    wfi_list_init(&transport->known);
+    wfi_list_init(&transport->turns);
+    wfi_list_init(&transport->turns_again);
+    for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
+        wfi_list_init(&transport->spares[kind]);
+}
+
+void wfi_transport_add_client(wfi_transport *transport, const wfi_net_client *client)
+{
+    assert(transport->client_count < WFI_CLIENTS);
+    transport->clients[transport->client_count++] = *client;
+}
+
+void wfi_transport_quiet(wfi_transport *transport)
+{
+    transport->closing = true;
+    wfi_timer_clear(transport->progress, &transport->starved_timer);
+    wfi_timer_clear(transport->progress, &transport->turn_timer);
+    wfi_timer_clear(transport->progress, &transport->silent_timer);
+}
+
+void wfi_transport_fini(wfi_transport *transport)
+{
+    if (transport->cache)
+        wfi_reg_cache_destroy(transport->cache);
+    if (transport->fabric)
+        transport->ops->close(transport->fabric);
+    wfi_peers_destroy(transport);
+    wfi_map_fini(&transport->conns);
+}

@@ -1,36 +1,122 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - what a net says to a peer's net, in messages of its own among those of the layer above.
+ * control.c - the control channel as channel.c sees it; and what a net says to a peer's net, in messages of its own among those of
+ * the layers above.
  *
  *   0xF0 PING      nothing: that it is acknowledged is the answer
  *   0xF1 QUESTION  number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?
  *   0xF2 ANSWER    number u64, yes u8
  *   0xF3 DIAL      nothing: I cannot open a bulk lane to you, so open one to me
  *
- * Each kind has one note, embedded in the peer, so none of it needs memory and nobody can make us keep more: who asks
+ * Each kind has one note, embedded beside the peer, so none of it needs memory and nobody can make us keep more: who asks
  * again before the last answer has arrived gets an answer to the newest question only.
  */
-#include "net/net_internal.h"
+#include "net/message/message.h"
 
-#include "base/codec.h"
+/* ---- The channel ----------------------------------------------------------------------------------------------- */
+
+static bool control_needed(const wfi_channel *channel)
+{
+    return wfi_peer_has_to_send(channel->peer);
+}
+
+static bool control_idle(const wfi_channel *channel)
+{
+    (void)channel; /* it stays */
+    return false;
+}
+
+static void control_ask(wfi_channel *channel)
+{
+    (void)channel; /* the store does, of those that are suspected */
+}
+
+static void control_up(wfi_channel *channel)
+{
+    wfi_conn *conn = channel->conn;
+    wfi_peer_flush(channel->peer);
+    wfi_frames_early(conn);
+}
+
+static void control_down(wfi_channel *channel, wfi_conn *conn)
+{
+    wfi_control *control = wfi_control_of(channel);
+    (void)conn;
+    if (!channel->conn)
+        control->resend = control->sent.next;
+}
+
+static void control_retry(wfi_channel *channel)
+{
+    wfi_peer_flush(channel->peer);
+}
+
+static void control_starved(wfi_channel *channel, weft_status lack)
+{
+    wfi_control_fail_queued(wfi_control_of(channel), lack);
+}
+
+static uint64_t control_position(const wfi_channel *channel)
+{
+    return wfi_control_of(channel)->received;
+}
+
+static bool control_take_position(wfi_channel *channel, uint64_t theirs)
+{
+    wfi_control *control = wfi_control_of(channel);
+    bool makes_sense = theirs >= control->acknowledged && theirs <= control->sequence;
+    if (makes_sense)
+        wfi_control_acknowledge(control, theirs);
+    return makes_sense;
+}
+
+static const wfi_channel_ops control_ops = {.conn_bytes = sizeof(wfi_frames),
+                                            .prepare = wfi_receives_make,
+                                            .attach = wfi_receives_post,
+                                            .release = wfi_receives_free,
+                                            .needed = control_needed,
+                                            .idle = control_idle,
+                                            .ask = control_ask,
+                                            .up = control_up,
+                                            .down = control_down,
+                                            .retry = control_retry,
+                                            .starved = control_starved,
+                                            .position = control_position,
+                                            .take_position = control_take_position};
+
+void wfi_control_init(wfi_control *control, wfi_peer *peer)
+{
+    wfi_channel_init(&control->channel, peer, WFI_CONTROL, &control_ops);
+    wfi_list_init(&control->urgent);
+    wfi_list_init(&control->queued);
+    wfi_list_init(&control->sent);
+    control->resend = &control->sent;
+    control->ack = (wfi_timer){.fire = wfi_control_ack_due, .reserved = true};
+}
+
+void wfi_control_fail(wfi_control *control, weft_status why)
+{
+    wfi_timer_clear(control->channel.peer->transport->progress, &control->ack);
+    control->owes_ack = false;
+    wfi_control_fail_messages(control, why);
+}
+
+/* ---- Control messages ------------------------------------------------------------------------------------------ */
 
 static void note_done(wfi_message *message, weft_status status)
 {
     wfi_note *note = wfi_container_of(message, wfi_note, message);
     wfi_peer *peer = note->peer;
     note->out = false;
-    if (!status && note == &peer->ping)
-        wfi_reach_pinged(peer);
-    if (!status && note == &peer->answer && peer->answer_due)
-        wfi_note_answer(peer);
-    else if (!status && note == &peer->question)
-        wfi_works_ask(peer);
+    if (!status)
+        note->acknowledged(note);
     wfi_peer_unref(peer);
 }
 
-void wfi_notes_init(wfi_peer *peer)
+void wfi_note_init(wfi_note *note, wfi_peer *peer, void (*acknowledged)(wfi_note *note))
 {
-    peer->ping.peer = peer->dial.peer = peer->question.peer = peer->answer.peer = peer;
+    note->peer = peer;
+    note->acknowledged = acknowledged;
 }
 
 void wfi_note_send(wfi_note *note, uint8_t type, size_t size)
@@ -39,29 +125,8 @@ void wfi_note_send(wfi_note *note, uint8_t type, size_t size)
         (wfi_message){.type = type, .urgent = true, .head = note->bytes, .head_size = size, .done = note_done};
     note->out = true;
     (void)wfi_peer_ref(note->peer); /* until it is done */
-    if (!wfi_net_send(note->peer->net, note->peer, &note->message))
+    if (!wfi_peer_send(note->peer, &note->message))
         return;
     note->out = false; /* the peer is gone, or we are */
     wfi_peer_unref(note->peer);
-}
-
-void wfi_note_dial(wfi_peer *peer)
-{
-    if (!peer->dial.out)
-        wfi_note_send(&peer->dial, WFI_NOTE_DIAL, 0);
-}
-
-void wfi_notes_take(wfi_conn *conn, uint8_t type, const uint8_t *bytes, size_t size)
-{
-    wfi_peer *peer = conn->line->peer;
-    wfi_reader reader;
-    wfi_reader_init(&reader, bytes, size);
-    if (type == WFI_NOTE_QUESTION)
-        wfi_works_question(peer, &reader);
-    else if (type == WFI_NOTE_ANSWER)
-        wfi_works_answer(peer, &reader);
-    else if (type == WFI_NOTE_DIAL)
-        wfi_line_wanted(&peer->lines[WFI_BULK]);
-    if (reader.failed)
-        wfi_peer_nonsense(conn, "a note that is too short");
 }

@@ -12,7 +12,7 @@
  * The key is that of one connection and one direction (handshake.c), so a frame can be neither forged nor changed, turned round
  * or brought from another connection; its number says that it was neither replayed nor taken out of order.
  */
-#include "net/net_internal.h"
+#include "net/message/message.h"
 
 #include "base/codec.h"
 

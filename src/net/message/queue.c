@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* queue.c - the messages that a peer has not acknowledged: what they weigh, and how they end. */
-#include "net/net_internal.h"
+#include "net/message/message.h"
 
 size_t wfi_message_size(const wfi_message *message)
 {
@@ -17,18 +17,19 @@ size_t wfi_message_weight(const wfi_message *message)
 
 bool wfi_peer_has_to_send(const wfi_peer *peer)
 {
-    return !wfi_list_empty(&peer->urgent) || !wfi_list_empty(&peer->queued) || !wfi_list_empty(&peer->sent);
+    const wfi_control *control = wfi_peer_control(peer);
+    return !wfi_list_empty(&control->urgent) || !wfi_list_empty(&control->queued) || !wfi_list_empty(&control->sent);
 }
 
 size_t wfi_peer_kept_bytes(const wfi_peer *peer)
 {
-    return peer->kept_bytes;
+    return wfi_peer_control(peer)->kept_bytes;
 }
 
 void wfi_peer_keep(wfi_peer *peer, int64_t bytes)
 {
-    wfi_assert_held(&peer->net->progress.lock);
-    peer->kept_bytes += (size_t)bytes;
+    wfi_assert_held(&peer->transport->progress->lock);
+    wfi_peer_control(peer)->kept_bytes += (size_t)bytes;
 }
 
 static void tell_owner(wfi_done *done)
@@ -37,48 +38,48 @@ static void tell_owner(wfi_done *done)
     message->done(message, message->net.status);
 }
 
-static void finish_message(wfi_peer *peer, wfi_message *message, weft_status status)
+static void finish_message(wfi_control *control, wfi_message *message, weft_status status)
 {
     wfi_list_remove(&message->link);
-    peer->kept_bytes -= wfi_message_weight(message);
+    control->kept_bytes -= wfi_message_weight(message);
     message->net.status = status;
     message->net.ended.run = tell_owner;
-    wfi_progress_end(&peer->net->progress, &message->net.ended, WFI_DONE_MESSAGE);
+    wfi_progress_end(control->channel.peer->transport->progress, &message->net.ended, WFI_DONE_MESSAGE);
 }
 
-void wfi_peer_acknowledge(wfi_peer *peer, uint64_t position)
+void wfi_control_acknowledge(wfi_control *control, uint64_t position)
 {
-    peer->acknowledged = position;
-    while (!wfi_list_empty(&peer->sent)) {
-        wfi_message *message = wfi_container_of(peer->sent.next, wfi_message, link);
+    control->acknowledged = position;
+    while (!wfi_list_empty(&control->sent)) {
+        wfi_message *message = wfi_container_of(control->sent.next, wfi_message, link);
         if (message->net.sequence > position)
             break;
-        if (peer->resend == &message->link)
-            peer->resend = message->link.next;
-        finish_message(peer, message, WEFT_OK);
+        if (control->resend == &message->link)
+            control->resend = message->link.next;
+        finish_message(control, message, WEFT_OK);
     }
 }
 
-static void fail_all(wfi_peer *peer, wfi_list *messages, weft_status why)
+static void fail_all(wfi_control *control, wfi_list *messages, weft_status why)
 {
     while (!wfi_list_empty(messages))
-        finish_message(peer, wfi_container_of(messages->next, wfi_message, link), why);
+        finish_message(control, wfi_container_of(messages->next, wfi_message, link), why);
 }
 
-void wfi_peer_fail_queued(wfi_peer *peer, weft_status why)
+void wfi_control_fail_queued(wfi_control *control, weft_status why)
 {
-    for (wfi_list *link = peer->queued.next, *next; link != &peer->queued; link = next) {
+    for (wfi_list *link = control->queued.next, *next; link != &control->queued; link = next) {
         wfi_message *message = wfi_container_of(link, wfi_message, link);
         next = link->next;
         if (!message->lasts)
-            finish_message(peer, message, why);
+            finish_message(control, message, why);
     }
 }
 
-void wfi_peer_fail_messages(wfi_peer *peer, weft_status why)
+void wfi_control_fail_messages(wfi_control *control, weft_status why)
 {
-    fail_all(peer, &peer->sent, why);
-    fail_all(peer, &peer->urgent, why);
-    fail_all(peer, &peer->queued, why);
-    peer->resend = &peer->sent;
+    fail_all(control, &control->sent, why);
+    fail_all(control, &control->urgent, why);
+    fail_all(control, &control->queued, why);
+    control->resend = &control->sent;
 }

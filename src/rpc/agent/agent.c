@@ -187,7 +187,7 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
 static bool make_tables(weft_agent *agent)
 {
     size_t seats = (size_t)agent->options.values.world_size;
-    wfi_net_random(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
+    wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
     agent->peers = wfi_calloc(seats, sizeof *agent->peers);
     for (size_t rank = 0; agent->peers && rank < seats; rank++)
         wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);

@@ -147,7 +147,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
                                     .head_size = bytes->size,
                                     .keeps = how.urgent ? 0 : sizeof *letter,
                                     .done = letter_done};
-    weft_status st = wfi_net_send(agent->net, to, &letter->message);
+    weft_status st = wfi_peer_send(to, &letter->message);
     if (st) {
         keep(agent, letter);
         if (share) { /* it goes back where it came from, or is promised from now on */

@@ -57,11 +57,10 @@ void wfi_call_drop_hold(wfi_outcall *call)
 
 static void withdraw(wfi_outcall *call, bool quiet)
 {
-    wfi_net *net = call->agent->net;
     /* What was exposed to be written goes first: with quiet unset that closes the bulk lane for both. */
     if (call->land_exposed)
-        wfi_net_withdraw(net, call->peer, call->land_exposures, call->land_exposed, quiet);
-    wfi_pack_withdraw(&call->arguments, net, call->peer, quiet || call->land_exposed);
+        wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, quiet);
+    wfi_pack_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
     call->land_exposed = 0;
 }
 
@@ -104,7 +103,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
         agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
     withdraw(call, quiet);
     landed(call);
-    if (call->message_out && wfi_net_unsend(agent->net, call->peer, &call->message)) {
+    if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
         wfi_call_drop_hold(call);
     }
@@ -117,7 +116,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
 /* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
 static bool may_have_left(wfi_outcall *call)
 {
-    if (call->message_out && wfi_net_unsend(call->agent->net, call->peer, &call->message)) {
+    if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
         wfi_call_drop_hold(call);
     }
@@ -242,8 +241,8 @@ static weft_status expose_landing(wfi_outcall *call)
         wfi_exposure nowhere = {0}, *exposure = &nowhere; /* of a small one: such a result rides in the reply */
         if (nbytes > WFI_TINY_TENSOR) {
             exposure = &call->land_exposures[call->land_exposed];
-            weft_status st = wfi_net_expose(call->agent->net, call->peer, place->storage, weft_tensor_data(place),
-                                            nbytes, WFI_REMOTE_WRITE, exposure);
+            weft_status st = wfi_peer_expose(call->peer, place->storage, weft_tensor_data(place), nbytes,
+                                             WFI_REMOTE_WRITE, exposure);
             if (st)
                 return st;
             call->land_exposed++;
@@ -345,7 +344,7 @@ static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
     if (st)
         return st;
     write_header(call, timeout_ns);
-    return wfi_pack_seal(&call->arguments, call->agent->net, call->peer, &call->header);
+    return wfi_pack_seal(&call->arguments, call->peer, &call->header);
 }
 
 /* It is on its way: what may end it, and what it counts for. [agent lock] */
@@ -399,7 +398,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
     if (st)
         goto withdraw;
     fill_message(call, plan->owed);
-    st = wfi_net_send(agent->net, call->peer, &call->message);
+    st = wfi_peer_send(call->peer, &call->message);
     if (st)
         goto forget;
     watch(call, deadline_ns);

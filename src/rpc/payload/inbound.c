@@ -154,6 +154,8 @@ static void payload_pulled(wfi_transfer *transfer, weft_status status)
         import_references(intake);
 }
 
+static const wfi_transfer_ops payload_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = payload_pulled};
+
 static void pull_payload(wfi_intake *intake)
 {
     intake->values = intake->unpack.values;
@@ -168,8 +170,8 @@ static void pull_payload(wfi_intake *intake)
     intake->transfer = (wfi_transfer){.kind = WFI_PULL,
                                       .segments = intake->unpack.segments,
                                       .segment_count = intake->unpack.segment_count,
-                                      .done = payload_pulled};
-    weft_status st = wfi_net_transfer(intake->agent->net, intake->peer, &intake->transfer);
+                                      .ops = &payload_pulled_ops};
+    weft_status st = wfi_peer_transfer(intake->peer, &intake->transfer);
     if (st)
         fail(intake, st, "its payload could not be pulled");
 }
@@ -321,6 +323,8 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
         unpack_now(intake);
 }
 
+static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
+
 /* Metadata outgrew the frame: pull it into a buffer that has the tail of the frame behind it. */
 static void pull_meta(wfi_intake *intake, wfi_reader *body)
 {
@@ -345,9 +349,9 @@ static void pull_meta(wfi_intake *intake, wfi_reader *body)
     intake->state = WFI_INTAKE_PULLING;
     intake->meta_segment = (wfi_segment){
         .local = bytes, .storage = intake->meta, .size = size, .remote_address = address, .remote_key = key};
-    intake->transfer =
-        (wfi_transfer){.kind = WFI_PULL, .segments = &intake->meta_segment, .segment_count = 1, .done = meta_pulled};
-    st = wfi_net_transfer(intake->agent->net, intake->peer, &intake->transfer);
+    intake->transfer = (wfi_transfer){
+        .kind = WFI_PULL, .segments = &intake->meta_segment, .segment_count = 1, .ops = &meta_pulled_ops};
+    st = wfi_peer_transfer(intake->peer, &intake->transfer);
     if (st)
         fail(intake, st, "its metadata could not be pulled");
 }
@@ -401,7 +405,7 @@ void wfi_intake_cancel(wfi_intake *intake)
         return;
     intake->cancelled = true;
     if (intake->state == WFI_INTAKE_PULLING)
-        wfi_net_transfer_cancel(intake->agent->net, &intake->transfer);
+        wfi_transfer_cancel(&intake->transfer);
     else if (intake->state == WFI_INTAKE_CONFIRMING && !intake->task_queued)
         fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
     /* else the task sees the flag */

@@ -16,15 +16,15 @@ static void patch_u64(wfi_pack *pack, size_t at, uint64_t value)
     wfi_write_u64(&slot, value);
 }
 
-static weft_status expose_tensors(wfi_pack *pack, wfi_net *net, wfi_peer *peer)
+static weft_status expose_tensors(wfi_pack *pack, wfi_peer *peer)
 {
     for (size_t i = 0; i < pack->remote_count; i++) {
         wfi_packed *item = &pack->remote[i];
         if (item->patch == WFI_NO_PATCH)
             continue;
         wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
-        weft_status st = wfi_net_expose(net, peer, item->tensor->storage, weft_tensor_data(item->tensor),
-                                        weft_tensor_nbytes(item->tensor), WFI_REMOTE_READ, exposure);
+        weft_status st = wfi_peer_expose(peer, item->tensor->storage, weft_tensor_data(item->tensor),
+                                         weft_tensor_nbytes(item->tensor), WFI_REMOTE_READ, exposure);
         if (st)
             return st;
         pack->exposure_count++;
@@ -34,14 +34,14 @@ static weft_status expose_tensors(wfi_pack *pack, wfi_net *net, wfi_peer *peer)
     return WEFT_OK;
 }
 
-static weft_status expose_meta(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header)
+static weft_status expose_meta(wfi_pack *pack, wfi_peer *peer, wfi_writer *header)
 {
     weft_status st =
         wfi_storage_wrap(WFI_MEMORY_HOST, 0, pack->meta.data, pack->meta.size, NULL, NULL, &pack->meta_storage);
     if (st)
         return st;
     wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
-    st = wfi_net_expose(net, peer, pack->meta_storage, pack->meta.data, pack->meta.size, WFI_REMOTE_READ, exposure);
+    st = wfi_peer_expose(peer, pack->meta_storage, pack->meta.data, pack->meta.size, WFI_REMOTE_READ, exposure);
     if (st)
         return st;
     pack->exposure_count++;
@@ -52,7 +52,7 @@ static weft_status expose_meta(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi
     return WEFT_OK;
 }
 
-weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writer *header)
+weft_status wfi_pack_seal(wfi_pack *pack, wfi_peer *peer, wfi_writer *header)
 {
     bool outgrown = header->size + pack->meta.size + BODY_MARGIN > WFI_MESSAGE_MAX;
     weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
@@ -60,10 +60,10 @@ weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writ
         st = WEFT_ERR_TOO_LARGE; /* the peer would refuse it */
     if (!st && (pack->remote_count || outgrown)) {
         pack->exposures = wfi_calloc(pack->remote_count + outgrown, sizeof *pack->exposures);
-        st = pack->exposures ? expose_tensors(pack, net, peer) : WEFT_ERR_MEMORY;
+        st = pack->exposures ? expose_tensors(pack, peer) : WEFT_ERR_MEMORY;
     }
     if (!st && outgrown) {
-        st = expose_meta(pack, net, peer, header);
+        st = expose_meta(pack, peer, header);
     } else if (!st) {
         wfi_write_u8(header, 0);
         wfi_write_blob(header, pack->meta.data, pack->meta.size);
@@ -71,14 +71,14 @@ weft_status wfi_pack_seal(wfi_pack *pack, wfi_net *net, wfi_peer *peer, wfi_writ
     if (!st && header->failed)
         st = WEFT_ERR_MEMORY;
     if (st)
-        wfi_pack_withdraw(pack, net, peer, true); /* nobody has been told of them */
+        wfi_pack_withdraw(pack, peer, true); /* nobody has been told of them */
     return st;
 }
 
-void wfi_pack_withdraw(wfi_pack *pack, wfi_net *net, wfi_peer *peer, bool quiet)
+void wfi_pack_withdraw(wfi_pack *pack, wfi_peer *peer, bool quiet)
 {
     if (pack->exposure_count)
-        wfi_net_withdraw(net, peer, pack->exposures, pack->exposure_count, quiet);
+        wfi_peer_withdraw(peer, pack->exposures, pack->exposure_count, quiet);
     pack->exposure_count = 0;
 }
 

@@ -28,7 +28,7 @@ static void message_done(wfi_message *message, weft_status status)
 /* Nothing of this call will go to the caller any more. [agent lock] */
 static void give_up(weft_call *call)
 {
-    wfi_pack_withdraw(&call->pack, call->agent->net, call->peer, true);
+    wfi_pack_withdraw(&call->pack, call->peer, true);
     call->awaiting_done = false;
     WFI_TELL_HOOKS(ended, call);
     wfi_parts_out_drop(call);
@@ -69,7 +69,7 @@ static void send_reply(weft_call *call)
                                   .head = call->header.data,
                                   .head_size = call->header.size,
                                   .done = message_done};
-    if (call->cancelled || wfi_net_send(agent->net, call->peer, &call->message)) {
+    if (call->cancelled || wfi_peer_send(call->peer, &call->message)) {
         give_up(call);
         return;
     }
@@ -106,7 +106,7 @@ static weft_status write_reply(weft_call *call)
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
     wfi_write_u32(&call->header, wfi_parts_out_count(call));
-    return wfi_pack_seal(&call->pack, call->agent->net, call->peer, &call->header);
+    return wfi_pack_seal(&call->pack, call->peer, &call->header);
 }
 
 /* ---- Pushing ----------------------------------------------------------------------------------------------------- */
@@ -137,13 +137,15 @@ static void pushed(wfi_transfer *transfer, weft_status status)
     send_reply(call);
 }
 
+static const wfi_transfer_ops pushed_ops = {.chunk = wfi_transfer_chunk_unheard, .done = pushed};
+
 static weft_status start_push(weft_call *call)
 {
-    call->push =
-        (wfi_transfer){.kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .done = pushed};
+    call->push = (wfi_transfer){
+        .kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .ops = &pushed_ops};
     pin_pushes(call, true);
     call->pushing = true;
-    weft_status st = wfi_net_transfer(call->agent->net, call->peer, &call->push);
+    weft_status st = wfi_peer_transfer(call->peer, &call->push);
     if (!st)
         return WEFT_OK;
     call->pushing = false;

@@ -187,7 +187,7 @@ static void done_with(weft_call *call)
         return; /* nonsense: nobody can be done with what has not been sent */
     call->awaiting_done = false;
     agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->pack);
-    wfi_pack_withdraw(&call->pack, agent->net, call->peer, true);
+    wfi_pack_withdraw(&call->pack, call->peer, true);
     wfi_serve_leave_if_over(call);
 }
 
@@ -224,7 +224,7 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
     if (call->stage == WFI_SERVE_TAKING)
         wfi_intake_cancel(call->arguments);
     else if (call->pushing)
-        wfi_net_transfer_cancel(call->agent->net, &call->push);
+        wfi_transfer_cancel(&call->push);
     else if (call->awaiting_done)
         done_with(call);
     else

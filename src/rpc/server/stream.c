@@ -72,7 +72,7 @@ static void message_done(wfi_message *message, weft_status status)
 static void end_part(part_out *part)
 {
     weft_agent *agent = part->call->agent;
-    wfi_pack_withdraw(&part->pack, agent->net, part->call->peer, true);
+    wfi_pack_withdraw(&part->pack, part->call->peer, true);
     wfi_budget_keep_part(agent, -(int64_t)part->kept);
     wfi_list_remove(&part->link);
     part->call->parts->count--;
@@ -100,7 +100,7 @@ void wfi_parts_out_drop(weft_call *call)
         return;
     while (!wfi_list_empty(&call->parts->waiting)) {
         part_out *part = wfi_container_of(call->parts->waiting.next, part_out, link);
-        if (part->message_out && wfi_net_unsend(call->agent->net, call->peer, &part->message))
+        if (part->message_out && wfi_peer_unsend(call->peer, &part->message))
             part->message_out = false;
         end_part(part);
     }
@@ -124,7 +124,6 @@ static weft_status may_send(const weft_call *call)
 
 static weft_status send_locked(weft_call *call, part_out *part)
 {
-    wfi_net *net = call->agent->net;
     weft_status st = may_send(call);
     if (st)
         return st;
@@ -133,7 +132,7 @@ static weft_status send_locked(weft_call *call, part_out *part)
     wfi_write_u64(&part->header, call->id);
     wfi_write_u32(&part->header, part->number);
     wfi_write_u8(&part->header, 0);
-    st = wfi_pack_seal(&part->pack, net, call->peer, &part->header);
+    st = wfi_pack_seal(&part->pack, call->peer, &part->header);
     if (st)
         return st;
     /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
@@ -144,9 +143,9 @@ static weft_status send_locked(weft_call *call, part_out *part)
                                   .head = part->header.data,
                                   .head_size = part->header.size,
                                   .done = message_done};
-    st = wfi_net_send(net, call->peer, &part->message);
+    st = wfi_peer_send(call->peer, &part->message);
     if (st) {
-        wfi_pack_withdraw(&part->pack, net, call->peer, true); /* nobody was told of them */
+        wfi_pack_withdraw(&part->pack, call->peer, true); /* nobody was told of them */
         return st;
     }
     part->message_out = true;

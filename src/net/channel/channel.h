@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * channel.h - the open fabric, the peers that are reached through it, and the connections to them.
+ *
+ * WHAT IT OFFERS. wfi_transport: a fabric that is open, who we are on it, and the table of peers. wfi_peer: one incarnation of a
+ * rank. wfi_channel: one of a peer's two ways, for messages (control) and for bulk data: it is connected at first need, connected
+ * again when it breaks, and tells its owner (wfi_channel_ops: message/ and bulk/). wfi_flight: an operation of the fabric.
+ *
+ * OBJECTS. A channel is what lasts; a connection (wfi_conn) is what carries it for a while. A connection lives until the fabric has
+ * reported its last operation, so a closed one may outlast its channel's next. An operation belongs to its connection from the moment
+ * the fabric accepted it until it is reported. A peer lives while it is the last one of its rank, or somebody holds it.
+ *
+ * LOCKING. The lock of wfi_progress guards every field here that does not say otherwise, and every function here is called with
+ * it held but those that open and close. Fields marked (constant) are written only while opening; [token]: by whoever has the token.
+ * A function that posts, or breaks a connection, may close it: whoever calls one looks at `closed` afterwards.
+ */
+#ifndef WFI_CHANNEL_H
+#define WFI_CHANNEL_H
+
+#include "base/text/log.h"
+#include "base/map.h"
+#include "fabric.h"
+#include "job/protocol/protocol.h"
+#include "mem/mem.h"
+#include "progress/progress.h"
+
+#include <sodium.h>
+#include <weft/agent.h>
+
+typedef struct wfi_transport wfi_transport;
+typedef struct wfi_peer wfi_peer;
+typedef struct wfi_channel wfi_channel;
+typedef struct wfi_conn wfi_conn;
+typedef struct wfi_flight wfi_flight;
+
+#define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* the first attempt's; later ones have longer */
+#define WFI_IDLE_NS UINT64_C(5000000000)          /* so long a channel that is closed when idle stays up unused */
+#define WFI_LEFT_MAX 4
+#define WFI_TRANSPORT_TIMERS 3 /* turns, starved, silent */
+#define WFI_PEER_TIMERS 4      /* two channels', acknowledgement, silence */
+
+/* ---- Operations ------------------------------------------------------------------------------------------------ */
+
+typedef struct wfi_flight_ops {                                              /* [locked] */
+    void (*completed)(wfi_flight *flight, const wfi_completion *completion); /* its connection may be closed */
+    void (*dropped)(
+        wfi_flight *flight); /* of those in conn->flights: it closed; the operation is still to be reported */
+} wfi_flight_ops;
+
+struct wfi_flight {
+    wfi_op op;
+    wfi_list link; /* in conn->flights, or as its owner likes */
+    wfi_conn *conn;
+    const wfi_flight_ops *ops;
+};
+
+/* ---- Channels and connections ---------------------------------------------------------------------------------- */
+
+typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 } wfi_lane_kind;
+
+typedef struct wfi_channel_ops {                /* no slot is NULL; [locked] */
+    size_t conn_bytes;                          /* its own, zeroed, behind each connection (wfi_conn_own) */
+    weft_status (*prepare)(wfi_conn *conn);     /* before it is asked for: memory */
+    weft_status (*attach)(wfi_conn *conn);      /* it has a lane: posts receives */
+    void (*release)(wfi_conn *conn);            /* all its operations were reported: frees what prepare made */
+    bool (*needed)(const wfi_channel *channel); /* there is something to send */
+    bool (*idle)(const wfi_channel *channel);   /* nobody uses it: it may be closed, where closing for that is due */
+    void (*ask)(wfi_channel *channel);          /* the peer is asked to open it, as we may be unable to */
+    void (*up)(wfi_channel *channel);           /* a connection stands */
+    void (*down)(wfi_channel *channel, wfi_conn *conn); /* closed; conn->up: it stood */
+    void (*retry)(wfi_channel *channel); /* a post was refused for want of room or memory: there may be some now */
+    void (*starved)(wfi_channel *channel,
+                    weft_status lack);                /* we lack what it takes: what has not begun ends with that */
+    uint64_t (*position)(const wfi_channel *channel); /* how far it has come, told when a connection begins */
+    bool (*take_position)(wfi_channel *channel, uint64_t theirs); /* the peer's; false: it makes no sense */
+} wfi_channel_ops;
+
+struct wfi_channel {
+    wfi_peer *peer;
+    wfi_lane_kind kind;
+    const wfi_channel_ops *ops;
+    wfi_conn *conn;      /* connecting or up; NULL */
+    uint32_t generation; /* highest number of any attempt, ours or accepted: orders attempts that cross */
+    uint32_t asked;      /* highest number that the peer has asked with: one that is no newer is a replay */
+    unsigned failures;   /* connections in a row that carried nothing */
+    const char *why;     /* the last attempt failed; NULL: none since it was up */
+    bool ask;            /* we may be unable to open it, so the peer is asked to try as well */
+    uint64_t wanted_ns;  /* until when the peer wants us to open it, as it cannot itself */
+    bool lost;           /* broke, and was not up again since */
+    uint64_t used_ns;    /* when something last moved */
+    wfi_list turn;       /* in wfi_transport.turns or turns_again */
+    wfi_timer timer;     /* connecting: its limit; down: the next attempt; up: the idle check, where the owner set it */
+    uint64_t ended;      /* how often we closed it on purpose */
+    bool excused;        /* either side did since it was last up: it was not lost by that */
+};
+
+typedef struct wfi_conn_keys { /* of the frames that we send, and of those that come */
+    uint8_t out[crypto_shorthash_KEYBYTES], in[crypto_shorthash_KEYBYTES];
+} wfi_conn_keys;
+
+struct wfi_conn {
+    uint64_t id; /* what the fabric knows it by: events may come late, pointers would dangle */
+    wfi_transport *transport;
+    wfi_peer *peer; /* held: the channel lies in it */
+    wfi_channel *channel;
+    wfi_lane *lane; /* NULL once closed */
+    uint32_t generation;
+    bool ours;    /* we asked for it */
+    bool attempt; /* counted in wfi_transport.attempts */
+    bool up, useful, closed;
+    bool keyed; /* both nonces are known, and so the keys of its frames */
+    uint64_t nonce, peer_nonce;
+    wfi_conn_keys *keys; /* guarded */
+    size_t outstanding;  /* operations that the fabric has still to report */
+    wfi_list flights;    /* those that must hear when it closes, oldest first */
+};
+
+static inline void *wfi_conn_own(const wfi_conn *conn) /* conn_bytes of the channel's owner */
+{
+    return (void *)(conn + 1);
+}
+
+static inline wfi_conn *wfi_channel_up(const wfi_channel *channel)
+{
+    return channel->conn && channel->conn->up ? channel->conn : NULL;
+}
+
+/* channel.c */
+void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, const wfi_channel_ops *ops);
+void wfi_channel_fini(wfi_channel *channel);   /* closes it; no attempt follows */
+void wfi_channel_want(wfi_channel *channel);   /* there is something to do: connect if nothing is under way */
+void wfi_channel_broken(wfi_conn *conn);       /* close it, and try again if there is need */
+void wfi_channel_end(wfi_channel *channel);    /* close it on purpose; the peer will know that it was */
+void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to open it */
+void wfi_channel_wanted(wfi_channel *channel); /* the peer asks us to open it */
+void wfi_channel_nonsense(wfi_conn *conn, const char *what); /* close it; the store is told if it goes on */
+void wfi_channel_turns_due(wfi_timer *timer);
+/* The time of `conn` up to here was well spent: something came through. */
+void wfi_channel_moved(wfi_conn *conn);
+/* For accept.c: lack: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; else the peer's or the network's doing. `why` lasts for
+ * ever. */
+void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why);
+void wfi_attempt_failed(wfi_conn *conn, const char *why);
+/* `status`: whether the fabric took it. What follows then; closes it if something fails. */
+weft_status wfi_channel_attach(wfi_conn *conn, weft_status status);
+void wfi_channel_is_up(wfi_channel *channel);
+
+/* connection.c */
+void wfi_flight_unheard(wfi_flight *flight); /* as `dropped` of those that are never in conn->flights */
+wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation);
+void wfi_conn_close(wfi_conn *conn); /* nothing of it touches memory any more; freed with its last operation */
+void wfi_conn_reported(wfi_conn *conn);
+void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */
+
+/* ---- Peers ----------------------------------------------------------------------------------------------------- */
+
+struct wfi_peer {  /* the first member of what membership.c makes */
+    wfi_list link; /* in wfi_transport.known */
+    wfi_transport *transport;
+    unsigned holds;    /* the table's, while it sits there; connections'; the upper layer's */
+    wfi_member member; /* (constant) who it is; what wfi_net_member gives */
+    int rank;
+    uint8_t *pair_key;           /* guarded; NULL: not needed yet. See pair.c */
+    uint32_t left[WFI_LEFT_MAX]; /* (constant) incarnations of the rank that left before it came, latest first */
+    weft_status status;
+    wfi_channel *channels[WFI_LANE_KINDS];
+    unsigned nonsense;
+
+    uint64_t heard_ns;
+    uint64_t needed_ns; /* since when somebody needs it; or when those who did were last failed */
+    bool unreachable;   /* and nothing was heard since */
+    wfi_timer silence;  /* looks after one that is needed (detector.c) */
+};
+
+/* peer.c. A wfi_peer is one incarnation of a rank; a rank that is taken again gets a new one. The last one of each rank lives until the
+ * net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer beyond its peer_gone holds it, and so
+ * never means another. */
+wfi_peer *wfi_peer_ref(wfi_peer *peer);
+void wfi_peer_unref(wfi_peer *peer); /* NULL is a no-op */
+int wfi_peer_rank(const wfi_peer *peer);
+uint32_t wfi_peer_incarnation(const wfi_peer *peer);
+const char *wfi_peer_name(const wfi_peer *peer);    /* of it */
+weft_status wfi_peer_status(const wfi_peer *peer);  /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT */
+bool wfi_peer_is_unreachable(const wfi_peer *peer); /* and was not heard since */
+/* The rank's present or last one; NULL for ourselves, no such rank, or a seat never taken. */
+wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank);
+/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went before this worker
+ * came, or if WFI_LEFT_MAX others of its rank have left since. */
+weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uint32_t incarnation);
+void wfi_peers_destroy(wfi_transport *transport);
+void wfi_peer_watch(wfi_peer *peer);                       /* somebody needs it: silence will be looked at */
+void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* after so long, if not sooner */
+void wfi_peer_regained(wfi_peer *peer);                    /* a connection stands */
+
+/* ---- The transport --------------------------------------------------------------------------------------------- */
+
+typedef struct wfi_net_keys {
+    uint8_t job[WFI_JOB_KEY_BYTES];
+    uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
+} wfi_net_keys;
+
+/* Who takes messages of which types. Upcalls are [locked], but `joined`; all but `message` may be NULL: it does not ask. */
+typedef struct wfi_upcalls {
+    /* One whole message; `bytes` are valid during the call. */
+    void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
+    /* Every message, transfer and exposure of it has been failed or withdrawn before this. */
+    void (*peer_gone)(void *arg, wfi_peer *peer, weft_status why, const char *text);
+    /* It lives, as far as the store knows, but for long nothing was heard of it here: what waits for it has to end, and may
+     * be tried again. Its transfers have been failed; messages stay, and go when it can be reached. It comes again, once
+     * every WFI_REACH_BOUNDS bounds, while somebody needs the peer. */
+    void (*peer_unreachable)(void *arg, wfi_peer *peer, const char *text);
+    /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
+    void (*peer_joined)(void *arg, wfi_peer *peer);
+    void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
+    void (*probe)(void *arg, uint64_t round);
+    void (*terminated)(void *arg);
+    /* Our rank is known; before any other upcall, and before any task of theirs. Not locked. */
+    void (*joined)(void *arg);
+} wfi_upcalls;
+
+typedef struct wfi_net_client {
+    uint8_t first_type, last_type;
+    const wfi_upcalls *upcalls;
+    void *arg;
+} wfi_net_client;
+
+#define WFI_CLIENTS 4
+#define WFI_POLL_MAX 32 /* completions read at once */
+
+struct wfi_transport {
+    wfi_source source; /* of progress */
+    wfi_progress *progress;
+    const wfi_fabric_ops *ops;       /* (constant) */
+    wfi_fabric *fabric;              /* (constant) */
+    const wfi_fabric_limits *limits; /* (constant) */
+    wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys live for one transfer */
+    weft_sim *sim;                   /* (constant) or NULL */
+
+    /* Who we are: (constant) once the table is here. */
+    int rank, world_size;
+    wfi_member self;
+    wfi_net_keys *keys; /* guarded */
+    int64_t death_timeout_ms;
+    size_t queue_limit_bytes;
+    wfi_net_client clients[WFI_CLIENTS];
+    size_t client_count;
+    void (*suspect)(wfi_peer *peer, const char *why); /* the store is asked to look */
+
+    bool closing;     /* nothing new */
+    wfi_peer **peers; /* by rank: who sits there now, or did last; NULL: nobody ever did */
+    wfi_list known;   /* every peer there is: those in the table, and former ones that somebody holds */
+
+    wfi_map conns; /* by id */
+    uint64_t next_id;
+    size_t zombies;              /* closed connections with operations still to be reported */
+    unsigned attempts;           /* connections that we have asked for, and that are not up */
+    wfi_list turns, turns_again; /* channels that wait until there are fewer, first and further attempts */
+    wfi_timer turn_timer;
+    wfi_list spares[WFI_LANE_KINDS]; /* flights kept for reuse, by those who own the channels of that kind */
+    size_t spare_counts[WFI_LANE_KINDS];
+
+    wfi_completion completions[WFI_POLL_MAX]; /* [token] that came and are not handed out yet */
+    size_t completion_count;
+    bool untaken;     /* the message that is being handed up */
+    bool stuck;       /* a post was refused for want of room: try after the next round */
+    bool starving;    /* one found no memory, in the present attempt */
+    unsigned starved; /* how often in a row */
+    wfi_timer starved_timer;
+
+    uint64_t silent;        /* callers that were hung up on, and are not counted as refused yet */
+    wfi_timer silent_timer; /* when they are */
+    uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
+    unsigned refused_aloud; /* in it so far */
+    weft_stats stats;
+};
+
+/* In the order in which they hear. */
+#define WFI_FOR_CLIENTS(client, transport)                                                                             \
+    for (const wfi_net_client *client = (transport)->clients;                                                          \
+         client < (transport)->clients + (transport)->client_count; client++)
+
+/* transport.c */
+/* Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new from here on; fini also closes
+ * the fabric, and frees the peers. */
+void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
+                        weft_sim *sim);
+weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
+void wfi_transport_quiet(wfi_transport *transport);
+void wfi_transport_fini(wfi_transport *transport);
+void wfi_transport_add_client(wfi_transport *transport, const wfi_net_client *client); /* copied */
+void wfi_transport_starve(
+    wfi_transport *transport); /* no memory to post something: it is tried again, and given up after a while */
+void *wfi_local_region(wfi_transport *transport, wfi_storage *storage, weft_status *status);
+void wfi_local_region_put(wfi_transport *transport, wfi_storage *storage);
+uint64_t wfi_transport_bound_ns(const wfi_transport *transport); /* within which deaths are detected */
+
+/* accept.c */
+void wfi_transport_event(wfi_transport *transport, const wfi_event *event);
+
+/* reject.c. Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
+void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WEFT_PRINTF(2, 3);
+/*
+ * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting and asking is
+ * one as well: it asks again, and its number tells how often it did before. So they are counted after WFI_SILENT_NS,
+ * less those that came back (wfi_silent_excuse).
+ */
+#define WFI_SILENT_NS UINT64_C(2000000000)
+void wfi_silent_came(wfi_transport *transport, size_t count);
+void wfi_silent_excuse(wfi_transport *transport, uint64_t attempts);
+void wfi_silent_due(wfi_timer *timer);
+
+/* ---- Keys ------------------------------------------------------------------------------------------------------- */
+
+/* pair.c */
+void wfi_random_bytes(weft_sim *sim, void *out,
+                      size_t size); /* the system's, or from the simulation's seed, so that a run replays */
+#define WFI_PAIR_KEY_BYTES 32
+#define WFI_STACK_WIPED 2048 /* bytes below a function that makes a key: libsodium leaves what it returns there */
+void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* all but the job's key */
+/* The key of `us`, whose private key is in `keys`, and `them`. False: their public key is none. */
+bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_member *them,
+                     uint8_t out[WFI_PAIR_KEY_BYTES]);
+/* Ours and that peer's; made at first use. NULL: no memory. */
+const uint8_t *wfi_peer_pair_key(wfi_peer *peer);
+
+/* handshake.c: the private data of a connection */
+typedef struct wfi_hello {
+    wfi_lane_kind kind;
+    bool answer;
+    int rank;
+    uint32_t incarnation, generation;
+    uint64_t position, nonce;
+    uint64_t asked; /* an answer: the nonce of the request; else 0 */
+} wfi_hello;
+void wfi_conn_make_keys(wfi_conn *conn);
+size_t wfi_conn_hello(const wfi_conn *conn, uint8_t out[WFI_CONNECT_DATA_MAX]); /* what we say in it */
+size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
+                       uint8_t out[WFI_CONNECT_DATA_MAX]);
+/* What some member says; who it is, that does not prove. False: no member made it. */
+bool wfi_hello_read(const wfi_transport *transport, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
+/* One that could be read: whoever has this key has made it, for `to`. */
+bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
+
+/* A line of the log with our rank. */
+#define wfi_log_net(transport, level, ...)                                                                             \
+    do {                                                                                                               \
+        if (wfi_log_wants(level))                                                                                      \
+            wfi_log_in(&(wfi_log_context){.rank = (transport)->rank, .clock = (transport)->progress->clock}, (level),  \
+                       __VA_ARGS__);                                                                                   \
+    } while (0)
+
+#endif

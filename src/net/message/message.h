@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * message.h - messages to peers, on their control channels: in order, each once, across connections that break.
+ *
+ * WHAT IT OFFERS. wfi_peer_send: a message (wfi_message) that its owner embeds, and that is the owner's again when `done` was called.
+ * Arriving ones go to the client (wfi_net_client) of their type. wfi_note: net's own messages to the peer's net.
+ *
+ * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,
+ * acknowledgements) go ahead of the others and have reserved credits. Several messages for one peer share a frame when the
+ * queue is busy.
+ *
+ * ACROSS CONNECTIONS. Each message has a sequence number from when it first leaves, and is kept until the peer has acknowledged it.
+ * The hello of a connection says what was received; the other side sends what comes after that.
+ *
+ * LOCKING. All of it [locked], the lock of wfi_progress. A client's upcall for an arriving message is made from the middle of
+ * receive.c, which looks at its connection again afterwards; owners are told at the end, before the lock is let go (wfi_done).
+ * LIFETIME. A peer's wfi_control lies beside the peer. A frame (wfi_tx) is the fabric's from post to completion, then a spare.
+ */
+#ifndef WFI_MESSAGE_H
+#define WFI_MESSAGE_H
+
+#include "net/channel/channel.h"
+
+#define WFI_FRAME_BYTES 4096
+#define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
+
+#define WFI_RECEIVE_DEPTH 6  /* frames posted on a control lane */
+#define WFI_RECEIVE_HEAD 640 /* bytes of a frame that lie with the others' heads: see receive.c */
+
+/*
+ * A message to send; embedded in its owner. head and parts stay valid and unchanged until done, which is called exactly
+ * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: for want
+ * of descriptors or memory on our side no connection could be made, several times in a row).
+ */
+typedef struct wfi_message {
+    wfi_list link;
+    uint8_t type; /* the upper layer's, < 0xF0 */
+    bool urgent;
+    bool owed;  /* not urgent, since it stays behind what waits, but like those not refused by a full queue */
+    bool lasts; /* where memory or descriptors are out it waits for some, however long: others depend on it */
+    const void *head;
+    size_t head_size;
+    struct {
+        const void *data;
+        size_t size;
+    } parts[2]; /* gathered behind the head without a copy */
+    int part_count;
+    size_t keeps; /* what its owner holds in memory for it besides head and parts: it counts as these do */
+    void (*done)(struct wfi_message *message, weft_status status);
+    struct { /* net's own */
+        uint64_t sequence;
+        weft_status status;
+        wfi_done ended;
+    } net;
+} wfi_message;
+
+/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed; never for
+ * urgent or owed ones: whoever sends these bounds them), or the peer's status; then done is
+ * not called. */
+weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
+/* Takes back one that has not left; true: done will not be called. */
+bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
+/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and what was added. */
+size_t wfi_peer_kept_bytes(const wfi_peer *peer);
+/* Adds what is kept for the peer longer than a message; or takes it away again. */
+void wfi_peer_keep(wfi_peer *peer, int64_t bytes);
+
+/* ---- The control channel --------------------------------------------------------------------------------------- */
+
+typedef struct wfi_control {
+    wfi_channel channel;
+    /* Sending. Sequences are given when a message first leaves. */
+    wfi_list urgent, queued; /* wfi_message.link */
+    wfi_list sent;           /* not acknowledged, by sequence */
+    wfi_list *resend;        /* in `sent`: what must leave again first; &sent: nothing */
+    uint64_t sequence;       /* of the last message that left */
+    uint64_t acknowledged;
+    size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_keep added */
+    uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
+
+    /* Receiving. */
+    uint64_t received;
+    bool owes_ack; /* a frame with messages came and nothing has told the peer */
+    uint64_t owed_since_ns;
+    wfi_timer ack;
+} wfi_control;
+
+static inline wfi_control *wfi_control_of(const wfi_channel *channel)
+{
+    return wfi_container_of(channel, wfi_control, channel);
+}
+
+static inline wfi_control *wfi_peer_control(const wfi_peer *peer)
+{
+    return wfi_control_of(peer->channels[WFI_CONTROL]);
+}
+
+typedef struct wfi_rx {
+    wfi_flight flight;
+    uint8_t *head; /* WFI_RECEIVE_HEAD bytes */
+    uint8_t *rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD */
+    size_t size;   /* what came, while it waits in `early` */
+} wfi_rx;
+
+typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
+    uint32_t sent, returned; /* returned: consumed by the peer, as it told us */
+    uint32_t consumed, told; /* by us, and what of it the peer knows */
+    wfi_list early;          /* receives that came before the answer to our request */
+    wfi_rx *receives;        /* WFI_RECEIVE_DEPTH */
+    uint8_t *receive_data;
+    wfi_region *receive_region;
+} wfi_frames;
+
+static inline wfi_frames *wfi_conn_frames(const wfi_conn *conn)
+{
+    return wfi_conn_own(conn);
+}
+
+typedef struct wfi_tx {
+    wfi_flight flight;
+    wfi_region *region; /* of data, where the fabric wants one */
+    unsigned count;     /* messages; 0: a bare acknowledgement */
+    size_t used;        /* bytes of data */
+    uint8_t data[WFI_FRAME_BYTES];
+} wfi_tx;
+
+/* control.c */
+void wfi_control_init(wfi_control *control, wfi_peer *peer);
+void wfi_control_fail(wfi_control *control,
+                      weft_status why); /* all its messages, and what it owes; its channel has ended */
+
+/* queue.c */
+bool wfi_peer_has_to_send(const wfi_peer *peer);
+size_t wfi_message_size(const wfi_message *message);   /* head and parts */
+size_t wfi_message_weight(const wfi_message *message); /* what it counts in kept_bytes */
+void wfi_control_acknowledge(wfi_control *control, uint64_t position);
+void wfi_control_fail_queued(wfi_control *control, weft_status why); /* what has not left, but for what lasts */
+void wfi_control_fail_messages(wfi_control *control, weft_status why);
+
+/* send.c */
+void wfi_peer_flush(wfi_peer *peer);
+void wfi_peer_send_ack(wfi_peer *peer);
+void wfi_frames_free_spares(wfi_transport *transport);
+
+/* receive.c */
+weft_status wfi_receives_make(wfi_conn *conn);
+weft_status wfi_receives_post(wfi_conn *conn);
+void wfi_receives_free(wfi_conn *conn);
+void wfi_frames_early(wfi_conn *conn); /* it has its keys now */
+void wfi_control_ack_due(wfi_timer *timer);
+
+/* ---- Control messages: control.c ------------------------------------------------------------------------------- */
+
+enum { WFI_NOTE_PING = 0xF0, WFI_NOTE_QUESTION, WFI_NOTE_ANSWER, WFI_NOTE_DIAL, WFI_NET_MESSAGES_END };
+#define WFI_CLIENT_TYPES_END WFI_NOTE_PING /* the layers above have what is below */
+
+/* A message of net's own, to a peer's net: embedded beside the peer, one of a kind under way at a time. */
+typedef struct wfi_note {
+    wfi_message message;
+    wfi_peer *peer;
+    bool out; /* until it is acknowledged */
+    uint8_t bytes[40];
+    void (*acknowledged)(struct wfi_note *note);
+} wfi_note;
+
+void wfi_note_init(wfi_note *note, wfi_peer *peer, void (*acknowledged)(wfi_note *note));
+void wfi_note_send(wfi_note *note, uint8_t type, size_t size); /* of note->bytes; it is not out */
+
+/* ---- The form of frames: frame.c ------------------------------------------------------------------------------- */
+
+#define WFI_FRAME_HEAD 40
+#define WFI_MESSAGE_HEAD 4
+typedef struct wfi_frame {
+    unsigned count;
+    uint32_t number, consumed, size;
+    uint64_t first, ack;
+} wfi_frame;
+/* The head, over frame->size bytes of which the messages are there already. */
+void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out);
+bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out);
+void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size);
+/* The message at *at; false if it runs over. Moves *at. */
+bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type, const uint8_t **bytes, size_t *length);
+
+#endif
