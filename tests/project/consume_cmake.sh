@@ -14,3 +14,9 @@ if [ "$part" = weft_rpc ] && grep -iE 'dnnl|openblas' "$work/CMakeCache.txt"; th
   echo "find_package(weft COMPONENTS rpc) looked for the above"
   exit 1
 fi
+if [ "$part" = weft_rpc ] && "$cmake" -S "$here/consumer" -B "$work/whole" -G Ninja -DPART=weft -DFORM="$form" \
+  -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/said" 2>&1; then
+  echo "all of weft was found where only the component rpc is installed"
+  exit 1
+fi
+[ "$part" = weft ] || grep -q 'only the component rpc' "$work/said" || { cat "$work/said"; exit 1; }
