@@ -3,8 +3,6 @@
  * test_rpc_batch_no_memory.c - batches where memory is out for a moment: calls fail, or come in a smaller batch, and what comes next
  * is served as ever. The linker puts the functions below in the place of the library's.
  */
-#include "net/net.h"
-#include "rpc/agent/agent.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 
