@@ -121,9 +121,11 @@ typedef struct weft_agent_options {
      * contiguous, and calls to this worker itself, do not count. */
     size_t queue_limit_bytes;
     /* How much memory other workers may make this one hold for their calls: arguments, results that wait for
-     * their callers, and what batches add. Over it a call is refused with WEFT_ERR_BUSY. WEFT_MEMORY_BUDGET
-     * ("512M": K, M, G or T); default: half of this worker's share of the memory, which is what the machine and
-     * its control groups allow, divided by the workers of the job here. */
+     * their callers, and what batches add. Over it a call is refused with WEFT_ERR_BUSY, and one whose
+     * arguments alone are larger with WEFT_ERR_TOO_LARGE; an answer that its caller leaves unread may be given
+     * up: that call ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G or T); default: half of
+     * this worker's share of the memory, which is what the machine and its control groups allow, divided by the
+     * workers of the job here. */
     size_t memory_budget_bytes;
 
     /* Observation (docs/metrics.md). */

@@ -197,8 +197,9 @@ typedef struct weft_rpc_options {
  * ERRORS that it returns: WEFT_ERR_NOT_FOUND (no such worker), WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE,
  * WEFT_ERR_AGAIN (the queue to the peer is full), WEFT_ERR_TIMEOUT (with wait_for_room: there was no room
  * within the time limit), WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED,
- * WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY. ERRORS of the future: those of the list above that can still happen,
- * and
+ * WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
+ *
+ * ERRORS of the future: those of the list above that can still happen, and
  *   - WEFT_ERR_REMOTE: the handler failed; weft_error_remote_code has its status.
  *   - WEFT_ERR_NOT_FOUND: the worker has no such function. WEFT_ERR_TYPE: the arguments do not fit its signature.
  *   - WEFT_ERR_TIMEOUT; WEFT_ERR_CANCELLED (weft_future_cancel).
@@ -236,8 +237,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
 /*
  * Makes a call whose first result stays on the worker that ran it. `out` receives a handle to that result at
  * once, before the call has run (weft/rref.h). If the call fails later (no such function, a failure of the
- * handler, a time limit), whoever reads the handle gets that error. The option `land` is WEFT_ERR_INVALID here.
- * Parts go to on_part as in any call; they are not part of the value.
+ * handler, a time limit), whoever reads the handle (weft_rref_to_here) gets that error. The option `land` is
+ * WEFT_ERR_INVALID here. Parts go to on_part as in any call; they are not part of the value.
  *
  * If a call of any kind has an argument that is such a handle, and this worker already knows that the call
  * which was to make its value has failed, then the call with the handle fails with the same error. Only
