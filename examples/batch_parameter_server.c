@@ -5,12 +5,13 @@
  *   batch_parameter_server --trainers 2                  starts the trainers as processes of this machine
  *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... batch_parameter_server        is one worker; rank 0 serves
  *
- * A trainer sends its gradients with one call, update_and_fetch, whose result is the updated model: it lands in the very
- * tensors that the trainer computes with. The server adds the gradients, keeps the call open, and with the last one of a
- * batch steps the optimizer and answers all: no thread waits for anybody.
+ * A trainer sends its gradients with one call, update_and_fetch. The result is the updated model, which lands
+ * in the tensors that the trainer computes with. The server adds the gradients and keeps the call open. When
+ * the last trainer's call of a round has come, it steps the optimizer and answers all calls: no thread waits.
  *
- * What is trained: common/workload.h; the options: --help. Running statistics of batch norm are no parameters: they stay
- * with each trainer, and a saved model has those of the server, which never ran it in train mode.
+ * common/workload.h says what is trained; --help lists the options. Running statistics of batch norm are not
+ * parameters: each trainer keeps its own, and a saved model has those of the server, which never runs the model
+ * in train mode.
  */
 #include <weft/weft.h>
 
@@ -27,7 +28,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ---- The server ------------------------------------------------------------------------------------------------ */
+/* ---- The server
+ * ------------------------------------------------------------------------------------------------ */
 
 typedef struct server {
     const settings *set;
@@ -75,7 +77,8 @@ static void end_early(server *s, const char *format, ...)
     answer_all(s, WEFT_ERR_CANCELLED, s->failure);
 }
 
-/* With --deterministic, gradients were kept until now, to be added by rank. */
+/* With --deterministic the calls' gradients were kept until now, so that they are added in the order of the
+ * ranks. */
 static weft_status update(server *s)
 {
     weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(s->set, s->tally.updates, s->updates));
@@ -184,7 +187,7 @@ static void on_trainer(weft_agent *agent, weft_member_event event, int rank, con
     pthread_mutex_unlock(&s->lock);
 }
 
-/* One that computes has no call under way: its silence is to be noticed all the same. */
+/* A trainer that computes has no call under way, so nobody would notice its death: this asks weft to watch it. */
 static void watch_trainers(weft_agent *agent)
 {
     for (int rank = 1; rank < weft_agent_world_size(agent); rank++) {
@@ -211,7 +214,7 @@ static void watch(server *s, const weft_agent *agent)
     }
 }
 
-/* The results, while the trainers' agents wait in their close. */
+/* Prints the results. The trainers' agents wait in weft_agent_close meanwhile. */
 static int conclude(server *s, weft_agent *agent, const workload *work)
 {
     weft_error *error = NULL;
@@ -284,7 +287,8 @@ static int serve(const settings *set, workload *work, weft_module *model)
     return ending_interrupted() ? 130 : code;
 }
 
-/* ---- A trainer ------------------------------------------------------------------------------------------------- */
+/* ---- A trainer
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct trainer {
     const settings *set;
@@ -295,7 +299,7 @@ typedef struct trainer {
     weft_error *error;
 } trainer;
 
-/* A call to the server; the model that it returns, if any, lands where the model is. */
+/* Calls the server. If it returns a model, that lands in the parameters of this trainer's model. */
 static weft_status ask(trainer *me, const char *function, weft_args arguments, weft_tensors land)
 {
     weft_rpc_options how = {.land = land, .timeout_ms = WEFT_FOREVER, .error = &me->error};

@@ -5,9 +5,10 @@
  *   cartpole_batch --world-size 5                  starts four observers as processes of this machine
  *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... cartpole_batch      is one worker; rank 0 is the agent
  *
- * Every observer asks the agent with each step what to do: select_action. It is one function, registered either as a batched handler,
- * which sees a step of all observers as one tensor, or, with --no-batch, as a plain one. Nothing else differs. What the library
- * does here is done by hand in cartpole_manual.c. --sweep times both, --solve learns until the poles stand.
+ * At each step every observer calls the agent's function select_action. It is registered as a batched handler,
+ * which sees one step of all observers as one tensor; with --no-batch it is a plain handler. Nothing else
+ * differs between the two. cartpole_manual.c does by hand what the library does here. --sweep times both,
+ * --solve learns until the poles stand.
  */
 #include <weft/weft.h>
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cartpole_manual.c - cartpole_batch with its batching done by hand: a lock, a counter, and calls that are answered later.
+ * cartpole_manual.c - cartpole_batch with its batching done by hand: a lock, a counter, and calls that are
+ * answered later.
  *
  *   cartpole_manual --world-size 5                 starts four observers as processes of this machine
  *
- * The handler copies an observer's states into a row, keeps the call open, and returns; the last observer's evaluates the policy once and
- * answers all. No thread waits for anybody. This is all that it takes; what weft/batch.h adds is that tensors are pulled
- * straight into their rows, that errors, time-outs and deaths are seen to, and that nothing of it has to be written.
+ * The handler copies an observer's states into a row, keeps the call open, and returns. The handler of the last
+ * observer's call evaluates the policy once and answers all calls: no thread waits. With weft/batch.h a program
+ * need not write this; besides, tensors are then pulled straight into their rows, and errors, time limits and
+ * deaths are handled.
  */
 #include <weft/weft.h>
 

@@ -7,12 +7,14 @@
 #include <weft/spawn.h>
 
 /*
- * On rank 0: tells the others, those in the middle of a long computation, too, and leaves. One that is dead
- * hears nothing; where it is a child of ours (`job`, may be NULL) that is only stopped, it is killed. Frees the agent.
+ * For rank 0: tells the other workers why the job ends, also those that are in a long computation, then leaves
+ * and frees the agent. A worker that is dead hears nothing. A child of this process (`job`, may be NULL) that
+ * is only stopped is killed.
  */
 void dismissal_send(weft_agent *agent, const weft_job *job, const char *why);
 
-/* On the others: the function that rank 0 calls, and the membership callback. Both end the process with a message. */
+/* On the others: the function that rank 0 calls, and the membership callback. Both end the process with a
+ * message. */
 extern const weft_function dismissal_function;
 void dismissal_on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
 

@@ -6,10 +6,11 @@
 #include <weft/spawn.h>
 #include <weft/status.h>
 
-/* Who speaks: the program, and what its rank 0 and its others are called, as "server" and "trainer", at most 31 bytes each.
- * Before other threads are there. */
+/* Who speaks: the program, and what its rank 0 and its others are called, as "server" and "trainer", at most 31
+ * bytes each. Before other threads are there. */
 void ending_name(const char *program, const char *first, const char *other, int rank);
-/* The same for a program, once: until ending_catch_signals, SIGINT and SIGTERM end its rank 0 with a line and 130. */
+/* The same for a program, once: until ending_catch_signals, SIGINT and SIGTERM end its rank 0 with a line and
+ * 130. */
 void ending_begin(const char *program, const char *first, const char *other, int rank);
 const char *ending_first(void); /* what rank 0 is called */
 const char *ending_other(void);
@@ -26,19 +27,20 @@ void ending_exit(const char *format, ...) WEFT_PRINTF(1, 2) __attribute__((noret
 /* From now on SIGINT and SIGTERM only set a flag. */
 void ending_catch_signals(void);
 bool ending_interrupted(void);
-/* The last act of a program that prints: what standard output has not taken is a failure, unless `code` is one already. */
+/* The last act of a program that prints: what standard output has not taken is a failure, unless `code` is one
+ * already. */
 int ending_flush(int code);
 
 /*
- * While a spawned job comes together (on): a child that ends would be waited for in vain, so its end is the end of this
- * process, and by that of the other children; with the job given, the message names it. Off again once all are there: then
- * weft tells of deaths.
+ * For the time in which a spawned job comes together; switch it on before and off afterwards, when weft itself
+ * tells of deaths. If a child ends in that time the others would wait for it in vain. So this process ends with
+ * a message, which names the child if the job is given, and the other children end with it.
  */
 void ending_with_children(bool on, const weft_job *job);
 
 /*
- * For a spawned worker whose agent is open: the parent's death need not kill it any more, as weft tells it of the lost
- * store, and it can say so.
+ * For a spawned worker whose agent is open: the death of its parent does not kill it any more. Weft tells it
+ * that the store is lost, and it can print that.
  */
 void ending_outlive_parent(void);
 

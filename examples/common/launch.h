@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - which worker of which job a program is: rank 0 of one whose other workers it starts itself, or one worker of a
- * job that somebody started by hand or with a launcher.
+ * launch.h - which worker of which job a program is: rank 0 of one whose other workers it starts itself, or one
+ * worker of a job that somebody started by hand or with a launcher.
  */
 #ifndef EXAMPLES_LAUNCH_H
 #define EXAMPLES_LAUNCH_H
@@ -28,15 +28,17 @@ typedef struct launch {
 size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS]);
 
 /*
- * Rank and world size: as given, or from RANK, or, unless `starts`, from another launcher's variables. Finding none means that
- * we start the job, with `world_size` workers; but WORLD_SIZE without RANK is refused, unless `starts`. The job's fabric has to be one
- * that these programs can run on. All of these return -1: go on; or the code to end with, as cli_parse.
+ * Finds rank and world size: from the options, from RANK, or from the variables of another launcher (not if
+ * `starts`). If there are none this process starts the job, with `world_size` workers. WORLD_SIZE without RANK
+ * is an error, unless `starts`. The job's fabric must be one on which these programs run. All functions here
+ * return -1 to go on, or the exit code to end with, as cli_parse.
  */
 int launch_find(const cli *program, launch *job, bool starts);
 int launch_settle(const cli *program, launch *job, int64_t world_size);
-/* Better now than after the work: whether `path` can be written, or a file be made beside it and take its name. NULL is fine. */
+/* Checks before the work whether `path` can be written, or replaced by a file beside it. NULL is fine. */
 int launch_check_output(const cli *program, const char *option, const char *path);
-/* Shares the cores among this machine's workers: sets WEFT_CPU_THREADS in the environment, also of those that we start. */
+/* Shares the cores among this machine's workers: sets WEFT_CPU_THREADS in the environment, also of those that
+ * we start. */
 void launch_share_cores(const launch *job);
 
 /* What it says about the agent; the rest is for the caller to set. */
