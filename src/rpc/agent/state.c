@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state.c - what can be asked of an agent while it is there, and who may still use it once it closes. */
+#include "rpc/agent/agent.h"
+
+/* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees the
+ * other. */
+bool wfi_agent_enter(weft_agent *agent)
+{
+    atomic_fetch_add(&agent->late_users, 1);
+    if (!atomic_load(&agent->closed))
+        return true;
+    atomic_fetch_sub(&agent->late_users, 1);
+    return false;
+}
+
+void wfi_agent_leave(weft_agent *agent)
+{
+    atomic_fetch_sub(&agent->late_users, 1);
+}
+
+weft_status wfi_agent_usable(const weft_agent *agent)
+{
+    return agent->stopped ? WEFT_ERR_CLOSED : agent->gone;
+}
+
+int weft_agent_rank(const weft_agent *agent)
+{
+    return agent->options.values.rank;
+}
+
+int weft_agent_world_size(const weft_agent *agent)
+{
+    return agent->options.values.world_size;
+}
+
+uint64_t weft_agent_now_ns(const weft_agent *agent)
+{
+    return wfi_now(wfi_net_clock(agent->net));
+}
+
+weft_status weft_agent_status(const weft_agent *agent)
+{
+    wfi_net_lock(agent->net);
+    weft_status st = agent->gone;
+    wfi_net_unlock(agent->net);
+    return st;
+}
+
+static size_t run_handlers(weft_agent *agent)
+{
+    const wfi_clock *clock = wfi_net_clock(agent->net);
+    return wfi_executor_run_some(agent->executor, clock, wfi_now(clock) + WFI_HANDLERS_NS);
+}
+
+size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
+{
+    if (!agent->options.values.no_threads || agent->forked)
+        return 0;
+    size_t ran = run_handlers(agent);
+    size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
+    return ran + handled + run_handlers(agent);
+}
+
+weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
+{
+    if (timeout_ms < WEFT_FOREVER)
+        return WEFT_ERR_INVALID;
+    wfi_net_lock(agent->net);
+    agent->call_timeout_ms = timeout_ms ? timeout_ms : 60000;
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}
+
+void weft_agent_stats(const weft_agent *agent, weft_stats *out)
+{
+    if (!out)
+        return;
+    *out = (weft_stats){0};
+    if (!agent)
+        return;
+    wfi_net_lock(agent->net);
+    *out = agent->stats;
+    out->bytes_held = agent->held_bytes;
+    wfi_net_stats(agent->net, out); /* sets what net counts; to its bytes come those that it cannot see */
+    out->bytes_sent += agent->stats.bytes_sent;
+    out->bytes_received += agent->stats.bytes_received;
+    wfi_net_unlock(agent->net);
+}
