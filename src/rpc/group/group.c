@@ -418,14 +418,6 @@ static void on_closing(weft_agent *agent)
 
 /* ---- Before the agent stops ---------------------------------------------------------------------------------------- */
 
-void wfi_group_answer_settled(weft_agent *agent)
-{
-    if (--agent->owed_answers || !agent->answers_settled)
-        return;
-    weft_status st = wfi_future_complete(agent->answers_settled, NULL, NULL);
-    (void)st; /* once is enough */
-}
-
 /* Waits, not for long, until those who wait for operations that are over have their answers. */
 static void flush_answers(weft_agent *agent)
 {

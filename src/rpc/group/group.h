@@ -117,8 +117,6 @@ weft_error *wfi_group_problem(const weft_group *group, weft_status code, int wor
 void wfi_share_fail(wfi_share *share, const weft_error *error); /* the part stays; who brought it waits no more */
 void wfi_share_refuse(wfi_share *share, weft_error *error);     /* and the part goes. Takes over `error` */
 void wfi_share_discard(wfi_share *share);                       /* nobody waits for it */
-/* An answer of a group's has arrived, or will not. */
-void wfi_group_answer_settled(weft_agent *agent);
 weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
 void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
 void wfi_round_close(weft_group *group, wfi_round *round);

@@ -66,13 +66,22 @@ static void tell_task(wfi_task *task)
     tell(wfi_container_of(task, wfi_gather_wait, task));
 }
 
+/* An answer that was owed has arrived, or never will. */
+static void answer_settled(weft_agent *agent)
+{
+    if (--agent->owed_answers || !agent->answers_settled)
+        return;
+    weft_status st = wfi_future_complete(agent->answers_settled, NULL, NULL);
+    (void)st; /* once is enough */
+}
+
 /* It is told soon: until that has arrived, weft_agent_stop waits a little (group.c). */
 static void owe(const weft_group *group, const wfi_gather_wait *wait)
 {
     if (!wait->call)
         return;
     wait->call->is_exempt = true;
-    wait->call->over = wfi_group_answer_settled;
+    wait->call->over = answer_settled;
     group->agent->owed_answers++;
 }
 
