@@ -3,30 +3,32 @@
 #include "value/decode.h"
 
 #include "base/alloc.h"
-#include "value/values.h"
+#include "value/value.h"
 #include "tensor/tensor.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct unpacking {
-    wfi_unpack *unpack;
+typedef struct decoding {
+    wfi_decoded *out;
     wfi_reader *meta, *tail;
-    const wfi_unpack_options *options;
+    const wfi_decode_options *options; /* NULL: nothing is made, it is only measured */
+    uint64_t bytes;                    /* measured */
+    wfi_tensor_types *types;           /* measuring: NULL, nobody asks */
     size_t tensor_count;
     weft_status status;
-} unpacking;
+} decoding;
 
-static WEFT_PRINTF(3, 4) void fail(unpacking *u, weft_status status, const char *format, ...)
+static WEFT_PRINTF(3, 4) void fail(decoding *d, weft_status status, const char *format, ...)
 {
-    if (u->status)
+    if (d->status)
         return;
     va_list args;
     va_start(args, format);
-    vsnprintf(u->unpack->problem, sizeof u->unpack->problem, format, args);
+    vsnprintf(d->out->problem, sizeof d->out->problem, format, args);
     va_end(args);
-    u->status = status;
+    d->status = status;
 }
 
 /* Makes room for one more element of `size` bytes in a growing array. */
@@ -43,30 +45,57 @@ static bool grow(void **array, size_t count, size_t *capacity, size_t size)
     return true;
 }
 
+/* ---- Measuring --------------------------------------------------------------------------------------------------- */
+
+#define TENSOR_OVERHEAD 256 /* a tensor and its storage, about */
+#define RREF_OVERHEAD 512   /* a handle, its place in the tables, and the message that announces it */
+
+static void add(decoding *d, uint64_t bytes)
+{
+    d->bytes = bytes > UINT64_MAX - d->bytes ? UINT64_MAX : d->bytes + bytes;
+}
+
+static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, uint8_t road)
+{
+    if (d->types && d->types->count < WEFT_MAX_SIGNATURE)
+        d->types->items[d->types->count] = *type;
+    if (d->types)
+        d->types->count++;
+    d->tensor_count++;
+    add(d, nbytes);
+    add(d, TENSOR_OVERHEAD);
+    if (road == WFI_ROAD_META)
+        (void)wfi_read_bytes(d->meta, nbytes);
+    else if (road == WFI_ROAD_REMOTE)
+        (void)wfi_read_bytes(d->meta, 16);
+    else if (road == WFI_ROAD_LANDED)
+        (void)wfi_read_u32(d->meta);
+}
+
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
-static bool admit(unpacking *u, weft_dtype dtype, weft_shape shape)
+static bool admit(decoding *d, weft_dtype dtype, weft_shape shape)
 {
     uint64_t bytes = weft_dtype_size(dtype);
     for (int i = 0; i < shape.ndim; i++)
         bytes *= (uint64_t)shape.dims[i]; /* wfi_read_tensor_type saw that it does not overflow */
-    char problem[sizeof u->unpack->problem];
-    weft_status st = u->options->admit(u->options->admit_arg, bytes, problem, sizeof problem);
+    char problem[sizeof d->out->problem];
+    weft_status st = d->options->admit(d->options->admit_arg, bytes, problem, sizeof problem);
     if (st)
-        fail(u, st, "%s", problem);
+        fail(d, st, "%s", problem);
     return !st;
 }
 
-static weft_tensor *find_place(unpacking *u, weft_dtype dtype, weft_shape shape)
+static weft_tensor *find_place(decoding *d, weft_dtype dtype, weft_shape shape)
 {
-    size_t index = u->tensor_count++;
-    weft_tensor *place = u->options->place ? u->options->place(u->options->place_arg, index, dtype, shape) : NULL;
-    if (!place && u->options->admit && !admit(u, dtype, shape))
+    size_t index = d->tensor_count++;
+    weft_tensor *place = d->options->place ? d->options->place(d->options->place_arg, index, dtype, shape) : NULL;
+    if (!place && d->options->admit && !admit(d, dtype, shape))
         return NULL;
     if (!place) {
         place = weft_tensor_empty(shape, dtype);
         if (!place)
-            fail(u, WEFT_ERR_MEMORY, "no memory for tensor %zu", index);
+            fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", index);
         return place;
     }
     weft_shape have = weft_tensor_shape(place);
@@ -74,7 +103,7 @@ static weft_tensor *find_place(unpacking *u, weft_dtype dtype, weft_shape shape)
                 memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof *shape.dims) == 0;
     if (!fits) {
         char arrives[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
-        fail(u, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
+        fail(d, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
              wfi_tensor_type_text(arrives, dtype, shape), wfi_tensor_type_text(waits, weft_tensor_dtype(place), have),
              weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
         weft_tensor_unref(place);
@@ -83,93 +112,100 @@ static weft_tensor *find_place(unpacking *u, weft_dtype dtype, weft_shape shape)
     return place;
 }
 
-static void copy_here(unpacking *u, wfi_reader *from, weft_tensor *place, uint64_t nbytes)
+static void copy_here(decoding *d, wfi_reader *from, weft_tensor *place, uint64_t nbytes)
 {
     const uint8_t *bytes = wfi_read_bytes(from, nbytes);
     if (!bytes)
-        fail(u, WEFT_ERR_PROTOCOL, "truncated tensor %zu", u->tensor_count - 1);
+        fail(d, WEFT_ERR_PROTOCOL, "truncated tensor %zu", d->tensor_count - 1);
     else if (nbytes)
         memcpy(weft_tensor_data(place), bytes, nbytes);
     wfi_storage_wrote(place->storage); /* tapes notice that it changed under them */
-    u->unpack->copied_bytes += wfi_copied(nbytes);
+    d->out->copied_bytes += wfi_copied(nbytes);
 }
 
-static void add_segment(unpacking *u, weft_tensor *place, uint64_t nbytes)
+static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
-    wfi_unpack *unpack = u->unpack;
-    uint64_t address = wfi_read_u64(u->meta), key = wfi_read_u64(u->meta);
-    if (!grow((void **)&unpack->segments, unpack->segment_count, &unpack->segment_capacity, sizeof(wfi_segment))) {
-        fail(u, WEFT_ERR_MEMORY, "no memory for the list of segments");
+    wfi_decoded *out = d->out;
+    uint64_t address = wfi_read_u64(d->meta), key = wfi_read_u64(d->meta);
+    if (!grow((void **)&out->segments, out->segment_count, &out->segment_capacity, sizeof(wfi_segment))) {
+        fail(d, WEFT_ERR_MEMORY, "no memory for the list of segments");
         return;
     }
-    unpack->segments[unpack->segment_count++] = (wfi_segment){.local = weft_tensor_data(place),
-                                                              .storage = place->storage,
-                                                              .size = nbytes,
-                                                              .remote_address = address,
-                                                              .remote_key = key};
+    out->segments[out->segment_count++] = (wfi_segment){.local = weft_tensor_data(place),
+                                                        .storage = place->storage,
+                                                        .size = nbytes,
+                                                        .remote_address = address,
+                                                        .remote_key = key};
 }
 
-static void check_landed(unpacking *u, uint64_t nbytes)
+static void check_landed(decoding *d, uint64_t nbytes)
 {
-    uint32_t index = wfi_read_u32(u->meta);
-    u->unpack->landed_bytes += nbytes;
-    if (index >= u->options->landed_count || index != u->tensor_count - 1)
-        fail(u, WEFT_ERR_PROTOCOL, "tensor %zu claims landing place %u of %zu", u->tensor_count - 1, index,
-             u->options->landed_count);
+    uint32_t index = wfi_read_u32(d->meta);
+    d->out->landed_bytes += nbytes;
+    if (index >= d->options->landed_count || index != d->tensor_count - 1)
+        fail(d, WEFT_ERR_PROTOCOL, "tensor %zu claims landing place %u of %zu", d->tensor_count - 1, index,
+             d->options->landed_count);
 }
 
-/* Returns a tensor with a reference, or NULL with the failure kept. */
-static weft_tensor *unpack_tensor(unpacking *u)
+/* A tensor with a reference. NULL: the failure is kept; or it was measured. */
+static weft_tensor *decode_tensor(decoding *d)
 {
-    weft_dtype dtype = WEFT_FLOAT32;
-    weft_shape shape = WEFT_SCALAR;
+    wfi_tensor_type type = {WEFT_FLOAT32, WEFT_SCALAR};
     uint64_t nbytes = 0;
-    if (u->tensor_count >= WEFT_MAX_CALL_TENSORS)
-        fail(u, WEFT_ERR_TOO_LARGE, "over %d tensors in one call", WEFT_MAX_CALL_TENSORS);
-    else if (!wfi_read_tensor_type(u->meta, &dtype, &shape, &nbytes))
-        fail(u, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", u->tensor_count);
-    if (u->status)
+    if (d->tensor_count >= WEFT_MAX_CALL_TENSORS)
+        fail(d, WEFT_ERR_TOO_LARGE, "over %d tensors in one call", WEFT_MAX_CALL_TENSORS);
+    else if (!wfi_read_tensor_type(d->meta, &type.dtype, &type.shape, &nbytes))
+        fail(d, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", d->tensor_count);
+    if (d->status)
         return NULL;
-    uint8_t road = wfi_read_u8(u->meta);
+    uint8_t road = wfi_read_u8(d->meta);
     /* What is said to be here must be here before memory is taken for it. */
-    if ((road == WFI_ROAD_META && nbytes > wfi_reader_left(u->meta)) ||
-        (road == WFI_ROAD_PART && nbytes > wfi_reader_left(u->tail)) || road > WFI_ROAD_LANDED) {
-        fail(u, WEFT_ERR_PROTOCOL, "truncated tensor %zu", u->tensor_count);
+    if ((road == WFI_ROAD_META && nbytes > wfi_reader_left(d->meta)) ||
+        (road == WFI_ROAD_PART && d->tail && nbytes > wfi_reader_left(d->tail)) || road > WFI_ROAD_LANDED) {
+        fail(d, WEFT_ERR_PROTOCOL, "truncated tensor %zu", d->tensor_count);
         return NULL;
     }
-    weft_tensor *place = find_place(u, dtype, shape);
+    if (!d->options) {
+        measure_tensor(d, &type, nbytes, road);
+        return NULL;
+    }
+    weft_tensor *place = find_place(d, type.dtype, type.shape);
     if (!place)
         return NULL;
     if (road == WFI_ROAD_META)
-        copy_here(u, u->meta, place, nbytes);
+        copy_here(d, d->meta, place, nbytes);
     else if (road == WFI_ROAD_PART)
-        copy_here(u, u->tail, place, nbytes);
+        copy_here(d, d->tail, place, nbytes);
     else if (road == WFI_ROAD_REMOTE)
-        add_segment(u, place, nbytes);
+        add_segment(d, place, nbytes);
     else
-        check_landed(u, nbytes);
-    if (u->status || u->meta->failed) {
-        fail(u, WEFT_ERR_PROTOCOL, "truncated metadata");
+        check_landed(d, nbytes);
+    if (d->status || d->meta->failed) {
+        fail(d, WEFT_ERR_PROTOCOL, "truncated metadata");
         weft_tensor_unref(place);
         return NULL;
     }
     return place;
 }
 
-static void unpack_tensors(unpacking *u, weft_value *value)
+static void decode_tensors(decoding *d, weft_value *value)
 {
-    uint32_t count = wfi_read_u32(u->meta);
-    if (count > WEFT_MAX_CALL_TENSORS || count > wfi_reader_left(u->meta) / 3) { /* a tensor takes 3 bytes at least */
-        fail(u, WEFT_ERR_PROTOCOL, "%u tensors in %zu bytes", count, wfi_reader_left(u->meta));
+    uint32_t count = wfi_read_u32(d->meta);
+    if (count > WEFT_MAX_CALL_TENSORS || count > wfi_reader_left(d->meta) / 3) { /* a tensor takes 3 bytes at least */
+        fail(d, WEFT_ERR_PROTOCOL, "%u tensors in %zu bytes", count, wfi_reader_left(d->meta));
         return;
     }
+    for (uint32_t i = 0; !d->options && i < count && !d->status && !d->meta->failed; i++)
+        (void)decode_tensor(d);
+    if (!d->options)
+        return;
     weft_tensor **items = wfi_calloc(count + 1, sizeof *items);
     if (!items) {
-        fail(u, WEFT_ERR_MEMORY, "no memory for %u tensors", count);
+        fail(d, WEFT_ERR_MEMORY, "no memory for %u tensors", count);
         return;
     }
     size_t have = 0;
-    while (have < count && (items[have] = unpack_tensor(u)))
+    while (have < count && (items[have] = decode_tensor(d)))
         have++;
     value->type = WEFT_TENSORS;
     value->as.tensors = (weft_tensors){items, have};
@@ -177,114 +213,147 @@ static void unpack_tensors(unpacking *u, weft_value *value)
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
-static void unpack_bytes(unpacking *u, weft_type type, weft_value *value)
+static void decode_bytes(decoding *d, weft_type type, weft_value *value)
 {
     size_t size;
-    const uint8_t *bytes = wfi_read_blob(u->meta, UINT32_MAX, &size);
-    if (!bytes && u->meta->failed) {
-        fail(u, WEFT_ERR_PROTOCOL, "truncated %s", weft_type_name(type));
+    const uint8_t *bytes = wfi_read_blob(d->meta, UINT32_MAX, &size);
+    if (!bytes && d->meta->failed) {
+        fail(d, WEFT_ERR_PROTOCOL, "truncated %s", weft_type_name(type));
+        return;
+    }
+    if (!d->options) {
+        add(d, size);
         return;
     }
     weft_value borrowed = {.type = type, .as.bytes = {bytes ? bytes : (const uint8_t *)"", size}};
     if (wfi_value_own(&borrowed, value))
-        fail(u, WEFT_ERR_MEMORY, "no memory for %zu bytes", size);
-    u->unpack->copied_bytes += wfi_copied(size);
+        fail(d, WEFT_ERR_MEMORY, "no memory for %zu bytes", size);
+    d->out->copied_bytes += wfi_copied(size);
 }
 
-static void unpack_rref(unpacking *u, weft_value *value)
+static void decode_rref(decoding *d, weft_value *value)
 {
-    wfi_unpack *unpack = u->unpack;
-    wfi_rref_name name = wfi_read_rref_name(u->meta);
-    if (!grow((void **)&unpack->rrefs, unpack->rref_count, &unpack->rref_capacity, sizeof *unpack->rrefs)) {
-        fail(u, WEFT_ERR_MEMORY, "no memory for references");
+    wfi_decoded *out = d->out;
+    wfi_rref_name name = wfi_read_rref_name(d->meta);
+    if (!d->options) {
+        add(d, RREF_OVERHEAD);
+        return;
+    }
+    if (!grow((void **)&out->rrefs, out->rref_count, &out->rref_capacity, sizeof *out->rrefs)) {
+        fail(d, WEFT_ERR_MEMORY, "no memory for references");
         return;
     }
     value->type = WEFT_RREF;
     value->as.rref = NULL;
-    unpack->rrefs[unpack->rref_count++] = (wfi_unpacked_rref){value, name};
+    out->rrefs[out->rref_count++] = (wfi_decoded_rref){value, name};
 }
 
-static void unpack_list(unpacking *u, weft_value *value, int depth);
+static void decode_list(decoding *d, weft_value *value, int depth);
 
-static void unpack_value(unpacking *u, weft_value *value, int depth)
+static void decode_value(decoding *d, weft_value *value, int depth)
 {
-    weft_type type = (weft_type)wfi_read_u8(u->meta);
+    weft_type type = (weft_type)wfi_read_u8(d->meta);
     if (type == WEFT_NULL)
         *value = weft_of_null();
     else if (type == WEFT_BOOL)
-        *value = weft_of_bool(wfi_read_u8(u->meta) != 0);
+        *value = weft_of_bool(wfi_read_u8(d->meta) != 0);
     else if (type == WEFT_I64)
-        *value = weft_of_i64(wfi_read_i64(u->meta));
+        *value = weft_of_i64(wfi_read_i64(d->meta));
     else if (type == WEFT_F64)
-        *value = weft_of_f64(wfi_read_f64(u->meta));
+        *value = weft_of_f64(wfi_read_f64(d->meta));
     else if (type == WEFT_STRING || type == WEFT_BYTES)
-        unpack_bytes(u, type, value);
+        decode_bytes(d, type, value);
     else if (type == WEFT_TENSOR) {
-        weft_tensor *tensor = unpack_tensor(u);
+        weft_tensor *tensor = decode_tensor(d);
         if (tensor)
             *value = weft_of_tensor(tensor);
     } else if (type == WEFT_TENSORS)
-        unpack_tensors(u, value);
+        decode_tensors(d, value);
     else if (type == WEFT_RREF)
-        unpack_rref(u, value);
+        decode_rref(d, value);
     else if (type == WEFT_LIST)
-        unpack_list(u, value, depth + 1);
+        decode_list(d, value, depth + 1);
     else
-        fail(u, WEFT_ERR_PROTOCOL, "unknown type %d of a value", (int)type);
-    if (u->meta->failed)
-        fail(u, WEFT_ERR_PROTOCOL, "truncated metadata");
+        fail(d, WEFT_ERR_PROTOCOL, "unknown type %d of a value", (int)type);
+    if (d->meta->failed)
+        fail(d, WEFT_ERR_PROTOCOL, "truncated metadata");
 }
 
-static void unpack_list(unpacking *u, weft_value *value, int depth)
+/* Measuring, one value takes the place of all. */
+static void measure_list(decoding *d, uint32_t count, int depth)
 {
-    uint32_t count = wfi_read_u32(u->meta);
-    if (u->meta->failed || count > WEFT_MAX_VALUES || depth > WEFT_MAX_LIST_DEPTH || count > wfi_reader_left(u->meta)) {
-        fail(u, WEFT_ERR_PROTOCOL, "a list of %u values at depth %d", count, depth);
+    add(d, count * sizeof(weft_value));
+    for (weft_value value; count && !d->status; count--)
+        decode_value(d, &value, depth);
+}
+
+static void decode_list(decoding *d, weft_value *value, int depth)
+{
+    uint32_t count = wfi_read_u32(d->meta);
+    if (d->meta->failed || count > WEFT_MAX_VALUES || depth > WEFT_MAX_LIST_DEPTH || count > wfi_reader_left(d->meta)) {
+        fail(d, WEFT_ERR_PROTOCOL, "a list of %u values at depth %d", count, depth);
+        return;
+    }
+    if (!d->options) {
+        measure_list(d, count, depth);
         return;
     }
     weft_value *items = wfi_calloc(count + 1, sizeof *items);
     if (!items) {
-        fail(u, WEFT_ERR_MEMORY, "no memory for %u values", count);
+        fail(d, WEFT_ERR_MEMORY, "no memory for %u values", count);
         return;
     }
     for (uint32_t i = 0; i < count; i++)
         items[i].type = WEFT_NULL;
-    for (uint32_t i = 0; i < count && !u->status; i++)
-        unpack_value(u, &items[i], depth);
+    for (uint32_t i = 0; i < count && !d->status; i++)
+        decode_value(d, &items[i], depth);
     value->type = WEFT_LIST;
     value->as.list = (weft_args){items, count};
 }
 
-weft_status wfi_unpack_values(wfi_unpack *unpack, wfi_reader *meta, wfi_reader *tail, const wfi_unpack_options *options)
+weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options)
 {
-    *unpack = (wfi_unpack){0};
-    unpacking u = {.unpack = unpack, .meta = meta, .tail = tail, .options = options, .status = WEFT_OK};
+    *decoded = (wfi_decoded){0};
+    decoding d = {.out = decoded, .meta = meta, .tail = tail, .options = options, .status = WEFT_OK};
     weft_value whole = {.type = WEFT_NULL};
-    unpack_list(&u, &whole, 0);
-    if (!u.status) {
-        unpack->values = wfi_values_adopt((weft_value *)whole.as.list.items, whole.as.list.count);
-        if (!unpack->values)
-            fail(&u, WEFT_ERR_MEMORY, "no memory for values");
+    decode_list(&d, &whole, 0);
+    if (!d.status) {
+        decoded->values = wfi_values_adopt((weft_value *)whole.as.list.items, whole.as.list.count);
+        if (!decoded->values)
+            fail(&d, WEFT_ERR_MEMORY, "no memory for values");
     }
-    if (u.status) {
-        char problem[sizeof unpack->problem];
-        memcpy(problem, unpack->problem, sizeof problem);
+    if (d.status) {
+        char problem[sizeof decoded->problem];
+        memcpy(problem, decoded->problem, sizeof problem);
         wfi_value_release(&whole);
-        wfi_unpack_fini(unpack);
-        memcpy(unpack->problem, problem, sizeof problem);
+        wfi_decoded_fini(decoded);
+        memcpy(decoded->problem, problem, sizeof problem);
     }
-    return u.status;
+    return d.status;
 }
 
-void wfi_unpack_fini(wfi_unpack *unpack)
+weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
+                               wfi_tensor_types *types)
 {
-    weft_values_unref(unpack->values);
-    free(unpack->segments);
-    free(unpack->rrefs);
-    *unpack = (wfi_unpack){0};
+    wfi_reader reader;
+    decoding d = {.out = decoded, .meta = &reader, .types = types, .status = WEFT_OK};
+    if (types)
+        types->count = 0;
+    wfi_reader_init(&reader, meta, size);
+    decode_list(&d, NULL, 0);
+    *bytes = d.bytes;
+    return d.status;
 }
 
-weft_status wfi_unpack_landing(wfi_reader *meta, wfi_landing **out, size_t *count)
+void wfi_decoded_fini(wfi_decoded *decoded)
+{
+    weft_values_unref(decoded->values);
+    free(decoded->segments);
+    free(decoded->rrefs);
+    *decoded = (wfi_decoded){0};
+}
+
+weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *count)
 {
     *out = NULL;
     *count = 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * decode.h - values on their way in: metadata is checked and turned into owned values, tensors get a place, and what is
- * still at the peer becomes a list of segments to pull straight into that place.
+ * still at the peer becomes a list of segments to read straight into that place.
  *
  * Everything read here comes from the wire: lengths, types, shapes and depths are bounded before anything is allocated.
  */
-#ifndef WFI_UNPACK_H
-#define WFI_UNPACK_H
+#ifndef WFI_DECODE_H
+#define WFI_DECODE_H
 
-#include "value/encode.h"
+#include "mem/mem.h"
+#include "value/wire.h"
 
 #include <weft/rpc.h>
 
@@ -26,7 +27,7 @@ typedef struct wfi_tensor_types {
     wfi_tensor_type items[WEFT_MAX_SIGNATURE];
 } wfi_tensor_types;
 
-typedef struct wfi_unpack_options {
+typedef struct wfi_decode_options {
     wfi_place_fn place; /* NULL: always slabs */
     void *place_arg;
     /* Told with place_arg what is to come, before the first place is asked for; NULL: not. Not where places are the user's. */
@@ -35,38 +36,38 @@ typedef struct wfi_unpack_options {
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
     size_t landed_count; /* how many landing places we offered; a LANDED beyond is a protocol error */
-} wfi_unpack_options;
+} wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */
-typedef struct wfi_unpacked_rref {
+typedef struct wfi_decoded_rref {
     weft_value *slot;
     wfi_rref_name name;
-} wfi_unpacked_rref;
+} wfi_decoded_rref;
 
-typedef struct wfi_unpack {
+typedef struct wfi_decoded {
     weft_values *values;
     wfi_segment *segments; /* to pull; the tensors are held by `values` */
     size_t segment_count, segment_capacity;
-    wfi_unpacked_rref *rrefs;
+    wfi_decoded_rref *rrefs;
     size_t rref_count, rref_capacity;
     uint64_t landed_bytes; /* that the peer pushed into our places: net has not counted them */
-    uint64_t copied_bytes; /* as in encode.h */
+    uint64_t copied_bytes; /* see wfi_copied */
     char problem[160];     /* what was wrong, for the error's message */
-} wfi_unpack;
+} wfi_decoded;
 
 /*
  * Decodes `meta`, taking the bytes of PART tensors from `tail`. On failure nothing is held.
  * WEFT_ERR_PROTOCOL (malformed), WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a place does not fit), WEFT_ERR_MEMORY.
  */
-weft_status wfi_unpack_values(wfi_unpack *unpack, wfi_reader *meta, wfi_reader *tail,
-                              const wfi_unpack_options *options);
-void wfi_unpack_fini(wfi_unpack *unpack);
+weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
+void wfi_decoded_fini(wfi_decoded *decoded);
 
-/* How much memory the values in `meta` would take: their bytes, and what keeping them costs, about; and which tensors there are
- * (NULL: never mind). WEFT_ERR_PROTOCOL. */
-weft_status wfi_unpack_measure(const uint8_t *meta, size_t size, uint64_t *bytes, wfi_tensor_types *types);
+/* How much memory the values in `meta` would take: their bytes, and what keeping them costs, about; and which tensors there are (NULL:
+ * never mind). It reads them as wfi_decode does, and makes nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE: `decoded->problem` says why. */
+weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
+                               wfi_tensor_types *types);
 
 /* The caller's landing places behind the values: a malloc'ed array, NULL if none. */
-weft_status wfi_unpack_landing(wfi_reader *meta, wfi_landing **out, size_t *count);
+weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *count);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* values.c - lists of tagged values: literals, and their owned, counted form. */
-#include "value/values.h"
+#include "value/value.h"
 
-#include "base/alloc.h"
+#include "value/walk.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -79,13 +79,14 @@ weft_value weft_of_list(weft_args list)
     return (weft_value){.type = WEFT_LIST, .as.list = list};
 }
 
-static bool is_readable(weft_args values, int depth)
+bool wfi_args_are_readable(weft_args values)
 {
+    wfi_walk walk;
     if (values.count && !values.items)
         return false;
-    for (size_t i = 0; i < values.count && depth <= WEFT_MAX_LIST_DEPTH; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_LIST && !is_readable(value->as.list, depth + 1))
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
+        if (value->type == WEFT_LIST && value->as.list.count && !value->as.list.items)
             return false;
         if (value->type == WEFT_TENSORS && value->as.tensors.count && !value->as.tensors.items)
             return false;
@@ -93,29 +94,28 @@ static bool is_readable(weft_args values, int depth)
     return true;
 }
 
-bool wfi_args_are_readable(weft_args values)
-{
-    return is_readable(values, 0);
-}
-
 /* ---- Owning one value ------------------------------------------------------------------------------------------- */
 
-static weft_status own_bytes(const weft_value *from, weft_value *to)
+static weft_status own_bytes(weft_value *value)
 {
-    if (!from->as.bytes.data && (from->as.bytes.size || from->type == WEFT_STRING))
+    size_t size = value->as.bytes.size;
+    if (!value->as.bytes.data && (size || value->type == WEFT_STRING))
         return WEFT_ERR_INVALID;
-    char *copy = malloc(from->as.bytes.size + 1);
+    char *copy = malloc(size + 1);
     if (!copy)
         return WEFT_ERR_MEMORY;
-    if (from->as.bytes.size)
-        memcpy(copy, from->as.bytes.data, from->as.bytes.size);
-    copy[from->as.bytes.size] = 0; /* so that a string can be borrowed as one */
-    to->as.bytes.data = copy;
+    if (size)
+        memcpy(copy, value->as.bytes.data, size);
+    copy[size] = 0; /* so that a string can be borrowed as one */
+    value->as.bytes.data = copy;
     return WEFT_OK;
 }
 
-static weft_status own_tensors(weft_tensors from, weft_value *to)
+static weft_status own_tensors(weft_value *value)
 {
+    weft_tensors from = value->as.tensors;
+    if (from.count > WEFT_MAX_CALL_TENSORS)
+        return WEFT_ERR_TOO_LARGE;
     for (size_t i = 0; i < from.count; i++)
         if (!from.items[i])
             return WEFT_ERR_INVALID;
@@ -124,37 +124,30 @@ static weft_status own_tensors(weft_tensors from, weft_value *to)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < from.count; i++)
         items[i] = weft_tensor_ref(from.items[i]);
-    to->as.tensors = (weft_tensors){items, from.count};
+    value->as.tensors = (weft_tensors){items, from.count};
     return WEFT_OK;
 }
 
-static weft_status own_value(const weft_value *from, weft_value *to, int depth);
-
-static weft_status own_list(weft_args from, weft_value *to, int depth)
+/* Its items are still borrowed. */
+static weft_status own_list(weft_value *value, int depth)
 {
+    weft_args from = value->as.list;
     if (depth > WEFT_MAX_LIST_DEPTH || from.count > WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
-    weft_value *items = wfi_calloc(from.count + 1, sizeof *items);
+    weft_value *items = malloc(from.count * sizeof *items + 1);
     if (!items)
         return WEFT_ERR_MEMORY;
-    to->as.list = (weft_args){items, from.count};
-    for (size_t i = 0; i < from.count; i++) {
-        weft_status st = own_value(&from.items[i], &items[i], depth + 1);
-        if (!st)
-            continue;
-        to->as.list.count = i;
-        wfi_value_release(to);
-        return st;
-    }
+    if (from.count)
+        memcpy(items, from.items, from.count * sizeof *items);
+    value->as.list.items = items;
     return WEFT_OK;
 }
 
-/* On failure *to owns nothing. */
-static weft_status own_value(const weft_value *from, weft_value *to, int depth)
+/* Makes a borrowed value its own, but for the items of a list. On failure it is a null value. */
+static weft_status own(weft_value *value, int depth)
 {
     weft_status st = WEFT_OK;
-    *to = *from;
-    switch (from->type) {
+    switch (value->type) {
     case WEFT_NULL:
     case WEFT_BOOL:
     case WEFT_I64:
@@ -162,35 +155,49 @@ static weft_status own_value(const weft_value *from, weft_value *to, int depth)
         break;
     case WEFT_STRING:
     case WEFT_BYTES:
-        st = own_bytes(from, to);
+        st = own_bytes(value);
         break;
     case WEFT_TENSOR:
-        st = from->as.tensor ? WEFT_OK : WEFT_ERR_INVALID;
-        if (!st)
-            weft_tensor_ref(from->as.tensor);
+        st = weft_tensor_ref(value->as.tensor) ? WEFT_OK : WEFT_ERR_INVALID;
         break;
     case WEFT_TENSORS:
-        st = from->as.tensors.count > WEFT_MAX_CALL_TENSORS ? WEFT_ERR_TOO_LARGE : own_tensors(from->as.tensors, to);
+        st = own_tensors(value);
         break;
     case WEFT_RREF:
-        st = from->as.rref ? WEFT_OK : WEFT_ERR_INVALID;
-        if (!st)
-            weft_rref_ref(from->as.rref);
+        st = weft_rref_ref(value->as.rref) ? WEFT_OK : WEFT_ERR_INVALID;
         break;
     case WEFT_LIST:
-        st = own_list(from->as.list, to, depth);
+        st = own_list(value, depth + 1);
         break;
     default:
         st = WEFT_ERR_INVALID;
     }
     if (st)
-        to->type = WEFT_NULL;
+        value->type = WEFT_NULL;
+    return st;
+}
+
+/* Makes all of them its own, `items` and what is in their lists. On failure none is: they are null values. */
+static weft_status own_all(weft_value *items, size_t count)
+{
+    wfi_walk walk;
+    weft_status st = WEFT_OK;
+    wfi_walk_begin(&walk, (weft_args){items, count});
+    for (weft_value *value; (value = (weft_value *)wfi_walk_next(&walk));) {
+        if (!st)
+            st = own(value, walk.depth);
+        else
+            value->type = WEFT_NULL; /* still borrowed */
+    }
+    for (size_t i = 0; st && i < count; i++)
+        wfi_value_release(&items[i]);
     return st;
 }
 
 weft_status wfi_value_own(const weft_value *from, weft_value *to)
 {
-    return own_value(from, to, 0);
+    *to = *from;
+    return own_all(to, 1);
 }
 
 void wfi_value_release(weft_value *value)
@@ -238,11 +245,17 @@ weft_values *wfi_values_adopt(weft_value *items, size_t count)
 
 weft_status weft_values_create(weft_args from, weft_values **out)
 {
-    weft_value whole = {.type = WEFT_LIST};
-    weft_status st = out && wfi_args_are_readable(from) ? own_list(from, &whole, 0) : WEFT_ERR_INVALID;
+    weft_value whole = weft_of_list(from);
+    weft_status st = out && wfi_args_are_readable(from) ? own_list(&whole, 0) : WEFT_ERR_INVALID;
     if (st)
         return st;
-    weft_values *values = wfi_values_adopt((weft_value *)whole.as.list.items, from.count);
+    weft_value *items = (weft_value *)whole.as.list.items;
+    st = own_all(items, from.count);
+    if (st) {
+        free(items);
+        return st;
+    }
+    weft_values *values = wfi_values_adopt(items, from.count);
     if (!values) {
         wfi_value_release(&whole);
         return WEFT_ERR_MEMORY;
@@ -282,7 +295,7 @@ weft_status weft_values_add(weft_values *values, weft_value value)
         values->items = items;
         values->capacity = capacity;
     }
-    weft_status st = own_value(&value, &values->items[values->count], 1);
+    weft_status st = wfi_value_own(&value, &values->items[values->count]);
     if (!st)
         values->count++;
     return st;
@@ -305,11 +318,12 @@ weft_args weft_values_args(const weft_values *values)
 
 size_t wfi_values_bytes(weft_args values)
 {
+    wfi_walk walk;
     size_t bytes = sizeof(weft_values) + values.count * sizeof *values.items;
-    for (size_t i = 0; i < values.count; i++) {
-        const weft_value *value = &values.items[i];
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
         if (value->type == WEFT_LIST)
-            bytes += wfi_values_bytes(value->as.list);
+            bytes += sizeof(weft_values) + value->as.list.count * sizeof *values.items;
         else if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
             bytes += value->as.bytes.size;
         else if (value->type == WEFT_TENSORS)
@@ -320,49 +334,32 @@ size_t wfi_values_bytes(weft_args values)
 
 size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
 {
+    wfi_walk walk;
     size_t count = 0;
-    for (size_t i = 0; i < values.count; i++) {
-        const weft_value *value = &values.items[i];
-        weft_tensors some = {NULL, 0};
-        if (value->type == WEFT_TENSOR)
-            some = (weft_tensors){&value->as.tensor, 1};
-        else if (value->type == WEFT_TENSORS)
-            some = value->as.tensors;
-        else if (value->type == WEFT_LIST)
-            count += wfi_values_tensors(value->as.list, out + count, count < room ? room - count : 0);
-        for (size_t k = 0; k < some.count; k++, count++)
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
+        weft_tensors here = wfi_tensors_in(value);
+        for (size_t i = 0; i < here.count; i++, count++)
             if (count < room)
-                out[count] = some.items[k];
+                out[count] = here.items[i];
     }
     return count;
 }
 
-static void replace(weft_tensor **slot, weft_tensor *with)
-{
-    weft_tensor_ref(with);
-    weft_tensor_unref(*slot);
-    *slot = with;
-}
-
-/* Returns how many it has put in their place. The lists are ours, const only for those who read them. */
-static size_t replace_tensors(weft_value *items, size_t count, weft_tensor *const *with)
-{
-    size_t done = 0;
-    for (size_t i = 0; i < count; i++) {
-        weft_value *value = &items[i];
-        if (value->type == WEFT_TENSOR)
-            replace(&value->as.tensor, with[done++]);
-        else if (value->type == WEFT_LIST)
-            done += replace_tensors((weft_value *)value->as.list.items, value->as.list.count, with + done);
-        for (size_t k = 0; value->type == WEFT_TENSORS && k < value->as.tensors.count; k++)
-            replace((weft_tensor **)&value->as.tensors.items[k], with[done++]);
-    }
-    return done;
-}
-
+/* The lists are ours, const only for those who read them. */
 void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with)
 {
-    (void)replace_tensors(values->items, values->count, with);
+    wfi_walk walk;
+    wfi_walk_begin(&walk, (weft_args){values->items, values->count});
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
+        weft_tensors here = wfi_tensors_in(value);
+        for (size_t i = 0; i < here.count; i++) {
+            weft_tensor **slot = (weft_tensor **)&here.items[i];
+            weft_tensor_ref(*with);
+            weft_tensor_unref(*slot);
+            *slot = *with++;
+        }
+    }
 }
 
 void wfi_values_drop(void *values)

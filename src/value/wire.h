@@ -60,6 +60,8 @@ enum wfi_tensor_road {
 };
 
 #define WFI_INLINE_LIMIT 2048 /* payload that rides in the frame; above it, nothing is copied */
+#define WFI_BODY_INLINE 3456  /* bytes of metadata, inline payload included, that fit a message for sure */
+#define WFI_BODY_MARGIN 64    /* bytes of a message kept for what stands between its header and metadata, and behind */
 #define WFI_TINY_TENSOR 256   /* a tensor of a larger call that still rides in meta: one read would cost more */
 #define WFI_FUNCTION_NAME_MAX 127
 #define WFI_META_MAX WEFT_MAX_CALL_BYTES /* bytes of meta that a peer may ask us to pull */
@@ -81,6 +83,13 @@ typedef struct wfi_rref_name {
 void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name);
 wfi_rref_name wfi_read_rref_name(wfi_reader *reader);
 uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name);
+
+/* A place at the caller that a result may be pushed to. */
+typedef struct wfi_landing {
+    weft_dtype dtype;
+    weft_shape shape;
+    uint64_t address, key, size;
+} wfi_landing;
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow. */
 void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);

@@ -18,22 +18,22 @@ static void must(int holds)
 /* The metadata of a call: first byte, where the tail begins. */
 static bool run_values(const uint8_t *bytes, size_t size)
 {
-    wfi_unpack unpack;
+    wfi_decoded decoded;
     wfi_reader meta, tail;
     wfi_landing *landing;
     size_t count;
-    wfi_unpack_options options = {.landed_count = 2};
+    wfi_decode_options options = {.landed_count = 2};
     if (size == 0)
         return false;
     size_t at = 1 + (size_t)bytes[0] * (size - 1) / 255;
     wfi_reader_init(&meta, bytes + 1, at - 1);
     wfi_reader_init(&tail, bytes + at, size - at);
-    if (wfi_unpack_values(&unpack, &meta, &tail, &options) != WEFT_OK)
+    if (wfi_decode(&decoded, &meta, &tail, &options) != WEFT_OK)
         return false;
-    must(unpack.values != NULL && weft_values_count(unpack.values) <= WEFT_MAX_VALUES);
-    if (wfi_unpack_landing(&meta, &landing, &count) == WEFT_OK)
+    must(decoded.values != NULL && weft_values_count(decoded.values) <= WEFT_MAX_VALUES);
+    if (wfi_decode_landing(&meta, &landing, &count) == WEFT_OK)
         free(landing);
-    wfi_unpack_fini(&unpack);
+    wfi_decoded_fini(&decoded);
     return true;
 }
 

@@ -106,14 +106,14 @@ void inside_divert(weft_agent *agent, inside_hear_fn *hear)
 
 void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *place)
 {
-    wfi_pack pack;
-    MUST_OK(wfi_pack_values(&pack, values, &(wfi_pack_options){0}));
-    wfi_pack_landing_count(&pack, place != NULL);
+    wfi_encoded body;
+    MUST_OK(wfi_encode(&body, values, &(wfi_encode_options){0}));
+    wfi_encode_landing_count(&body, place != NULL);
     if (place)
-        wfi_pack_landing(&pack, place, 0, 0);
+        wfi_encode_landing(&body, place, 0, 0);
     wfi_write_u8(writer, 0);
-    wfi_write_blob(writer, pack.meta.data, pack.meta.size);
-    wfi_pack_fini(&pack);
+    wfi_write_blob(writer, body.meta.data, body.meta.size);
+    wfi_encoded_fini(&body);
 }
 
 weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char *function, weft_args values)
@@ -135,21 +135,21 @@ weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char 
 weft_status inside_decode(const wfi_writer *values, size_t tail_size, size_t landed)
 {
     wfi_reader meta, tail;
-    wfi_unpack unpack;
+    wfi_decoded decoded;
     wfi_landing *landing;
     size_t count;
     uint64_t bytes;
-    wfi_unpack_options options = {.landed_count = landed};
+    wfi_decode_options options = {.landed_count = landed};
     wfi_reader_init(&meta, values->data, values->size);
     wfi_reader_init(&tail, values->data, tail_size);
-    weft_status st = wfi_unpack_values(&unpack, &meta, &tail, &options);
+    weft_status st = wfi_decode(&decoded, &meta, &tail, &options);
     /* What is measured first, before memory is taken, lets nothing good fail. */
-    MUST(st || !wfi_unpack_measure(values->data, values->size, &bytes, NULL));
+    MUST(st || !wfi_decode_measure(&decoded, values->data, values->size, &bytes, NULL));
     if (st)
         return st;
-    if (wfi_unpack_landing(&meta, &landing, &count) == WEFT_OK)
+    if (wfi_decode_landing(&meta, &landing, &count) == WEFT_OK)
         free(landing);
-    wfi_unpack_fini(&unpack);
+    wfi_decoded_fini(&decoded);
     return WEFT_OK;
 }
 
@@ -206,7 +206,7 @@ bool inside_given_up(weft_agent *agent)
     uint64_t id;
     wfi_net_lock(agent->net);
     const wfi_outcall *call = wfi_map_next(&agent->calls, &cursor, &id);
-    bool so = call && call->failure && call->results.state == WFI_INTAKE_NEW;
+    bool so = call && call->failure && call->results.state == WFI_INBOUND_NEW;
     wfi_net_unlock(agent->net);
     return so;
 }
@@ -225,7 +225,7 @@ inside_range inside_landing(const weft_call *call)
 
 inside_range inside_argument(const weft_call *call)
 {
-    const wfi_segment *segment = &call->arguments->unpack.segments[0];
+    const wfi_segment *segment = &call->arguments->decoded.segments[0];
     return (inside_range){.address = segment->remote_address, .key = segment->remote_key, .size = segment->size};
 }
 

@@ -90,7 +90,7 @@ struct weft_agent {
     wfi_hash_key hash_key;                  /* of all tables whose keys others choose; never changes */
     wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
     atomic_int absences;                    /* said to members that gather, and not answered: group/member.c */
-    atomic_int intakes_elsewhere;           /* being decoded on the process's executor: payload/inbound.c */
+    atomic_int inbound_elsewhere;           /* being decoded on the process's executor: payload/inbound.c */
     atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
     atomic_bool closed;                     /* net and executor are gone, or going */
     wfi_list open_link;                     /* agent/forks.c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* future.c - futures that know agents and values: weft/future.h's functions that src/future may not define. */
 #include "rpc/agent/agent.h"
-#include "value/values.h"
+#include "value/value.h"
 
 weft_future *wfi_agent_future(weft_agent *agent)
 {

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
 
-#include "value/values.h"
+#include "value/value.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "rpc/batch/batch.h"
 
 #include "base/error.h"
-#include "value/values.h"
+#include "value/value.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>

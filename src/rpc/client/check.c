@@ -9,7 +9,7 @@
 #include "rpc/payload/explain.h"
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define WFI_CALL_H
 
 #include "rpc/agent/notify.h"
-#include "rpc/payload/inbound.h"
+#include "rpc/payload/payload.h"
 #include "rpc/server/server.h"
 #include "value/encode.h"
 
@@ -16,7 +16,7 @@ typedef struct wfi_call_plan {
     const weft_rpc_options *options;
     weft_rref *remote;        /* rpc_remote: the handle for the result; NULL */
     bool is_attempt;          /* of client/retry.c, which tells `remote` how it all ended */
-    wfi_shared_pack **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
+    wfi_shared_body **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *within; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
     bool owed;                      /* into a full queue as well: whoever starts these bounds them */
@@ -36,7 +36,7 @@ struct wfi_outcall {
     weft_future *future;
     wfi_timer timer;
 
-    wfi_pack arguments;
+    wfi_outbound arguments;
     wfi_writer header;
     wfi_message message;
     bool message_out;  /* net has it */
@@ -46,9 +46,9 @@ struct wfi_outcall {
     wfi_exposure *land_exposures; /* of the large ones among them; NULL: none is */
     size_t land_count, land_exposed;
 
-    wfi_intake results;
+    wfi_inbound results;
     bool needs_done;            /* the callee keeps something until we say DONE */
-    weft_error *failure;        /* why it ends, while the intake of its results is being cancelled */
+    weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
     weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* which leaves that to client/retry.c */
     unsigned letters;           /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "rpc/server/server.h"
-#include "value/values.h"
+#include "value/value.h"
 
 static void give_value(weft_call *call, weft_future *value)
 {

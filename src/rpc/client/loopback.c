@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "rpc/server/stream.h"
-#include "value/values.h"
+#include "value/value.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>

@@ -64,7 +64,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
                                weft_args arguments, const weft_rpc_options *options, weft_future **out)
 {
     static const weft_rpc_options defaults;
-    wfi_shared_pack *packed = NULL;
+    wfi_shared_body *packed = NULL;
     weft_future *all = NULL;
     options = options ? options : &defaults;
     wfi_call_plan plan = {.function = function,
@@ -81,7 +81,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
         st = wfi_plan_pack(agent, &plan); /* what is wrong with the arguments is wrong for all */
     if (!st)
         st = start_all(agent, to, count, &plan, &all);
-    wfi_shared_pack_unref(packed);
+    wfi_shared_body_unref(packed);
     if (st)
         wfi_rpc_give_error(agent, options, wfi_plan_explain(agent, &plan, st, -1));
     else if (out)

@@ -29,7 +29,7 @@ static void refuse(wfi_outcall *call, bool no_memory)
 /* Whether it may be one of those: it has left, and was not answered. */
 static bool is_open_to(const wfi_outcall *call, const wfi_peer *from)
 {
-    return call && call->peer == from && call->message.net.sequence && call->results.state == WFI_INTAKE_NEW &&
+    return call && call->peer == from && call->message.net.sequence && call->results.state == WFI_INBOUND_NEW &&
            !call->failure && !call->completed;
 }
 

@@ -13,13 +13,13 @@ static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, wef
 {
     wfi_outcall *call = arg;
     (void)dtype;
-    (void)shape; /* the unpacker checks them */
+    (void)shape; /* the decoder checks them */
     return index < call->land_count ? weft_tensor_ref(call->land[index]) : NULL;
 }
 
-static void results_ready(wfi_intake *intake, weft_status status)
+static void results_ready(wfi_inbound *inbound, weft_status status)
 {
-    wfi_outcall *call = wfi_container_of(intake, wfi_outcall, results);
+    wfi_outcall *call = wfi_container_of(inbound, wfi_outcall, results);
     weft_agent *agent = call->agent;
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
         wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->letters);
@@ -28,15 +28,15 @@ static void results_ready(wfi_intake *intake, weft_status status)
         return;
     }
     if (!status) {
-        agent->stats.bytes_received += intake->landed_bytes;
-        wfi_call_complete(call, intake->values, NULL, true);
+        agent->stats.bytes_received += inbound->landed_bytes;
+        wfi_call_complete(call, inbound->values, NULL, true);
         return;
     }
     wfi_error_detail detail = {.code = status,
                                .remote_code = WEFT_ERR_UNKNOWN, /* it may have run */
                                .function = call->function,
                                .worker = wfi_peer_rank(call->peer)};
-    weft_error *error = wfi_error_create(&detail, "the results: %s", intake->problem);
+    weft_error *error = wfi_error_create(&detail, "the results: %s", inbound->problem);
     wfi_call_complete(call, NULL, error, !call->land_exposed);
     weft_error_unref(error);
 }
@@ -75,9 +75,9 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (reader->failed)
         return;
     wfi_outcall *call = wfi_map_get(&agent->calls, id);
-    if (!call || call->peer != from || call->results.state != WFI_INTAKE_NEW || call->failure) {
+    if (!call || call->peer != from || call->results.state != WFI_INBOUND_NEW || call->failure) {
         /* Late: the call has ended. Whatever the callee keeps for it may go. */
-        if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_intake_busy(&call->results)))
+        if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_inbound_busy(&call->results)))
             say_done(agent, from, id);
         return;
     }
@@ -89,9 +89,9 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         return;
     }
     call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
-    call->results.options = (wfi_unpack_options){
+    call->results.options = (wfi_decode_options){
         .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
     call->results.free_places = true; /* the places stay as they are until it has completed */
     call->results.ready = results_ready;
-    wfi_intake_start(&call->results, reader);
+    wfi_inbound_start(&call->results, reader);
 }

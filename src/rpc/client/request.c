@@ -11,7 +11,7 @@
 #include "rpc/client/stream.h"
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
-#include "value/values.h"
+#include "value/value.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -28,9 +28,9 @@ static void free_call(wfi_outcall *call)
         weft_tensor_unref(call->land[i]);
     free(call->land);
     free(call->land_exposures);
-    wfi_intake_fini(&call->results);
+    wfi_inbound_fini(&call->results);
     wfi_parts_in_free(call->parts);
-    wfi_pack_fini(&call->arguments);
+    wfi_outbound_fini(&call->arguments);
     wfi_writer_fini(&call->header);
     weft_future_unref(call->future);
     weft_rref_unref(call->remote);
@@ -60,11 +60,11 @@ static void withdraw(wfi_outcall *call, bool quiet)
     /* What was exposed to be written goes first: with quiet unset that closes the bulk lane for both. */
     if (call->land_exposed)
         wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, quiet);
-    wfi_pack_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
+    wfi_outbound_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
     call->land_exposed = 0;
 }
 
-/* Whatever the call ended with: some of it may have been pushed. What rode in the reply, the unpacker has seen to. */
+/* Whatever the call ended with: some of it may have been pushed. What rode in the reply, the decoder has seen to. */
 static void landed(const wfi_outcall *call)
 {
     for (size_t i = 0; i < call->land_count; i++)
@@ -100,7 +100,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_letters_release(agent, &call->letters);
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
-        agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->arguments);
+        agent->stats.bytes_sent += call->arguments.exposed_bytes;
     withdraw(call, quiet);
     landed(call);
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
@@ -143,8 +143,8 @@ void wfi_call_abort(wfi_outcall *call, weft_error *error)
     call->failure = error;
     if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
         post_cancel(call, weft_error_code(error));
-    if (wfi_intake_busy(&call->results))
-        wfi_intake_cancel(&call->results); /* it ends the call when no byte of ours is under way */
+    if (wfi_inbound_busy(&call->results))
+        wfi_inbound_cancel(&call->results); /* it ends the call when no byte of ours is under way */
     else
         wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no lane closed */
 }
@@ -234,7 +234,7 @@ static weft_status expose_landing(wfi_outcall *call)
 {
     if (call->arguments.shared)
         return WEFT_OK; /* which has its own, none */
-    wfi_pack_landing_count(&call->arguments, call->land_count);
+    wfi_encode_landing_count(&call->arguments.body, call->land_count);
     for (size_t i = 0; i < call->land_count; i++) {
         const weft_tensor *place = call->land[i];
         size_t nbytes = weft_tensor_nbytes(place);
@@ -247,7 +247,7 @@ static weft_status expose_landing(wfi_outcall *call)
                 return st;
             call->land_exposed++;
         }
-        wfi_pack_landing(&call->arguments, place, exposure->address, exposure->key);
+        wfi_encode_landing(&call->arguments.body, place, exposure->address, exposure->key);
     }
     return WEFT_OK;
 }
@@ -278,7 +278,7 @@ static size_t held_by(const wfi_outcall *call)
 {
     size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
     return sizeof *call + COMPANY_BYTES + (call->header.capacity - call->header.size) + call->land_count * place +
-           wfi_pack_small_bytes(&call->arguments);
+           call->arguments.small_bytes;
 }
 
 static void fill_message(wfi_outcall *call, bool owed)
@@ -344,7 +344,7 @@ static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
     if (st)
         return st;
     write_header(call, timeout_ns);
-    return wfi_pack_seal(&call->arguments, call->peer, &call->header);
+    return wfi_outbound_publish(&call->arguments, call->peer, &call->header);
 }
 
 /* It is on its way: what may end it, and what it counts for. [agent lock] */
@@ -359,12 +359,12 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
         wfi_rref_launched(call->remote);
     wfi_peer_lean(call->peer, 1);
     wfi_peer_await(call->peer, 1);
-    call->kept_bytes = wfi_pack_copied_bytes(&call->arguments);
+    call->kept_bytes = call->arguments.copied_bytes;
     wfi_peer_keep(call->peer, (int64_t)call->kept_bytes);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;
-    agent->stats.bytes_packed += call->arguments.packed_bytes;
-    agent->stats.bytes_copied += call->arguments.copied_bytes;
+    agent->stats.bytes_packed += call->arguments.body.packed_bytes;
+    agent->stats.bytes_copied += call->arguments.body.copied_bytes;
     call->child.parent_over = parent_over;
     wfi_child_join(&call->child, call->child.within);
     call->timer.fire = timer_fired;
@@ -415,18 +415,14 @@ withdraw:
 static void rewind_call(wfi_outcall *call, size_t meta_size)
 {
     call->header.size = 0;
-    call->arguments.meta.size = meta_size;
-    free(call->arguments.exposures);
-    call->arguments.exposures = NULL;
-    wfi_storage_unref(call->arguments.meta_storage);
-    call->arguments.meta_storage = NULL;
+    wfi_outbound_rewind(&call->arguments, meta_size);
 }
 
 static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_call_plan *plan)
 {
     weft_agent *agent = call->agent;
     wfi_driver *driver = wfi_net_driver(agent->net);
-    size_t meta_size = call->arguments.meta.size;
+    size_t meta_size = call->arguments.body.meta.size;
     for (;;) {
         wfi_net_lock(agent->net);
         weft_status st = launch(call, rank, plan); /* looks at the time limit and at the parent, each time */
@@ -449,23 +445,23 @@ weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan)
 {
     if (*plan->packed)
         return WEFT_OK;
-    weft_status st = wfi_shared_pack_create(plan->arguments, plan->packed);
+    weft_status st = wfi_shared_body_create(plan->arguments, plan->packed);
     if (st)
         return st;
     wfi_net_lock(agent->net);
-    agent->stats.bytes_packed += wfi_shared_pack_get(*plan->packed)->packed_bytes;
-    agent->stats.bytes_copied += wfi_shared_pack_get(*plan->packed)->copied_bytes;
+    agent->stats.bytes_packed += wfi_shared_body_get(*plan->packed)->packed_bytes;
+    agent->stats.bytes_copied += wfi_shared_body_get(*plan->packed)->copied_bytes;
     wfi_net_unlock(agent->net);
     return WEFT_OK;
 }
 
 static weft_status pack_arguments(wfi_outcall *call, const wfi_call_plan *plan)
 {
-    wfi_pack_options how = {0};
+    wfi_encode_options how = {0};
     if (!plan->packed)
-        return wfi_pack_values(&call->arguments, plan->arguments, &how);
+        return wfi_encode(&call->arguments.body, plan->arguments, &how);
     weft_status st = wfi_plan_pack(call->agent, plan);
-    return st ? st : wfi_pack_view(&call->arguments, *plan->packed);
+    return st ? st : wfi_outbound_share(&call->arguments, *plan->packed);
 }
 
 static void hold_stream(void *owner)

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ typedef struct retry {
     weft_target to;      /* its name is ours */
     char function[WFI_FUNCTION_NAME_MAX + 1], name[WFI_FUNCTION_NAME_MAX + 1];
     weft_values *args;
-    wfi_shared_pack *packed; /* once an attempt needed it */
+    wfi_shared_body *packed; /* once an attempt needed it */
     weft_rpc_options options;
     weft_tensor **land; /* referenced; options.land is them */
     weft_rref *remote;
@@ -60,7 +60,7 @@ static void free_retry(retry *r)
         weft_tensor_unref(r->land[i]);
     free(r->land);
     weft_values_unref(r->args);
-    wfi_shared_pack_unref(r->packed);
+    wfi_shared_body_unref(r->packed);
     weft_future_unref(r->attempt);
     weft_future_unref(r->future);
     weft_rref_unref(r->remote);
@@ -94,7 +94,7 @@ static void drop(retry *r)
 /* What it holds; its attempts are counted where they wait. [agent lock] */
 static size_t held_by(const retry *r)
 {
-    return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_pack_bytes(r->packed);
+    return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_body_bytes(r->packed);
 }
 
 /* [agent lock] */
@@ -434,7 +434,7 @@ static weft_status keep_plan(retry *r, const wfi_call_plan *plan)
     r->remote = weft_rref_ref(plan->remote);
     r->owed = plan->owed;
     if (plan->packed && *plan->packed)
-        r->packed = wfi_shared_pack_ref(*plan->packed);
+        r->packed = wfi_shared_body_ref(*plan->packed);
     r->future = wfi_agent_future(r->agent);
     weft_status st = r->future ? keep_options(r, plan->options) : WEFT_ERR_MEMORY;
     return st ? st : weft_values_create(plan->arguments, &r->args);

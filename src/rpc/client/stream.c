@@ -12,7 +12,7 @@
 typedef struct slot {
     wfi_parts_in *parts;
     enum { SLOT_FREE, SLOT_COMING, SLOT_READY } state;
-    wfi_intake intake;   /* of a part that comes over the wire */
+    wfi_inbound inbound; /* of a part that comes over the wire */
     weft_values *values; /* of one of a call to ourselves */
 } slot;
 
@@ -63,8 +63,8 @@ static void empty(slot *s)
 {
     weft_values_unref(s->values);
     s->values = NULL;
-    wfi_intake_fini(&s->intake);
-    s->intake = (wfi_intake){0};
+    wfi_inbound_fini(&s->inbound);
+    s->inbound = (wfi_inbound){0};
 }
 
 void wfi_parts_in_free(wfi_parts_in *parts)
@@ -113,7 +113,7 @@ static void stop(wfi_parts_in *parts)
     parts->stopped = true;
     for (int i = 0; i < WFI_PARTS_MAX; i++)
         if (parts->slots[i].state == SLOT_COMING)
-            wfi_intake_cancel(&parts->slots[i].intake);
+            wfi_inbound_cancel(&parts->slots[i].inbound);
 }
 
 bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const weft_error *error, bool quiet,
@@ -172,7 +172,7 @@ static void hand_over_all(wfi_task *task)
     for (slot *s; !parts->stopped && (s = slot_of(parts, parts->next))->state == SLOT_READY;) {
         parts->in_hand = true;
         wfi_net_unlock(net);
-        parts->fn(s->values ? s->values : s->intake.values, parts->arg);
+        parts->fn(s->values ? s->values : s->inbound.values, parts->arg);
         empty(s);
         wfi_net_lock(net);
         parts->in_hand = false;
@@ -198,9 +198,9 @@ static void begin(wfi_parts_in *parts)
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
-static void part_ready(wfi_intake *intake, weft_status status)
+static void part_ready(wfi_inbound *inbound, weft_status status)
 {
-    slot *s = wfi_container_of(intake, slot, intake);
+    slot *s = wfi_container_of(inbound, slot, inbound);
     wfi_parts_in *parts = s->parts;
     wfi_outcall *call = parts->call;
     s->state = status || parts->stopped ? SLOT_FREE : SLOT_READY; /* what it holds goes with the call */
@@ -211,7 +211,7 @@ static void part_ready(wfi_intake *intake, weft_status status)
                                    .remote_code = WEFT_ERR_UNKNOWN, /* it has run, so far */
                                    .function = call->function,
                                    .worker = wfi_peer_rank(call->peer)};
-        parts->ops->fail(parts->owner, wfi_error_create(&detail, "a part of the results: %s", intake->problem));
+        parts->ops->fail(parts->owner, wfi_error_create(&detail, "a part of the results: %s", inbound->problem));
     } else {
         begin(parts);
     }
@@ -236,8 +236,8 @@ void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     }
     s->parts = parts;
     s->state = SLOT_COMING;
-    s->intake = (wfi_intake){.agent = agent, .peer = from, .ready = part_ready};
-    wfi_intake_start(&s->intake, reader);
+    s->inbound = (wfi_inbound){.agent = agent, .peer = from, .ready = part_ready};
+    wfi_inbound_start(&s->inbound, reader);
 }
 
 weft_status wfi_parts_in_give(wfi_parts_in *parts, weft_values *values)

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "rpc/client/client.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -226,7 +226,7 @@ static weft_status start_here(weft_group *group, const wfi_errand *what, wfi_gat
 {
     char problem[200];
     weft_values *values;
-    weft_status st = wfi_pack_fits(mine, problem, sizeof problem); /* as where it is a call's argument */
+    weft_status st = wfi_encode_fits(mine, problem, sizeof problem); /* as where it is a call's argument */
     if (!st)
         st = weft_values_create(mine, &values);
     if (st)

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/server.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -300,7 +300,7 @@ static void end_round(wfi_task *task)
     char problem[200] = "";
     weft_status st = round->failure ? WEFT_OK : collect(round, &results);
     if (!st && results)
-        st = wfi_pack_fits(weft_values_args(results), problem, sizeof problem); /* or only we would have it */
+        st = wfi_encode_fits(weft_values_args(results), problem, sizeof problem); /* or only we would have it */
     if (st) {
         wfi_error_detail detail = {.code = st, .function = round->group_name, .worker = -1};
         round->failure = wfi_error_create(&detail, "what operation %llu of group \"%s\" gathers is too much: %s",

@@ -156,7 +156,7 @@ static const char *outcall_state(const wfi_outcall *call)
 {
     if (call->failure)
         return "ending";
-    if (wfi_intake_busy(&call->results))
+    if (wfi_inbound_busy(&call->results))
         return "taking results";
     return call->message_out && !call->message.net.sequence ? "queued" : "sent";
 }

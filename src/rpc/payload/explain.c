@@ -5,7 +5,8 @@
 #include "base/error.h"
 #include "rpc/refs/refs.h"
 #include "value/encode.h"
-#include "value/values.h"
+#include "value/value.h"
+#include "value/walk.h"
 
 #include <stdarg.h>
 
@@ -43,9 +44,18 @@ void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *ou
             wfi_find(out, "%s: tensor %zu is NULL", path, i);
 }
 
-static void look_at_list(const weft_agent *agent, weft_args values, const char *path, int depth, wfi_finding *out);
+static void look_at_size(weft_args list, int depth, const char *path, wfi_finding *out)
+{
+    if (depth > WEFT_MAX_LIST_DEPTH)
+        wfi_find(out, "%s: lists in lists, more than %d deep", path, WEFT_MAX_LIST_DEPTH);
+    else if (list.count > WEFT_MAX_VALUES)
+        wfi_find(out, "%s: %zu values where a list may have %d", path, list.count, WEFT_MAX_VALUES);
+    else if (list.count && !list.items)
+        wfi_find(out, "%s: %zu values at NULL", path, list.count);
+}
 
-static void look_at(const weft_agent *agent, const weft_value *value, const char *path, int depth, wfi_finding *out)
+/* Of a list: itself, not its items. */
+static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
     switch (value->type) {
     case WEFT_TENSOR:
@@ -64,7 +74,7 @@ static void look_at(const weft_agent *agent, const weft_value *value, const char
         look_at_rref(agent, value->as.rref, path, out);
         break;
     case WEFT_LIST:
-        look_at_list(agent, value->as.list, path, depth + 1, out);
+        look_at_size(value->as.list, depth + 1, path, out);
         break;
     case WEFT_NULL:
     case WEFT_BOOL:
@@ -76,26 +86,17 @@ static void look_at(const weft_agent *agent, const weft_value *value, const char
     }
 }
 
-static void look_at_list(const weft_agent *agent, weft_args values, const char *path, int depth, wfi_finding *out)
+void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out)
 {
-    if (depth > WEFT_MAX_LIST_DEPTH)
-        wfi_find(out, "%s: lists in lists, more than %d deep", path, WEFT_MAX_LIST_DEPTH);
-    else if (values.count > WEFT_MAX_VALUES)
-        wfi_find(out, "%s: %zu values where a list may have %d", path, values.count, WEFT_MAX_VALUES);
-    else if (values.count && !values.items)
-        wfi_find(out, "%s: %zu values at NULL", path, values.count);
-    for (size_t i = 0; values.items && i < values.count && !out->text[0]; i++) {
-        char below[64];
-        snprintf(below, sizeof below, "%.40s%s%zu", path, depth ? "." : " ", i);
-        look_at(agent, &values.items[i], below, depth, out);
+    wfi_walk walk;
+    look_at_size(values, 0, what, out);
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; !out->text[0] && (value = wfi_walk_next(&walk));) {
+        char at[WFI_WALK_PATH], path[WFI_WALK_PATH + 40];
+        snprintf(path, sizeof path, "%.32s %s", what, wfi_walk_path(&walk, at));
+        look_at(agent, value, walk.depth, path, out);
     }
-}
-
-/* What is wrong with the values, each or all together. */
-void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *path, wfi_finding *out)
-{
-    look_at_list(agent, values, path, 0, out);
-    if (!out->text[0] && wfi_args_are_readable(values) && !wfi_pack_fits(values, out->text, sizeof out->text))
+    if (!out->text[0] && wfi_args_are_readable(values) && !wfi_encode_fits(values, out->text, sizeof out->text))
         out->text[0] = '\0';
 }
 

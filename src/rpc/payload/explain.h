@@ -16,10 +16,10 @@ typedef struct wfi_finding {
 
 /* Says what is wrong, unless something was found before: the first fault counts. */
 void wfi_find(wfi_finding *out, const char *format, ...) WEFT_PRINTF(2, 3);
-/* `path` names the list, or one of it ("argument"). */
+/* `path` names the list. */
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out);
-/* Each value, and then all of them together. */
-void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *path, wfi_finding *out);
+/* Each value, and then all of them together; `what` names one of them ("argument"). */
+void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out);
 
 /* What is wrong with the values of a list that cannot go (`why`), in words; `what` names one of them ("argument"). Empty: it cannot
  * be seen. */

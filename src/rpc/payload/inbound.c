@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inbound.c - a body that arrives, until it is whole; see inbound.h. */
-#include "rpc/payload/inbound.h"
-
-#include "rpc/refs/refs.h"
+/* inbound.c - a body that arrives, until it is whole; see payload.h. */
+#include "rpc/payload/payload.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -25,175 +23,178 @@ static bool has_elsewhere(const weft_agent *agent)
 }
 
 /* [agent lock] */
-static void run_elsewhere(wfi_intake *intake, void (*run)(wfi_task *task))
+static void run_elsewhere(wfi_inbound *inbound, void (*run)(wfi_task *task))
 {
-    weft_agent *agent = intake->agent;
-    intake->task.run = run;
+    weft_agent *agent = inbound->agent;
+    inbound->task.run = run;
     if (agent->options.values.sim) {
-        wfi_net_defer(agent->net, &intake->task, WFI_DEFER_WORKER);
+        wfi_net_defer(agent->net, &inbound->task, WFI_DEFER_WORKER);
         return;
     }
-    intake->elsewhere = true;
-    atomic_fetch_add(&agent->intakes_elsewhere, 1);
-    wfi_executor_submit(wfi_executor_process(), &intake->task);
+    inbound->elsewhere = true;
+    atomic_fetch_add(&agent->inbound_elsewhere, 1);
+    wfi_executor_submit(wfi_executor_process(), &inbound->task);
 }
 
-/* The last touch of the agent, by a task that began with `elsewhere`; the intake may be gone. */
+/* The last touch of the agent, by a task that began with `elsewhere`; the inbound may be gone. */
 static void leave_elsewhere(weft_agent *agent, bool elsewhere)
 {
     if (elsewhere)
-        atomic_fetch_sub(&agent->intakes_elsewhere, 1);
+        atomic_fetch_sub(&agent->inbound_elsewhere, 1);
 }
 
-static void become_ready(wfi_intake *intake, weft_status status)
+static void become_ready(wfi_inbound *inbound, weft_status status)
 {
-    wfi_assert_held(wfi_net_mutex(intake->agent->net));
-    intake->state = WFI_INTAKE_READY;
-    for (size_t i = 0; i < intake->unpack.rref_count; i++)
-        wfi_rref_forget_waiter(intake->unpack.rrefs[i].slot->as.rref);
-    intake->ready(intake, status);
+    wfi_assert_held(wfi_net_mutex(inbound->agent->net));
+    inbound->state = WFI_INBOUND_READY;
+    for (size_t i = 0; i < inbound->decoded.rref_count; i++)
+        wfi_rref_forget_waiter(inbound->decoded.rrefs[i].slot->as.rref);
+    inbound->ready(inbound, status);
 }
 
-static void fail(wfi_intake *intake, weft_status status, const char *problem)
+static void fail(wfi_inbound *inbound, weft_status status, const char *problem)
 {
-    if (!intake->problem[0])
-        snprintf(intake->problem, sizeof intake->problem, "%s", problem);
-    become_ready(intake, status);
+    if (!inbound->problem[0])
+        snprintf(inbound->problem, sizeof inbound->problem, "%s", problem);
+    become_ready(inbound, status);
 }
 
-static void fail_pull(wfi_intake *intake, weft_status status, const char *what)
+static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what)
 {
-    char trouble[sizeof intake->problem - SENTENCE] = "";
-    if (!intake->cancelled && status == WEFT_ERR_UNREACHABLE)
-        wfi_peer_bulk_trouble(intake->peer, trouble, sizeof trouble);
-    if (!intake->problem[0])
-        snprintf(intake->problem, sizeof intake->problem, "its %s could not be pulled%s%s", what, *trouble ? ": " : "",
-                 trouble);
-    become_ready(intake, intake->cancelled ? WEFT_ERR_CANCELLED : status);
+    char trouble[sizeof inbound->problem - SENTENCE] = "";
+    if (!inbound->cancelled && status == WEFT_ERR_UNREACHABLE)
+        wfi_peer_bulk_trouble(inbound->peer, trouble, sizeof trouble);
+    if (!inbound->problem[0])
+        snprintf(inbound->problem, sizeof inbound->problem, "its %s could not be pulled%s%s", what,
+                 *trouble ? ": " : "", trouble);
+    become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
 
 /* ---- Last step: references, some at a time --------------------------------------------------------------------------------------- */
 
-static void fail_unconfirmed(wfi_intake *intake, weft_status status)
+static void fail_unconfirmed(wfi_inbound *inbound, weft_status status)
 {
-    fail(intake, status,
+    fail(inbound, status,
          status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
                                       : "the owner of a reference in it cannot be reached");
 }
 
-void wfi_intake_confirmed(wfi_intake *intake, weft_status status)
+/* A reference's owner has confirmed it, or never will. [agent lock] */
+static void confirmed(wfi_ref_waiter *waiter, weft_status status)
 {
-    if (intake->state != WFI_INTAKE_CONFIRMING)
+    wfi_inbound *inbound = wfi_container_of(waiter, wfi_inbound, waiter);
+    if (inbound->state != WFI_INBOUND_CONFIRMING)
         return;
-    if (status && intake->task_queued)
-        intake->unknown = status; /* the task sees it */
+    if (status && inbound->task_queued)
+        inbound->unknown = status; /* the task sees it */
     else if (status)
-        fail_unconfirmed(intake, status);
-    else if (--intake->unconfirmed == 0)
-        become_ready(intake, WEFT_OK);
+        fail_unconfirmed(inbound, status);
+    else if (--inbound->unconfirmed == 0)
+        become_ready(inbound, WEFT_OK);
 }
 
 static void import_task(wfi_task *task);
 
-static void import_some(wfi_intake *intake)
+static void import_some(wfi_inbound *inbound)
 {
-    size_t end = intake->imported + IMPORTS_AT_ONCE;
-    if (end > intake->unpack.rref_count || !has_elsewhere(intake->agent))
-        end = intake->unpack.rref_count;
-    while (intake->imported < end && intake->state == WFI_INTAKE_CONFIRMING) {
-        wfi_unpacked_rref *item = &intake->unpack.rrefs[intake->imported++];
-        intake->unconfirmed++;
-        weft_status st = wfi_rref_import(intake->agent, &item->name, intake, &item->slot->as.rref);
+    size_t end = inbound->imported + IMPORTS_AT_ONCE;
+    if (end > inbound->decoded.rref_count || !has_elsewhere(inbound->agent))
+        end = inbound->decoded.rref_count;
+    while (inbound->imported < end && inbound->state == WFI_INBOUND_CONFIRMING) {
+        wfi_decoded_rref *item = &inbound->decoded.rrefs[inbound->imported++];
+        inbound->unconfirmed++;
+        weft_status st = wfi_rref_import(inbound->agent, &item->name, &inbound->waiter, &item->slot->as.rref);
         if (st)
-            wfi_intake_confirmed(intake, st);
+            confirmed(&inbound->waiter, st);
     }
-    if (intake->state != WFI_INTAKE_CONFIRMING)
+    if (inbound->state != WFI_INBOUND_CONFIRMING)
         return;
-    if (intake->imported == intake->unpack.rref_count) {
-        wfi_intake_confirmed(intake, WEFT_OK); /* ours */
+    if (inbound->imported == inbound->decoded.rref_count) {
+        confirmed(&inbound->waiter, WEFT_OK); /* ours */
     } else {
-        intake->task_queued = true;
-        run_elsewhere(intake, import_task);
+        inbound->task_queued = true;
+        run_elsewhere(inbound, import_task);
     }
 }
 
 static void import_task(wfi_task *task)
 {
-    wfi_intake *intake = wfi_container_of(task, wfi_intake, task);
-    weft_agent *agent = intake->agent;
-    bool elsewhere = intake->elsewhere;
+    wfi_inbound *inbound = wfi_container_of(task, wfi_inbound, task);
+    weft_agent *agent = inbound->agent;
+    bool elsewhere = inbound->elsewhere;
     wfi_net_lock(agent->net);
-    intake->task_queued = intake->elsewhere = false;
-    if (intake->cancelled)
-        fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
-    else if (intake->unknown)
-        fail_unconfirmed(intake, intake->unknown);
+    inbound->task_queued = inbound->elsewhere = false;
+    if (inbound->cancelled)
+        fail(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
+    else if (inbound->unknown)
+        fail_unconfirmed(inbound, inbound->unknown);
     else
-        import_some(intake);
+        import_some(inbound);
     wfi_net_unlock(agent->net);
     leave_elsewhere(agent, elsewhere);
 }
 
-static void import_references(wfi_intake *intake)
+static void import_references(wfi_inbound *inbound)
 {
-    intake->state = WFI_INTAKE_CONFIRMING;
-    intake->unconfirmed = 1; /* ours, so that confirmations at once do not end it half-way */
-    import_some(intake);
+    inbound->state = WFI_INBOUND_CONFIRMING;
+    inbound->waiter.confirmed = confirmed;
+    inbound->unconfirmed = 1; /* ours, so that confirmations at once do not end it half-way */
+    import_some(inbound);
 }
 
 /* ---- Payload ----------------------------------------------------------------------------------------------------- */
 
 static void payload_pulled(wfi_transfer *transfer, weft_status status)
 {
-    wfi_intake *intake = wfi_container_of(transfer, wfi_intake, transfer);
+    wfi_inbound *inbound = wfi_container_of(transfer, wfi_inbound, transfer);
     for (size_t i = 0; i < transfer->segment_count; i++)
         wfi_storage_wrote(transfer->segments[i].storage);
-    if (intake->cancelled || status)
-        fail_pull(intake, status, "payload");
+    if (inbound->cancelled || status)
+        fail_pull(inbound, status, "payload");
     else
-        import_references(intake);
+        import_references(inbound);
 }
 
 static const wfi_transfer_ops payload_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = payload_pulled};
 
-static void pull_payload(wfi_intake *intake)
+static void pull_payload(wfi_inbound *inbound)
 {
-    intake->values = intake->unpack.values;
-    intake->unpack.values = NULL;
-    intake->landed_bytes = intake->unpack.landed_bytes;
-    intake->agent->stats.bytes_copied += intake->unpack.copied_bytes;
-    if (intake->unpack.segment_count == 0) {
-        import_references(intake);
+    inbound->values = inbound->decoded.values;
+    inbound->decoded.values = NULL;
+    inbound->landed_bytes = inbound->decoded.landed_bytes;
+    inbound->agent->stats.bytes_copied += inbound->decoded.copied_bytes;
+    if (inbound->decoded.segment_count == 0) {
+        import_references(inbound);
         return;
     }
-    intake->state = WFI_INTAKE_PULLING;
-    intake->transfer = (wfi_transfer){.kind = WFI_PULL,
-                                      .segments = intake->unpack.segments,
-                                      .segment_count = intake->unpack.segment_count,
-                                      .ops = &payload_pulled_ops};
-    weft_status st = wfi_peer_transfer(intake->peer, &intake->transfer);
+    inbound->state = WFI_INBOUND_PULLING;
+    inbound->transfer = (wfi_transfer){.kind = WFI_PULL,
+                                       .segments = inbound->decoded.segments,
+                                       .segment_count = inbound->decoded.segment_count,
+                                       .ops = &payload_pulled_ops};
+    weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
-        fail(intake, st, "its payload could not be pulled");
+        fail(inbound, st, "its payload could not be pulled");
 }
 
 /* ---- Room ------------------------------------------------------------------------------------------------------------ */
 
-static weft_status admit(wfi_intake *intake, uint64_t bytes)
+static weft_status admit(wfi_inbound *inbound, uint64_t bytes)
 {
-    return intake->admit ? intake->admit(intake, bytes) : WEFT_OK;
+    return inbound->admit ? inbound->admit(inbound, bytes) : WEFT_OK;
 }
 
 /* Room for all that `meta` speaks of. Where the user chooses places it is not known yet: admit_slab comes later. */
-static weft_status admit_values(wfi_intake *intake, const uint8_t *meta, size_t size)
+static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
-    const wfi_unpack_options *options = &intake->options;
+    const wfi_decode_options *options = &inbound->options;
     uint64_t bytes;
     wfi_tensor_types types;
-    if (!intake->admit || intake->user_places)
+    if (!inbound->admit || inbound->user_places)
         return WEFT_OK;
-    weft_status st = wfi_unpack_measure(meta, size, &bytes, options->expect ? &types : NULL);
+    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
     if (!st)
-        st = admit(intake, bytes);
+        st = admit(inbound, bytes);
     if (!st && options->expect)
         options->expect(options->place_arg, &types);
     return st;
@@ -202,77 +203,78 @@ static weft_status admit_values(wfi_intake *intake, const uint8_t *meta, size_t 
 /* Not locked. */
 static weft_status admit_slab(void *arg, uint64_t bytes, char *problem, size_t room)
 {
-    wfi_intake *intake = arg;
-    wfi_net_lock(intake->agent->net);
-    weft_status st = admit(intake, bytes);
-    snprintf(problem, room, "%s", intake->problem);
-    wfi_net_unlock(intake->agent->net);
+    wfi_inbound *inbound = arg;
+    wfi_net_lock(inbound->agent->net);
+    weft_status st = admit(inbound, bytes);
+    snprintf(problem, room, "%s", inbound->problem);
+    wfi_net_unlock(inbound->agent->net);
     return st;
 }
 
 /* ---- Metadata ---------------------------------------------------------------------------------------------------- */
 
-static void decode(wfi_intake *intake, const uint8_t *meta, size_t meta_size, const uint8_t *tail, size_t tail_size)
+static void decode(wfi_inbound *inbound, const uint8_t *meta, size_t meta_size, const uint8_t *tail, size_t tail_size)
 {
     wfi_reader meta_reader, tail_reader;
     wfi_reader_init(&meta_reader, meta, meta_size);
     wfi_reader_init(&tail_reader, tail, tail_size);
-    intake->unpacked = wfi_unpack_values(&intake->unpack, &meta_reader, &tail_reader, &intake->options);
-    if (!intake->unpacked)
-        intake->unpacked = wfi_unpack_landing(&meta_reader, &intake->landing, &intake->landing_count);
+    inbound->decoding = wfi_decode(&inbound->decoded, &meta_reader, &tail_reader, &inbound->options);
+    if (!inbound->decoding)
+        inbound->decoding = wfi_decode_landing(&meta_reader, &inbound->landing, &inbound->landing_count);
 }
 
-static void after_decoding(wfi_intake *intake)
+static void after_decoding(wfi_inbound *inbound)
 {
-    wfi_storage_unref(intake->meta); /* the values have copies, and a deferred call may keep us for long */
-    intake->meta = NULL;
-    if (intake->cancelled)
-        fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
-    else if (intake->unpacked)
-        fail(intake, intake->unpacked, intake->unpack.problem[0] ? intake->unpack.problem : "malformed landing places");
+    wfi_storage_unref(inbound->meta); /* the values have copies, and a deferred call may keep us for long */
+    inbound->meta = NULL;
+    if (inbound->cancelled)
+        fail(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
+    else if (inbound->decoding)
+        fail(inbound, inbound->decoding,
+             inbound->decoded.problem[0] ? inbound->decoded.problem : "malformed landing places");
     else
-        pull_payload(intake);
+        pull_payload(inbound);
 }
 
 /* As admit_values. Not locked. */
-static weft_status admit_large(wfi_intake *intake, const uint8_t *meta, size_t size)
+static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
     uint64_t bytes;
-    if (!intake->admit || intake->user_places)
+    if (!inbound->admit || inbound->user_places)
         return WEFT_OK;
-    weft_status st = wfi_unpack_measure(meta, size, &bytes, NULL);
+    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, NULL);
     if (st)
         return st;
-    wfi_net_lock(intake->agent->net);
-    st = admit(intake, bytes);
-    wfi_net_unlock(intake->agent->net);
+    wfi_net_lock(inbound->agent->net);
+    st = admit(inbound, bytes);
+    wfi_net_unlock(inbound->agent->net);
     return st;
 }
 
 static void decode_task(wfi_task *task)
 {
-    wfi_intake *intake = wfi_container_of(task, wfi_intake, task);
-    weft_agent *agent = intake->agent;
-    bool elsewhere = intake->elsewhere;
-    const uint8_t *bytes = wfi_storage_data(intake->meta);
-    weft_status st = admit_large(intake, bytes, intake->meta_size);
+    wfi_inbound *inbound = wfi_container_of(task, wfi_inbound, task);
+    weft_agent *agent = inbound->agent;
+    bool elsewhere = inbound->elsewhere;
+    const uint8_t *bytes = wfi_storage_data(inbound->meta);
+    weft_status st = admit_large(inbound, bytes, inbound->meta_size);
     if (!st)
-        decode(intake, bytes, intake->meta_size, bytes + intake->tail_at, intake->tail_size);
-    wfi_storage_unref(intake->meta);
-    intake->meta = NULL;
+        decode(inbound, bytes, inbound->meta_size, bytes + inbound->tail_at, inbound->tail_size);
+    wfi_storage_unref(inbound->meta);
+    inbound->meta = NULL;
     wfi_net_lock(agent->net);
-    intake->elsewhere = false;
+    inbound->elsewhere = false;
     if (st)
-        fail(intake, st, "malformed metadata");
+        fail(inbound, st, inbound->decoded.problem);
     else
-        after_decoding(intake);
+        after_decoding(inbound);
     wfi_net_unlock(agent->net);
     leave_elsewhere(agent, elsewhere);
 }
 
-void wfi_intakes_await(weft_agent *agent)
+void wfi_inbound_await(weft_agent *agent)
 {
-    while (atomic_load(&agent->intakes_elsewhere)) {
+    while (atomic_load(&agent->inbound_elsewhere)) {
         /* Nobody may have taken it, for want of a thread: whosever it is, it can run here. */
         wfi_task *task = wfi_executor_withdraw(wfi_executor_process(), decode_task);
         if (!task)
@@ -284,145 +286,145 @@ void wfi_intakes_await(weft_agent *agent)
     }
 }
 
-/* Decodes what lies in intake->meta: here, or outside the lock where the user chooses the places, or where it takes long. */
-static void unpack_now(wfi_intake *intake)
+/* Decodes what lies in inbound->meta: here, or outside the lock where the user chooses the places, or where it takes long. */
+static void decode_now(wfi_inbound *inbound)
 {
-    const uint8_t *bytes = wfi_storage_data(intake->meta);
-    if (intake->user_places) {
-        if (intake->admit) {
-            intake->options.admit = admit_slab;
-            intake->options.admit_arg = intake;
+    const uint8_t *bytes = wfi_storage_data(inbound->meta);
+    if (inbound->user_places) {
+        if (inbound->admit) {
+            inbound->options.admit = admit_slab;
+            inbound->options.admit_arg = inbound;
         }
-        intake->state = WFI_INTAKE_PLACING;
-        intake->task.run = decode_task;
-        wfi_net_defer(intake->agent->net, &intake->task, WFI_DEFER_INLINE);
+        inbound->state = WFI_INBOUND_PLACING;
+        inbound->task.run = decode_task;
+        wfi_net_defer(inbound->agent->net, &inbound->task, WFI_DEFER_INLINE);
         return;
     }
-    if (intake->meta_size > LARGE_META && has_elsewhere(intake->agent)) {
-        if (!intake->free_places) /* a batch's rows: they would have to be found with the lock */
-            intake->options.place = NULL;
-        intake->state = WFI_INTAKE_PLACING;
-        run_elsewhere(intake, decode_task);
+    if (inbound->meta_size > LARGE_META && has_elsewhere(inbound->agent)) {
+        if (!inbound->free_places) /* a batch's rows: they would have to be found with the lock */
+            inbound->options.place = NULL;
+        inbound->state = WFI_INBOUND_PLACING;
+        run_elsewhere(inbound, decode_task);
         return;
     }
-    weft_status st = admit_values(intake, bytes, intake->meta_size);
+    weft_status st = admit_values(inbound, bytes, inbound->meta_size);
     if (st) {
-        fail(intake, st, "malformed metadata");
+        fail(inbound, st, inbound->decoded.problem);
         return;
     }
-    decode(intake, bytes, intake->meta_size, bytes + intake->tail_at, intake->tail_size);
-    after_decoding(intake);
+    decode(inbound, bytes, inbound->meta_size, bytes + inbound->tail_at, inbound->tail_size);
+    after_decoding(inbound);
 }
 
 static void meta_pulled(wfi_transfer *transfer, weft_status status)
 {
-    wfi_intake *intake = wfi_container_of(transfer, wfi_intake, transfer);
-    if (intake->cancelled || status)
-        fail_pull(intake, status, "metadata");
+    wfi_inbound *inbound = wfi_container_of(transfer, wfi_inbound, transfer);
+    if (inbound->cancelled || status)
+        fail_pull(inbound, status, "metadata");
     else
-        unpack_now(intake);
+        decode_now(inbound);
 }
 
 static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
 
 /* Metadata outgrew the frame: pull it into a buffer that has the tail of the frame behind it. */
-static void pull_meta(wfi_intake *intake, wfi_reader *body)
+static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 {
     uint64_t address = wfi_read_u64(body), key = wfi_read_u64(body), size = wfi_read_u64(body);
     if (body->failed || size > WFI_META_MAX) {
-        fail(intake, WEFT_ERR_PROTOCOL, "malformed or oversized metadata");
+        fail(inbound, WEFT_ERR_PROTOCOL, "malformed or oversized metadata");
         return;
     }
-    intake->meta_size = size;
-    intake->tail_at = size;
-    intake->tail_size = wfi_reader_left(body);
-    weft_status st = admit(intake, size + intake->tail_size);
+    inbound->meta_size = size;
+    inbound->tail_at = size;
+    inbound->tail_size = wfi_reader_left(body);
+    weft_status st = admit(inbound, size + inbound->tail_size);
     if (!st)
-        st = wfi_storage_create(WFI_MEMORY_HOST, 0, size + intake->tail_size, &intake->meta);
+        st = wfi_storage_create(WFI_MEMORY_HOST, 0, size + inbound->tail_size, &inbound->meta);
     if (st) {
-        fail(intake, st, "no memory for its metadata");
+        fail(inbound, st, "no memory for its metadata");
         return;
     }
-    uint8_t *bytes = wfi_storage_data(intake->meta);
-    if (intake->tail_size)
-        memcpy(bytes + size, wfi_read_bytes(body, intake->tail_size), intake->tail_size);
-    intake->state = WFI_INTAKE_PULLING;
-    intake->meta_segment = (wfi_segment){
-        .local = bytes, .storage = intake->meta, .size = size, .remote_address = address, .remote_key = key};
-    intake->transfer = (wfi_transfer){
-        .kind = WFI_PULL, .segments = &intake->meta_segment, .segment_count = 1, .ops = &meta_pulled_ops};
-    st = wfi_peer_transfer(intake->peer, &intake->transfer);
+    uint8_t *bytes = wfi_storage_data(inbound->meta);
+    if (inbound->tail_size)
+        memcpy(bytes + size, wfi_read_bytes(body, inbound->tail_size), inbound->tail_size);
+    inbound->state = WFI_INBOUND_PULLING;
+    inbound->meta_segment = (wfi_segment){
+        .local = bytes, .storage = inbound->meta, .size = size, .remote_address = address, .remote_key = key};
+    inbound->transfer = (wfi_transfer){
+        .kind = WFI_PULL, .segments = &inbound->meta_segment, .segment_count = 1, .ops = &meta_pulled_ops};
+    st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
-        fail(intake, st, "its metadata could not be pulled");
+        fail(inbound, st, "its metadata could not be pulled");
 }
 
 /* The frame goes back to the network when we return, the user's places come later: keep a copy of the body. */
-static void copy_and_place(wfi_intake *intake, const uint8_t *meta, size_t meta_size, wfi_reader *body)
+static void copy_and_place(wfi_inbound *inbound, const uint8_t *meta, size_t meta_size, wfi_reader *body)
 {
     size_t tail_size = wfi_reader_left(body);
-    weft_status st = admit(intake, meta_size + tail_size);
+    weft_status st = admit(inbound, meta_size + tail_size);
     if (!st)
-        st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + tail_size, &intake->meta);
+        st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + tail_size, &inbound->meta);
     if (st) {
-        fail(intake, st, "no memory for its metadata");
+        fail(inbound, st, "no memory for its metadata");
         return;
     }
-    uint8_t *bytes = wfi_storage_data(intake->meta);
+    uint8_t *bytes = wfi_storage_data(inbound->meta);
     if (meta_size)
         memcpy(bytes, meta, meta_size);
     if (tail_size)
         memcpy(bytes + meta_size, wfi_read_bytes(body, tail_size), tail_size);
-    intake->meta_size = meta_size;
-    intake->tail_at = meta_size;
-    intake->tail_size = tail_size;
-    unpack_now(intake);
+    inbound->meta_size = meta_size;
+    inbound->tail_at = meta_size;
+    inbound->tail_size = tail_size;
+    decode_now(inbound);
 }
 
-void wfi_intake_start(wfi_intake *intake, wfi_reader *body)
+void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
 {
-    wfi_assert_held(wfi_net_mutex(intake->agent->net));
+    wfi_assert_held(wfi_net_mutex(inbound->agent->net));
     if (wfi_read_u8(body) != 0) {
-        pull_meta(intake, body);
+        pull_meta(inbound, body);
         return;
     }
     size_t meta_size;
     const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size);
-    weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(intake, meta, meta_size);
+    weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
     if (st) {
-        fail(intake, st, body->failed ? "truncated body" : "malformed metadata");
-    } else if (intake->user_places) {
-        copy_and_place(intake, meta, meta_size, body);
+        fail(inbound, st, body->failed ? "truncated body" : inbound->decoded.problem);
+    } else if (inbound->user_places) {
+        copy_and_place(inbound, meta, meta_size, body);
     } else {
-        decode(intake, meta, meta_size, body->data + body->at, wfi_reader_left(body));
-        after_decoding(intake);
+        decode(inbound, meta, meta_size, body->data + body->at, wfi_reader_left(body));
+        after_decoding(inbound);
     }
 }
 
-void wfi_intake_cancel(wfi_intake *intake)
+void wfi_inbound_cancel(wfi_inbound *inbound)
 {
-    wfi_assert_held(wfi_net_mutex(intake->agent->net));
-    if (!wfi_intake_busy(intake) || intake->cancelled)
+    wfi_assert_held(wfi_net_mutex(inbound->agent->net));
+    if (!wfi_inbound_busy(inbound) || inbound->cancelled)
         return;
-    intake->cancelled = true;
-    if (intake->state == WFI_INTAKE_PULLING)
-        wfi_transfer_cancel(&intake->transfer);
-    else if (intake->state == WFI_INTAKE_CONFIRMING && !intake->task_queued)
-        fail(intake, WEFT_ERR_CANCELLED, "it was cancelled");
+    inbound->cancelled = true;
+    if (inbound->state == WFI_INBOUND_PULLING)
+        wfi_transfer_cancel(&inbound->transfer);
+    else if (inbound->state == WFI_INBOUND_CONFIRMING && !inbound->task_queued)
+        fail(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
     /* else the task sees the flag */
 }
 
-bool wfi_intake_busy(const wfi_intake *intake)
+bool wfi_inbound_busy(const wfi_inbound *inbound)
 {
-    return intake->state != WFI_INTAKE_NEW && intake->state != WFI_INTAKE_READY;
+    return inbound->state != WFI_INBOUND_NEW && inbound->state != WFI_INBOUND_READY;
 }
 
-void wfi_intake_fini(wfi_intake *intake)
+void wfi_inbound_fini(wfi_inbound *inbound)
 {
-    weft_values_unref(intake->values);
-    free(intake->landing);
-    wfi_unpack_fini(&intake->unpack);
-    wfi_storage_unref(intake->meta);
-    intake->values = NULL;
-    intake->landing = NULL;
-    intake->meta = NULL;
+    weft_values_unref(inbound->values);
+    free(inbound->landing);
+    wfi_decoded_fini(&inbound->decoded);
+    wfi_storage_unref(inbound->meta);
+    inbound->values = NULL;
+    inbound->landing = NULL;
+    inbound->meta = NULL;
 }

@@ -1,98 +1,150 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outbound.c - values on their way out: what the peer is to pull is exposed to it, and withdrawn again. */
+/* outbound.c - values on their way out: what the peer is to read is exposed to it, and withdrawn again. See payload.h. */
 #include "base/alloc.h"
+#include "rpc/payload/payload.h"
 #include "tensor/tensor.h"
-#include "value/encode.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define EXPOSURE_BYTES 512 /* about what net and the provider hold for one */
-#define BODY_MARGIN 64     /* bytes of a message kept for what stands before and after meta */
+#define HEADER_MOST 448    /* bytes that stand in a message before its body */
 
-static void patch_u64(wfi_pack *pack, size_t at, uint64_t value)
+/* ---- What fits a frame --------------------------------------------------------------------------------------------- */
+
+static bool fits_frame(size_t header_size, size_t meta_size)
 {
-    wfi_writer slot;
-    wfi_writer_init(&slot, pack->meta.data + at, 8);
-    wfi_write_u64(&slot, value);
+    return header_size + meta_size + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX;
 }
 
-static weft_status expose_tensors(wfi_pack *pack, wfi_peer *peer)
+static_assert(HEADER_MOST + WFI_BODY_INLINE + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
+              "what is encoded inline fits a frame");
+
+bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size)
 {
-    for (size_t i = 0; i < pack->remote_count; i++) {
-        wfi_packed *item = &pack->remote[i];
+    const wfi_encoded *body = &outbound->body;
+    for (size_t i = 0; i < body->remote_count; i++)
+        if (body->remote[i].patch != WFI_NO_PATCH)
+            return true;
+    return !fits_frame(header_size, body->meta.size);
+}
+
+/* ---- Publishing ---------------------------------------------------------------------------------------------------- */
+
+static weft_status expose(wfi_outbound *outbound, wfi_peer *peer, wfi_storage *storage, void *bytes, size_t size)
+{
+    wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
+    weft_status st = wfi_peer_expose(peer, storage, bytes, size, WFI_REMOTE_READ, exposure);
+    if (st)
+        return st;
+    outbound->exposure_count++;
+    outbound->exposed_bytes += size;
+    return WEFT_OK;
+}
+
+static weft_status expose_tensors(wfi_outbound *outbound, wfi_peer *peer)
+{
+    for (size_t i = 0; i < outbound->body.remote_count; i++) {
+        const wfi_encoded_tensor *item = &outbound->body.remote[i];
         if (item->patch == WFI_NO_PATCH)
             continue;
-        wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
-        weft_status st = wfi_peer_expose(peer, item->tensor->storage, weft_tensor_data(item->tensor),
-                                         weft_tensor_nbytes(item->tensor), WFI_REMOTE_READ, exposure);
+        const wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
+        weft_status st = expose(outbound, peer, item->tensor->storage, weft_tensor_data(item->tensor),
+                                weft_tensor_nbytes(item->tensor));
         if (st)
             return st;
-        pack->exposure_count++;
-        patch_u64(pack, item->patch, exposure->address);
-        patch_u64(pack, item->patch + 8, exposure->key);
+        wfi_encode_address(&outbound->body, item, exposure->address, exposure->key);
     }
     return WEFT_OK;
 }
 
-static weft_status expose_meta(wfi_pack *pack, wfi_peer *peer, wfi_writer *header)
+static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header)
 {
-    weft_status st =
-        wfi_storage_wrap(WFI_MEMORY_HOST, 0, pack->meta.data, pack->meta.size, NULL, NULL, &pack->meta_storage);
+    const wfi_writer *meta = &outbound->body.meta;
+    const wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
+    weft_status st = wfi_storage_wrap(WFI_MEMORY_HOST, 0, meta->data, meta->size, NULL, NULL, &outbound->meta_storage);
+    if (!st)
+        st = expose(outbound, peer, outbound->meta_storage, meta->data, meta->size);
     if (st)
         return st;
-    wfi_exposure *exposure = &pack->exposures[pack->exposure_count];
-    st = wfi_peer_expose(peer, pack->meta_storage, pack->meta.data, pack->meta.size, WFI_REMOTE_READ, exposure);
-    if (st)
-        return st;
-    pack->exposure_count++;
     wfi_write_u8(header, 1);
     wfi_write_u64(header, exposure->address);
     wfi_write_u64(header, exposure->key);
-    wfi_write_u64(header, pack->meta.size);
+    wfi_write_u64(header, meta->size);
     return WEFT_OK;
 }
 
-weft_status wfi_pack_seal(wfi_pack *pack, wfi_peer *peer, wfi_writer *header)
+/* Small things, and metadata in the frame; copies that the peer reads for itself, be they metadata or packed tensors. A view's
+ * metadata may be the shared one's, or a copy of it; what is shared counts as if it were its own. */
+static void count_held(wfi_outbound *outbound)
 {
-    bool outgrown = header->size + pack->meta.size + BODY_MARGIN > WFI_MESSAGE_MAX;
-    weft_status st = pack->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (!st && pack->meta.size > WFI_META_MAX)
+    const wfi_encoded *body = &outbound->body;
+    const wfi_encoded *shared = outbound->shared ? wfi_shared_body_get(outbound->shared) : NULL;
+    size_t each = sizeof *body->remote + sizeof *outbound->exposures + EXPOSURE_BYTES;
+    size_t meta = (body->meta.grows ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
+    size_t small = body->remote_count * each + body->rref_count * sizeof(weft_rref *);
+    outbound->small_bytes = small + (outbound->meta_storage ? EXPOSURE_BYTES : meta);
+    outbound->copied_bytes = (size_t)(shared ? shared : body)->packed_bytes + (outbound->meta_storage ? meta : 0);
+}
+
+weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header)
+{
+    wfi_encoded *body = &outbound->body;
+    bool outgrown = !fits_frame(header->size, body->meta.size);
+    weft_status st = body->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!st && body->meta.size > WFI_META_MAX)
         st = WEFT_ERR_TOO_LARGE; /* the peer would refuse it */
-    if (!st && (pack->remote_count || outgrown)) {
-        pack->exposures = wfi_calloc(pack->remote_count + outgrown, sizeof *pack->exposures);
-        st = pack->exposures ? expose_tensors(pack, peer) : WEFT_ERR_MEMORY;
+    if (!st && wfi_outbound_exposes(outbound, header->size)) {
+        outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof *outbound->exposures);
+        st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
     }
     if (!st && outgrown) {
-        st = expose_meta(pack, peer, header);
+        st = expose_meta(outbound, peer, header);
     } else if (!st) {
         wfi_write_u8(header, 0);
-        wfi_write_blob(header, pack->meta.data, pack->meta.size);
+        wfi_write_blob(header, body->meta.data, body->meta.size);
     }
     if (!st && header->failed)
         st = WEFT_ERR_MEMORY;
     if (st)
-        wfi_pack_withdraw(pack, peer, true); /* nobody has been told of them */
+        wfi_outbound_withdraw(outbound, peer, true); /* nobody has been told of them */
+    else
+        count_held(outbound);
     return st;
 }
 
-void wfi_pack_withdraw(wfi_pack *pack, wfi_peer *peer, bool quiet)
+void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet)
 {
-    if (pack->exposure_count)
-        wfi_peer_withdraw(peer, pack->exposures, pack->exposure_count, quiet);
-    pack->exposure_count = 0;
+    if (outbound->exposure_count)
+        wfi_peer_withdraw(peer, outbound->exposures, outbound->exposure_count, quiet);
+    outbound->exposure_count = 0;
+    outbound->exposed_bytes = 0;
 }
 
-weft_status wfi_pack_pushes(const wfi_pack *pack, const wfi_landing *landing, wfi_segment **segments, size_t *count)
+void wfi_outbound_rewind(wfi_outbound *outbound, size_t meta_size)
 {
+    outbound->body.meta.size = meta_size;
+    free(outbound->exposures);
+    outbound->exposures = NULL;
+    wfi_storage_unref(outbound->meta_storage);
+    outbound->meta_storage = NULL;
+}
+
+/* ---- Pushing ------------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
+                                size_t *count)
+{
+    const wfi_encoded *body = &outbound->body;
     *segments = NULL;
     *count = 0;
-    if (!landing || !pack->remote_count)
+    if (!landing || !body->remote_count)
         return WEFT_OK;
-    wfi_segment *list = wfi_calloc(pack->remote_count, sizeof *list);
+    wfi_segment *list = wfi_calloc(body->remote_count, sizeof *list);
     if (!list)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < pack->remote_count; i++) {
-        const wfi_packed *item = &pack->remote[i];
+    for (size_t i = 0; i < body->remote_count; i++) {
+        const wfi_encoded_tensor *item = &body->remote[i];
         list[i] = (wfi_segment){.local = weft_tensor_data(item->tensor),
                                 .storage = item->tensor->storage,
                                 .size = weft_tensor_nbytes(item->tensor),
@@ -100,44 +152,22 @@ weft_status wfi_pack_pushes(const wfi_pack *pack, const wfi_landing *landing, wf
                                 .remote_key = landing[item->landing].key};
     }
     *segments = list;
-    *count = pack->remote_count;
+    *count = body->remote_count;
     return WEFT_OK;
 }
 
-/* ---- What it holds ----------------------------------------------------------------------------------------------- */
+/* ---- Letting go ---------------------------------------------------------------------------------------------------- */
 
-uint64_t wfi_pack_bytes(const wfi_pack *pack)
+void wfi_outbound_fini(wfi_outbound *outbound)
 {
-    uint64_t bytes = pack->meta.size;
-    for (size_t i = 0; i < pack->remote_count; i++)
-        bytes += weft_tensor_nbytes(pack->remote[i].tensor);
-    return bytes;
-}
-
-/* A view's may be the shared one's, or a copy of it. */
-static size_t meta_bytes(const wfi_pack *pack)
-{
-    size_t own = pack->meta.grows ? pack->meta.capacity : 0;
-    return own + (pack->shared ? wfi_shared_pack_get(pack->shared)->meta.capacity : 0);
-}
-
-size_t wfi_pack_small_bytes(const wfi_pack *pack)
-{
-    size_t each = sizeof *pack->remote + sizeof *pack->exposures + EXPOSURE_BYTES;
-    return pack->remote_count * each + pack->rref_count * sizeof *pack->rrefs +
-           (pack->meta_storage ? EXPOSURE_BYTES : meta_bytes(pack));
-}
-
-size_t wfi_pack_copied_bytes(const wfi_pack *pack)
-{
-    uint64_t packed = pack->shared ? wfi_shared_pack_get(pack->shared)->packed_bytes : pack->packed_bytes;
-    return (size_t)packed + (pack->meta_storage ? meta_bytes(pack) : 0);
-}
-
-uint64_t wfi_pack_exposed_bytes(const wfi_pack *pack)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < pack->exposure_count; i++)
-        bytes += pack->exposures[i].size;
-    return bytes;
+    if (outbound->shared) { /* the lists are its */
+        outbound->body.remote_count = outbound->body.rref_count = 0;
+        outbound->body.rrefs = NULL;
+        outbound->body.remote = NULL;
+    }
+    free(outbound->exposures);
+    wfi_storage_unref(outbound->meta_storage);
+    wfi_encoded_fini(&outbound->body);
+    wfi_shared_body_unref(outbound->shared);
+    *outbound = (wfi_outbound){0};
 }

@@ -5,76 +5,75 @@
  * its own, and so the copy of the metadata in which these stand.
  */
 #include "base/alloc.h"
-#include "value/encode.h"
+#include "rpc/payload/payload.h"
 
 #include <stdlib.h>
 
-struct wfi_shared_pack {
+struct wfi_shared_body {
     atomic_int refs;
-    wfi_pack pack; /* never sealed; unchanged once made */
+    wfi_encoded body; /* unchanged once made */
 };
 
-weft_status wfi_shared_pack_create(weft_args values, wfi_shared_pack **out)
+weft_status wfi_shared_body_create(weft_args values, wfi_shared_body **out)
 {
-    wfi_shared_pack *shared = wfi_calloc(1, sizeof *shared);
+    wfi_shared_body *shared = wfi_calloc(1, sizeof *shared);
     if (!shared)
         return WEFT_ERR_MEMORY;
     atomic_init(&shared->refs, 1);
-    wfi_pack_options how = {0};
-    weft_status st = wfi_pack_values(&shared->pack, values, &how);
+    weft_status st = wfi_encode(&shared->body, values, &(wfi_encode_options){0});
     if (!st) {
-        wfi_pack_landing_count(&shared->pack, 0);
-        st = shared->pack.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+        wfi_encode_landing_count(&shared->body, 0);
+        st = shared->body.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     }
     if (st) {
-        wfi_shared_pack_unref(shared);
+        wfi_shared_body_unref(shared);
         return st;
     }
     *out = shared;
     return WEFT_OK;
 }
 
-wfi_shared_pack *wfi_shared_pack_ref(wfi_shared_pack *shared)
+wfi_shared_body *wfi_shared_body_ref(wfi_shared_body *shared)
 {
     atomic_fetch_add(&shared->refs, 1);
     return shared;
 }
 
-void wfi_shared_pack_unref(wfi_shared_pack *shared)
+void wfi_shared_body_unref(wfi_shared_body *shared)
 {
     if (!shared || atomic_fetch_sub(&shared->refs, 1) != 1)
         return;
-    wfi_pack_fini(&shared->pack);
+    wfi_encoded_fini(&shared->body);
     free(shared);
 }
 
-const wfi_pack *wfi_shared_pack_get(const wfi_shared_pack *shared)
+const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared)
 {
-    return &shared->pack;
+    return &shared->body;
 }
 
-size_t wfi_shared_pack_bytes(const wfi_shared_pack *shared)
+size_t wfi_shared_body_bytes(const wfi_shared_body *shared)
 {
-    return shared ? shared->pack.meta.capacity + (size_t)shared->pack.packed_bytes : 0;
+    return shared ? shared->body.meta.capacity + (size_t)shared->body.packed_bytes : 0;
 }
 
-weft_status wfi_pack_view(wfi_pack *pack, wfi_shared_pack *shared)
+weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared)
 {
-    *pack = shared->pack;
-    pack->packed_bytes = 0; /* counted with the one that it is a view of */
-    if (pack->remote_count) {
-        wfi_writer_init_growing(&pack->meta);
-        wfi_write_bytes(&pack->meta, shared->pack.meta.data, shared->pack.meta.size);
+    wfi_encoded view = shared->body;
+    const wfi_writer *meta = &shared->body.meta;
+    view.packed_bytes = 0;   /* counted with the one that it is a view of */
+    if (view.remote_count) { /* addresses will stand in it: it is copied */
+        wfi_writer_init_growing(&view.meta);
+        wfi_write_bytes(&view.meta, meta->data, meta->size);
     } else {
-        wfi_writer_init(&pack->meta, shared->pack.meta.data, shared->pack.meta.size);
-        pack->meta.size = shared->pack.meta.size;
-        pack->copied_bytes = 0;
+        wfi_writer_init(&view.meta, meta->data, meta->size);
+        view.meta.size = meta->size;
+        view.copied_bytes = 0;
     }
-    if (pack->meta.failed) {
-        wfi_writer_fini(&pack->meta);
-        *pack = (wfi_pack){0};
+    if (view.meta.failed) {
+        wfi_writer_fini(&view.meta);
         return WEFT_ERR_MEMORY;
     }
-    pack->shared = wfi_shared_pack_ref(shared);
+    *outbound = (wfi_outbound){.body = view, .shared = wfi_shared_body_ref(shared)};
     return WEFT_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "rpc/agent/notify.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 
@@ -63,12 +63,15 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_valu
 
 /* ---- Making handles ---------------------------------------------------------------------------------------------- */
 
+static void release(weft_rref *rref);
+static const wfi_reference_ops reference_ops = {.pass = wfi_rref_pass, .release = release};
+
 static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
 {
     weft_rref *rref = wfi_calloc(1, sizeof *rref);
     if (!rref)
         return NULL;
-    atomic_init(&rref->refs, 1);
+    wfi_reference_init(&rref->head, &reference_ops);
     wfi_list_init(&rref->link);
     rref->agent = wfi_agent_ref(agent);
     rref->name = *name;
@@ -295,13 +298,6 @@ void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
 
-weft_rref *weft_rref_ref(weft_rref *rref)
-{
-    if (rref)
-        atomic_fetch_add_explicit(&rref->refs, 1, memory_order_relaxed);
-    return rref;
-}
-
 /* One whose making we gave up goes in turn: behind the calls that wait, so that the owner knows that ours is not among
  * them. Ahead of them it would make the owner take the values of all that wait for such as have come and gone. */
 static void say_drop(weft_rref *rref, bool gave_up)
@@ -344,24 +340,17 @@ static void free_handle(weft_rref *rref)
     free(rref);
 }
 
-static bool drop_reference(weft_rref *rref)
-{
-    return rref && atomic_fetch_sub_explicit(&rref->refs, 1, memory_order_acq_rel) == 1;
-}
-
 /* Not for handles of the owner's own: these may be a value's last, and run a destructor. */
 void wfi_rref_unref_locked(weft_rref *rref)
 {
-    if (!drop_reference(rref))
+    if (!wfi_reference_drop(rref))
         return;
     say_goodbye(rref);
     free_handle(rref); /* not the agent's last reference: its opener holds one while there is a lock to hold */
 }
 
-void weft_rref_unref(weft_rref *rref)
+static void release(weft_rref *rref)
 {
-    if (!drop_reference(rref))
-        return;
     weft_agent *agent = rref->agent;
     if (!wfi_agent_enter(agent)) { /* closed: its tables went with it */
         free_handle(rref);

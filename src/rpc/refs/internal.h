@@ -4,6 +4,7 @@
 #define WFI_RREF_INTERNAL_H
 
 #include "rpc/refs/refs.h"
+#include "value/reference.h"
 
 #define WFI_FORK_NUMBERS                                                                                               \
     (UINT64_C(1) << 48)          /* as much of a number as the index of forks has room for, beside the rank */
@@ -36,7 +37,7 @@ typedef struct wfi_fork {
  * handle is the user's; the rest is under the agent's lock.
  */
 struct weft_rref {
-    atomic_int refs;
+    wfi_reference head; /* the first: values know no more of it */
     weft_agent *agent;
     wfi_rref_name name;
     wfi_owned *home;    /* on the owner; gone when the agent is */
@@ -53,7 +54,7 @@ struct weft_rref {
     weft_error *error;  /* the value could not be made, or the owner is gone */
     weft_future *made;  /* somebody asked for it while it was being made */
     wfi_timer timer;    /* while the owner is awaited */
-    struct wfi_intake *waiter;
+    wfi_ref_waiter *waiter;
     unsigned letters; /* promised for it: FORK and DROP */
 };
 

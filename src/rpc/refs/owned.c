@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "rpc/server/server.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
+#include "value/walk.h"
 
 weft_status wfi_rref_lost_status(const weft_rref *rref)
 {
@@ -44,25 +45,21 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
 
 weft_error *wfi_rrefs_lost(weft_args values)
 {
-    weft_error *error = NULL;
-    for (size_t i = 0; i < values.count && !error; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_LIST)
-            error = wfi_rrefs_lost(value->as.list);
-        else if (value->type == WEFT_RREF && value->as.rref->lost)
-            error = wfi_error_recoded(value->as.rref->error, wfi_rref_lost_status(value->as.rref), WEFT_OK,
-                                      wfi_agent_rank(value->as.rref->agent));
-    }
-    return error;
+    wfi_walk walk;
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));)
+        if (value->type == WEFT_RREF && value->as.rref->lost)
+            return wfi_error_recoded(value->as.rref->error, wfi_rref_lost_status(value->as.rref), WEFT_OK,
+                                     wfi_agent_rank(value->as.rref->agent));
+    return NULL;
 }
 
 size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out)
 {
+    wfi_walk walk;
     size_t count = 0;
-    for (size_t i = 0; i < values.count; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_LIST)
-            count += wfi_rrefs_await(value->as.list, then, arg, memory_out);
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
         weft_rref *rref = value->type == WEFT_RREF ? value->as.rref : NULL;
         if (!rref || rref->home || !rref->making)
             continue;
@@ -76,19 +73,12 @@ size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *mem
     return count;
 }
 
-static bool are_of(const weft_agent *agent, weft_args values, int depth)
-{
-    for (size_t i = 0; i < values.count; i++) {
-        const weft_value *value = &values.items[i];
-        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
-            return false;
-        if (value->type == WEFT_LIST && depth < WEFT_MAX_LIST_DEPTH && !are_of(agent, value->as.list, depth + 1))
-            return false;
-    }
-    return true;
-}
-
 bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
 {
-    return are_of(agent, values, 0);
+    wfi_walk walk;
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));)
+        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
+            return false;
+    return true;
 }

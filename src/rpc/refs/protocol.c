@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* protocol.c - how a reference that arrived is made known to its owner: FORK, FORKED, DROP, and the ends of those who take part. */
 #include "rpc/agent/notify.h"
-#include "rpc/payload/inbound.h"
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
@@ -67,7 +66,7 @@ static void discard(weft_rref *rref)
     free(rref);
 }
 
-static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter,
+static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter,
                                      weft_rref **out)
 {
     if (name->owner >= (uint32_t)agent->options.values.world_size || !name->owner_incarnation)
@@ -94,7 +93,7 @@ static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *nam
     return WEFT_OK;
 }
 
-weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter, weft_rref **out)
+weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter, weft_rref **out)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (name->owner != (uint32_t)wfi_agent_rank(agent))
@@ -106,7 +105,7 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct
     if (!rref)
         return WEFT_ERR_MEMORY;
     *out = rref;
-    wfi_intake_confirmed(waiter, WEFT_OK);
+    waiter->confirmed(waiter, WEFT_OK);
     return WEFT_OK;
 }
 
@@ -121,7 +120,7 @@ void wfi_rref_forget_waiter(weft_rref *rref)
 /* The owner answered, or never will: `error` (taken over) says why it does not know of the handle. */
 static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
 {
-    struct wfi_intake *waiter = rref->waiter;
+    wfi_ref_waiter *waiter = rref->waiter;
     wfi_map_take(&rref->agent->forks, rref->fork);
     wfi_net_timer_clear(rref->agent->net, &rref->timer);
     rref->waiter = NULL;
@@ -132,7 +131,7 @@ static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
         rref->error = error;
     }
     if (waiter)
-        wfi_intake_confirmed(waiter, why);
+        waiter->confirmed(waiter, why);
     wfi_rref_unref_locked(rref);
 }
 
@@ -259,12 +258,12 @@ void wfi_rrefs_end(weft_agent *agent)
  * that the owner's count and ours agree in the end.
  */
 
-static struct wfi_intake *take_waiter(weft_agent *agent, const wfi_peer *owner)
+static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)
 {
     size_t cursor = 0;
     uint64_t fork;
     for (weft_rref *rref; (rref = wfi_map_next(&agent->forks, &cursor, &fork));) {
-        struct wfi_intake *waiter = rref->owner == owner ? rref->waiter : NULL;
+        wfi_ref_waiter *waiter = rref->owner == owner ? rref->waiter : NULL;
         if (!waiter)
             continue;
         rref->waiter = NULL;
@@ -275,8 +274,8 @@ static struct wfi_intake *take_waiter(weft_agent *agent, const wfi_peer *owner)
 
 void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer)
 {
-    for (struct wfi_intake *waiter; (waiter = take_waiter(agent, peer));) /* each anew: the table changes under us */
-        wfi_intake_confirmed(waiter, WEFT_ERR_UNREACHABLE);
+    for (wfi_ref_waiter *waiter; (waiter = take_waiter(agent, peer));) /* each anew: the table changes under us */
+        waiter->confirmed(waiter, WEFT_ERR_UNREACHABLE);
 }
 
 bool wfi_rrefs_await_owners(const weft_agent *agent)

@@ -16,16 +16,22 @@
 
 #include "rpc/agent/agent.h"
 
-struct wfi_intake;
 typedef struct wfi_owned wfi_owned;
+
+/* Who waits for a reference that arrived. */
+typedef struct wfi_ref_waiter wfi_ref_waiter;
+struct wfi_ref_waiter {
+    /* The reference's owner has counted it, or never will. [agent lock] */
+    void (*confirmed)(wfi_ref_waiter *waiter, weft_status status);
+};
 
 const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref);
 /* Whether all references among `values` are this agent's: others mean nothing to whom it talks to. Any thread. */
 bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values);
 
-/* A handle for a name that arrived; `waiter` hears wfi_intake_confirmed, perhaps at once. WEFT_ERR_NOT_FOUND (we are the
+/* A handle for a name that arrived; `waiter` hears of it, perhaps at once. WEFT_ERR_NOT_FOUND (we are the
  * owner and have no such value), WEFT_ERR_MEMORY, or the owner's status; then the waiter is not told. [agent lock] */
-weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, struct wfi_intake *waiter, weft_rref **out);
+weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter, weft_rref **out);
 
 /* The waiter is going: it is not to be told any more. NULL is a no-op. [agent lock] */
 void wfi_rref_forget_waiter(weft_rref *rref);

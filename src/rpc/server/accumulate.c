@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/list.h"
-#include "value/values.h"
+#include "value/value.h"
 #include "tensor/cpu/cpu.h"
 
 #include <stdlib.h>

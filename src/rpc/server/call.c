@@ -55,7 +55,7 @@ void wfi_serve_release_work(weft_call *call)
     weft_values_unref(call->args);
     call->args = NULL;
     if (call->arguments)
-        wfi_intake_fini(call->arguments);
+        wfi_inbound_fini(call->arguments);
 }
 
 static void free_task(wfi_task *task)

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "rpc/payload/explain.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include <assert.h>
 #include <stdlib.h>

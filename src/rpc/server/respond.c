@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REPLY_HEADER 13 /* bytes: id, flags, how many parts */
+
 static void message_done(wfi_message *message, weft_status status)
 {
     weft_call *call = wfi_container_of(message, weft_call, message);
@@ -28,7 +30,7 @@ static void message_done(wfi_message *message, weft_status status)
 /* Nothing of this call will go to the caller any more. [agent lock] */
 static void give_up(weft_call *call)
 {
-    wfi_pack_withdraw(&call->pack, call->peer, true);
+    wfi_outbound_withdraw(&call->outbound, call->peer, true);
     call->awaiting_done = false;
     WFI_TELL_HOOKS(ended, call);
     wfi_parts_out_drop(call);
@@ -63,7 +65,7 @@ static void send_reply(weft_call *call)
     /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits for it,
      * and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
-                                  .urgent = !call->pack.rref_count,
+                                  .urgent = !call->outbound.body.rref_count,
                                   .owed = true,
                                   .lasts = true,
                                   .head = call->header.data,
@@ -76,8 +78,8 @@ static void send_reply(weft_call *call)
     call->message_out = true;
     call->holds++;
     WFI_TELL_HOOKS(ended, call);
-    agent->stats.bytes_packed += call->pack.packed_bytes;
-    agent->stats.bytes_copied += call->pack.copied_bytes;
+    agent->stats.bytes_packed += call->outbound.body.packed_bytes;
+    agent->stats.bytes_copied += call->outbound.body.copied_bytes;
     call->replied = true;
     wfi_serve_lean(call, call->awaiting_done || wfi_parts_out_busy(call));
     wfi_serve_leave_if_over(call);
@@ -97,16 +99,12 @@ static void write_error_reply(weft_call *call)
 /* The header and body of good results. */
 static weft_status write_reply(weft_call *call)
 {
-    bool exposes = false;
-    for (size_t i = 0; i < call->pack.remote_count; i++)
-        exposes |= call->pack.remote[i].patch != WFI_NO_PATCH;
-    /* Metadata that will not fit is exposed as well: decided by the same bound as in wfi_pack_seal. */
-    bool outgrown = call->header.size + 13 + call->pack.meta.size + 64 > WFI_MESSAGE_MAX;
-    call->awaiting_done = exposes || outgrown || call->pack.rref_count;
+    size_t header_size = call->header.size + REPLY_HEADER;
+    call->awaiting_done = wfi_outbound_exposes(&call->outbound, header_size) || call->outbound.body.rref_count;
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
     wfi_write_u32(&call->header, wfi_parts_out_count(call));
-    return wfi_pack_seal(&call->pack, call->peer, &call->header);
+    return wfi_outbound_publish(&call->outbound, call->peer, &call->header);
 }
 
 /* ---- Pushing ----------------------------------------------------------------------------------------------------- */
@@ -166,31 +164,31 @@ static void settle_owned(weft_call *call)
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
 /* `how` says where a problem is written. */
-static weft_status pack_results(weft_call *call, wfi_pack_options how)
+static weft_status pack_results(weft_call *call, wfi_encode_options how)
 {
-    const wfi_intake *intake = call->arguments;
+    const wfi_inbound *inbound = call->arguments;
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
     if (!call->owned) {
-        how.landing = intake->landing;
-        how.landing_count = intake->landing_count;
+        how.landing = inbound->landing;
+        how.landing_count = inbound->landing_count;
     }
-    weft_status st = wfi_pack_values(&call->pack, results, &how);
+    weft_status st = wfi_encode(&call->outbound.body, results, &how);
     if (!st)
-        wfi_pack_landing_count(&call->pack, 0);
-    if (!st && call->pack.remote_count)
-        st = wfi_pack_pushes(&call->pack, how.landing, &call->pushes, &call->push_count);
+        wfi_encode_landing_count(&call->outbound.body, 0);
+    if (!st && call->outbound.body.remote_count)
+        st = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
     return st;
 }
 
 /* What of an answer goes before its call does: too much is kept for this caller already. */
 typedef struct leftovers {
-    wfi_pack pack;
+    wfi_outbound outbound;
     weft_values *results;
 } leftovers;
 
 static size_t answer_bytes(const weft_call *call)
 {
-    size_t bytes = call->error ? strlen(weft_error_message(call->error)) : wfi_pack_bytes(&call->pack);
+    size_t bytes = call->error ? strlen(weft_error_message(call->error)) : wfi_outbound_bytes(&call->outbound);
     return bytes + 64;
 }
 
@@ -204,9 +202,9 @@ static void keep_within_bounds(weft_call *call, leftovers *left)
         wfi_call_error(call, WEFT_ERR_UNKNOWN,
                        "it ran, but its answer could not be kept: %zu answers of %llu bytes wait for this caller",
                        peer->kept_count, (unsigned long long)peer->kept_bytes);
-    left->pack = call->pack;
+    left->outbound = call->outbound;
     left->results = call->results;
-    call->pack = (wfi_pack){0};
+    call->outbound = (wfi_outbound){0};
     call->results = NULL;
 }
 
@@ -218,7 +216,7 @@ static weft_error *cannot_be_sent(weft_call *call, weft_status st)
         call, st,
         "the results: %zu bytes beside tensors (strings, bytes, the shape of each tensor), where a call "
         "carries %d",
-        call->pack.meta.size, WEFT_MAX_CALL_BYTES);
+        call->outbound.body.meta.size, WEFT_MAX_CALL_BYTES);
 }
 
 static void answer_locked(weft_call *call, leftovers *left)
@@ -260,7 +258,7 @@ static void respond(weft_call *call)
     leftovers left = {.results = NULL};
     if (!call->error) {
         char problem[320] = "the results cannot be sent";
-        weft_status st = pack_results(call, (wfi_pack_options){.problem = problem, .problem_room = sizeof problem});
+        weft_status st = pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof problem});
         if (st == WEFT_ERR_TOO_LARGE || st == WEFT_ERR_INVALID || st == WEFT_ERR_NOT_FOUND)
             wfi_args_fault(call->agent, weft_values_args(call->results), st, "result", problem, sizeof problem);
         if (st)
@@ -274,7 +272,7 @@ static void respond(weft_call *call)
     if (!was_deferred)
         wfi_serve_drop_hold(call); /* the handler task's: it is we */
     wfi_net_unlock(net);
-    wfi_pack_fini(&left.pack);
+    wfi_outbound_fini(&left.outbound);
     weft_values_unref(left.results);
 }
 
@@ -293,7 +291,7 @@ static void left(weft_call *call)
 
 static void fini(weft_call *call)
 {
-    wfi_pack_fini(&call->pack);
+    wfi_outbound_fini(&call->outbound);
     wfi_writer_fini(&call->header);
     free(call->pushes);
     free(call->parts);

@@ -17,16 +17,16 @@
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
-static void arguments_ready(wfi_intake *intake, weft_status status)
+static void arguments_ready(wfi_inbound *inbound, weft_status status)
 {
-    weft_call *call = intake->owner;
+    weft_call *call = inbound->owner;
     char problem[128];
     weft_error *error = NULL;
     if (status) {
-        error = wfi_call_error(call, status, "the arguments: %s", intake->problem);
+        error = wfi_call_error(call, status, "the arguments: %s", inbound->problem);
     } else {
-        call->args = intake->values;
-        intake->values = NULL;
+        call->args = inbound->values;
+        inbound->values = NULL;
         if (!wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
             error = wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem);
     }
@@ -39,9 +39,9 @@ static void arguments_ready(wfi_intake *intake, weft_status status)
     wfi_serve_refuse(call, error);
 }
 
-static weft_status arguments_admit(wfi_intake *intake, uint64_t bytes)
+static weft_status arguments_admit(wfi_inbound *inbound, uint64_t bytes)
 {
-    return wfi_budget_admit(intake->owner, bytes, intake->problem, sizeof intake->problem);
+    return wfi_budget_admit(inbound->owner, bytes, inbound->problem, sizeof inbound->problem);
 }
 
 static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
@@ -54,7 +54,7 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
 static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
 {
     weft_call *call = wfi_calloc(1, sizeof *call);
-    wfi_intake *arguments = wfi_calloc(1, sizeof *arguments);
+    wfi_inbound *arguments = wfi_calloc(1, sizeof *arguments);
     if (!call || !arguments) {
         free(call);
         free(arguments);
@@ -124,14 +124,14 @@ static void take_in(weft_call *call, wfi_reader *body)
         wfi_serve_refuse(call, error);
         return;
     }
-    wfi_intake *arguments = call->arguments;
+    wfi_inbound *arguments = call->arguments;
     arguments->user_places = function->land && !(function->flags & WEFT_LAND_ADD);
     if (arguments->user_places)
-        arguments->options = (wfi_unpack_options){.place = user_place, .place_arg = call};
+        arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
     else if (function->run_batch)
         arguments->options =
-            (wfi_unpack_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
-    wfi_intake_start(arguments, body);
+            (wfi_decode_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
+    wfi_inbound_start(arguments, body);
 }
 
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
@@ -186,8 +186,8 @@ static void done_with(weft_call *call)
     if (!call->awaiting_done || call->pushing)
         return; /* nonsense: nobody can be done with what has not been sent */
     call->awaiting_done = false;
-    agent->stats.bytes_sent += wfi_pack_exposed_bytes(&call->pack);
-    wfi_pack_withdraw(&call->pack, call->peer, true);
+    agent->stats.bytes_sent += call->outbound.exposed_bytes;
+    wfi_outbound_withdraw(&call->outbound, call->peer, true);
     wfi_serve_leave_if_over(call);
 }
 
@@ -222,7 +222,7 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
     if (call->stage == WFI_SERVE_SERVING)
         wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */
     if (call->stage == WFI_SERVE_TAKING)
-        wfi_intake_cancel(call->arguments);
+        wfi_inbound_cancel(call->arguments);
     else if (call->pushing)
         wfi_transfer_cancel(&call->push);
     else if (call->awaiting_done)

@@ -2,7 +2,7 @@
 /* server.c - the callee's side as a component of the agent: which messages it takes, and when it is done. */
 #include "rpc/server/server.h"
 
-#include "rpc/payload/inbound.h"
+#include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
 
 static void on_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
@@ -87,6 +87,6 @@ const wfi_component wfi_server_component = {
     .busy = is_busy,
     .serves = serves_others,
     .fail = fail_all,
-    .drain = wfi_intakes_await,
+    .drain = wfi_inbound_await,
     .close = close_server,
 };

@@ -13,7 +13,7 @@
 #ifndef WFI_SERVE_H
 #define WFI_SERVE_H
 
-#include "rpc/payload/inbound.h"
+#include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
 #include "value/encode.h"
 
@@ -71,15 +71,15 @@ struct weft_call {
     bool is_exempt;                  /* its answer is kept, whatever is kept for its caller already */
     void (*over)(weft_agent *agent); /* NULL; or called when the last hold goes, while the agent lives. [agent lock] */
 
-    wfi_intake *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
-    weft_values *args;     /* what the handler sees */
+    wfi_inbound *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
+    weft_values *args;      /* what the handler sees */
     bool deferred, keep_arguments;
     weft_values *results;
     struct wfi_object *object; /* of the user's own type, instead of results: refs/object.c */
     weft_error *error;
     wfi_call_slot slot;
 
-    wfi_pack pack; /* the results on their way */
+    wfi_outbound outbound; /* the results on their way */
     wfi_writer header;
     wfi_message message;
     wfi_segment *pushes;
@@ -113,7 +113,7 @@ struct weft_call {
 };
 
 /* What a remote one takes of the memory budget, before its arguments. */
-#define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_intake))
+#define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_inbound))
 
 void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
 void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);          /* [agent lock] */

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
-#include "value/values.h"
+#include "value/value.h"
 
 #include "tensor/tensor.h"
 
@@ -15,7 +15,7 @@ typedef struct part_out {
     weft_call *call;
     uint32_t number;
     uint64_t kept; /* bytes against the budget */
-    wfi_pack pack;
+    wfi_outbound outbound;
     wfi_writer header;
     wfi_message message;
     bool message_out, over;
@@ -41,7 +41,7 @@ uint32_t wfi_parts_out_count(const weft_call *call)
 
 static void free_part(part_out *part)
 {
-    wfi_pack_fini(&part->pack);
+    wfi_outbound_fini(&part->outbound);
     wfi_writer_fini(&part->header);
     free(part);
 }
@@ -72,7 +72,7 @@ static void message_done(wfi_message *message, weft_status status)
 static void end_part(part_out *part)
 {
     weft_agent *agent = part->call->agent;
-    wfi_pack_withdraw(&part->pack, part->call->peer, true);
+    wfi_outbound_withdraw(&part->outbound, part->call->peer, true);
     wfi_budget_keep_part(agent, -(int64_t)part->kept);
     wfi_list_remove(&part->link);
     part->call->parts->count--;
@@ -88,7 +88,7 @@ void wfi_parts_out_took(weft_call *call, uint32_t number)
         part_out *part = wfi_container_of(link, part_out, link);
         if (part->number != number)
             continue;
-        call->agent->stats.bytes_sent += wfi_pack_exposed_bytes(&part->pack);
+        call->agent->stats.bytes_sent += part->outbound.exposed_bytes;
         end_part(part);
         return;
     }
@@ -128,16 +128,16 @@ static weft_status send_locked(weft_call *call, part_out *part)
     if (st)
         return st;
     part->number = call->parts->sent;
-    part->kept = wfi_pack_bytes(&part->pack);
+    part->kept = wfi_outbound_bytes(&part->outbound);
     wfi_write_u64(&part->header, call->id);
     wfi_write_u32(&part->header, part->number);
     wfi_write_u8(&part->header, 0);
-    st = wfi_pack_seal(&part->pack, call->peer, &part->header);
+    st = wfi_outbound_publish(&part->outbound, call->peer, &part->header);
     if (st)
         return st;
     /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
     part->message = (wfi_message){.type = WFI_RPC_PART,
-                                  .urgent = !part->pack.rref_count,
+                                  .urgent = !part->outbound.body.rref_count,
                                   .owed = true,
                                   .lasts = true,
                                   .head = part->header.data,
@@ -145,7 +145,7 @@ static weft_status send_locked(weft_call *call, part_out *part)
                                   .done = message_done};
     st = wfi_peer_send(call->peer, &part->message);
     if (st) {
-        wfi_pack_withdraw(&part->pack, call->peer, true); /* nobody was told of them */
+        wfi_outbound_withdraw(&part->outbound, call->peer, true); /* nobody was told of them */
         return st;
     }
     part->message_out = true;
@@ -155,8 +155,8 @@ static weft_status send_locked(weft_call *call, part_out *part)
     call->parts->count++;
     wfi_list_push_back(&call->parts->waiting, &part->link);
     wfi_budget_keep_part(call->agent, (int64_t)part->kept);
-    call->agent->stats.bytes_packed += part->pack.packed_bytes;
-    call->agent->stats.bytes_copied += part->pack.copied_bytes;
+    call->agent->stats.bytes_packed += part->outbound.body.packed_bytes;
+    call->agent->stats.bytes_copied += part->outbound.body.copied_bytes;
     return WEFT_OK;
 }
 
@@ -172,9 +172,9 @@ weft_status wfi_parts_out_send(weft_call *call, weft_args values)
     if (!part)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&part->header);
-    st = wfi_pack_values(&part->pack, values, &(wfi_pack_options){0});
+    st = wfi_encode(&part->outbound.body, values, &(wfi_encode_options){0});
     if (!st) {
-        wfi_pack_landing_count(&part->pack, 0);
+        wfi_encode_landing_count(&part->outbound.body, 0);
         wfi_net_lock(net);
         st = send_locked(call, part);
         wfi_net_unlock(net);

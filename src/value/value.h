@@ -1,7 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* values.h - making and releasing single owned values, for the decoder. */
-#ifndef WFI_VALUES_H
-#define WFI_VALUES_H
+/*
+ * value.h - what calls carry: lists of tagged values. This folder knows neither the network nor the agent.
+ *
+ * value.h      single owned values, and lists of them (weft/value.h has what users do with these)
+ * walk.h       all values of a list and of the lists in it, one after the other
+ * encode.h     values become a block of metadata, and a list of tensors that do not ride in it
+ * decode.h     a block of metadata becomes owned values, each tensor in its place; or it is only measured
+ * wire.h       the messages of calls, as bytes
+ * reference.h  what values know of a remote reference: a count, and two functions of whoever made it
+ *
+ * LOCK. None: who owns values orders what is done with them. Lists are counted, and are not changed while they are shared.
+ *
+ * LIFETIME. A value that is owned holds its strings and bytes as copies, its tensors and references by their counts.
+ */
+#ifndef WFI_VALUE_H
+#define WFI_VALUE_H
 
 #include <weft/rref.h>
 #include <weft/value.h>

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * payload.h - values between this worker's memory and a peer's: what leaves is exposed to be read, what arrives is read into its place.
+ *
+ * wfi_outbound     values on their way out (arguments or results): encoded, published to one peer, withdrawn
+ * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
+ * wfi_inbound      a body that arrives, until it is whole: metadata that outgrew the frame is pulled, values are decoded, payload is
+ *                  pulled straight into its place, references are made known to their owners
+ * explain.h        which value cannot be sent, and why, in words
+ *
+ * LOCK. Encoding needs none, and its owner orders access: a call's arguments are encoded before others see the call. What is marked
+ * [agent lock] needs that. References may go where something is let go of, so that is never done with the lock.
+ *
+ * LIFETIME. Each is a part of what sends or takes it, and used once. What is published must be withdrawn before wfi_outbound_fini;
+ * an inbound one that was started must have become ready before wfi_inbound_fini.
+ */
+#ifndef WFI_PAYLOAD_H
+#define WFI_PAYLOAD_H
+
+#include "fabric.h"
+#include "rpc/agent/agent.h"
+#include "rpc/refs/refs.h"
+#include "value/decode.h"
+#include "value/encode.h"
+
+/* ---- On their way out (outbound.c, shared.c) ------------------------------------------------------------------------- */
+
+typedef struct wfi_shared_body wfi_shared_body; /* counted */
+
+typedef struct wfi_outbound {
+    wfi_encoded body;
+    wfi_shared_body
+        *shared; /* the body is a view of this one's: lists are its; meta as well, unless there are places to patch */
+    wfi_storage *meta_storage; /* meta as something to expose, when it outgrew the frame */
+    wfi_exposure *exposures;
+    size_t exposure_count;
+    uint64_t exposed_bytes; /* what the peer reads from us: net cannot count it */
+    /* Once published, what it holds that is no user's. Of a view, what is shared counts as if it were its own. */
+    size_t small_bytes;  /* small things, and metadata in the frame */
+    size_t copied_bytes; /* copies that the peer reads for itself: metadata, packed tensors */
+} wfi_outbound;
+
+/* Whether publishing will expose something, behind a header of that size: metadata that outgrows the frame, or tensors. */
+bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
+/* Exposes what must be read and writes the body behind `header`: meta itself where it fits the frame. On failure nothing is exposed.
+ * [agent lock] */
+weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
+/* What was exposed is not to be read any more; quiet: the peer is known to be done with it. [agent lock] */
+void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
+/* Published and withdrawn, it is to be published again: as it was when its metadata had `meta_size` bytes. */
+void wfi_outbound_rewind(wfi_outbound *outbound, size_t meta_size);
+/* The segments to write into landing places: a malloc'ed array, NULL if none. Tensors stay with `outbound`. */
+weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
+                                size_t *count);
+/* What it keeps in memory: metadata, and tensors that do not ride in it. */
+static inline uint64_t wfi_outbound_bytes(const wfi_outbound *outbound)
+{
+    return outbound->body.meta.size + outbound->body.remote_bytes;
+}
+void wfi_outbound_fini(wfi_outbound *outbound); /* not locked */
+
+/* For calls without landing places. Counts what was packed and copied here, once; views count their own. */
+weft_status wfi_shared_body_create(weft_args values, wfi_shared_body **out);
+wfi_shared_body *wfi_shared_body_ref(wfi_shared_body *shared);
+void wfi_shared_body_unref(wfi_shared_body *shared); /* not locked. NULL is a no-op */
+const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);
+size_t wfi_shared_body_bytes(const wfi_shared_body *shared); /* its metadata and packed tensors; NULL: 0 */
+weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared); /* WEFT_ERR_MEMORY */
+
+/* ---- On their way in (inbound.c) --------------------------------------------------------------------------------------- */
+
+/* ready is called exactly once, with the agent's lock held, perhaps before start returns. Then `values` holds the whole, or `problem`
+ * says what was wrong. */
+typedef struct wfi_inbound {
+    /* Set by the owner before start. */
+    weft_agent *agent;
+    wfi_peer *peer;
+    wfi_decode_options options;
+    bool user_places; /* options.place is user code: called with no lock held */
+    bool free_places; /* options.place may be called with the lock or without; neither set: with it */
+    /* Whether `bytes` more may be taken, asked before they are: WEFT_OK, or the failure with `problem` written. NULL: always.
+     * [agent lock] */
+    weft_status (*admit)(struct wfi_inbound *inbound, uint64_t bytes);
+    void (*ready)(struct wfi_inbound *inbound, weft_status status);
+    void *owner; /* of one that is no member of it */
+
+    /* For the owner, once ready. */
+    weft_values *values;
+    wfi_landing *landing; /* the caller's landing places */
+    size_t landing_count;
+    uint64_t landed_bytes; /* pushed by the peer into our places */
+    char problem[256];
+
+    /* Own. */
+    wfi_ref_waiter waiter;
+    wfi_storage *meta; /* pulled metadata, or a copy of the body where it must outlive its frame */
+    size_t meta_size, tail_at, tail_size;
+    wfi_decoded decoded;
+    wfi_segment meta_segment;
+    wfi_transfer transfer;
+    wfi_task task;
+    bool elsewhere;       /* which the agent counts */
+    bool task_queued;     /* of references that are imported some at a time: the next */
+    size_t imported;      /* so many references */
+    size_t unconfirmed;   /* references whose owners have not answered */
+    weft_status unknown;  /* what one of them answered, for the task */
+    weft_status decoding; /* how that ended */
+    enum { WFI_INBOUND_NEW, WFI_INBOUND_PULLING, WFI_INBOUND_PLACING, WFI_INBOUND_CONFIRMING, WFI_INBOUND_READY } state;
+    bool cancelled;
+} wfi_inbound;
+
+/* `body` stands at the body; its bytes need not outlive the call. [agent lock] */
+void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body);
+/* ready follows with WEFT_ERR_CANCELLED unless it has been called; nothing of the peer's is touched after it. [lock] */
+void wfi_inbound_cancel(wfi_inbound *inbound);
+/* The agent stops, and all of them were cancelled: waits for what is decoded outside its own executor. Not locked. */
+void wfi_inbound_await(weft_agent *agent);
+/* Whether it has been started and not become ready. */
+bool wfi_inbound_busy(const wfi_inbound *inbound);
+/* Lets go of what it holds. Not with the agent's lock: references may go. */
+void wfi_inbound_fini(wfi_inbound *inbound);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reference.c - see reference.h. */
+#include "value/reference.h"
+
+void wfi_reference_init(wfi_reference *reference, const wfi_reference_ops *ops)
+{
+    atomic_init(&reference->refs, 1);
+    reference->ops = ops;
+}
+
+static wfi_reference *head_of(weft_rref *rref)
+{
+    return (wfi_reference *)rref;
+}
+
+weft_rref *weft_rref_ref(weft_rref *rref)
+{
+    if (rref)
+        atomic_fetch_add_explicit(&head_of(rref)->refs, 1, memory_order_relaxed);
+    return rref;
+}
+
+bool wfi_reference_drop(weft_rref *rref)
+{
+    return rref && atomic_fetch_sub_explicit(&head_of(rref)->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void weft_rref_unref(weft_rref *rref)
+{
+    if (wfi_reference_drop(rref))
+        head_of(rref)->ops->release(rref);
+}
+
+weft_status wfi_reference_pass(weft_rref *rref, wfi_rref_name *name)
+{
+    return head_of(rref)->ops->pass(rref, name);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * walk.h - all values of a list and of the lists in it, in the order in which they go over the wire: a list, then its items.
+ *
+ *     wfi_walk walk;
+ *     wfi_walk_begin(&walk, values);
+ *     for (const weft_value *value; (value = wfi_walk_next(&walk));)
+ *         ...
+ *
+ * A list is not entered if it is deeper than WEFT_MAX_LIST_DEPTH, or is said to have items and lies at NULL. Whoever owns the values
+ * may change the one that was given: what it is when the next is asked for decides whether it is entered.
+ */
+#ifndef WFI_WALK_H
+#define WFI_WALK_H
+
+#include <weft/value.h>
+
+typedef struct wfi_walk {
+    struct {
+        const weft_value *items;
+        size_t count, at;
+    } lists[WEFT_MAX_LIST_DEPTH + 1]; /* from the outermost to the one that is being read */
+    int depth;                        /* of the latter; a list among its items has one more */
+    const weft_value *last;           /* what was given */
+} wfi_walk;
+
+void wfi_walk_begin(wfi_walk *walk, weft_args values);
+const weft_value *wfi_walk_next(wfi_walk *walk); /* NULL: there is no more */
+/* Where the last value stands: its index, behind those of the lists that it is in, as in "3.0.1". Returns `text`. */
+#define WFI_WALK_PATH 64
+const char *wfi_walk_path(const wfi_walk *walk, char text[WFI_WALK_PATH]);
+
+/* The tensors right in a value: those of a tensor or of a list of tensors; else none. */
+static inline weft_tensors wfi_tensors_in(const weft_value *value)
+{
+    if (value->type == WEFT_TENSORS)
+        return value->as.tensors;
+    return value->type == WEFT_TENSOR ? (weft_tensors){&value->as.tensor, 1} : (weft_tensors){NULL, 0};
+}
+
+#endif
