@@ -278,6 +278,7 @@ static void finish_too_late(world *w)
 {
     assert_true(*(int *)w->arg != 0 || weft_error_code(weft_future_error(unfinished)) == WEFT_ERR_TIMEOUT);
     weft_future_unref(unfinished);
+    unfinished = NULL;
     weft_call_give(shared.held, WEFT_VALUES(weft_of_i64(1))); /* after its agent has closed */
     assert_true(weft_call_time_left(shared.held) == 0);
     weft_call_finish(shared.held, WEFT_OK);
