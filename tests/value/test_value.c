@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_value.c - values without any network: walked through, owned, encoded, decoded, measured. */
+#include "unit.h"
+#include "value/decode.h"
+#include "value/encode.h"
+#include "value/value.h"
+#include "value/walk.h"
+
+#include <weft/weft.h>
+
+#include <string.h>
+
+/* 1, [2, [3], []], 4 */
+static const weft_value threes[] = {{.type = WEFT_I64, .as.i64 = 3}};
+static const weft_value twos[] = {
+    {.type = WEFT_I64, .as.i64 = 2}, {.type = WEFT_LIST, .as.list = {threes, 1}}, {.type = WEFT_LIST}};
+static const weft_value ones[] = {
+    {.type = WEFT_I64, .as.i64 = 1}, {.type = WEFT_LIST, .as.list = {twos, 3}}, {.type = WEFT_I64, .as.i64 = 4}};
+static const weft_args nested = {ones, 3};
+
+static void all_values_are_walked_through_in_order(void **state)
+{
+    static const char *const paths[] = {"0", "1", "1.0", "1.1", "1.1.0", "1.2", "2"};
+    char text[WFI_WALK_PATH];
+    wfi_walk walk;
+    size_t at = 0;
+    wfi_walk_begin(&walk, nested);
+    for (const weft_value *value; (value = wfi_walk_next(&walk)); at++) {
+        assert_true(at < 7);
+        assert_string_equal(wfi_walk_path(&walk, text), paths[at]);
+        assert_int_equal(walk.depth, strlen(paths[at]) / 2);
+        assert_int_equal(value->type, at == 1 || at == 3 || at == 5 ? WEFT_LIST : WEFT_I64);
+    }
+    assert_int_equal(at, 7);
+    assert_null(wfi_walk_next(&walk));
+}
+
+static void nothing_is_entered_that_cannot_be_read(void **state)
+{
+    weft_value lists[WEFT_MAX_LIST_DEPTH + 3] = {{.type = WEFT_I64}}; /* each has the one before it */
+    for (int i = 1; i < WEFT_MAX_LIST_DEPTH + 3; i++)
+        lists[i] = weft_of_list((weft_args){&lists[i - 1], 1});
+    wfi_walk walk;
+    int seen = 0;
+    wfi_walk_begin(&walk, (weft_args){&lists[WEFT_MAX_LIST_DEPTH + 2], 1});
+    while (wfi_walk_next(&walk))
+        seen++;
+    assert_int_equal(seen, WEFT_MAX_LIST_DEPTH + 1);
+    weft_value at_null = weft_of_list((weft_args){NULL, 5});
+    wfi_walk_begin(&walk, (weft_args){&at_null, 1});
+    assert_ptr_equal(wfi_walk_next(&walk), &at_null);
+    assert_null(wfi_walk_next(&walk));
+    assert_false(wfi_args_are_readable((weft_args){&at_null, 1}));
+    assert_true(wfi_args_are_readable(nested));
+}
+
+static void an_owned_list_is_whole_or_not_at_all(void **state)
+{
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_values *values;
+    weft_value inner[] = {weft_of_string("kept"), weft_of_tensor(tensor), weft_of_tensor(tensor)};
+    weft_value outer[] = {weft_of_tensors((weft_tensors){&tensor, 1}), weft_of_list((weft_args){inner, 3}),
+                          weft_of_bytes("behind", 6)};
+    assert_int_equal(weft_values_create((weft_args){outer, 3}, &values), WEFT_OK);
+    assert_int_equal(wfi_values_tensors(weft_values_args(values), NULL, 0), 3);
+    weft_values_unref(values);
+    inner[2].as.tensor = NULL; /* in the midst of it: what was taken before is given back */
+    assert_int_equal(weft_values_create((weft_args){outer, 3}, &values), WEFT_ERR_INVALID);
+    weft_value deep[WEFT_MAX_LIST_DEPTH + 2] = {weft_of_string("deep")};
+    for (int i = 1; i < WEFT_MAX_LIST_DEPTH + 2; i++)
+        deep[i] = weft_of_list((weft_args){&deep[i - 1], 1});
+    assert_int_equal(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values), WEFT_OK);
+    weft_values_unref(values);
+    assert_int_equal(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH + 1], 1}, &values), WEFT_ERR_TOO_LARGE);
+    weft_tensor_unref(tensor);
+}
+
+static weft_status decode(const wfi_writer *meta, size_t size, uint8_t *tail, wfi_decoded *decoded)
+{
+    wfi_reader reader, behind;
+    wfi_reader_init(&reader, meta->data, size);
+    wfi_reader_init(&behind, tail, 0);
+    return wfi_decode(decoded, &reader, &behind, &(wfi_decode_options){0});
+}
+
+static void what_is_decoded_was_encoded(void **state)
+{
+    uint8_t tail[1] = {0};
+    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32),
+                *large = weft_tensor_zeros(WEFT_SHAPE(5000), WEFT_FLOAT32);
+    weft_tensor *both[] = {small, large};
+    weft_value list[] = {weft_of_string("text"), weft_of_f64(0.5), weft_of_list(nested)};
+    weft_args values =
+        WEFT_VALUES(weft_of_list((weft_args){list, 3}), weft_of_tensors((weft_tensors){both, 2}), weft_of_null());
+    wfi_encoded encoded;
+    wfi_decoded decoded;
+    assert_int_equal(wfi_encode(&encoded, values, &(wfi_encode_options){0}), WEFT_OK);
+    assert_int_equal(encoded.tensor_count, 2);
+    assert_int_equal(encoded.remote_count, 1);
+    assert_int_equal(encoded.remote_bytes, 20000);
+    assert_int_equal(decode(&encoded.meta, encoded.meta.size, tail, &decoded), WEFT_OK);
+    assert_int_equal(decoded.segment_count, 1);
+    assert_int_equal(decoded.segments[0].size, 20000);
+    wfi_walk walk, again;
+    wfi_walk_begin(&walk, values);
+    wfi_walk_begin(&again, weft_values_args(decoded.values));
+    for (const weft_value *value, *other; (value = wfi_walk_next(&walk));) {
+        other = wfi_walk_next(&again);
+        assert_non_null(other);
+        assert_int_equal(value->type, other->type);
+        assert_int_equal(walk.depth, again.depth);
+        if (value->type == WEFT_I64)
+            assert_int_equal(value->as.i64, other->as.i64);
+    }
+    assert_null(wfi_walk_next(&again));
+    wfi_decoded_fini(&decoded);
+    wfi_encoded_fini(&encoded);
+    weft_tensor_unref(small);
+    weft_tensor_unref(large);
+}
+
+static weft_status measure(const wfi_encoded *encoded, size_t size, wfi_decoded *measured, wfi_tensor_types *types)
+{
+    uint64_t bytes = 0;
+    weft_status st = wfi_decode_measure(measured, encoded->meta.data, size, &bytes, types);
+    assert_true(st || bytes >= types->count * 256);
+    return st;
+}
+
+static void encode_some(wfi_encoded *encoded)
+{
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32), *two[] = {tensor, tensor};
+    weft_args values = WEFT_VALUES(weft_of_list(nested), weft_of_tensors((weft_tensors){two, 2}),
+                                   weft_of_string("text"), weft_of_bool(true), weft_of_tensor(tensor));
+    assert_int_equal(wfi_encode(encoded, values, &(wfi_encode_options){0}), WEFT_OK);
+    weft_tensor_unref(tensor);
+}
+
+/* Measuring is done before memory is taken. */
+static void measuring_refuses_what_decoding_refuses(void **state)
+{
+    uint8_t tail[1] = {0};
+    wfi_encoded encoded;
+    wfi_decoded decoded, measured;
+    wfi_tensor_types types;
+    encode_some(&encoded);
+    for (size_t size = 0; size < encoded.meta.size; size++) {
+        assert_int_equal(decode(&encoded.meta, size, tail, &decoded), WEFT_ERR_PROTOCOL);
+        assert_int_equal(measure(&encoded, size, &measured, &types), WEFT_ERR_PROTOCOL);
+        assert_string_equal(decoded.problem, measured.problem);
+    }
+    assert_int_equal(measure(&encoded, encoded.meta.size, &measured, &types), WEFT_OK);
+    assert_int_equal(types.count, 3);
+    wfi_encoded_fini(&encoded);
+}
+
+static void measuring_refuses_nothing_else(void **state)
+{
+    uint8_t tail[1] = {0};
+    wfi_encoded encoded;
+    wfi_decoded decoded, measured;
+    wfi_tensor_types types;
+    size_t good = 0;
+    encode_some(&encoded);
+    for (size_t bit = 0; bit < 8 * encoded.meta.size; bit++) {
+        encoded.meta.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        weft_status st = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
+        if (!st) {
+            good++;
+            assert_int_equal(measure(&encoded, encoded.meta.size, &measured, &types), WEFT_OK);
+            assert_int_equal(types.count, wfi_values_tensors(weft_values_args(decoded.values), NULL, 0));
+            wfi_decoded_fini(&decoded);
+        }
+        encoded.meta.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    assert_true(good > 0);
+    wfi_encoded_fini(&encoded);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_values_are_walked_through_in_order),
+        cmocka_unit_test(nothing_is_entered_that_cannot_be_read),
+        cmocka_unit_test(an_owned_list_is_whole_or_not_at_all),
+        cmocka_unit_test(what_is_decoded_was_encoded),
+        cmocka_unit_test(measuring_refuses_what_decoding_refuses),
+        cmocka_unit_test(measuring_refuses_nothing_else),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
