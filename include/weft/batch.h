@@ -26,27 +26,26 @@
  *
  * WHEN IT CLOSES. With `size` calls; or `wait_us` after its first call was whole; or when each of `callers` that is still in the job
  * has a call in it, or, where their shapes differ, in one of several open batches; and at once while this agent closes. A batch that
- * cannot run yet, because `in_flight` others do, goes on filling until it can. Calls that are still being pulled are waited for, but
- * not longer than 10 ms after `wait_us`: what is not whole by then goes, for a copy, with a later batch, which waits for nobody else.
+ * cannot run yet, because `in_flight` others do, goes on filling until it can. Of several that can, the one whose first call has waited
+ * longest goes first. Calls that are still being pulled are waited for, but not longer than 10 ms after `wait_us`: what is not whole by
+ * then is late.
+ *
+ * WHO IS IN IT. Each call goes to the oldest open batch of its shape that has room for it: with fewer than `size` calls, and fewer than
+ * `max_per_caller` of its caller. Set max_per_caller where callers have several calls under way: else one of them can fill whole
+ * batches, and the queue, before another's call. Beyond `queue` waiting calls further ones are refused with WEFT_ERR_BUSY before
+ * anything is pulled (weft_retry tries again). Calls that are cancelled, run out of time or lose their caller while they wait are left
+ * out. A late call goes with another batch, which then waits for nobody else.
  *
  * WHAT IS COPIED. Rows are made before the calls that will fill them come: for twice as many as in the largest batch lately, but not
  * more than a quarter of what is left of memory_budget_bytes; and for `size` where that is 64 MiB, or a sixteenth of what is left, at
- * most. If more calls come they are all copied, as is every call to oneself. The handler sees n rows next to each other: where some
- * call was late, or left, those that nobody writes to any more and that most of the n calls lie in already, and the others are copied
- * into the gaps: which row a call gets is not promised. Where a batch has no n such rows, as late ones lie in the midst of it and
- * there is no room behind, all n are copied. That does not go on: who was late in the last 8 batches gets a row at the end.
+ * most. Calls that fit in them are pulled there. A call to oneself is copied, and a late call, once. If somebody left, or more calls
+ * came than there are rows for, calls are copied into the gaps, or all to a tensor of their own; all are, too, where a late call's row
+ * lies among the first n. Which row a call gets is not promised.
  *
  * WHAT COUNTS. Rows made ahead, and tensors that the n calls are copied to, count against memory_budget_bytes until the batch is over;
- * where late calls lie in its rows, all of these do until the last of those calls is. Rows ahead stay within the budget. Copies are
- * not refused, since the calls are here already: so weft_stats.bytes_held may be over the budget by about the arguments of the batches
- * that run or are deferred, in_flight * size calls of each function, beside what results go over it by (weft/agent.h).
- *
- * WHO IS IN IT. While several callers have calls waiting, or had in the last 8 batches, one caller gets at most its share of a batch,
- * and beyond that what the others leave; the rest of its calls go to the next ones, for a copy. Who comes to a batch that is full of
- * another's calls gets his share of it all the same. Of batches that are due, one each of several shapes, the one goes first that has
- * a call of the caller who has waited for his turn longest; every fourth time the shapes' turn decides. Beyond `queue` waiting calls
- * further ones are refused with WEFT_ERR_BUSY before anything is pulled (weft_retry tries again), but for callers below their share
- * of the queue. Calls that are cancelled, run out of time or lose their caller while they wait are left out.
+ * where late calls lie in its rows, all of these do until the last of those calls is whole. Rows ahead stay within the budget. Copies
+ * are not refused, since the calls are here already: so weft_stats.bytes_held may be over the budget by about the arguments of the
+ * batches that run or are deferred, in_flight * size calls of each function, beside what results go over it by (weft/agent.h).
  */
 #ifndef WEFT_BATCH_H
 #define WEFT_BATCH_H
@@ -79,6 +78,9 @@ typedef struct weft_batch_options {
     const int *callers;  /* ranks, each once: the batch closes when all of them are in; borrowed until registered */
     size_t caller_count; /* 0: nobody is expected */
     int in_flight;       /* batches that run, or are deferred, at once; 0: 1 */
+    /* Calls of one caller in a batch at most, 1..size; 0: size. Further calls of it go to the next batches. One caller may then have no
+     * more than the same part of `queue` waiting, queue * max_per_caller / size and at least one; beyond that: WEFT_ERR_BUSY. */
+    int max_per_caller;
     int queue; /* calls that may wait for a batch to run; 0: 4 * size, at least 1,024; with WEFT_FOREVER not below size */
 } weft_batch_options;
 
@@ -111,7 +113,7 @@ WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
 /*
  * Sets result `index` (of `gives`) of all calls: [n, ...], a reference is taken; row i goes to call i. For WEFT_TENSOR and WEFT_ANY as
- * a view, or, where it stays here behind a reference (weft_rpc_remote), as a copy, since that would keep the others' rows as well; for
+ * a view, or, where it stays here behind a reference (weft_rpc_remote), as a copy, since a view would keep the others' rows as well; for
  * WEFT_I64, WEFT_F64 and WEFT_BOOL as a scalar: n elements of an integer, floating, or any dtype. Calls that weft_call_give has
  * answered keep what it gave; the others fail if an earlier result is missing. NULL, another count of rows or such a dtype fail the
  * batch.
@@ -132,7 +134,7 @@ typedef struct weft_batch_stats {
     uint64_t by_size, by_time, by_callers; /* why they closed; the rest: the agent was closing */
     uint64_t left_out;     /* cancelled, out of time, or their caller gone, while they waited or were pulled */
     uint64_t refused;      /* for want of room in the queue */
-    uint64_t latecomers;   /* not whole when their batch ran, copied to a later one */
+    uint64_t latecomers;   /* calls that were not whole when their batch ran, and were copied to another */
     uint64_t copied_bytes; /* of rows over the inline limit: latecomers, beside gaps, to oneself, behind references */
     uint64_t waiting, running; /* now: calls in the queue, batches */
     double mean_size;

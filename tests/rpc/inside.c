@@ -334,7 +334,7 @@ inside_table inside_forks(weft_agent *agent)
 
 inside_table inside_shapes(weft_agent *agent, const char *batched_function)
 {
-    return look_at(agent, &wfi_batcher_of(wfi_function_find(agent, batched_function))->forms_by_hash);
+    return look_at(agent, &wfi_batcher_of(wfi_function_find(agent, batched_function))->class_by_hash);
 }
 
 size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_turns.c - whose turn it is: callers whose calls are of one shape beside one with many, callers who wait for each other
- * with several, and as many shapes as calls. In virtual time.
+ * test_rpc_batch_turns.c - calls of several shapes: whose batch goes first, callers who wait for each other with several, and as many
+ * shapes as calls. In virtual time.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -93,7 +93,7 @@ static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint
 
 /* ---- Many shapes --------------------------------------------------------------------------------------------------- */
 
-enum { FORMS = 500, SHAPES = 50, FLOOD = 600, MODEST = 20 };
+enum { FORMS = 500, MODEST = 20 };
 
 static weft_future *start_at(weft_agent *agent, const char *function, int64_t columns)
 {
@@ -115,42 +115,8 @@ static void end(weft_future *future)
     weft_future_unref(future);
 }
 
-/* Rank 1 has hundreds of calls of fifty shapes waiting; rank 2 one at a time, of one. None of them waits for more than a few batches
- * of rank 1's, and whatever shape it has, each of rank 1's is served. */
-static void many_shapes(weft_agent *agent, void *arg)
-{
-    static weft_future *futures[FLOOD];
-    int rank = weft_agent_rank(agent);
-    (void)arg;
-    if (rank == 0) {
-        await_finished(2);
-        MUST(stats_of(agent, "shapes").calls == FLOOD + MODEST);
-        return;
-    }
-    for (int i = 0; rank == 1 && i < FLOOD; i++)
-        futures[i] = start(agent, 10 + i % SHAPES);
-    for (int i = 0; rank == 1 && i < FLOOD; i++)
-        end(futures[i]);
-    if (rank == 2)
-        world_sleep_ms(shared.w, 5);
-    for (int i = 0; rank == 2 && i < MODEST; i++) {
-        uint64_t began = weft_agent_now_ns(agent);
-        end(start(agent, 5));
-        MUST(weft_agent_now_ns(agent) - began < 5 * shared.handler_ns);
-        MUST(atomic_load(&shared.finished) == 0); /* else it shows nothing */
-    }
-    atomic_fetch_add(&shared.finished, 1);
-}
-
-static void test_shapes_are_no_turns(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
-        run(many_shapes, NULL, 3, seed, MS);
-}
-
-/* Rank 1 has calls of two shapes waiting all the time; of the first there are always calls of others, who take turns. The second
- * is served all the same. */
+/* Rank 1 has calls of two shapes waiting; of the first there are always calls of others as well. The second is served once those that
+ * were there before it have been. */
 static void never_last(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -165,7 +131,7 @@ static void never_last(weft_agent *agent, void *arg)
             others[i] = start(agent, 1);
         uint64_t began = weft_agent_now_ns(agent);
         end(start(agent, 2));
-        MUST(weft_agent_now_ns(agent) - began < 8 * shared.handler_ns);
+        MUST(weft_agent_now_ns(agent) - began < 12 * shared.handler_ns); /* 74 calls, eight a batch */
         atomic_store(&shared.finished, 1);
         for (int i = 0; i < 64; i++)
             end(others[i]);
@@ -196,8 +162,8 @@ static void keep_busy(weft_agent *agent, const char *function)
         end(futures[i]);
 }
 
-/* Rank 2 makes one call at a time, of another shape, which no other call will ever join. It waits for the handler that runs, one
- * batch that is full, and no more. */
+/* Rank 2 makes one call at a time, of another shape, which no other call will ever join. It waits for the handler that runs,
+ * for the full batches that were there before it, and no more. */
 static void rare_shape(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -221,7 +187,7 @@ static void rare_shape(weft_agent *agent, void *arg)
         weft_future *future = start_at(agent, function, 3);
         MUST_OK(weft_future_wait(future, 1000));
         weft_future_unref(future);
-        MUST(weft_agent_now_ns(agent) - began < 4 * shared.handler_ns);
+        MUST(weft_agent_now_ns(agent) - began < 5 * shared.handler_ns);
         weft_sim_sleep(shared.w->sim, 5700 * US);
     }
     atomic_store(&shared.finished, 1);
@@ -317,7 +283,7 @@ static void test_as_many_shapes_as_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes_are_no_turns), cmocka_unit_test(test_no_shape_is_always_last),
+        cmocka_unit_test(test_no_shape_is_always_last),
         cmocka_unit_test(test_rare_shapes_do_not_starve), cmocka_unit_test(test_who_comes_when_all_go),
         cmocka_unit_test(test_as_many_shapes_as_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /* budget.c - what others can make this worker hold; see budget.h. */
 #include "rpc/agent/budget.h"
 
-#include "rpc/batch/batch.h"
+#include "rpc/server/server.h"
 
 #define SHORT_ERROR 512             /* what is kept for one that says that the answer was too much */
 #define REFUSALS ((size_t)64 << 10) /* bytes, for those with a text of their own where the budget is small */
@@ -44,7 +44,6 @@ static void release_charge(weft_call *call, size_t bytes)
 
 void wfi_budget_release_arguments(weft_call *call)
 {
-    wfi_batch_move_out(call);
     if (call->charged > WFI_SERVE_BYTES)
         release_charge(call, call->charged - WFI_SERVE_BYTES);
 }
@@ -93,7 +92,6 @@ void wfi_budget_release(weft_call *call)
 {
     weft_agent *agent = call->agent;
     wfi_rpc_peer *peer = &agent->peers[call->from];
-    wfi_batch_move_out(call);
     release_charge(call, call->charged);
     if (!call->kept)
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batcher.c - the batcher of a function: its options, its callers, who comes in and who leaves; see batch.h. */
+/* batcher.c - the batcher of a function: its options, its life, calls that come and go; see batch.h. */
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
 
@@ -42,7 +42,8 @@ const char *wfi_batch_problem(const weft_function *function)
 {
     const weft_batch_options *o = &function->batch;
     if (!function->run_batch)
-        return o->size || o->wait_us || o->adaptive || o->caller_count || o->in_flight || o->queue
+        return o->size || o->wait_us || o->adaptive || o->caller_count || o->in_flight || o->queue ||
+                       o->max_per_caller
                    ? "is set without run_batch"
                    : NULL;
     if (function->run)
@@ -60,6 +61,8 @@ const char *wfi_batch_problem(const weft_function *function)
         return "is adaptive and waits for ever";
     if (o->in_flight < 0 || o->queue < 0)
         return "has a negative in_flight or queue";
+    if (o->max_per_caller < 0 || o->max_per_caller > (o->size ? o->size : DEFAULT_SIZE))
+        return "has a max_per_caller that is not 0 to its size";
     if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < (o->size ? o->size : DEFAULT_SIZE))
         return "waits for ever for more calls than its queue holds";
     return callers_problem(o->callers, o->caller_count);
@@ -82,6 +85,7 @@ static void take_defaults(weft_batch_options *o)
     o->in_flight = o->in_flight ? o->in_flight : 1;
     int many = o->size < DEFAULT_QUEUE / 4 ? DEFAULT_QUEUE : 4 * o->size;
     o->queue = o->queue ? o->queue : many;
+    o->max_per_caller = o->max_per_caller ? o->max_per_caller : o->size;
     if (o->adaptive && !o->wait_us)
         o->wait_us = DEFAULT_ADAPTIVE_WAIT_US;
 }
@@ -102,11 +106,12 @@ weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function,
     batcher->agent = agent;
     batcher->function = function;
     batcher->tensor_count = count_types(function->takes, WEFT_TENSOR);
+    batcher->run = wfi_batch_task;
     batcher->timer.fire = wfi_batch_timer;
     batcher->look_ns = WFI_NEVER;
-    wfi_list_init(&batcher->forms);
-    wfi_map_init(&batcher->forms_by_hash);
-    wfi_map_init(&batcher->callers);
+    wfi_list_init(&batcher->open);
+    wfi_map_init(&batcher->class_by_hash);
+    wfi_map_init(&batcher->clients);
     wfi_histogram_init(&batcher->sizes);
     wfi_histogram_init(&batcher->waits);
     *out = batcher;
@@ -125,19 +130,14 @@ void wfi_batcher_destroy(wfi_batcher *batcher)
     uint64_t rank;
     if (!batcher)
         return;
-    for (wfi_batch_caller *caller; (caller = wfi_map_next(&batcher->callers, &cursor, &rank));)
-        free(caller);
-    wfi_map_fini(&batcher->callers);
-    wfi_map_fini(&batcher->forms_by_hash);
+    for (wfi_batch_client *client; (client = wfi_map_next(&batcher->clients, &cursor, &rank));)
+        free(client);
+    wfi_map_fini(&batcher->clients);
+    wfi_map_fini(&batcher->class_by_hash);
     wfi_histogram_fini(&batcher->sizes);
     wfi_histogram_fini(&batcher->waits);
     free((int *)batcher->options.callers);
     free(batcher);
-}
-
-wfi_batcher *wfi_batcher_of(const weft_function *function)
-{
-    return function && function->run_batch ? wfi_container_of(function, wfi_registered, function)->batcher : NULL;
 }
 
 weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks, size_t count)
@@ -159,113 +159,23 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     return WEFT_OK;
 }
 
-/* ---- Callers ------------------------------------------------------------------------------------------------------- */
-
-wfi_batch_caller *wfi_batch_caller_of(wfi_batcher *batcher, int rank)
-{
-    return wfi_map_get(&batcher->callers, (uint64_t)rank);
-}
-
-static wfi_batch_caller *know_caller(wfi_batcher *batcher, int rank)
-{
-    wfi_batch_caller *caller = wfi_batch_caller_of(batcher, rank);
-    if (caller)
-        return caller;
-    caller = wfi_calloc(1, sizeof *caller);
-    if (!caller)
-        return NULL;
-    caller->rank = rank;
-    caller->number = batcher->callers.count;
-    if (wfi_map_put(&batcher->callers, (uint64_t)rank, caller)) {
-        free(caller);
-        return NULL;
-    }
-    return caller;
-}
-
-void wfi_batch_count_active(wfi_batcher *batcher)
-{
-    size_t cursor = 0;
-    uint64_t rank;
-    batcher->active = 0;
-    for (wfi_batch_caller *c; (c = wfi_map_next(&batcher->callers, &cursor, &rank));) {
-        c->is_active = c->queued || batcher->begun - c->seen <= WFI_REMEMBERED_BATCHES;
-        batcher->active += c->is_active;
-    }
-}
-
-size_t wfi_batch_share(const wfi_batcher *batcher, size_t whole)
-{
-    size_t active = batcher->active ? batcher->active : 1;
-    return (whole + active - 1) / active;
-}
-
-weft_error *wfi_batch_admit(weft_call *call)
-{
-    wfi_batcher *batcher = wfi_batcher_of(call->function);
-    wfi_batch_caller *caller = know_caller(batcher, call->from);
-    wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (!caller)
-        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to note its caller");
-    size_t most = (size_t)batcher->options.queue;
-    caller->seen = batcher->begun;
-    batcher->active += !caller->is_active;
-    caller->is_active = true;
-    if (batcher->queued >= most && caller->queued >= wfi_batch_share(batcher, most)) {
-        batcher->stats.refused++;
-        call->agent->stats.calls_refused++;
-        return wfi_call_error(call, WEFT_ERR_BUSY, "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d",
-                              batcher->queued, call->function->name, caller->queued, caller->rank);
-    }
-    caller->queued++;
-    batcher->queued++;
-    call->queued = true;
-    return NULL;
-}
-
-void wfi_batch_unqueue(weft_call *call)
-{
-    wfi_batcher *batcher = wfi_batcher_of(call->function);
-    if (!call->queued)
-        return;
-    call->queued = false;
-    batcher->queued--;
-    wfi_batch_caller_of(batcher, call->from)->queued--;
-}
-
 /* ---- Coming and going ------------------------------------------------------------------------------------------------ */
 
-static weft_error *cannot_be_a_row(const weft_call *call, weft_tensor *const *tensors, size_t count)
+static wfi_tensor_types types_of(weft_tensor *const *tensors, size_t count)
 {
+    wfi_tensor_types types = {.count = count};
     for (size_t i = 0; i < count; i++)
-        if (weft_tensor_ndim(tensors[i]) == WEFT_MAX_DIMS)
+        types.items[i] = (wfi_tensor_type){tensors[i]->dtype, tensors[i]->shape};
+    return types;
+}
+
+static weft_error *cannot_be_a_row(const weft_call *call, const wfi_tensor_types *types)
+{
+    for (size_t i = 0; i < types->count; i++)
+        if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
             return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu has %d dimensions, a row of a batch %d at most", i,
                                   WEFT_MAX_DIMS, WEFT_MAX_DIMS - 1);
     return NULL;
-}
-
-void wfi_batch_join(weft_call *call)
-{
-    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
-    wfi_assert_held(wfi_net_mutex(call->agent->net));
-    size_t count = wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE);
-    weft_error *error = cannot_be_a_row(call, tensors, count);
-    if (!error && atomic_load(&call->unwanted)) /* one to ourselves, given up while it waited for its references */
-        error = wfi_call_error(call, (weft_status)atomic_load(&call->unwanted), "nobody waits for it any more");
-    if (!error && !call->queued) /* one to ourselves */
-        error = wfi_batch_admit(call);
-    if (!error && !wfi_batch_find_room(call, tensors))
-        error = wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a batch");
-    if (error) {
-        wfi_batch_leave(call);
-        wfi_serve_refuse(call, error);
-        return;
-    }
-    call->stage = WFI_SERVE_SERVING;
-    call->span.ready_ns = wfi_net_now(call->agent->net);
-    call->holds += 2; /* the user's, until finished, and the batch's */
-    wfi_serve_watch_deadline(call);
-    wfi_batch_arrived(call, wfi_net_now(call->agent->net));
 }
 
 void wfi_batch_leave(weft_call *call)
@@ -274,8 +184,104 @@ void wfi_batch_leave(weft_call *call)
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     batcher->stats.left_out += atomic_load(&call->unwanted) != WEFT_OK;
     wfi_batch_unqueue(call);
-    wfi_batch_leave_room(call);
+    wfi_batch_leave_row(call);
     wfi_batcher_pump(batcher); /* what waited for it alone may begin */
+}
+
+static void refuse(weft_call *call, weft_error *error)
+{
+    wfi_batch_leave(call);
+    wfi_serve_refuse(call, error);
+}
+
+/* A call whose batch began without it, on its way to a row of another. */
+typedef struct late_copy {
+    wfi_task task;
+    weft_call *call;
+    weft_tensor *places[WEFT_MAX_SIGNATURE]; /* for its tensors; NULL: none yet */
+} late_copy;
+
+static weft_status copy_tensors(late_copy *copy, weft_tensor *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!copy->places[i])
+            copy->places[i] = weft_tensor_empty(tensors[i]->shape, tensors[i]->dtype);
+        weft_status st = copy->places[i] ? weft_tensor_assign(copy->places[i], tensors[i]) : WEFT_ERR_MEMORY;
+        if (st)
+            return st;
+    }
+    wfi_values_replace_tensors(copy->call->args, copy->places);
+    return WEFT_OK;
+}
+
+static void copy_late(wfi_task *task)
+{
+    late_copy *copy = wfi_container_of(task, late_copy, task);
+    weft_call *call = copy->call;
+    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
+    size_t count = wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += wfi_copied(weft_tensor_nbytes(tensors[i]));
+    weft_status st = copy_tensors(copy, tensors, count);
+    for (size_t i = 0; i < count; i++)
+        weft_tensor_unref(copy->places[i]);
+    free(copy);
+    wfi_net_lock(call->agent->net);
+    wfi_batcher_of(call->function)->stats.copied_bytes += bytes;
+    call->agent->stats.bytes_copied += bytes;
+    if (st)
+        refuse(call, wfi_call_error(call, st, "no memory for a copy, as its batch began without it"));
+    else
+        wfi_batch_join(call);
+    wfi_serve_drop_hold(call);
+    wfi_net_unlock(call->agent->net);
+}
+
+/* A late call comes again: what was pulled is copied, without the lock, to another row. */
+static weft_error *start_over(weft_call *call, const wfi_tensor_types *types)
+{
+    late_copy *copy = wfi_calloc(1, sizeof *copy);
+    if (!copy)
+        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a copy, as its batch began without it");
+    wfi_batch_leave_row(call);
+    wfi_batch_expect(call, types);
+    for (size_t i = 0; i < types->count; i++)
+        copy->places[i] = wfi_batch_place(call, i, types->items[i].dtype, types->items[i].shape);
+    wfi_batcher_of(call->function)->stats.latecomers++;
+    call->is_late = true;
+    call->holds++;
+    copy->call = call;
+    copy->task.run = copy_late;
+    wfi_net_defer(call->agent->net, &copy->task, WFI_DEFER_RELEASE);
+    return NULL;
+}
+
+void wfi_batch_join(weft_call *call)
+{
+    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    wfi_tensor_types types =
+        types_of(tensors, wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE));
+    weft_error *error = cannot_be_a_row(call, &types);
+    if (!error && atomic_load(&call->unwanted)) /* one to ourselves, given up while it waited for its references */
+        error = wfi_call_error(call, (weft_status)atomic_load(&call->unwanted), "nobody waits for it any more");
+    if (!error && !call->queued) /* one to ourselves */
+        error = wfi_batch_admit(call);
+    bool is_late = !error && call->batch && !call->batch->open;
+    if (is_late)
+        error = start_over(call, &types);
+    else if (!error && !wfi_batch_settle(call, &types))
+        error = wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a batch");
+    if (error) {
+        refuse(call, error);
+    } else if (!is_late) {
+        call->stage = WFI_SERVE_SERVING;
+        call->span.ready_ns = wfi_net_now(call->agent->net);
+        call->holds += 2; /* the user's, until finished, and the batch's */
+        wfi_serve_watch_deadline(call);
+        wfi_batch_arrived(call, call->span.ready_ns);
+    }
 }
 
 void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text)

@@ -18,7 +18,7 @@ weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
     size_t before = 0;
     for (size_t i = 0; i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_NONE; i++) {
         if (i == index)
-            return takes[i] == WEFT_TENSOR ? batch->rows[before] : NULL;
+            return takes[i] == WEFT_TENSOR ? batch->seen[before] : NULL;
         before += takes[i] == WEFT_TENSOR;
     }
     return NULL;

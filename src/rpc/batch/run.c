@@ -26,8 +26,8 @@ static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
 static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
 {
     weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
-    if (slab && (int64_t)(batch->first_row + batch->count) <= weft_tensor_size(slab, 0))
-        return weft_tensor_narrow(slab, 0, (int64_t)batch->first_row, (int64_t)batch->count);
+    if (slab && (int64_t)batch->count <= weft_tensor_size(slab, 0))
+        return weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count);
     weft_tensor *rows = make_rows(batch, first);
     batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
     return rows;
@@ -41,9 +41,9 @@ static bool is_in_row(const weft_tensor *rows, size_t row, const weft_tensor *te
 
 static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const weft_tensor *from)
 {
-    if (is_in_row(batch->rows[index], row, from))
+    if (is_in_row(batch->seen[index], row, from))
         return WEFT_OK;
-    weft_tensor *place = weft_tensor_select(batch->rows[index], 0, (int64_t)row);
+    weft_tensor *place = weft_tensor_select(batch->seen[index], 0, (int64_t)row);
     weft_status st = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
     batch->copied_bytes += st ? 0 : wfi_copied(weft_tensor_nbytes(from));
     weft_tensor_unref(place);
@@ -58,8 +58,8 @@ static weft_status assemble(weft_batch *batch)
         wfi_values_tensors(weft_values_args(batch->calls[row]->args), tensors, count);
         for (size_t i = 0; i < count; i++) {
             if (row == 0)
-                batch->rows[i] = find_rows(batch, i, tensors[i]);
-            weft_status st = batch->rows[i] ? fill_row(batch, i, row, tensors[i]) : WEFT_ERR_MEMORY;
+                batch->seen[i] = find_rows(batch, i, tensors[i]);
+            weft_status st = batch->seen[i] ? fill_row(batch, i, row, tensors[i]) : WEFT_ERR_MEMORY;
             if (st)
                 return st;
         }
@@ -119,26 +119,8 @@ static void give_row(weft_batch *batch, size_t row)
             weft_tensor_unref(values[i].as.tensor);
 }
 
-static bool is_in(const wfi_storage *storage, weft_tensor *const *tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (tensors[i] && tensors[i]->storage == storage)
-            return true;
-    return false;
-}
-
-/* One row of what all have together: of what was given, of what the handler saw, or of where its own arguments lie. */
-static bool is_row(const weft_batch *batch, const weft_call *call, const weft_tensor *tensor)
-{
-    weft_tensor *own[WEFT_MAX_SIGNATURE] = {NULL};
-    if (wfi_storage_size(tensor->storage) <= weft_tensor_nbytes(tensor))
-        return false;
-    wfi_values_tensors(weft_values_args(call->args), own, WEFT_MAX_SIGNATURE);
-    return is_in(tensor->storage, batch->given, WEFT_MAX_SIGNATURE) ||
-           is_in(tensor->storage, batch->rows, WEFT_MAX_SIGNATURE) || is_in(tensor->storage, own, WEFT_MAX_SIGNATURE);
-}
-
-/* Results that stay here behind a reference: a view would keep the rows of all the others as long as that lives. */
+/* Results that stay here behind a reference: a view of more than itself, most likely of all rows, would keep these as long as the
+ * reference lives. */
 static void keep_copies(weft_batch *batch, weft_call *call)
 {
     weft_args results = weft_values_args(call->results);
@@ -148,7 +130,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
     if (done)
         wfi_values_tensors(results, tensors, count);
     for (size_t i = 0; done && i < count; i++) {
-        bool copies = is_row(batch, call, tensors[i]);
+        bool copies = wfi_storage_size(tensors[i]->storage) > weft_tensor_nbytes(tensors[i]);
         weft_tensor *kept = copies ? weft_tensor_clone(tensors[i]) : weft_tensor_ref(tensors[i]);
         batch->copied_bytes += copies && kept ? wfi_copied(weft_tensor_nbytes(kept)) : 0;
         tensors[i] = kept;
@@ -197,7 +179,7 @@ static void release_work(weft_batch *batch)
     if (batch->slot.drop)
         batch->slot.drop(batch->slot.value);
     for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++) {
-        weft_tensor_unref(batch->rows[i]);
+        weft_tensor_unref(batch->seen[i]);
         weft_tensor_unref(batch->given[i]);
     }
     weft_error_unref(batch->error);
@@ -246,7 +228,7 @@ static void run_the_next(weft_batch *batch)
         return;
     wfi_net_lock(agent->net);
     if (batch->ran)
-        wfi_batch_note_handler(batch, wfi_now(wfi_net_clock(agent->net)));
+        wfi_batch_note_over(batch, wfi_now(wfi_net_clock(agent->net)));
     note_copied(batch);
     batcher->running--;
     wfi_batcher_pump(batcher);

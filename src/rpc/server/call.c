@@ -61,7 +61,6 @@ void wfi_serve_release_work(weft_call *call)
 static void free_task(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, release);
-    wfi_lodging_unref(call->lodging, NULL); /* it outlived its agent's books */
     call->deferred = false;
     wfi_serve_release_work(call);
     call->responder->fini(call);

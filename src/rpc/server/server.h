@@ -92,13 +92,10 @@ struct weft_call {
     weft_future *cancellation; /* made at first asking */
     wfi_list children;         /* wfi_child: what was started within it */
     weft_error *inner;         /* the last failure of those; [agent lock] */
-    struct weft_batch *batch;  /* where it has seat number `seat`; NULL: it has none */
-    size_t seat;
-    struct wfi_lodging *lodging;       /* it lies in the slabs of a batch that it is not in; NULL: it does not */
-    struct wfi_batch_extras *extra_of; /* it is whole and has no seat */
-    wfi_list extra_link;
+    struct weft_batch *batch;    /* where it has row number `row`; NULL: it has none */
+    size_t row;
     bool queued;                 /* for a batch: batch/batch.h */
-    bool is_late;                /* its batch has begun without it */
+    bool is_late;                /* a batch began without it */
     struct wfi_parts_out *parts; /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
     unsigned letters;            /* promised for it: a refusal, should there be no memory for its answer */
     size_t charged;              /* bytes against the memory budget: the call, its arguments */

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client.c - who calls a batched function, and how many of the calls may wait; see batch.h. */
+#include "rpc/batch/batch.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+#define ACTIVE_BATCHES 8 /* so many batches after its last call a client no longer counts as active */
+
+wfi_batcher *wfi_batcher_of(const weft_function *function)
+{
+    return function && function->run_batch ? wfi_container_of(function, wfi_registered, function)->batcher : NULL;
+}
+
+wfi_batch_client *wfi_batch_client_of(wfi_batcher *batcher, int rank)
+{
+    return wfi_map_get(&batcher->clients, (uint64_t)rank);
+}
+
+static wfi_batch_client *find_or_add(wfi_batcher *batcher, int rank)
+{
+    wfi_batch_client *client = wfi_batch_client_of(batcher, rank);
+    if (client)
+        return client;
+    client = wfi_calloc(1, sizeof *client);
+    if (!client)
+        return NULL;
+    client->rank = rank;
+    client->number = batcher->clients.count;
+    if (wfi_map_put(&batcher->clients, (uint64_t)rank, client)) {
+        free(client);
+        return NULL;
+    }
+    return client;
+}
+
+void wfi_batch_count_active(wfi_batcher *batcher)
+{
+    size_t cursor = 0;
+    uint64_t rank;
+    batcher->active = 0;
+    for (wfi_batch_client *c; (c = wfi_map_next(&batcher->clients, &cursor, &rank));) {
+        c->is_active = c->queued || batcher->begun - c->seen <= ACTIVE_BATCHES;
+        batcher->active += c->is_active;
+    }
+}
+
+/* How many calls of one client may wait: the same part of the queue that it may have of a batch. */
+static size_t quota(const weft_batch_options *o)
+{
+    size_t calls = (size_t)o->queue * (size_t)o->max_per_caller / (size_t)o->size;
+    return calls ? calls : 1;
+}
+
+weft_error *wfi_batch_admit(weft_call *call)
+{
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    wfi_batch_client *client = find_or_add(batcher, call->from);
+    wfi_assert_held(wfi_net_mutex(call->agent->net));
+    if (!client)
+        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to note its caller");
+    client->seen = batcher->begun;
+    batcher->active += !client->is_active;
+    client->is_active = true;
+    if (batcher->queued >= (size_t)batcher->options.queue || client->queued >= quota(&batcher->options)) {
+        batcher->stats.refused++;
+        call->agent->stats.calls_refused++;
+        return wfi_call_error(call, WEFT_ERR_BUSY, "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d",
+                              batcher->queued, call->function->name, client->queued, client->rank);
+    }
+    client->queued++;
+    batcher->queued++;
+    call->queued = true;
+    return NULL;
+}
+
+void wfi_batch_unqueue(weft_call *call)
+{
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
+    if (!call->queued)
+        return;
+    call->queued = false;
+    batcher->queued--;
+    wfi_batch_client_of(batcher, call->from)->queued--;
+}
