@@ -260,8 +260,7 @@ static void respond(weft_call *call)
     wfi_calls_forget_within(call);
     agent->stats.calls_served++;
     WFI_TELL_HOOKS(answered, call);
-    if (call->owned)
-        wfi_owned_finish(call->owned, call);
+    wfi_serve_settle_owned(call);
     if (loop->parts)
         wfi_parts_in_expect_given(loop->parts);
     settle(loop, loop->failure ? loop->failure : call->error, loop->failure != NULL);

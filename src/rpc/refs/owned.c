@@ -13,7 +13,6 @@
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
-#include "rpc/server/server.h"
 #include "value/value.h"
 
 #include <stdlib.h>
@@ -317,11 +316,10 @@ void wfi_owned_begin(wfi_owned *owned)
 }
 
 /* Refused before it ran, which its creator may try again under the same name: nobody is told of an end until it says so (DROP,
- * or the end of its own handle's making). */
-static bool may_be_tried_again(const wfi_owned *owned, const weft_call *call)
+ * or the end of its own handle's making). A handler's own WEFT_ERR_BUSY would be WEFT_ERR_REMOTE. */
+static bool may_be_tried_again(const wfi_owned *owned, const weft_error *error)
 {
-    return !owned->given_up && call->error &&
-           weft_error_code(call->error) == WEFT_ERR_BUSY; /* a handler's own would be WEFT_ERR_REMOTE */
+    return !owned->given_up && error && weft_error_code(error) == WEFT_ERR_BUSY;
 }
 
 void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
@@ -333,30 +331,30 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
     (void)st; /* looked at above */
 }
 
-static void settle_value(wfi_owned *owned, weft_call *call)
+static void settle_value(wfi_owned *owned, const wfi_made *made)
 {
     weft_status st;
     if (weft_future_done(owned->value))
         return; /* this worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock */
-    if (may_be_tried_again(owned, call)) {
+    if (may_be_tried_again(owned, made->error)) {
         weft_error_unref(owned->refused);
-        owned->refused = weft_error_ref(call->error);
+        owned->refused = weft_error_ref(made->error);
         return;
     }
-    if (call->error) {
-        st = wfi_future_fail(owned->value, call->error);
-    } else if (call->object) {
-        st = wfi_future_complete(owned->value, call->object, wfi_object_drop);
-        call->object = NULL;
+    if (made->error) {
+        st = wfi_future_fail(owned->value, made->error);
+    } else if (*made->object) {
+        st = wfi_future_complete(owned->value, *made->object, wfi_object_drop);
+        *made->object = NULL;
     } else {
-        st = wfi_future_complete(owned->value, weft_values_ref(call->results), wfi_values_drop);
+        st = wfi_future_complete(owned->value, weft_values_ref(made->results), wfi_values_drop);
     }
     (void)st; /* looked at above */
 }
 
-void wfi_owned_finish(wfi_owned *owned, weft_call *call)
+void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 {
-    settle_value(owned, call);
+    settle_value(owned, made);
     owned->makers--;
     wfi_owned_release_if_unused(owned);
 }

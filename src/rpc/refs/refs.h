@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refs.h - remote references inside weft: handles, the owner's table, and how a reference spreads.
+ * refs.h - remote references: handles to values, the owner's table of them, and how a reference spreads.
+ *
+ * handle.c    making, asking and letting go of a handle       protocol.c  a reference that arrived is made known to its owner
+ * owned.c     the owner's table: values, and who holds them   pass.c      references that calls take along
+ * object.c    objects of the user's own types as values       leaks.c     what was left at the end
  *
  * One rule for every road that a reference takes (argument, result, own creation): a worker that holds a handle to another
  * worker's value has a fork, numbered by itself, in the owner's table. It announces a new one with FORK and lets nobody see
@@ -10,6 +14,12 @@
  * word (it died, it gave the call up), the owner may have let the value go: it then refuses the fork, and nobody sees the
  * handle. A handle that was confirmed is always counted. docs/decisions/003 has the whole argument, docs/models/rref.pml a
  * model of it.
+ *
+ * LOCK. Handles and the table are guarded by the agent's lock ([agent lock]). A handle is counted without it (value/reference.h), and
+ * its last holder must not have it: a destructor of the user's may run.
+ *
+ * LIFETIME. A handle holds its agent. A value stays while a handle here, a fork elsewhere, or a call that makes it is left. Its
+ * future outlives the table for those who borrowed it.
  */
 #ifndef WFI_RREF_H
 #define WFI_RREF_H
@@ -66,11 +76,16 @@ wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a
  * call seen before), WEFT_ERR_MEMORY. */
 weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
                                  uint64_t fork, wfi_owned **out);
-/* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. finish takes the call's
- * results, object or error; a call that was refused before it ran (WEFT_ERR_BUSY) leaves the value to its creator's next attempt,
- * until give_up says that there will be none. */
+/* What a call has made: one of these. */
+typedef struct wfi_made {
+    const weft_error *error;
+    struct wfi_object **object; /* *object moves into the value */
+    weft_values *results;
+} wfi_made;
+/* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. A call that was refused before it ran
+ * (WEFT_ERR_BUSY) leaves the value to its creator's next attempt, until give_up says that there will be none. */
 void wfi_owned_begin(wfi_owned *owned);
-void wfi_owned_finish(wfi_owned *owned, weft_call *call);
+void wfi_owned_finish(wfi_owned *owned, const wfi_made *made);
 void wfi_owned_give_up(wfi_owned *owned, const weft_error *why);
 extern const wfi_component wfi_refs_component;
 

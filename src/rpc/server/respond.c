@@ -153,12 +153,12 @@ static weft_status start_push(weft_call *call)
 
 /* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
 
-/* The result, or why there is none, stays here for all who hold the reference; the reply only confirms. */
-static void settle_owned(weft_call *call)
+void wfi_serve_settle_owned(weft_call *call)
 {
     wfi_owned *owned = call->owned;
     call->owned = NULL;
-    wfi_owned_finish(owned, call);
+    if (owned)
+        wfi_owned_finish(owned, &(wfi_made){call->error, &call->object, call->results});
 }
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
@@ -230,8 +230,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     WFI_TELL_HOOKS(answered, call);
     if (!call->deferred || wfi_batcher_of(call->function)) /* else its handler may still have them */
         wfi_budget_release_arguments(call);
-    if (call->owned)
-        settle_owned(call);
+    wfi_serve_settle_owned(call);
     if (call->cancelled || call->agent->stopped) {
         give_up(call);
         return;

@@ -142,6 +142,8 @@ void wfi_serve_withdraw(weft_call *call, weft_error *error);
 void wfi_serve_turn_away(weft_call *call); /* one that was withdrawn from the executor's queue. [agent lock] */
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
+/* Of rpc_remote: the result, or why there is none, stays here for all who hold the reference. Else a no-op. [agent lock] */
+void wfi_serve_settle_owned(weft_call *call);
 extern const wfi_responder_ops wfi_wire_responder;
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
