@@ -44,14 +44,6 @@ static bool is_needed(const wfi_whole_peer *whole)
     return whole->awaited > 0 || wfi_peer_has_to_send(&whole->peer) || !wfi_list_empty(&whole->bulk.works);
 }
 
-void wfi_peer_await(wfi_peer *peer, int change)
-{
-    wfi_assert_held(&peer->transport->progress->lock);
-    whole_of(peer)->awaited += change;
-    if (whole_of(peer)->awaited > 0)
-        wfi_peer_watch(peer);
-}
-
 /* The lanes themselves are tried on: channel_needed goes by what is to be sent. */
 static void give_up(wfi_peer *peer, uint64_t silent)
 {
@@ -259,6 +251,16 @@ void wfi_peer_lean(wfi_peer *peer, int change)
     if (wfi_list_empty(&whole->lean_link))
         wfi_list_push_back(&net->leaners, &whole->lean_link);
     look_at_leaners_soon(net);
+}
+
+void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes)
+{
+    wfi_whole_peer *whole = whole_of(peer);
+    wfi_peer_lean(peer, change);
+    whole->awaited += change;
+    if (whole->awaited > 0)
+        wfi_peer_watch(peer);
+    whole->control.kept_bytes += change > 0 ? bytes : -bytes;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */

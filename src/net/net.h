@@ -170,9 +170,9 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
 /* change: +1 or -1. While the sum is above 0 this worker depends on the peer, and hears of its death within the bound. Cheap:
  * net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
 void wfi_peer_lean(wfi_peer *peer, int change);
-/* change: +1 or -1. While the sum is above 0 somebody waits for an answer of the peer's: where nothing is heard it is asked for a
- * sign, and peer_unreachable comes if there is none. [locked] */
-void wfi_peer_await(wfi_peer *peer, int change);
+/* The same, of one who also waits for an answer of the peer's, for which `bytes` are kept (wfi_peer_kept_bytes). While there are such,
+ * and nothing is heard, the peer is asked for a sign, and peer_unreachable comes if there is none. [locked] */
+void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
 /* For people, once a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and how the last attempt at a bulk lane failed.
  * Cut off at `room`. [locked] */
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);

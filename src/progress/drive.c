@@ -8,7 +8,6 @@
 #define LOOK_MS 5
 #define LIE_NS UINT64_C(5000000)
 #define BESIDE_NS UINT64_C(50000)
-#define RARE_NS UINT64_C(5000000) /* without threads: not every event has a descriptor to sleep on */
 
 static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
@@ -96,7 +95,7 @@ static size_t manual_round(wfi_progress *progress, bool slept)
     uint64_t now = wfi_now(progress->clock);
     if ((done || !slept) && now < progress->token.look_ns)
         return done;
-    progress->token.look_ns = now + RARE_NS;
+    progress->token.look_ns = WFI_NEVER;
     for (size_t i = 0; i < progress->source_count; i++)
         done += progress->sources[i]->ops->events(progress->sources[i], 0, -1, &progress->token.look_ns);
     return done;

@@ -42,11 +42,14 @@ typedef struct wfi_source_ops { /* no slot is NULL */
     /* Hands out what came, and tries again what found no room. [locked] */
     void (*take)(wfi_source *source);
     /* Rarer events, handed out by itself: how many. Waits for one, up to timeout_ms, or until wake_fd can be read (-1: none). *due_ns,
-     * when to look again at the latest, may become earlier. Neither token nor lock held. */
+     * when to look again at the latest, may become earlier. Lock not held. */
     size_t (*events)(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns);
-    int (*wait_fd)(wfi_source *source); /* can be read when something came; -1: there is none. Token held */
-    bool (*may_sleep)(wfi_source *source); /* nothing has come that wait_fd would not tell of. Token held */
-    size_t (*outstanding)(wfi_source *source); /* what must be reported before it can be closed. [locked] */
+    /* A descriptor that can be read when something came; -1: there is none. And whether nothing has come that it would not tell of.
+     * Token held. */
+    int (*wait_fd)(wfi_source *source);
+    bool (*may_sleep)(wfi_source *source);
+    /* How much must be reported before it can be closed. [locked] */
+    size_t (*outstanding)(wfi_source *source);
 } wfi_source_ops;
 
 struct wfi_source {
@@ -126,13 +129,13 @@ typedef struct wfi_token { /* all atomic; see token.c */
 
 struct wfi_progress {
     wfi_mutex lock;
-    const wfi_clock *clock;  /* (constant) */
-    wfi_executor *executor;  /* (constant) */
-    const wfi_cores *cores;  /* (constant) of its own threads; NULL: anywhere */
-    wfi_fibers *fibers;      /* (constant) in the simulation; NULL */
-    int group;               /* (constant) our number there */
-    bool no_threads;         /* (constant) */
-    bool forked;             /* (constant) this is a child of fork(): all of it is the parent's */
+    const wfi_clock *clock; /* (constant) */
+    wfi_executor *executor; /* (constant) */
+    const wfi_cores *cores; /* (constant) of its own threads; NULL: anywhere */
+    wfi_fibers *fibers;     /* (constant) in the simulation; NULL */
+    int group;              /* (constant) our number there */
+    bool no_threads;        /* (constant) */
+    bool forked;            /* (constant) this is a child of fork(): all of it is the parent's */
     wfi_driver driver;
     wfi_source *sources[WFI_SOURCES]; /* (constant) from start to stop */
     size_t source_count;
@@ -186,16 +189,17 @@ size_t wfi_threads_stop(wfi_progress *progress); /* how much was never reported 
 weft_status wfi_fiber_start(wfi_progress *progress);
 void wfi_fiber_stop(wfi_progress *progress);
 size_t wfi_progress_outstanding(wfi_progress *progress); /* of all sources; [locked] */
-#define WFI_DRAIN_NS UINT64_C(2000000000) /* the longest wait for that */
+#define WFI_DRAIN_NS UINT64_C(2000000000)                /* the longest wait for that */
 
 /* ---- The lock: lock.c ------------------------------------------------------------------------------------------ */
 
 void wfi_progress_lock(wfi_progress *progress);
-void wfi_progress_unlock(wfi_progress *progress);                        /* and does what was deferred */
-wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role); /* a leader gets the first task to run itself */
-void wfi_progress_settle(wfi_progress *progress);                        /* makes the calls that are due; [locked] */
-void wfi_progress_end(wfi_progress *progress, wfi_done *done, wfi_done_kind kind);          /* [locked] */
-void wfi_progress_defer(wfi_progress *progress, wfi_task *task, wfi_defer_kind kind);       /* [locked] */
+void wfi_progress_unlock(wfi_progress *progress); /* and does what was deferred */
+wfi_task *wfi_progress_unlock_as(wfi_progress *progress,
+                                 wfi_role role);  /* a leader gets the first task to run itself */
+void wfi_progress_settle(wfi_progress *progress); /* makes the calls that are due; [locked] */
+void wfi_progress_end(wfi_progress *progress, wfi_done *done, wfi_done_kind kind);    /* [locked] */
+void wfi_progress_defer(wfi_progress *progress, wfi_task *task, wfi_defer_kind kind); /* [locked] */
 /* Whether every release that was deferred has been done, by whatever thread. [locked] */
 bool wfi_progress_is_released(const wfi_progress *progress);
 /* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting could never
@@ -228,7 +232,8 @@ void wfi_idle_nudge(void *arg);
 /* ---- The token: token.c -------------------------------------------------------------------------------------------- */
 
 bool wfi_token_take(wfi_progress *progress, wfi_role role);
-bool wfi_token_ask(wfi_progress *progress, wfi_role role); /* takes it from a sleeper, or asks a spinning holder for a moment */
+bool wfi_token_ask(wfi_progress *progress,
+                   wfi_role role); /* takes it from a sleeper, or asks a spinning holder for a moment */
 bool wfi_token_release(wfi_progress *progress, wfi_role role); /* true: to a sleeper, who watches */
 /* Progresses until it should give the token up, and does; a leader's task comes back. */
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);

@@ -19,7 +19,7 @@ size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine
         return 0;
     wfi_progress_round_begin(progress, now);
     if (role ==
-        WFI_MANUAL) /* we are up: timers set now need wake nobody; one robbed by us sleeps for RARE_NS at most */
+        WFI_MANUAL) /* we are up: timers set now need wake nobody; one robbed by us sleeps until look_ns at most */
         progress->sleep_until_ns = 0;
     for (size_t i = 0; i < progress->source_count; i++)
         progress->sources[i]->ops->take(progress->sources[i]);

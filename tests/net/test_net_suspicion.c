@@ -78,7 +78,7 @@ static void wait_and_stand_still(net_host *host)
 {
     if (host->rank == WORKER) {
         wfi_net_lock(host->net);
-        wfi_peer_await(host_peer(host, PEER), 1);
+        wfi_peer_depend(host_peer(host, PEER), 1, 0);
         wfi_net_unlock(host->net);
         assert_int_equal(host_send_free(host, PEER, 0, 50), WEFT_OK);
         host_until(host, &host->world->turns[STOPPED], 1);
@@ -86,7 +86,7 @@ static void wait_and_stand_still(net_host *host)
         assert_int_equal(host->done_ok, 1);
         assert_int_equal(host->unreachable + host->gone + host->self_gone, 0);
         wfi_net_lock(host->net);
-        wfi_peer_await(host_peer(host, PEER), -1);
+        wfi_peer_depend(host_peer(host, PEER), -1, 0);
         assert_int_equal(host->net->transport.stats.lanes_lost, 0);
         wfi_net_unlock(host->net);
     }

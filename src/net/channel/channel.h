@@ -41,10 +41,11 @@ typedef struct wfi_flight wfi_flight;
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
-typedef struct wfi_flight_ops {                                              /* [locked] */
-    void (*completed)(wfi_flight *flight, const wfi_completion *completion); /* its connection may be closed */
-    void (*dropped)(
-        wfi_flight *flight); /* of those in conn->flights: it closed; the operation is still to be reported */
+typedef struct wfi_flight_ops { /* no slot is NULL; [locked] */
+    /* The operation was reported. Its connection may be closed. */
+    void (*completed)(wfi_flight *flight, const wfi_completion *completion);
+    /* Of those in conn->flights: it closed; the operation is still to be reported. */
+    void (*dropped)(wfi_flight *flight);
 } wfi_flight_ops;
 
 struct wfi_flight {
@@ -58,21 +59,30 @@ struct wfi_flight {
 
 typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 } wfi_lane_kind;
 
-typedef struct wfi_channel_ops {                /* no slot is NULL; [locked] */
-    size_t conn_bytes;                          /* its own, zeroed, behind each connection (wfi_conn_own) */
-    weft_status (*prepare)(wfi_conn *conn);     /* before it is asked for: memory */
-    weft_status (*attach)(wfi_conn *conn);      /* it has a lane: posts receives */
-    void (*release)(wfi_conn *conn);            /* all its operations were reported: frees what prepare made */
-    bool (*needed)(const wfi_channel *channel); /* there is something to send */
-    bool (*idle)(const wfi_channel *channel);   /* nobody uses it: it may be closed, where closing for that is due */
-    void (*ask)(wfi_channel *channel);          /* the peer is asked to open it, as we may be unable to */
-    void (*up)(wfi_channel *channel);           /* a connection stands */
-    void (*down)(wfi_channel *channel, wfi_conn *conn); /* closed; conn->up: it stood */
-    void (*retry)(wfi_channel *channel); /* a post was refused for want of room or memory: there may be some now */
-    void (*starved)(wfi_channel *channel,
-                    weft_status lack);                /* we lack what it takes: what has not begun ends with that */
-    uint64_t (*position)(const wfi_channel *channel); /* how far it has come, told when a connection begins */
-    bool (*take_position)(wfi_channel *channel, uint64_t theirs); /* the peer's; false: it makes no sense */
+typedef struct wfi_channel_ops { /* no slot is NULL; [locked] */
+    size_t conn_bytes;           /* its own, zeroed, behind each connection (wfi_conn_own) */
+    /* A connection, before it is asked for: makes what it takes. */
+    weft_status (*prepare)(wfi_conn *conn);
+    /* It has a lane: posts receives. */
+    weft_status (*attach)(wfi_conn *conn);
+    /* All its operations were reported: frees what prepare made. */
+    void (*release)(wfi_conn *conn);
+    /* There is something to send. */
+    bool (*needed)(const wfi_channel *channel);
+    /* Nobody uses it: it may be closed, when that is due. */
+    bool (*idle)(const wfi_channel *channel);
+    /* The peer is asked to open it, as we may be unable to. */
+    void (*ask)(wfi_channel *channel);
+    /* A connection stands; is closed (conn->up: it stood). */
+    void (*up)(wfi_channel *channel);
+    void (*down)(wfi_channel *channel, wfi_conn *conn);
+    /* A post was refused for want of room or memory: there may be some now. */
+    void (*retry)(wfi_channel *channel);
+    /* We lack what it takes: what has not begun ends with that. */
+    void (*starved)(wfi_channel *channel, weft_status lack);
+    /* How far it has come, told when a connection begins; and the peer's. False: that makes no sense. */
+    uint64_t (*position)(const wfi_channel *channel);
+    bool (*take_position)(wfi_channel *channel, uint64_t theirs);
 } wfi_channel_ops;
 
 struct wfi_channel {
@@ -135,7 +145,7 @@ void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to open it */
 void wfi_channel_wanted(wfi_channel *channel); /* the peer asks us to open it */
 void wfi_channel_nonsense(wfi_conn *conn, const char *what); /* close it; the store is told if it goes on */
 void wfi_channel_turns_due(wfi_timer *timer);
-/* The time of `conn` up to here was well spent: something came through. */
+/* Something came through. */
 void wfi_channel_moved(wfi_conn *conn);
 /* For accept.c: lack: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; else the peer's or the network's doing. `why` lasts for
  * ever. */
@@ -199,7 +209,7 @@ typedef struct wfi_net_keys {
     uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
 } wfi_net_keys;
 
-/* Who takes messages of which types. Upcalls are [locked], but `joined`; all but `message` may be NULL: it does not ask. */
+/* Upcalls are [locked], but `joined`. All but `message` may be NULL, of who need not hear: bulk/ and the detector take messages alone. */
 typedef struct wfi_upcalls {
     /* One whole message; `bytes` are valid during the call. */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
@@ -218,7 +228,7 @@ typedef struct wfi_upcalls {
     void (*joined)(void *arg);
 } wfi_upcalls;
 
-typedef struct wfi_net_client {
+typedef struct wfi_net_client { /* who takes messages of which types */
     uint8_t first_type, last_type;
     const wfi_upcalls *upcalls;
     void *arg;
@@ -279,8 +289,7 @@ struct wfi_transport {
     for (const wfi_net_client *client = (transport)->clients;                                                          \
          client < (transport)->clients + (transport)->client_count; client++)
 
-/* transport.c */
-/* Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new from here on; fini also closes
+/* transport.c. Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new from here on; fini also closes
  * the fabric, and frees the peers. */
 void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
                         weft_sim *sim);
@@ -288,8 +297,8 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
 void wfi_transport_add_client(wfi_transport *transport, const wfi_net_client *client); /* copied */
-void wfi_transport_starve(
-    wfi_transport *transport); /* no memory to post something: it is tried again, and given up after a while */
+/* There was no memory to post something: it is tried again, and given up after a while. */
+void wfi_transport_starve(wfi_transport *transport);
 void *wfi_local_region(wfi_transport *transport, wfi_storage *storage, weft_status *status);
 void wfi_local_region_put(wfi_transport *transport, wfi_storage *storage);
 uint64_t wfi_transport_bound_ns(const wfi_transport *transport); /* within which deaths are detected */
@@ -312,8 +321,8 @@ void wfi_silent_due(wfi_timer *timer);
 /* ---- Keys ------------------------------------------------------------------------------------------------------- */
 
 /* pair.c */
-void wfi_random_bytes(weft_sim *sim, void *out,
-                      size_t size); /* the system's, or from the simulation's seed, so that a run replays */
+/* The system's, or, where `sim` is not NULL, from its seed, so that a run replays. */
+void wfi_random_bytes(weft_sim *sim, void *out, size_t size);
 #define WFI_PAIR_KEY_BYTES 32
 #define WFI_STACK_WIPED 2048 /* bytes below a function that makes a key: libsodium leaves what it returns there */
 void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* all but the job's key */

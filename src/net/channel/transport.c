@@ -11,6 +11,8 @@
 #include <stdlib.h>
 
 #define EVENTS_BATCH 8
+#define RARE_NS                                                                                                        \
+    UINT64_C(5000000)     /* so often events are looked for without threads: they have no descriptor to sleep on */
 #define UNPRIVILEGED 1024 /* the first port that anybody may have */
 
 static weft_status refuse(weft_error **error, weft_status code, const char *text)
@@ -199,10 +201,11 @@ static size_t transport_events(wfi_source *source, int timeout_ms, int wake_fd, 
     wfi_transport *transport = transport_of(source);
     wfi_event events[EVENTS_BATCH];
     size_t count = transport->ops->poll_events(transport->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
-    (void)due_ns; /* there is no telling */
+    uint64_t now = wfi_now(transport->progress->clock);
+    *due_ns = now + RARE_NS < *due_ns ? now + RARE_NS : *due_ns;
     if (!count)
         return 0;
-    wfi_progress_round_begin(transport->progress, wfi_now(transport->progress->clock));
+    wfi_progress_round_begin(transport->progress, now);
     for (size_t i = 0; i < count; i++)
         wfi_transport_event(transport, &events[i]);
     wfi_progress_unlock(transport->progress);

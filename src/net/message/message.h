@@ -60,10 +60,9 @@ typedef struct wfi_message {
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
 /* Takes back one that has not left; true: done will not be called. */
 bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
-/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and what was added. */
+/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and of what is kept for longer
+ * (wfi_peer_depend). */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
-/* Adds what is kept for the peer longer than a message; or takes it away again. */
-void wfi_peer_keep(wfi_peer *peer, int64_t bytes);
 
 /* ---- The control channel --------------------------------------------------------------------------------------- */
 
@@ -75,7 +74,7 @@ typedef struct wfi_control {
     wfi_list *resend;        /* in `sent`: what must leave again first; &sent: nothing */
     uint64_t sequence;       /* of the last message that left */
     uint64_t acknowledged;
-    size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_keep added */
+    size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_depend added */
     uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
 
     /* Receiving. */

@@ -26,12 +26,6 @@ size_t wfi_peer_kept_bytes(const wfi_peer *peer)
     return wfi_peer_control(peer)->kept_bytes;
 }
 
-void wfi_peer_keep(wfi_peer *peer, int64_t bytes)
-{
-    wfi_assert_held(&peer->transport->progress->lock);
-    wfi_peer_control(peer)->kept_bytes += (size_t)bytes;
-}
-
 static void tell_owner(wfi_done *done)
 {
     wfi_message *message = wfi_container_of(done, wfi_message, net.ended);

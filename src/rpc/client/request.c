@@ -94,9 +94,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
     WFI_TELL_HOOKS(settled, call, weft_error_code(error));
-    wfi_peer_lean(call->peer, -1);
-    wfi_peer_await(call->peer, -1);
-    wfi_peer_keep(call->peer, -(int64_t)call->kept_bytes);
+    wfi_peer_depend(call->peer, -1, call->kept_bytes);
     wfi_letters_release(agent, &call->letters);
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
@@ -357,10 +355,8 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     WFI_TELL_HOOKS(sent, call);
     if (call->remote)
         wfi_rref_launched(call->remote);
-    wfi_peer_lean(call->peer, 1);
-    wfi_peer_await(call->peer, 1);
     call->kept_bytes = call->arguments.copied_bytes;
-    wfi_peer_keep(call->peer, (int64_t)call->kept_bytes);
+    wfi_peer_depend(call->peer, 1, call->kept_bytes);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.body.packed_bytes;
