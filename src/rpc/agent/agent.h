@@ -65,7 +65,8 @@ typedef struct wfi_rpc_peer {
 /* A function as registered; never removed while the agent lives. */
 typedef struct wfi_registered {
     weft_function function;      /* its name is owned */
-    struct wfi_batcher *batcher; /* of run_batch: batch/batch.h */
+    wfi_runner *runner;          /* NULL: its calls are served one by one */
+    const wfi_component *runs;   /* whose the runner is */
     pthread_mutex_t adding;      /* to places of its land: a leaf, held by the thread that adds (server/accumulate.c) */
     struct wfi_registered *next; /* others with the same hash */
 } wfi_registered;
@@ -171,6 +172,11 @@ weft_future *wfi_agent_future(weft_agent *agent);
 /* By name; NULL if there is none. Any thread. */
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function); /* names of weft's own as well */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
+/* What serves calls of a registered function, or of NULL; NULL: they are served one by one. */
+static inline wfi_runner *wfi_runner_of(const weft_function *function)
+{
+    return function ? wfi_container_of(function, wfi_registered, function)->runner : NULL;
+}
 void wfi_functions_fini(weft_agent *agent);
 
 void wfi_names_fini(weft_agent *agent); /* agent/workers.c */

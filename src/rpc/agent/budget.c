@@ -2,8 +2,6 @@
 /* budget.c - what others can make this worker hold; see budget.h. */
 #include "rpc/agent/budget.h"
 
-#include "rpc/server/server.h"
-
 #define SHORT_ERROR 512             /* what is kept for one that says that the answer was too much */
 #define REFUSALS ((size_t)64 << 10) /* bytes, for those with a text of their own where the budget is small */
 
@@ -13,45 +11,50 @@ static uint64_t budget_of(const weft_agent *agent)
     return bytes ? bytes : UINT64_MAX / 2;
 }
 
-void wfi_budget_charge(weft_call *call, uint64_t bytes)
+static void add(wfi_charge *charge, uint64_t bytes)
 {
-    call->charged += bytes;
-    call->agent->held_bytes += bytes;
+    charge->whole += bytes;
+    charge->agent->held_bytes += bytes;
 }
 
-weft_status wfi_budget_admit(weft_call *call, uint64_t bytes, char *problem, size_t room)
+void wfi_budget_charge(wfi_charge *charge, uint64_t bytes)
 {
-    weft_agent *agent = call->agent;
+    charge->call += bytes;
+    add(charge, bytes);
+}
+
+weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room)
+{
+    weft_agent *agent = charge->agent;
     uint64_t budget = budget_of(agent), held = agent->held_bytes;
     uint64_t limit = bytes <= WFI_MESSAGE_MAX ? budget + budget / 8 : budget;
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (held <= limit && bytes <= limit - held) {
-        wfi_budget_charge(call, bytes);
+        add(charge, bytes);
         return WEFT_OK;
     }
-    bool never = bytes > limit || call->charged > limit - bytes;
+    bool never = bytes > limit || charge->whole > limit - bytes;
     snprintf(problem, room, "%llu bytes %s: %llu of a memory budget of %llu are held", (unsigned long long)bytes,
              never ? "will never fit" : "do not fit now", (unsigned long long)held, (unsigned long long)budget);
     agent->stats.calls_refused += !never;
     return never ? WEFT_ERR_TOO_LARGE : WEFT_ERR_BUSY;
 }
 
-static void release_charge(weft_call *call, size_t bytes)
+static void release_charge(wfi_charge *charge, size_t bytes)
 {
-    call->charged -= bytes;
-    call->agent->held_bytes -= bytes;
+    charge->whole -= bytes;
+    charge->agent->held_bytes -= bytes;
 }
 
-void wfi_budget_release_arguments(weft_call *call)
+void wfi_budget_release_arguments(wfi_charge *charge)
 {
-    if (call->charged > WFI_SERVE_BYTES)
-        release_charge(call, call->charged - WFI_SERVE_BYTES);
+    release_charge(charge, charge->whole - charge->call);
 }
 
-size_t wfi_budget_take_arguments(weft_call *call)
+size_t wfi_budget_take_arguments(wfi_charge *charge)
 {
-    size_t bytes = call->charged > WFI_SERVE_BYTES ? call->charged - WFI_SERVE_BYTES : 0;
-    call->charged -= bytes;
+    size_t bytes = charge->whole - charge->call;
+    charge->whole = charge->call;
     return bytes;
 }
 
@@ -66,15 +69,15 @@ bool wfi_budget_is_sated(const weft_agent *agent, int rank)
     return peer->kept_count && peer->kept_bytes >= budget_of(agent);
 }
 
-bool wfi_budget_keep(weft_call *call, uint64_t bytes)
+bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes)
 {
-    weft_agent *agent = call->agent;
-    wfi_rpc_peer *peer = &agent->peers[call->from];
-    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !call->is_exempt;
-    call->kept = too_much && bytes > SHORT_ERROR ? SHORT_ERROR : bytes;
+    weft_agent *agent = charge->agent;
+    wfi_rpc_peer *peer = &agent->peers[charge->from];
+    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !charge->is_exempt;
+    charge->kept = too_much && bytes > SHORT_ERROR ? SHORT_ERROR : bytes;
     peer->kept_count++;
-    peer->kept_bytes += call->kept;
-    agent->held_bytes += call->kept;
+    peer->kept_bytes += charge->kept;
+    agent->held_bytes += charge->kept;
     return !too_much;
 }
 
@@ -88,15 +91,16 @@ void wfi_budget_keep_part(weft_agent *agent, int64_t bytes)
     agent->held_bytes += (size_t)bytes;
 }
 
-void wfi_budget_release(weft_call *call)
+void wfi_budget_release(wfi_charge *charge)
 {
-    weft_agent *agent = call->agent;
-    wfi_rpc_peer *peer = &agent->peers[call->from];
-    release_charge(call, call->charged);
-    if (!call->kept)
+    weft_agent *agent = charge->agent;
+    wfi_rpc_peer *peer = &agent->peers[charge->from];
+    release_charge(charge, charge->whole);
+    charge->call = 0;
+    if (!charge->kept)
         return;
     peer->kept_count--;
-    peer->kept_bytes -= call->kept;
-    agent->held_bytes -= call->kept;
-    call->kept = 0;
+    peer->kept_bytes -= charge->kept;
+    agent->held_bytes -= charge->kept;
+    charge->kept = 0;
 }

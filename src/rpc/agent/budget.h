@@ -9,7 +9,7 @@
  * operation gathered is not refused at all: a member that is over that bound is refused its next part instead.
  *
  * Beside these batches count rows that no call pays for, within what is left, and what they copy calls to as they begin, which is not
- * refused either: at most the arguments of the batches that run, once more (rows.c, run.c).
+ * refused either: at most the arguments of the batches that run, once more.
  *
  * A call whose arguments fit a frame may go over the budget by an eighth: so it can still be told to release what fills it. What is
  * refused counts until its caller has acknowledged the refusal; an eighth higher, calls are refused with nothing kept of them
@@ -20,30 +20,39 @@
 #ifndef WFI_BUDGET_H
 #define WFI_BUDGET_H
 
-#include "rpc/server/server.h"
+#include "rpc/agent/agent.h"
 
-/* Counts `bytes` more for the call, whatever is left. */
-void wfi_budget_charge(weft_call *call, uint64_t bytes);
-/* The same if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then says why. */
-weft_status wfi_budget_admit(weft_call *call, uint64_t bytes, char *problem, size_t room);
+/* What a call of another worker counts for, from its first message on. */
+typedef struct wfi_charge {
+    weft_agent *agent;
+    int from;       /* its caller's rank */
+    bool is_exempt; /* its answer is kept, whatever is kept for its caller already */
+    size_t call;    /* bytes of the call itself */
+    size_t whole;   /* these and its arguments' */
+    size_t kept;    /* its results', which count among its caller's */
+} wfi_charge;
+
+/* Counts `bytes` for the call itself, whatever is left. */
+void wfi_budget_charge(wfi_charge *charge, uint64_t bytes);
+/* Counts `bytes` of arguments if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then says why. */
+weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room);
 /* The arguments are gone; the call itself remains. */
-void wfi_budget_release_arguments(weft_call *call);
-
+void wfi_budget_release_arguments(wfi_charge *charge);
 /* What the arguments count for is the taker's from now on, who holds their values longer than the call: so many bytes, which it
  * gives back. */
-size_t wfi_budget_take_arguments(weft_call *call);
+size_t wfi_budget_take_arguments(wfi_charge *charge);
 void wfi_budget_give_back(weft_agent *agent, size_t bytes);
 
 /* Counts an answer of `bytes` among what is kept for its caller. False: over the bound of one caller. Then a short error is counted,
  * and may be sent instead. */
-bool wfi_budget_keep(weft_call *call, uint64_t bytes);
+bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes);
 /* Whether calls that bring nothing are too many to be kept until their refusals have arrived: server/refuse.c. */
 bool wfi_budget_is_exhausted(const weft_agent *agent);
 /* Whether that caller has left so much here that nothing more should be made for it. */
 bool wfi_budget_is_sated(const weft_agent *agent, int rank);
-/* Parts of it: counted, and bounded by their number. `bytes` may be negative. */
+/* Parts of results: counted, and bounded by their number. `bytes` may be negative. */
 void wfi_budget_keep_part(weft_agent *agent, int64_t bytes);
 /* The call is over: all of it. */
-void wfi_budget_release(weft_call *call);
+void wfi_budget_release(wfi_charge *charge);
 
 #endif

@@ -14,8 +14,14 @@
 #include "value/wire.h"
 
 #include <weft/agent.h>
+#include <weft/rpc.h>
 
 #define WFI_TAKES(type) (UINT64_C(1) << (type))
+
+/* What serves calls of one function otherwise than one by one; rpc/server/server.h has wfi_runner_ops. It embeds this. */
+typedef struct wfi_runner {
+    const struct wfi_runner_ops *ops;
+} wfi_runner;
 
 typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */
@@ -25,6 +31,13 @@ typedef struct wfi_component {
                         weft_error **error); /* nobody is heard yet; registers weft's own functions */
     weft_status (*begin)(weft_agent *agent,
                          weft_error **error); /* this worker has its rank, and others may call already */
+
+    /* ---- Functions that are registered ---- */
+    const char *(*problem)(const weft_function *function); /* with its batch options, in words; NULL: none */
+    /* *out: what serves calls of the function; not set if it does not. */
+    weft_status (*runner)(weft_agent *agent, const weft_function *function, wfi_runner **out);
+    void (*registered)(wfi_runner *runner);  /* the function can be called from here on */
+    void (*free_runner)(wfi_runner *runner); /* it was not registered after all, or the agent goes */
 
     /* ---- While it is open. [lock] ---- */
     void (*message)(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);

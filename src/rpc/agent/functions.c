@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
 #include "base/alloc.h"
-#include "rpc/batch/batch.h"
+#include "rpc/agent/agent.h"
 
 #include "base/error.h"
 
@@ -80,8 +80,10 @@ static weft_status check(const weft_agent *agent, const weft_function *function)
         return refuse(agent, function, bad, "gives", problem);
     if ((problem = flags_problem(function)))
         return refuse(agent, function, bad, "flags", problem);
-    problem = wfi_batch_problem(function);
-    return problem ? refuse(agent, function, bad, "batch", problem) : WEFT_OK;
+    for (const wfi_component *const *at = wfi_components; *at; at++)
+        if ((*at)->problem && (problem = (*at)->problem(function)))
+            return refuse(agent, function, bad, "batch", problem);
+    return WEFT_OK;
 }
 
 static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
@@ -98,34 +100,46 @@ static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
     return WEFT_OK;
 }
 
+static weft_status make_runner(weft_agent *agent, wfi_registered *entry)
+{
+    weft_status st = WEFT_OK;
+    for (const wfi_component *const *at = wfi_components; *at && !entry->runner && !st; at++) {
+        if ((*at)->runner)
+            st = (*at)->runner(agent, &entry->function, &entry->runner);
+        entry->runs = *at;
+    }
+    return st;
+}
+
+static void free_entry(wfi_registered *entry)
+{
+    if (entry->runner)
+        entry->runs->free_runner(entry->runner);
+    free((char *)entry->function.name);
+    free(entry);
+}
+
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
 {
     weft_status st = agent ? check(agent, function) : WEFT_ERR_INVALID;
     if (st)
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);
-    char *name = strdup(function->name);
-    st = entry && name ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st) {
-        entry->function = *function;
-        entry->function.name = name;
-        if (function->run_batch)
-            st = wfi_batcher_create(agent, &entry->function, &entry->batcher);
-    }
+    if (!entry)
+        return WEFT_ERR_MEMORY;
+    entry->function = *function;
+    entry->function.name = strdup(function->name);
+    st = entry->function.name ? make_runner(agent, entry) : WEFT_ERR_MEMORY;
     if (!st) {
         pthread_mutex_init(&entry->adding, NULL);
         pthread_mutex_lock(&agent->function_lock);
         st = insert_locked(agent, entry);
         pthread_mutex_unlock(&agent->function_lock);
     }
-    if (st) {
-        if (entry)
-            wfi_batcher_destroy(entry->batcher);
-        free(name);
-        free(entry);
-    } else if (entry->batcher) {
-        wfi_batcher_announce(entry->batcher);
-    }
+    if (st)
+        free_entry(entry);
+    else if (entry->runner)
+        entry->runs->registered(entry->runner);
     if (st == WEFT_ERR_EXISTS)
         return refuse(agent, function, st, "name", "is taken");
     return st;
@@ -148,9 +162,7 @@ void wfi_functions_fini(weft_agent *agent)
         while (entry) {
             wfi_registered *next = entry->next;
             pthread_mutex_destroy(&entry->adding);
-            wfi_batcher_destroy(entry->batcher);
-            free((char *)entry->function.name);
-            free(entry);
+            free_entry(entry);
             entry = next;
         }
     }

@@ -2,9 +2,9 @@
 /*
  * batch.h - calls of one function gathered into batches (weft/batch.h says what users see of it).
  *
- * WHAT IT OFFERS. A function with run_batch has a batcher. The server asks wfi_batch_admit before it takes a call's arguments in, has
- * them placed by wfi_batch_expect and wfi_batch_place, and hands the whole call to wfi_batch_join; wfi_batch_leave takes out one that
- * will not run. The batcher begins batches by itself.
+ * WHAT IT OFFERS. A function with run_batch has a batcher. It is what serves calls of the function (wfi_runner_ops):
+ * the server asks it to admit a call before it takes the arguments in, lets it choose where they go (rows.c), and hands it the whole
+ * call; it can also take one out that will not run. The batcher begins batches by itself.
  *
  * A shape class has the calls whose tensors have the same dtypes and shapes. Its open batches take calls, the oldest first. A row is
  * a call's place in a batch: when the call's header comes it gets a row of an open batch, its tensors are pulled into that row of the
@@ -97,6 +97,7 @@ struct weft_batch {
 };
 
 typedef struct wfi_batcher {
+    wfi_runner runner;
     struct wfi_batcher *next; /* of the agent's; constant once it is announced */
     weft_agent *agent;
     const weft_function *function;
@@ -136,7 +137,7 @@ void wfi_batch_expect(void *call, const wfi_tensor_types *types);
 weft_tensor *wfi_batch_place(void *call, size_t index, weft_dtype dtype, weft_shape shape);
 /* For a whole call: its row is ready; it gets one if it has none. False: memory is out. */
 bool wfi_batch_settle(weft_call *call, const wfi_tensor_types *types);
-void wfi_batch_leave_row(weft_call *call); /* if it has one */
+void wfi_batch_leave_row(weft_call *call);                                           /* if it has one */
 bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_client *client); /* a whole one */
 void wfi_batch_take_calls(weft_batch *batch); /* it begins: shuts it, and moves the ready calls to `calls` */
 void wfi_batch_free_if_over(weft_batch *batch);
@@ -154,19 +155,15 @@ void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns); /* its handler is 
 /* ---- run.c -------------------------------------------------------------------------------------------------------------- */
 
 void wfi_batch_task(wfi_task *task); /* what a batch that begins is queued as */
-extern const wfi_component wfi_batch_component;
-
+/* All threads of handlers wait: refuses the batches in their queue. How many calls those have. [agent lock] */
+size_t wfi_batches_turn_away(weft_agent *agent);
 /* ---- batcher.c ---------------------------------------------------------------------------------------------------------- */
 
-/* What is wrong with the options or the signature of a batched function; NULL: nothing. */
-const char *wfi_batch_problem(const weft_function *function);
-/* These three: not locked. */
-weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function, wfi_batcher **out);
-void wfi_batcher_announce(wfi_batcher *batcher); /* to wfi_batchers_pump */
-void wfi_batcher_destroy(wfi_batcher *batcher);  /* with the agent; NULL is a no-op */
-void wfi_batch_join(weft_call *call);            /* its arguments are whole. [agent lock] */
-void wfi_batch_leave(weft_call *call);           /* it will not be in a batch, if it was to be. [agent lock] */
-/* The same of one that waits: nobody wants its answer any more. [agent lock] */
-void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text);
+extern const wfi_component wfi_batch_component;
+
+/* ---- metrics.c --------------------------------------------------------------------------------------------------------- */
+
+/* What batched functions count; `who`: the labels of every line. Not locked. */
+weft_status wfi_metrics_write_batches(const weft_agent *agent, FILE *to, const char *who);
 
 #endif

@@ -38,12 +38,11 @@ static const char *callers_problem(const int *ranks, size_t count)
     return NULL;
 }
 
-const char *wfi_batch_problem(const weft_function *function)
+static const char *problem_of(const weft_function *function)
 {
     const weft_batch_options *o = &function->batch;
     if (!function->run_batch)
-        return o->size || o->wait_us || o->adaptive || o->caller_count || o->in_flight || o->queue ||
-                       o->max_per_caller
+        return o->size || o->wait_us || o->adaptive || o->caller_count || o->in_flight || o->queue || o->max_per_caller
                    ? "is set without run_batch"
                    : NULL;
     if (function->run)
@@ -90,8 +89,12 @@ static void take_defaults(weft_batch_options *o)
         o->wait_us = DEFAULT_ADAPTIVE_WAIT_US;
 }
 
-weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function, wfi_batcher **out)
+static const wfi_runner_ops runner_ops;
+
+static weft_status create(weft_agent *agent, const weft_function *function, wfi_runner **out)
 {
+    if (!function->run_batch)
+        return WEFT_OK;
     wfi_batcher *batcher = wfi_calloc(1, sizeof *batcher);
     weft_status st = batcher ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) {
@@ -114,22 +117,24 @@ weft_status wfi_batcher_create(weft_agent *agent, const weft_function *function,
     wfi_map_init(&batcher->clients);
     wfi_histogram_init(&batcher->sizes);
     wfi_histogram_init(&batcher->waits);
-    *out = batcher;
+    batcher->runner.ops = &runner_ops;
+    *out = &batcher->runner;
     return WEFT_OK;
 }
 
-void wfi_batcher_announce(wfi_batcher *batcher)
+/* wfi_batchers_pump finds it from here on. */
+static void announce(wfi_runner *runner)
 {
+    wfi_batcher *batcher = wfi_container_of(runner, wfi_batcher, runner);
     batcher->next = atomic_load(&batcher->agent->batchers);
     while (!atomic_compare_exchange_weak(&batcher->agent->batchers, &batcher->next, batcher)) {}
 }
 
-void wfi_batcher_destroy(wfi_batcher *batcher)
+static void destroy(wfi_runner *runner)
 {
+    wfi_batcher *batcher = wfi_container_of(runner, wfi_batcher, runner);
     size_t cursor = 0;
     uint64_t rank;
-    if (!batcher)
-        return;
     for (wfi_batch_client *client; (client = wfi_map_next(&batcher->clients, &cursor, &rank));)
         free(client);
     wfi_map_fini(&batcher->clients);
@@ -178,7 +183,7 @@ static weft_error *cannot_be_a_row(const weft_call *call, const wfi_tensor_types
     return NULL;
 }
 
-void wfi_batch_leave(weft_call *call)
+static void leave(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     wfi_batcher *batcher = wfi_batcher_of(call->function);
@@ -190,9 +195,11 @@ void wfi_batch_leave(weft_call *call)
 
 static void refuse(weft_call *call, weft_error *error)
 {
-    wfi_batch_leave(call);
+    leave(call);
     wfi_serve_refuse(call, error);
 }
+
+static void join(weft_call *call);
 
 /* A call whose batch began without it, on its way to a row of another. */
 typedef struct late_copy {
@@ -233,7 +240,7 @@ static void copy_late(wfi_task *task)
     if (st)
         refuse(call, wfi_call_error(call, st, "no memory for a copy, as its batch began without it"));
     else
-        wfi_batch_join(call);
+        join(call);
     wfi_serve_drop_hold(call);
     wfi_net_unlock(call->agent->net);
 }
@@ -257,7 +264,7 @@ static weft_error *start_over(weft_call *call, const wfi_tensor_types *types)
     return NULL;
 }
 
-void wfi_batch_join(weft_call *call)
+static void join(weft_call *call)
 {
     weft_tensor *tensors[WEFT_MAX_SIGNATURE];
     wfi_assert_held(wfi_net_mutex(call->agent->net));
@@ -284,8 +291,36 @@ void wfi_batch_join(weft_call *call)
     }
 }
 
-void wfi_batch_leave_out(weft_call *call, weft_status why, const char *text)
+static void withdraw(weft_call *call, weft_status why, const char *text)
 {
-    wfi_batch_leave(call);
+    leave(call);
     wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
 }
+
+static void choose_places(weft_call *call, wfi_decode_options *options)
+{
+    *options = (wfi_decode_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
+}
+
+static const wfi_runner_ops runner_ops = {
+    .admit = wfi_batch_admit, .options = choose_places, .ready = join, .leave = leave, .withdraw = withdraw};
+
+/* ---- A component of the agent ------------------------------------------------------------------------------------------- */
+
+static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    (void)peer;
+    (void)why;
+    (void)text;
+    wfi_batchers_pump(agent);
+}
+
+const wfi_component wfi_batch_component = {
+    .problem = problem_of,
+    .runner = create,
+    .registered = announce,
+    .free_runner = destroy,
+    .peer_gone = on_peer_gone,
+    .turn_away = wfi_batches_turn_away,
+    .closing = wfi_batchers_pump,
+};

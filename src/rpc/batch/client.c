@@ -10,7 +10,8 @@
 
 wfi_batcher *wfi_batcher_of(const weft_function *function)
 {
-    return function && function->run_batch ? wfi_container_of(function, wfi_registered, function)->batcher : NULL;
+    wfi_runner *runner = wfi_runner_of(function);
+    return runner ? wfi_container_of(runner, wfi_batcher, runner) : NULL;
 }
 
 wfi_batch_client *wfi_batch_client_of(wfi_batcher *batcher, int rank)

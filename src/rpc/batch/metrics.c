@@ -2,7 +2,7 @@
 /* batch/metrics.c - Prometheus text of what batched functions count (weft_batch_stats): a copy of each, then family by family. */
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
-#include "rpc/observe/internal.h"
+#include "base/text/exposition.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -342,9 +342,7 @@ static size_t turn_batch_away(wfi_task *task)
     return count;
 }
 
-/* ---- A component of the agent ------------------------------------------------------------------------------------------- */
-
-static size_t turn_away(weft_agent *agent)
+size_t wfi_batches_turn_away(weft_agent *agent)
 {
     size_t count = 0;
     for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
@@ -352,17 +350,3 @@ static size_t turn_away(weft_agent *agent)
     wfi_batchers_pump(agent); /* what waited for these to be over */
     return count;
 }
-
-static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
-{
-    (void)peer;
-    (void)why;
-    (void)text;
-    wfi_batchers_pump(agent);
-}
-
-const wfi_component wfi_batch_component = {
-    .peer_gone = on_peer_gone,
-    .turn_away = turn_away,
-    .closing = wfi_batchers_pump,
-};

@@ -475,7 +475,7 @@ static weft_status run_gather(weft_call *call, void *user)
     int64_t timeout_ms = weft_call_i64(call, 6);
     share->wait->call = weft_call_defer(call);
     wfi_net_lock(agent->net);
-    share->charged = wfi_budget_take_arguments(call);
+    share->charged = wfi_budget_take_arguments(&call->charge);
     take_in(agent, &key, share, timeout_ms);
     wfi_net_unlock(agent->net);
     return WEFT_DEFERRED;

@@ -80,7 +80,7 @@ static void owe(const weft_group *group, const wfi_gather_wait *wait)
 {
     if (!wait->call)
         return;
-    wait->call->is_exempt = true;
+    wait->call->charge.is_exempt = true;
     wait->call->over = answer_settled;
     group->agent->owed_answers++;
 }

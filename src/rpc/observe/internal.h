@@ -62,9 +62,6 @@ uint64_t wfi_metric_failed(const wfi_metric *metric);
 
 /* ---- Prometheus text (metrics.c, batch/metrics.c) -------------------------------------------------------------------- */
 
-/* What batched functions count; `who`: the labels of every line. Not locked. */
-weft_status wfi_metrics_write_batches(const weft_agent *agent, FILE *to, const char *who);
-
 /* ---- The server (observe/server.c) --------------------------------------------------------------------------------- */
 
 typedef struct wfi_listener wfi_listener;

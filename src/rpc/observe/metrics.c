@@ -5,6 +5,7 @@
  * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds nobody
  * up. So the text is not of one instant; each row is.
  */
+#include "rpc/batch/batch.h"
 #include "rpc/observe/internal.h"
 #include "tensor/parallel.h"
 

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "rpc/agent/budget.h"
 #include "rpc/agent/notify.h"
-#include "rpc/batch/batch.h"
 #include "rpc/server/stream.h"
 
 #include <stdlib.h>
@@ -78,7 +77,7 @@ void wfi_serve_drop_hold(weft_call *call)
     if (--call->holds)
         return;
     if (call->peer)
-        wfi_budget_release(call);
+        wfi_budget_release(&call->charge);
     if (call->over)
         call->over(call->agent);
     wfi_peer_unref(call->peer);

@@ -3,7 +3,7 @@
  * cancel.c - a call that nobody waits for any more: cancelled by its caller, out of time, or its caller gone. Handlers may
  * ask (weft_call_cancelled), or be told (weft_call_cancellation); what was started within the call is cancelled.
  */
-#include "rpc/batch/batch.h"
+#include "rpc/server/server.h"
 
 #include "base/error.h"
 #include "base/text/log.h"
@@ -30,7 +30,7 @@ void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text)
     tell(call, why, text);
     wfi_calls_cancel_within(call, why, text);
     if (call->queued && call->stage == WFI_SERVE_SERVING)
-        wfi_batch_leave_out(call, why, text);
+        wfi_runner_of(call->function)->ops->withdraw(call, why, text);
 }
 
 static void deadline_passed(wfi_timer *timer)

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "rpc/payload/explain.h"
-#include "rpc/batch/batch.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
 #include "tensor/tensor.h"
@@ -196,7 +195,7 @@ static size_t answer_bytes(const weft_call *call)
 static void keep_within_bounds(weft_call *call, leftovers *left)
 {
     const wfi_rpc_peer *peer = &call->agent->peers[call->from];
-    if (wfi_budget_keep(call, answer_bytes(call)) || call->error)
+    if (wfi_budget_keep(&call->charge, answer_bytes(call)) || call->error)
         return;
     call->error =
         wfi_call_error(call, WEFT_ERR_UNKNOWN,
@@ -228,8 +227,8 @@ static void answer_locked(weft_call *call, leftovers *left)
     wfi_calls_forget_within(call);
     call->agent->stats.calls_served++;
     WFI_TELL_HOOKS(answered, call);
-    if (!call->deferred || wfi_batcher_of(call->function)) /* else its handler may still have them */
-        wfi_budget_release_arguments(call);
+    if (!call->deferred || wfi_runner_of(call->function)) /* else its handler may still have them */
+        wfi_budget_release_arguments(&call->charge);
     wfi_serve_settle_owned(call);
     if (call->cancelled || call->agent->stopped) {
         give_up(call);

@@ -3,7 +3,6 @@
 #include "rpc/server/server.h"
 
 #include "rpc/agent/budget.h"
-#include "rpc/batch/batch.h"
 #include "rpc/server/accumulate.h"
 
 static void refuse_task(wfi_task *task)
@@ -23,7 +22,7 @@ static void leave_deferred(weft_call *call)
     }
     wfi_net_lock(net);
     if (call->peer && !call->keep_arguments)
-        wfi_budget_release_arguments(call);
+        wfi_budget_release_arguments(&call->charge);
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
         wfi_serve_lean(call, true);
     call->has_left = true;
@@ -89,8 +88,9 @@ wfi_urgency wfi_serve_urgency(const weft_function *function)
 void wfi_serve_run(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (call->function->run_batch) {
-        wfi_batch_join(call);
+    const wfi_runner *runner = wfi_runner_of(call->function);
+    if (runner) {
+        runner->ops->ready(call);
         return;
     }
     call->stage = WFI_SERVE_SERVING;

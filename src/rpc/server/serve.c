@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "rpc/batch/batch.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
 
@@ -35,13 +34,14 @@ static void arguments_ready(wfi_inbound *inbound, weft_status status)
         return;
     }
     if (call->queued)
-        wfi_batch_leave(call);
+        wfi_runner_of(call->function)->ops->leave(call);
     wfi_serve_refuse(call, error);
 }
 
 static weft_status arguments_admit(wfi_inbound *inbound, uint64_t bytes)
 {
-    return wfi_budget_admit(inbound->owner, bytes, inbound->problem, sizeof inbound->problem);
+    weft_call *call = inbound->owner;
+    return wfi_budget_admit(&call->charge, bytes, inbound->problem, sizeof inbound->problem);
 }
 
 static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
@@ -87,7 +87,8 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     wfi_peer_ref(from);
     call->in_map = call->in_table = true;
     call->holds = 1;
-    wfi_budget_charge(call, WFI_SERVE_BYTES);
+    call->charge = (wfi_charge){.agent = agent, .from = call->from};
+    wfi_budget_charge(&call->charge, WFI_SERVE_BYTES);
     call->counted = true;
     agent->serving++;
     *out = call;
@@ -119,7 +120,8 @@ static wfi_span read_span(uint8_t flags, wfi_reader *reader)
 static void take_in(weft_call *call, wfi_reader *body)
 {
     const weft_function *function = call->function;
-    weft_error *error = function->run_batch ? wfi_batch_admit(call) : NULL;
+    const wfi_runner *runner = wfi_runner_of(function);
+    weft_error *error = runner ? runner->ops->admit(call) : NULL;
     if (error) {
         wfi_serve_refuse(call, error);
         return;
@@ -128,9 +130,8 @@ static void take_in(weft_call *call, wfi_reader *body)
     arguments->user_places = function->land && !(function->flags & WEFT_LAND_ADD);
     if (arguments->user_places)
         arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
-    else if (function->run_batch)
-        arguments->options =
-            (wfi_decode_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
+    else if (runner)
+        runner->ops->options(call, &arguments->options);
     wfi_inbound_start(arguments, body);
 }
 

@@ -13,9 +13,22 @@
 #ifndef WFI_SERVE_H
 #define WFI_SERVE_H
 
+#include "rpc/agent/budget.h"
 #include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
 #include "value/encode.h"
+
+/*
+ * How calls of one function are served other than one by one (wfi_runner_of): batch/. All [agent lock]; no slot is NULL.
+ */
+typedef struct wfi_runner_ops {
+    weft_error *(*admit)(weft_call *call); /* may it come in? Asked before anything of it is taken; why not */
+    void (*options)(weft_call *call, wfi_decode_options *options); /* where its arguments are to go */
+    void (*ready)(weft_call *call); /* its arguments are whole: it is the runner's from here on */
+    void (*leave)(weft_call *call); /* it was admitted, and its arguments will never be whole */
+    void (*withdraw)(weft_call *call, weft_status why,
+                     const char *text); /* nobody wants the answer of one that waits */
+} wfi_runner_ops;
 
 /*
  * How a served call gives its answer: over the wire (respond.c), or to this process itself (client/loopback.c). No slot is NULL.
@@ -68,7 +81,6 @@ struct weft_call {
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
     bool ran;                        /* its handler has begun */
     bool leans;                      /* on the peer: it is deferred, or its results are kept */
-    bool is_exempt;                  /* its answer is kept, whatever is kept for its caller already */
     void (*over)(weft_agent *agent); /* NULL; or called when the last hold goes, while the agent lives. [agent lock] */
 
     wfi_inbound *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
@@ -92,14 +104,13 @@ struct weft_call {
     weft_future *cancellation; /* made at first asking */
     wfi_list children;         /* wfi_child: what was started within it */
     weft_error *inner;         /* the last failure of those; [agent lock] */
-    struct weft_batch *batch;    /* where it has row number `row`; NULL: it has none */
+    struct weft_batch *batch;  /* where it has row number `row`; NULL: it has none */
     size_t row;
     bool queued;                 /* for a batch: batch/batch.h */
     bool is_late;                /* a batch began without it */
     struct wfi_parts_out *parts; /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
     unsigned letters;            /* promised for it: a refusal, should there be no memory for its answer */
-    size_t charged;              /* bytes against the memory budget: the call, its arguments */
-    size_t kept;                 /* likewise: its results, and how it counts among its peer's */
+    wfi_charge charge;           /* against the memory budget; of a call to ourselves: unused */
     wfi_span span;
 
     bool has_left;          /* its handler has returned, and it is deferred. [agent lock] */
