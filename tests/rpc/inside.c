@@ -5,6 +5,8 @@
 #include "job/link/link.h"
 #include "net/net.h"
 #include "rpc/agent/agent.h"
+#include "rpc/group/group.h"
+#include "rpc/refs/internal.h"
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
 #include "rpc/must.h"
@@ -184,7 +186,7 @@ uint64_t inside_next_call_id(weft_agent *agent)
 
 uint64_t inside_next_fork(weft_agent *agent)
 {
-    return agent->next_fork;
+    return wfi_refs_of(agent)->next_fork;
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------------- */
@@ -292,13 +294,14 @@ inside_tally inside_count(weft_agent *agent)
     wfi_net_lock(agent->net);
     for (wfi_list *link = agent->net->transport.known.next; link != &agent->net->transport.known; link = link->next)
         t.peers++;
-    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next)
+    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
+         link = link->next)
         t.references++;
-    t.group_pasts = agent->group_pasts.count;
+    t.group_pasts = wfi_groups_of(agent)->pasts.count;
     t.names = agent->given_names.count;
     t.timers = agent->net->progress.heap_reserved;
     t.calls = agent->calls.count;
-    t.unconfirmed = agent->forks.count;
+    t.unconfirmed = wfi_refs_of(agent)->forks.count;
     wfi_net_unlock(agent->net);
     return t;
 }
@@ -324,12 +327,12 @@ inside_table inside_calls_served(weft_agent *agent, int caller)
 
 inside_table inside_values(weft_agent *agent)
 {
-    return look_at(agent, &agent->rrefs);
+    return look_at(agent, &wfi_refs_of(agent)->owned);
 }
 
 inside_table inside_forks(weft_agent *agent)
 {
-    return look_at(agent, &agent->fork_index);
+    return look_at(agent, &wfi_refs_of(agent)->fork_index);
 }
 
 inside_table inside_shapes(weft_agent *agent, const char *batched_function)

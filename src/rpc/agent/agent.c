@@ -52,17 +52,10 @@ static weft_agent *make_agent(void)
     pthread_mutex_init(&agent->function_lock, NULL);
     wfi_map_init(&agent->functions);
     wfi_map_init(&agent->calls);
-    wfi_map_init(&agent->rrefs);
-    wfi_map_init(&agent->forks);
-    wfi_map_init(&agent->group_pasts);
-    wfi_list_init(&agent->pasts_over);
     wfi_map_init(&agent->found_names);
     wfi_map_init(&agent->given_names);
-    wfi_map_init_keyed(&agent->fork_index, &agent->hash_key);
-    wfi_list_init(&agent->references);
     wfi_list_init(&agent->local_calls);
     wfi_list_init(&agent->retries);
-    wfi_list_init(&agent->groups);
     wfi_list_init(&agent->membership.events);
     wfi_list_init(&agent->spare_letters);
     agent->probe_timer.reserved = true;

@@ -32,21 +32,10 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
  */
 #define WFI_AT_ONCE (1u << 16)
 
-/* What is known of the references that one incarnation of a rank has to values of ours: refs/owned.c. */
-typedef struct wfi_fork_book {
-    uint32_t incarnation; /* whose; 0: nobody's yet */
-    wfi_list forks;
-    size_t count;
-    uint64_t forks_seen;     /* the highest number of any FORK */
-    uint64_t creations_seen; /* the highest number of a name that it had made here, or gave up */
-    uint64_t calls_seen;     /* the highest id of a call that made one */
-} wfi_fork_book;
-
 /* What one other worker asked of us. */
 typedef struct wfi_rpc_peer {
-    wfi_map serving;    /* its calls, by its ids */
-    size_t early_parts; /* of operations of groups that are not open here: group/gather.c */
-    uint32_t watched;   /* the incarnation that `watches` counts for: agent/workers.c */
+    wfi_map serving;  /* its calls, by its ids */
+    uint32_t watched; /* the incarnation that `watches` counts for: agent/workers.c */
     size_t watches;
     weft_member_event untold[2]; /* events of this rank for which memory was out, in order: agent/membership.c */
     int untold_count;
@@ -59,7 +48,6 @@ typedef struct wfi_rpc_peer {
         uint64_t heard;       /* of our own: the highest id that it has refused */
     } refused;                /* server/refuse.c */
     size_t answers;           /* letters that answer what it said, and that it has not acknowledged: agent/notify.c */
-    wfi_fork_book book;
 } wfi_rpc_peer;
 
 /* A function as registered; never removed while the agent lives. */
@@ -90,19 +78,20 @@ struct weft_agent {
     _Atomic(struct wfi_batcher *) batchers; /* all, newest first; grows only: batch/batch.h */
     wfi_hash_key hash_key;                  /* of all tables whose keys others choose; never changes */
     wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
-    atomic_int absences;                    /* said to members that gather, and not answered: group/member.c */
     atomic_int inbound_elsewhere;           /* being decoded on the process's executor: payload/inbound.c */
     atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
     atomic_bool closed;                     /* net and executor are gone, or going */
     wfi_list open_link;                     /* agent/forks.c */
     bool forked;                            /* this is a child of fork(), and the agent its parent's */
 
+    void *state[WFI_STATES]; /* each component's own: its header says what guards it */
+
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding ones of ours, by id */
     wfi_list local_calls; /* being served for ourselves */
     wfi_list retries;     /* calls of ours that are tried again: client/retry.c */
     size_t resting_bytes; /* what these hold in their pauses */
-    uint64_t next_call_id, next_rref_number, next_fork;
+    uint64_t next_call_id;
     size_t serving; /* calls of others and our own that have not been finished */
     int64_t call_timeout_ms;
     weft_status gone; /* why this worker is out of the job */
@@ -116,26 +105,14 @@ struct weft_agent {
     uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
     bool refuses_calls;
     weft_future *terminated;
-    wfi_list groups;     /* group/group.h */
-    size_t owed_answers; /* of operations of groups that are over: not finished, or not known to have arrived */
-    weft_future *answers_settled; /* completes when there are none; NULL: nobody waits for that */
-    wfi_map group_pasts;          /* what was of each name and list: wfi_group_past */
-    wfi_list pasts_over;          /* of those the ones that can only be asked for, oldest first */
-    size_t pasts_over_count;
-    size_t early_parts;  /* of all workers */
     wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: agent/workers.c */
     wfi_map given_names; /* what weft_agent_name has given, by its hash */
     wfi_call_observer *observer;
     size_t held_bytes; /* against options.memory_budget_bytes: agent/budget.c */
     wfi_membership membership;
-    wfi_map rrefs;       /* owned by us, by hash of the name: refs/owned.c */
-    wfi_map fork_index;  /* forks that others have of our values, by rank and number */
-    wfi_map forks;       /* references of ours to others' values, awaiting confirmation, by fork */
-    wfi_list references; /* all of ours to others' values */
-    size_t letters;      /* small messages (agent/notify.c) that their receivers have not acknowledged */
+    size_t letters; /* small messages (agent/notify.c) that their receivers have not acknowledged */
     wfi_list spare_letters;
     size_t spare_letter_count, promised_letters;
-    size_t leaked_forks; /* of workers that left without dropping them */
     weft_stats stats;
 };
 

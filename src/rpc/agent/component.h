@@ -23,6 +23,9 @@ typedef struct wfi_runner {
     const struct wfi_runner_ops *ops;
 } wfi_runner;
 
+/* Where components keep their own in agent->state. */
+enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATES };
+
 typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */
 

@@ -159,8 +159,8 @@ static void admit(weft_group *group, wfi_share *share)
 static void leave_record(wfi_share *share)
 {
     wfi_list_remove(&share->link);
-    share->group->agent->early_parts--;
-    share->group->agent->peers[share->from].early_parts--;
+    wfi_groups_of(share->group->agent)->early_parts--;
+    wfi_groups_of(share->group->agent)->early_by_rank[share->from]--;
 }
 
 static void forget_if_empty(weft_group *record)
@@ -226,7 +226,7 @@ static void look_for_mistakes_in(weft_group *group, weft_group *record)
 /* Of a record that got a part: every open group. */
 static void look_among_groups(weft_agent *agent, weft_group *record)
 {
-    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next)
+    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next)
         look_for_mistakes_in(wfi_container_of(link, weft_group, link), record);
 }
 
@@ -234,7 +234,7 @@ static void look_among_groups(weft_agent *agent, weft_group *record)
 static void look_among_records(weft_agent *agent, weft_group *group)
 {
     wfi_list *next;
-    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = next) {
+    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = next) {
         weft_group *record = wfi_container_of(link, weft_group, link);
         next = link->next;
         look_for_mistakes_in(group, record);
@@ -254,8 +254,8 @@ static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_share *s
     }
     share->group = record;
     wfi_list_push_back(&record->early, &share->link);
-    agent->early_parts++;
-    agent->peers[share->from].early_parts++;
+    wfi_groups_of(agent)->early_parts++;
+    wfi_groups_of(agent)->early_by_rank[share->from]++;
     look_among_groups(agent, record);
     forget_if_empty(record);
 }
@@ -426,7 +426,8 @@ static bool is_too_early(weft_call *call, const wfi_group_key *key)
 {
     weft_agent *agent = call->agent;
     wfi_net_lock(agent->net);
-    bool full = agent->early_parts >= WFI_EARLY_MAX || agent->peers[call->from].early_parts >= WFI_EARLY_PEER_MAX;
+    bool full = wfi_groups_of(agent)->early_parts >= WFI_EARLY_MAX ||
+                wfi_groups_of(agent)->early_by_rank[call->from] >= WFI_EARLY_PEER_MAX;
     bool is_early = full && !wfi_group_find(agent, key, true) && key->generation >= wfi_group_generation(agent, key);
     wfi_net_unlock(agent->net);
     if (is_early)
@@ -507,7 +508,7 @@ static void refuse_record(weft_agent *agent, weft_group *record, int from, weft_
 void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why)
 {
     wfi_list *next;
-    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = next) {
+    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = next) {
         weft_group *record = wfi_container_of(link, weft_group, link);
         next = link->next;
         if (!record->opened)

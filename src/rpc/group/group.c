@@ -106,7 +106,7 @@ static weft_status make_key(weft_group *group)
 
 static bool name_is_taken(const weft_group *except)
 {
-    const wfi_list *all = &except->agent->groups;
+    const wfi_list *all = &wfi_groups_of(except->agent)->all;
     for (const wfi_list *link = all->next; link != all; link = link->next) {
         const weft_group *group = wfi_container_of(link, weft_group, link);
         if (group != except && group->opened && strcmp(group->key.name, except->key.name) == 0)
@@ -390,7 +390,7 @@ static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
 {
     (void)text;
     int rank = wfi_peer_rank(peer);
-    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next) {
+    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next) {
         weft_group *group = wfi_container_of(link, weft_group, link);
         wfi_group_member *member = group->opened ? wfi_map_get(&group->places, (uint64_t)rank + 1) : NULL;
         if (!member || member->peer != peer)
@@ -411,7 +411,7 @@ static void on_closing(weft_agent *agent)
 {
     if (!agent->options.values.elastic)
         return; /* a static job's workers serve each other until all close */
-    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next)
+    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next)
         wfi_gather_leaving(wfi_container_of(link, weft_group, link));
     wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
 }
@@ -423,8 +423,8 @@ static void flush_answers(weft_agent *agent)
 {
     weft_future *settled = NULL;
     wfi_net_lock(agent->net);
-    if (agent->owed_answers && !agent->gone)
-        settled = agent->answers_settled = wfi_agent_future(agent);
+    if (wfi_groups_of(agent)->owed_answers && !agent->gone)
+        settled = wfi_groups_of(agent)->answers_settled = wfi_agent_future(agent);
     uint64_t until = wfi_deadline(wfi_net_clock(agent->net), STOP_GRACE_MS);
     wfi_net_unlock(agent->net);
     if (!settled)
@@ -439,22 +439,41 @@ static void flush_answers(weft_agent *agent)
 static void end_groups(weft_agent *agent)
 {
     wfi_gather_refuse_early(agent, -1, WEFT_ERR_CLOSED);
-    while (!wfi_list_empty(&agent->groups)) /* opened ones are freed by their users */
-        end_group(wfi_container_of(agent->groups.next, weft_group, link), WEFT_ERR_CLOSED);
+    while (!wfi_list_empty(&wfi_groups_of(agent)->all)) /* opened ones are freed by their users */
+        end_group(wfi_container_of(wfi_groups_of(agent)->all.next, weft_group, link), WEFT_ERR_CLOSED);
 }
 
 /* ---- A component of the agent ------------------------------------------------------------------------------------------- */
 
 static weft_status open_groups(weft_agent *agent, weft_error **error)
 {
+    wfi_groups *groups = wfi_calloc(1, sizeof *groups);
     (void)error;
-    return wfi_function_register(agent, &wfi_gather_function);
+    if (!groups)
+        return WEFT_ERR_MEMORY;
+    agent->state[WFI_STATE_GROUPS] = groups;
+    wfi_list_init(&groups->all);
+    wfi_list_init(&groups->pasts_over);
+    wfi_map_init(&groups->pasts);
+    groups->early_by_rank = wfi_calloc((size_t)agent->options.values.world_size, sizeof *groups->early_by_rank);
+    return groups->early_by_rank ? wfi_function_register(agent, &wfi_gather_function) : WEFT_ERR_MEMORY;
 }
 
 static void close_groups(weft_agent *agent)
 {
-    weft_future_unref(agent->answers_settled);
-    agent->answers_settled = NULL;
+    wfi_groups *groups = wfi_groups_of(agent);
+    if (groups)
+        weft_future_unref(groups->answers_settled);
+}
+
+static void free_groups(weft_agent *agent)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    if (!groups)
+        return;
+    wfi_group_pasts_fini(agent);
+    free(groups->early_by_rank);
+    free(groups);
 }
 
 const wfi_component wfi_group_component = {
@@ -465,5 +484,5 @@ const wfi_component wfi_group_component = {
     .flush = flush_answers,
     .end = end_groups,
     .close = close_groups,
-    .free = wfi_group_pasts_fini,
+    .free = free_groups,
 };

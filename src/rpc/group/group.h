@@ -110,6 +110,24 @@ struct weft_group {
 
 extern const weft_function wfi_gather_function; /* "weft:gather" */
 
+/* What an agent has of groups: wfi_groups_of. [agent lock] but for absences */
+typedef struct wfi_groups {
+    wfi_list all;                 /* weft_group.link */
+    size_t owed_answers;          /* of operations that are over: not finished, or not known to have arrived */
+    weft_future *answers_settled; /* completes when there are none; NULL: nobody waits for that */
+    wfi_map pasts;                /* what was of each name and list: wfi_group_past */
+    wfi_list pasts_over;          /* of those the ones that can only be asked for, oldest first */
+    size_t pasts_over_count;
+    size_t early_parts; /* of operations of groups that are not open here: gather.c */
+    size_t *early_by_rank;
+    atomic_int absences; /* said to members that gather, and not answered: member.c */
+} wfi_groups;
+
+static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
+{
+    return agent->state[WFI_STATE_GROUPS];
+}
+
 /* ---- operation.c. All [agent lock] ---- */
 
 weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)

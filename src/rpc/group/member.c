@@ -183,7 +183,7 @@ static void call_ended(wfi_observer *observer)
     if (op->future)
         complete(op);
     else
-        atomic_fetch_sub(&op->agent->absences, 1);
+        atomic_fetch_sub(&wfi_groups_of(op->agent)->absences, 1);
     wfi_future_unref_unless_last(observer->future); /* we have op->call besides */
     op->release = (wfi_task){.run = release_op};
     wfi_executor_submit(op->agent->executor, &op->release);
@@ -213,10 +213,10 @@ weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, co
     group_op *op;
     weft_args reason = WEFT_VALUES(weft_of_i64(cause_of(why)), weft_of_string(weft_error_message(why)));
     weft_status st = WEFT_ERR_AGAIN;
-    if (atomic_fetch_add(&agent->absences, 1) < WFI_ABSENCES_MAX)
+    if (atomic_fetch_add(&wfi_groups_of(agent)->absences, 1) < WFI_ABSENCES_MAX)
         st = start_op(agent, what, WFI_GATHER_ABSENT, reason, &op);
     if (st)
-        atomic_fetch_sub(&agent->absences, 1);
+        atomic_fetch_sub(&wfi_groups_of(agent)->absences, 1);
     else
         wfi_future_observe(op->call, &op->observer);
     return st;

@@ -69,9 +69,9 @@ static void tell_task(wfi_task *task)
 /* An answer that was owed has arrived, or never will. */
 static void answer_settled(weft_agent *agent)
 {
-    if (--agent->owed_answers || !agent->answers_settled)
+    if (--wfi_groups_of(agent)->owed_answers || !wfi_groups_of(agent)->answers_settled)
         return;
-    weft_status st = wfi_future_complete(agent->answers_settled, NULL, NULL);
+    weft_status st = wfi_future_complete(wfi_groups_of(agent)->answers_settled, NULL, NULL);
     (void)st; /* once is enough */
 }
 
@@ -82,7 +82,7 @@ static void owe(const weft_group *group, const wfi_gather_wait *wait)
         return;
     wait->call->charge.is_exempt = true;
     wait->call->over = answer_settled;
-    group->agent->owed_answers++;
+    wfi_groups_of(group->agent)->owed_answers++;
 }
 
 /* The share's part stays; whoever brought it waits no more. */
@@ -138,7 +138,7 @@ void wfi_share_refuse(wfi_share *share, weft_error *error)
 
 weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened)
 {
-    for (wfi_list *link = agent->groups.next; link != &agent->groups; link = link->next) {
+    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next) {
         weft_group *group = wfi_container_of(link, weft_group, link);
         if (group->opened == opened && group->key.members_hash == key->members_hash &&
             group->key.generation == key->generation && strcmp(group->key.name, key->name) == 0)
@@ -158,7 +158,7 @@ weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key)
     wfi_list_init(&group->ops);
     wfi_list_init(&group->rounds);
     wfi_map_init(&group->places);
-    wfi_list_push_back(&agent->groups, &group->link);
+    wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
     return group;
 }
 
@@ -180,7 +180,7 @@ static uint64_t generation_key(const wfi_group_key *key)
 
 wfi_group_past *wfi_group_past_of(weft_agent *agent, const wfi_group_key *key)
 {
-    return wfi_map_get(&agent->group_pasts, generation_key(key));
+    return wfi_map_get(&wfi_groups_of(agent)->pasts, generation_key(key));
 }
 
 uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key)
@@ -199,7 +199,7 @@ static weft_status add_past(const weft_group *group, wfi_group_past **out)
     past->size = group->size;
     for (size_t i = 0; i < group->size; i++)
         past->members[i] = (weft_worker){group->members[i].rank, group->members[i].incarnation};
-    weft_status st = wfi_map_put(&group->agent->group_pasts, past->key, past);
+    weft_status st = wfi_map_put(&wfi_groups_of(group->agent)->pasts, past->key, past);
     if (st)
         free(past);
     else
@@ -233,9 +233,9 @@ void wfi_group_pasts_fini(weft_agent *agent)
 {
     size_t cursor = 0;
     uint64_t key;
-    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));)
+    for (wfi_group_past *past; (past = wfi_map_next(&wfi_groups_of(agent)->pasts, &cursor, &key));)
         free_past(past);
-    wfi_map_fini(&agent->group_pasts);
+    wfi_map_fini(&wfi_groups_of(agent)->pasts);
 }
 
 static bool names_former(const wfi_group_past *past, int rank, uint32_t incarnation)
@@ -250,16 +250,16 @@ void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
 {
     size_t cursor = 0;
     uint64_t key;
-    for (wfi_group_past *past; (past = wfi_map_next(&agent->group_pasts, &cursor, &key));) {
+    for (wfi_group_past *past; (past = wfi_map_next(&wfi_groups_of(agent)->pasts, &cursor, &key));) {
         if (!wfi_list_empty(&past->link) || !names_former(past, wfi_peer_rank(peer), wfi_peer_incarnation(peer)))
             continue;
-        wfi_list_push_back(&agent->pasts_over, &past->link);
-        agent->pasts_over_count++;
+        wfi_list_push_back(&wfi_groups_of(agent)->pasts_over, &past->link);
+        wfi_groups_of(agent)->pasts_over_count++;
     }
-    for (; agent->pasts_over_count > WFI_PASTS_OVER; agent->pasts_over_count--) {
-        wfi_list *oldest = wfi_list_pop_front(&agent->pasts_over);
+    for (; wfi_groups_of(agent)->pasts_over_count > WFI_PASTS_OVER; wfi_groups_of(agent)->pasts_over_count--) {
+        wfi_list *oldest = wfi_list_pop_front(&wfi_groups_of(agent)->pasts_over);
         wfi_group_past *past = wfi_container_of(oldest, wfi_group_past, link);
-        wfi_map_take(&agent->group_pasts, past->key);
+        wfi_map_take(&wfi_groups_of(agent)->pasts, past->key);
         free_past(past);
     }
 }

@@ -108,7 +108,7 @@ static weft_status put_owned(wfi_json *j, weft_agent *agent)
     if (!counts)
         return WEFT_ERR_MEMORY;
     wfi_json_open(j, "values", '[');
-    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
         for (; owned; owned = owned->next, count++) {
             wfi_json_open(j, NULL, '{');
             put_name(j, &owned->name);
@@ -131,7 +131,8 @@ static void put_references(wfi_json *j, weft_agent *agent)
 {
     size_t count = 0, unconfirmed = 0;
     wfi_json_open(j, "references", '[');
-    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next, count++) {
+    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
+         link = link->next, count++) {
         const weft_rref *rref = wfi_container_of(link, weft_rref, link);
         wfi_json_open(j, NULL, '{');
         put_name(j, &rref->name);
@@ -147,7 +148,7 @@ static void put_references(wfi_json *j, weft_agent *agent)
     wfi_json_close(j, ']');
     wfi_json_put_number(j, "reference_count", count);
     wfi_json_put_number(j, "unconfirmed_count", unconfirmed);
-    wfi_json_put_number(j, "awaiting_confirmation", agent->forks.count);
+    wfi_json_put_number(j, "awaiting_confirmation", wfi_refs_of(agent)->forks.count);
 }
 
 /* ---- Calls --------------------------------------------------------------------------------------------------------- */

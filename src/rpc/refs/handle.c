@@ -99,7 +99,7 @@ weft_rref *wfi_rref_make(weft_agent *agent, const wfi_rref_name *name, wfi_peer 
         return NULL;
     }
     wfi_rref_set_owner(rref, owner);
-    wfi_list_push_back(&agent->references, &rref->link);
+    wfi_list_push_back(&wfi_refs_of(agent)->references, &rref->link);
     return rref;
 }
 
@@ -134,7 +134,7 @@ static weft_status create_home(weft_agent *agent, weft_rref **out)
 {
     wfi_net_lock(agent->net);
     wfi_rref_name name = new_name(agent, wfi_agent_rank(agent));
-    name.number = ++agent->next_rref_number;
+    name.number = ++wfi_refs_of(agent)->next_number;
     wfi_owned *owned = wfi_owned_make(agent, &name);
     weft_rref *rref = owned ? wfi_owned_handle(owned) : NULL;
     if (owned && !rref)
@@ -228,8 +228,8 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
         rref->error = NULL;
     }
     if (!rref->passed)
-        rref->name.number = ++agent->next_rref_number;
-    rref->fork = ++agent->next_fork;
+        rref->name.number = ++wfi_refs_of(agent)->next_number;
+    rref->fork = ++wfi_refs_of(agent)->next_fork;
     return WEFT_OK;
 }
 

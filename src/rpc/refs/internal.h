@@ -32,6 +32,32 @@ typedef struct wfi_fork {
     uint64_t number;
 } wfi_fork;
 
+/* What is known of the references that one incarnation of a rank has to values of ours. [agent lock] */
+typedef struct wfi_fork_book {
+    uint32_t incarnation; /* whose; 0: nobody's yet */
+    wfi_list forks;
+    size_t count;
+    uint64_t forks_seen;     /* the highest number of any FORK */
+    uint64_t creations_seen; /* the highest number of a name that it had made here, or gave up */
+    uint64_t calls_seen;     /* the highest id of a call that made one */
+} wfi_fork_book;
+
+/* What an agent has of references: wfi_refs_of. [agent lock] */
+typedef struct wfi_refs {
+    wfi_map owned;        /* values of ours, by hash of the name: owned.c */
+    wfi_map fork_index;   /* forks that others have of them, by rank and number */
+    wfi_fork_book *books; /* by rank */
+    wfi_map forks;        /* references of ours to others' values, awaiting confirmation, by fork */
+    wfi_list references;  /* all of ours to others' values */
+    uint64_t next_number, next_fork;
+    size_t leaked_forks; /* of workers that left without dropping them */
+} wfi_refs;
+
+static inline wfi_refs *wfi_refs_of(const weft_agent *agent)
+{
+    return agent->state[WFI_STATE_REFS];
+}
+
 /*
  * A handle. On the owner it points at the value; elsewhere it has a fork. `agent` never changes, nor does `name` once the
  * handle is the user's; the rest is under the agent's lock.
@@ -42,7 +68,7 @@ struct weft_rref {
     wfi_rref_name name;
     wfi_owned *home;    /* on the owner; gone when the agent is */
     weft_future *value; /* on the owner: the value, which so outlives the table for those who borrowed it */
-    wfi_list link;      /* elsewhere: in agent->references */
+    wfi_list link;      /* elsewhere: in wfi_refs.references */
     wfi_peer *owner;    /* elsewhere: its incarnation, held; NULL: it has not joined as far as we know */
     uint64_t fork;      /* elsewhere */
     bool launched;      /* the name is out in the world: its call has left */

@@ -49,10 +49,11 @@ static void count_all(weft_agent *agent, leak_count *count)
     size_t cursor = 0;
     uint64_t hash;
     *count = (leak_count){0};
-    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
         for (; owned; owned = owned->next)
             count_value(count, owned);
-    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next) {
+    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
+         link = link->next) {
         const weft_rref *rref = wfi_container_of(link, weft_rref, link);
         char *line = next_line(count);
         count->references++;
@@ -90,7 +91,7 @@ size_t wfi_rrefs_report_leaks(weft_agent *agent)
     for (int i = 0; look(agent, &count) && i < MOMENT_TRIES; i++)
         let_others_go_on(agent);
     wfi_net_lock(agent->net);
-    size_t left = agent->leaked_forks;
+    size_t left = wfi_refs_of(agent)->leaked_forks;
     wfi_net_unlock(agent->net);
     size_t total = count.references + count.values + left;
     if (!total)

@@ -28,7 +28,7 @@ bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b)
 
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 {
-    wfi_owned *owned = wfi_map_get(&agent->rrefs, wfi_rref_name_hash(&agent->hash_key, name));
+    wfi_owned *owned = wfi_map_get(&wfi_refs_of(agent)->owned, wfi_rref_name_hash(&agent->hash_key, name));
     while (owned && !wfi_rref_same_name(&owned->name, name))
         owned = owned->next;
     return owned;
@@ -37,9 +37,9 @@ wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 static bool link_in(weft_agent *agent, wfi_owned *owned)
 {
     uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
-    wfi_owned *head = wfi_map_get(&agent->rrefs, hash);
+    wfi_owned *head = wfi_map_get(&wfi_refs_of(agent)->owned, hash);
     if (!head)
-        return wfi_map_put(&agent->rrefs, hash, owned) == WEFT_OK;
+        return wfi_map_put(&wfi_refs_of(agent)->owned, hash, owned) == WEFT_OK;
     owned->next = head->next;
     head->next = owned;
     return true;
@@ -48,12 +48,12 @@ static bool link_in(weft_agent *agent, wfi_owned *owned)
 static void link_out(weft_agent *agent, wfi_owned *owned)
 {
     uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
-    wfi_owned *head = wfi_map_take(&agent->rrefs, hash);
+    wfi_owned *head = wfi_map_take(&wfi_refs_of(agent)->owned, hash);
     wfi_owned **at = &head;
     while (*at != owned)
         at = &(*at)->next;
     *at = owned->next;
-    weft_status st = head ? wfi_map_put(&agent->rrefs, hash, head) : WEFT_OK;
+    weft_status st = head ? wfi_map_put(&wfi_refs_of(agent)->owned, hash, head) : WEFT_OK;
     (void)st; /* the slot was just freed: putting it back cannot need memory */
 }
 
@@ -113,7 +113,7 @@ void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     size_t cursor = 0;
     uint64_t hash;
-    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
         for (; owned; owned = owned->next)
             fail_value(owned, why, text);
 }
@@ -122,7 +122,7 @@ void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
 
 static wfi_fork_book *book_of(weft_agent *agent, wfi_peer *peer)
 {
-    wfi_fork_book *book = &agent->peers[wfi_peer_rank(peer)].book;
+    wfi_fork_book *book = &wfi_refs_of(agent)->books[wfi_peer_rank(peer)];
     if (book->incarnation != wfi_peer_incarnation(peer)) { /* a new one: the forks of the last went with it */
         *book = (wfi_fork_book){.incarnation = wfi_peer_incarnation(peer)};
         wfi_list_init(&book->forks);
@@ -139,7 +139,7 @@ static wfi_fork *find_fork(weft_agent *agent, wfi_peer *peer, const wfi_rref_nam
 {
     if (number >= WFI_FORK_NUMBERS)
         return NULL;
-    wfi_fork *fork = wfi_map_get(&agent->fork_index, fork_key(wfi_peer_rank(peer), number));
+    wfi_fork *fork = wfi_map_get(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number));
     return fork && fork->peer == peer && wfi_rref_same_name(&fork->owned->name, name) ? fork : NULL;
 }
 
@@ -154,7 +154,7 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
     wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof *fork) : NULL;
     if (!fork)
         return WEFT_ERR_MEMORY;
-    weft_status st = wfi_map_put(&agent->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
+    weft_status st = wfi_map_put(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
     if (st) { /* WEFT_ERR_EXISTS: a peer that uses a number for two values */
         free(fork);
         return st == WEFT_ERR_EXISTS ? WEFT_ERR_NOT_FOUND : st;
@@ -171,10 +171,10 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
 
 static void remove_fork(weft_agent *agent, wfi_fork *fork)
 {
-    wfi_map_take(&agent->fork_index, fork_key(wfi_peer_rank(fork->peer), fork->number));
+    wfi_map_take(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(fork->peer), fork->number));
     wfi_list_remove(&fork->of_value);
     wfi_list_remove(&fork->of_peer);
-    agent->peers[wfi_peer_rank(fork->peer)].book.count--;
+    wfi_refs_of(agent)->books[wfi_peer_rank(fork->peer)].count--;
     wfi_peer_lean(fork->peer, -1);
     free(fork);
 }
@@ -265,8 +265,8 @@ static void drop_forks(weft_agent *agent, wfi_fork_book *book)
 void wfi_owned_end(weft_agent *agent)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        if (agent->peers[rank].book.incarnation)
-            drop_forks(agent, &agent->peers[rank].book);
+        if (wfi_refs_of(agent)->books[rank].incarnation)
+            drop_forks(agent, &wfi_refs_of(agent)->books[rank]);
 }
 
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
@@ -275,9 +275,9 @@ void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
     uint64_t hash;
     wfi_fork_book *book = book_of(agent, peer);
     if (why == WEFT_ERR_PEER_LEFT && agent->closing)
-        agent->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
+        wfi_refs_of(agent)->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
     drop_forks(agent, book);
-    for (wfi_owned *owned; (owned = wfi_map_next(&agent->rrefs, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
         for (; owned; owned = owned->next)
             if (is_of(&owned->name, peer)) {
                 owned->given_up = true;
@@ -366,17 +366,17 @@ void wfi_rrefs_fini(weft_agent *agent)
 {
     size_t cursor = 0;
     uint64_t key;
-    for (wfi_fork *fork; (fork = wfi_map_next(&agent->fork_index, &cursor, &key));)
+    for (wfi_fork *fork; (fork = wfi_map_next(&wfi_refs_of(agent)->fork_index, &cursor, &key));)
         free(fork);
     cursor = 0;
-    for (wfi_owned *owned, *next; (owned = wfi_map_next(&agent->rrefs, &cursor, &key));)
+    for (wfi_owned *owned, *next; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &key));)
         for (; owned; owned = next) {
             next = owned->next;
             weft_future_unref(owned->value);
             weft_error_unref(owned->refused);
             free(owned);
         }
-    wfi_map_fini(&agent->rrefs);
-    wfi_map_fini(&agent->forks);
-    wfi_map_fini(&agent->fork_index);
+    wfi_map_fini(&wfi_refs_of(agent)->owned);
+    wfi_map_fini(&wfi_refs_of(agent)->forks);
+    wfi_map_fini(&wfi_refs_of(agent)->fork_index);
 }

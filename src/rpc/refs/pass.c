@@ -33,7 +33,7 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
     wfi_net_lock(agent->net);
     weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
     if (!st && !rref->home && !rref->launched && !rref->passed) {
-        rref->name.number = ++agent->next_rref_number;
+        rref->name.number = ++wfi_refs_of(agent)->next_number;
         rref->passed = true;
         rref->unknown = false;
     }

@@ -18,15 +18,15 @@ static weft_status announce(weft_rref *rref)
     weft_agent *agent = rref->agent;
     uint8_t room[64];
     wfi_writer writer;
-    rref->fork = ++agent->next_fork;
-    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
+    rref->fork = ++wfi_refs_of(agent)->next_fork;
+    weft_status st = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
     if (st)
         return st;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_rref_write_fork(rref, &writer);
     st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->letters);
     if (st)
-        wfi_map_take(&agent->forks, rref->fork);
+        wfi_map_take(&wfi_refs_of(agent)->forks, rref->fork);
     return st;
 }
 
@@ -45,14 +45,14 @@ static weft_status await_owner(weft_rref *rref)
     weft_agent *agent = rref->agent;
     int64_t bound_ms = wfi_net_death_timeout_ms(agent->net);
     rref->timer.fire = owner_did_not_come;
-    rref->fork = ++agent->next_fork;
-    weft_status st = wfi_map_put(&agent->forks, rref->fork, rref);
+    rref->fork = ++wfi_refs_of(agent)->next_fork;
+    weft_status st = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
     if (st)
         return st;
     bound_ms = bound_ms > 0 ? bound_ms : AWAIT_OWNER_MS;
     st = wfi_net_timer_set(agent->net, &rref->timer, wfi_deadline(wfi_net_clock(agent->net), bound_ms));
     if (st)
-        wfi_map_take(&agent->forks, rref->fork);
+        wfi_map_take(&wfi_refs_of(agent)->forks, rref->fork);
     return st;
 }
 
@@ -121,7 +121,7 @@ void wfi_rref_forget_waiter(weft_rref *rref)
 static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
 {
     wfi_ref_waiter *waiter = rref->waiter;
-    wfi_map_take(&rref->agent->forks, rref->fork);
+    wfi_map_take(&wfi_refs_of(rref->agent)->forks, rref->fork);
     wfi_net_timer_clear(rref->agent->net, &rref->timer);
     rref->waiter = NULL;
     rref->confirmed = !error;
@@ -137,7 +137,7 @@ static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
 
 static void on_forked(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t fork, uint32_t status)
 {
-    weft_rref *rref = wfi_map_get(&agent->forks, fork);
+    weft_rref *rref = wfi_map_get(&wfi_refs_of(agent)->forks, fork);
     if (!rref || rref->owner != from || !wfi_rref_same_name(&rref->name, name))
         return;
     if (status == 0) {
@@ -189,9 +189,9 @@ static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
 {
     size_t cursor = 0;
     uint64_t fork;
-    weft_rref *rref = wfi_map_next(&agent->forks, &cursor, &fork);
+    weft_rref *rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork);
     while (rref && owner && rref->owner != owner)
-        rref = wfi_map_next(&agent->forks, &cursor, &fork);
+        rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork);
     return rref;
 }
 
@@ -201,7 +201,8 @@ void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
     wfi_error_detail detail = {.code = why, .worker = rank};
     weft_error *error = wfi_error_create(&detail, "rank %d (\"%s\"), the owner of the reference, is gone: %s", rank,
                                          wfi_peer_name(peer), text);
-    for (wfi_list *link = agent->references.next; link != &agent->references; link = link->next) {
+    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
+         link = link->next) {
         weft_rref *rref = wfi_container_of(link, weft_rref, link);
         if (rref->owner != peer)
             continue;
@@ -220,7 +221,7 @@ static weft_rref *next_awaiting(weft_agent *agent, wfi_peer *peer)
     size_t cursor = 0;
     uint64_t fork;
     weft_rref *rref;
-    while ((rref = wfi_map_next(&agent->forks, &cursor, &fork)))
+    while ((rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork)))
         if (!rref->owner && rref->name.owner == (uint32_t)wfi_peer_rank(peer) &&
             rref->name.owner_incarnation <= wfi_peer_incarnation(peer))
             break;
@@ -235,7 +236,7 @@ void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer)
             uint64_t waited_as = rref->fork;
             wfi_rref_set_owner(rref, peer);
             st = announce(rref);
-            wfi_map_take(&agent->forks, waited_as);
+            wfi_map_take(&wfi_refs_of(agent)->forks, waited_as);
             wfi_net_timer_clear(agent->net, &rref->timer);
         }
         if (st)
@@ -262,7 +263,7 @@ static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)
 {
     size_t cursor = 0;
     uint64_t fork;
-    for (weft_rref *rref; (rref = wfi_map_next(&agent->forks, &cursor, &fork));) {
+    for (weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork));) {
         wfi_ref_waiter *waiter = rref->owner == owner ? rref->waiter : NULL;
         if (!waiter)
             continue;
@@ -282,7 +283,7 @@ bool wfi_rrefs_await_owners(const weft_agent *agent)
 {
     size_t cursor = 0;
     uint64_t fork;
-    for (const weft_rref *rref; (rref = wfi_map_next(&agent->forks, &cursor, &fork));)
+    for (const weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork));)
         if (!rref->owner || !wfi_peer_is_unreachable(rref->owner))
             return true;
     return false;

@@ -2,6 +2,41 @@
 /* refs.c - remote references as a component of the agent. */
 #include "rpc/refs/refs.h"
 
+#include "base/alloc.h"
+#include "rpc/refs/internal.h"
+
+#include <stdlib.h>
+
+static weft_status open_refs(weft_agent *agent, weft_error **error)
+{
+    wfi_refs *refs = wfi_calloc(1, sizeof *refs);
+    (void)error;
+    if (!refs)
+        return WEFT_ERR_MEMORY;
+    agent->state[WFI_STATE_REFS] = refs;
+    wfi_map_init(&refs->owned);
+    wfi_map_init(&refs->forks);
+    wfi_map_init_keyed(&refs->fork_index, &agent->hash_key);
+    wfi_list_init(&refs->references);
+    refs->books = wfi_calloc((size_t)agent->options.values.world_size, sizeof *refs->books);
+    return refs->books ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+static void close_refs(weft_agent *agent)
+{
+    if (wfi_refs_of(agent))
+        wfi_rrefs_fini(agent);
+}
+
+/* Handles that the user kept hold the agent, and so this. */
+static void free_refs(weft_agent *agent)
+{
+    wfi_refs *refs = wfi_refs_of(agent);
+    if (refs)
+        free(refs->books);
+    free(refs);
+}
+
 static void on_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     (void)text;
@@ -23,6 +58,7 @@ static void fail_all(weft_agent *agent, weft_status why, const char *text)
 
 const wfi_component wfi_refs_component = {
     .messages = WFI_TAKES(WFI_RPC_FORK) | WFI_TAKES(WFI_RPC_FORKED) | WFI_TAKES(WFI_RPC_DROP),
+    .open = open_refs,
     .message = wfi_on_rref_message,
     .peer_gone = wfi_rrefs_peer_gone,
     .peer_joined = wfi_rrefs_peer_joined,
@@ -30,5 +66,6 @@ const wfi_component wfi_refs_component = {
     .serves = awaits_owners,
     .leaks = wfi_rrefs_report_leaks,
     .fail = fail_all,
-    .close = wfi_rrefs_fini,
+    .close = close_refs,
+    .free = free_refs,
 };
