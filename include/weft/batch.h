@@ -2,9 +2,9 @@
 /*
  * weft/batch.h - handlers that receive many calls at once.
  *
- * A function registered with `run_batch` instead of `run` is called like any other; its handler sees calls of many callers
- * together. The tensors of each call are pulled straight into a row of the batch's tensors, and rows of what the handler gives go
- * back to the callers as views. No thread waits while a batch fills.
+ * A function registered with `run_batch` instead of `run` is called like any other. Its handler receives a
+ * batch: calls of many callers together. Argument tensors of the calls are the rows of one tensor, pulled there
+ * without a copy, and rows of the results go back to the callers. No thread waits while a batch fills.
  *
  *     static weft_status classify(weft_batch *batch, void *user)
  *     {
@@ -20,32 +20,17 @@
  *         return weft_agent_register(agent, &f);
  *     }
  *
- * SIGNATURE. `takes` may have any types but WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Calls whose tensors have the same
- * dtypes and shapes come together: those of another shape form batches of their own. A row has 7 dimensions at most (else
- * WEFT_ERR_SHAPE). `land` and WEFT_LAND_ADD are not for these functions.
+ * SIGNATURE. `takes` may have any types but WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Only calls whose
+ * tensors have the same dtypes and shapes come together. A tensor of a call may have 7 dimensions, as the batch
+ * adds one; else the call fails with WEFT_ERR_SHAPE. These functions have no `land` and no WEFT_LAND_ADD.
  *
- * WHEN IT CLOSES. With `size` calls; or `wait_us` after its first call was whole; or when each of `callers` that is still in the job
- * has a call in it, or, where their shapes differ, in one of several open batches; and at once while this agent closes. A batch that
- * cannot run yet, because `in_flight` others do, goes on filling until it can. Of several that can, the one whose first call has waited
- * longest goes first. Calls that are still being pulled are waited for, but not longer than 10 ms after `wait_us`: what is not whole by
- * then is late.
+ * A BATCH BEGINS when it has `size` calls, `wait_us` after its first call, or when all expected `callers` are
+ * in it; but only while fewer than `in_flight` others run. If more than `queue` calls wait, or too many of one
+ * caller, further ones fail with WEFT_ERR_BUSY. Calls that are cancelled, run out of time or lose their caller
+ * while they wait are left out.
  *
- * WHO IS IN IT. Each call goes to the oldest open batch of its shape that has room for it: with fewer than `size` calls, and fewer than
- * `max_per_caller` of its caller. Set max_per_caller where callers have several calls under way: else one of them can fill whole
- * batches, and the queue, before another's call. Beyond `queue` waiting calls further ones are refused with WEFT_ERR_BUSY before
- * anything is pulled (weft_retry tries again). Calls that are cancelled, run out of time or lose their caller while they wait are left
- * out. A late call goes with another batch, which then waits for nobody else.
- *
- * WHAT IS COPIED. Rows are made before the calls that will fill them come: for twice as many as in the largest batch lately, but not
- * more than a quarter of what is left of memory_budget_bytes; and for `size` where that is 64 MiB, or a sixteenth of what is left, at
- * most. Calls that fit in them are pulled there. A call to oneself is copied, and a late call, once. If somebody left, or more calls
- * came than there are rows for, calls are copied into the gaps, or all to a tensor of their own; all are, too, where a late call's row
- * lies among the first n. Which row a call gets is not promised.
- *
- * WHAT COUNTS. Rows made ahead, and tensors that the n calls are copied to, count against memory_budget_bytes until the batch is over;
- * where late calls lie in its rows, all of these do until the last of those calls is whole. Rows ahead stay within the budget. Copies
- * are not refused, since the calls are here already: so weft_stats.bytes_held may be over the budget by about the arguments of the
- * batches that run or are deferred, in_flight * size calls of each function, beside what results go over it by (weft/agent.h).
+ * docs/batches.md has the rules: which calls come together, when a batch begins, what is copied, what counts
+ * against the memory budget.
  */
 #ifndef WEFT_BATCH_H
 #define WEFT_BATCH_H
@@ -58,92 +43,110 @@ WEFT_BEGIN_C
 typedef struct weft_batch weft_batch;
 
 /*
- * A batched handler: gives results (weft_batch_give, or weft_call_give for single calls) and returns WEFT_OK; or returns a failure,
- * perhaps after weft_batch_fail, which all its calls then end with (WEFT_ERR_REMOTE); or takes the batch with weft_batch_defer,
- * returns WEFT_DEFERRED, and somebody calls weft_batch_finish exactly once. Runs where a handler of one call would.
+ * A handler of batches. It ends in one of three ways:
+ *   - It gives results with weft_batch_give, or for single calls with weft_call_give, and returns WEFT_OK.
+ *   - It returns a failure. All its calls end with WEFT_ERR_REMOTE, with this status inside and the message of
+ *     weft_batch_fail.
+ *   - It keeps the batch with weft_batch_defer and returns WEFT_DEFERRED. Somebody must then call
+ *     weft_batch_finish exactly once, on any thread.
+ * It runs where a handler of one call would (weft/rpc.h).
  */
 typedef weft_status (*weft_batch_fn)(weft_batch *batch, void *user);
 
 #define WEFT_MAX_BATCH 65536
 
 typedef struct weft_batch_options {
-    int size; /* calls in a batch at most, 1..WEFT_MAX_BATCH; 0: 64 */
-    int64_t
-        wait_us; /* microseconds from the first whole call to closing; 0: runs as soon as it can, and what comes meanwhile
-                        forms the next; WEFT_FOREVER: closes by size or callers alone */
-    /* The wait is found from the gaps between calls and the handler's time: another call is waited for only while that costs those
-     * that are in less than the handler's time. wait_us, then, is the most it may be, counted from when fewer than in_flight batches
-     * ran if that was after the first whole call; a batch of another shape that begins first does not set it anew. 0: 10,000. */
+    int size; /* how many calls a batch has at most, 1..WEFT_MAX_BATCH; 0: 64 */
+    /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as
+     * it can, and calls that come meanwhile form the next one. WEFT_FOREVER: only `size` or `callers` close it. */
+    int64_t wait_us;
+    /* Choose the wait by measurement, of the gaps between calls and of the handler's time: a batch waits for
+     * another call only while that costs the calls in it less than the handler's time. wait_us is then the
+     * longest wait; 0: 10,000. */
     bool adaptive;
-    const int *callers;  /* ranks, each once: the batch closes when all of them are in; borrowed until registered */
+    const int *callers;  /* ranks, each once: the batch begins when all of them are in it. Copied at registration */
     size_t caller_count; /* 0: nobody is expected */
-    int in_flight;       /* batches that run, or are deferred, at once; 0: 1 */
-    /* Calls of one caller in a batch at most, 1..size; 0: size. Further calls of it go to the next batches. One caller may then have no
-     * more than the same part of `queue` waiting, queue * max_per_caller / size and at least one; beyond that: WEFT_ERR_BUSY. */
+    int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
+    /* How many calls of one caller a batch has at most, 1..size; 0: size. The caller's further calls go to
+     * later batches. Of `queue` one caller may then have the same share waiting, queue * max_per_caller / size
+     * and at least one. */
     int max_per_caller;
-    int queue; /* calls that may wait for a batch to run; 0: 4 * size, at least 1,024; with WEFT_FOREVER not below size */
+    int queue; /* how many calls may wait; 0: 4 * size, at least 1,024. With WEFT_FOREVER not below size */
 } weft_batch_options;
 
 /*
- * From now on these are the callers expected: `count` distinct ranks, or none (NULL, 0). For jobs whose workers come and go, and
- * callers that pause. A rank that is not in the job, or leaves it, is not waited for. WEFT_ERR_NOT_FOUND: no batched function of this
- * name is registered; WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any thread.
+ * Replaces the expected callers of a function: `count` different ranks, or none (NULL, 0). For jobs whose
+ * workers come and go, and for callers that pause. A rank that is not in the job is not waited for.
+ * WEFT_ERR_NOT_FOUND (no batched function of this name is registered), WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any
+ * thread.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks,
                                                               size_t count);
 
-/* ---- Inside a handler ---------------------------------------------------------------------------------------------
- * All borrowed from the batch: valid until the handler returns, or, if it is deferred, until it is finished. One thread at a time. */
+/* ---- Inside a handler
+ * --------------------------------------------------------------------------------------------- What these
+ * return is borrowed from the batch: until the handler returns, or, if the batch is deferred, until it is
+ * finished. One thread at a time uses a batch. */
 
-WEFT_API size_t weft_batch_count(const weft_batch *batch); /* calls, >= 1 */
-/* Argument `index` of all calls: [n, ...], contiguous, row i of call i; yours to change. NULL if that argument is no tensor. */
+WEFT_API size_t weft_batch_count(const weft_batch *batch); /* how many calls, 1 or more */
+/* Argument `index` of all calls: [n, ...], contiguous; row i belongs to call i. The handler may change it. NULL
+ * if that argument is no tensor. */
 WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
 /*
- * Call `row`, for its other arguments, its caller, the time it has left; weft_call_give gives all results of this one,
- * weft_call_fail fails it alone. Not to be deferred or finished. NULL out of range.
+ * Call number `row`: for its other arguments, its caller, and its time limit. weft_call_give sets all results
+ * of this call, weft_call_fail makes this call fail alone. It cannot be deferred or finished by itself. NULL if
+ * `row` is out of range.
  */
 WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
 WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
 /*
- * A tape for what the batch computes: it owns temporaries, and records nothing. Its seed is of this batch: it follows from the rank,
- * which life of it this is, the function's name and how many batches of it began before, so that no two batches draw the same, and a
- * replay on the simulation draws what the run did. weft_tape_set_seed gives it one that follows from a step of yours.
+ * The tape of this batch: it owns temporaries until the batch is over, and does not record. No two batches have
+ * the same seed: it follows from this worker's rank and incarnation, the name of the function, and how many
+ * batches of it began before. So a replay in the simulation draws the same numbers. weft_tape_set_seed sets
+ * another seed.
  */
 WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
 /*
- * Sets result `index` (of `gives`) of all calls: [n, ...], a reference is taken; row i goes to call i. For WEFT_TENSOR and WEFT_ANY as
- * a view, or, where it stays here behind a reference (weft_rpc_remote), as a copy, since a view would keep the others' rows as well; for
- * WEFT_I64, WEFT_F64 and WEFT_BOOL as a scalar: n elements of an integer, floating, or any dtype. Calls that weft_call_give has
- * answered keep what it gave; the others fail if an earlier result is missing. NULL, another count of rows or such a dtype fail the
- * batch.
+ * Sets result `index` of all calls to the rows of a tensor [n, ...], to which a reference is taken; row i goes
+ * to call i. What a call gets depends on the type in `gives`:
+ *   - WEFT_TENSOR, WEFT_ANY: row i as a tensor, without a copy. (With weft_rpc_remote it is a copy.)
+ *   - WEFT_I64, WEFT_F64, WEFT_BOOL: element i. `rows` has n elements of an integer, a floating, or any dtype.
+ * Calls that weft_call_give has answered keep those results. Any other call fails if one of its results is
+ * missing. The batch fails if `rows` is NULL, has another number of rows, or a dtype that does not fit.
  */
 WEFT_API void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows);
-/* Keeps a failure with a message for all calls that have not failed alone; the first one counts. */
+/* Makes all calls fail, with a status and a message, except those that have failed alone. If the batch has
+ * failed already, the first failure stays. */
 WEFT_API void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
-/* Takes the batch: the handler must return WEFT_DEFERRED. Returns the batch, to be finished once, from any thread. */
+/* Keeps the batch beyond the handler, which must return WEFT_DEFERRED: weft_batch_finish answers its calls
+ * later, with what was given, or with `status` if that is a failure; exactly once, on any thread. Returns the
+ * batch. */
 WEFT_API weft_batch *weft_batch_defer(weft_batch *batch);
 WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
 
-/* ---- Statistics --------------------------------------------------------------------------------------------------- */
+/* ---- Statistics
+ * --------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_batch_stats {
-    uint64_t batches;                      /* handlers that began */
-    uint64_t calls;                        /* in them */
-    uint64_t by_size, by_time, by_callers; /* why they closed; the rest: the agent was closing */
-    uint64_t left_out;     /* cancelled, out of time, or their caller gone, while they waited or were pulled */
-    uint64_t refused;      /* for want of room in the queue */
-    uint64_t latecomers;   /* calls that were not whole when their batch ran, and were copied to another */
-    uint64_t copied_bytes; /* of rows over the inline limit: latecomers, beside gaps, to oneself, behind references */
-    uint64_t waiting, running; /* now: calls in the queue, batches */
+    uint64_t batches;                      /* batches whose handler began */
+    uint64_t calls;                        /* calls in them */
+    uint64_t by_size, by_time, by_callers; /* why they began; the others: the agent was closing */
+    uint64_t left_out; /* calls that were cancelled, ran out of time or lost their caller before their handler began */
+    uint64_t refused;  /* calls refused because too many waited */
+    uint64_t latecomers;       /* calls that were not ready when their batch began, and were copied to another */
+    uint64_t copied_bytes;     /* what was copied of large tensors (docs/batches.md) */
+    uint64_t waiting, running; /* now: calls that wait, batches that run */
     double mean_size;
     uint64_t size_p50, size_p99, size_max;
-    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns; /* of calls: from being whole to their handler's beginning */
-    uint64_t chosen_wait_ns;                        /* adaptive: from the first call to closing, lately */
+    uint64_t wait_p50_ns, wait_p99_ns,
+        wait_max_ns;         /* how long calls waited from being ready until their handler began */
+    uint64_t chosen_wait_ns; /* adaptive: the wait from a batch's first call, on average lately */
 } weft_batch_stats;
 
-/* WEFT_ERR_NOT_FOUND, WEFT_ERR_INVALID; then *out is zeroed. Any thread. The same stands in weft_metrics_write. */
+/* Reads the statistics of a batched function; weft_metrics_write writes the same numbers. WEFT_ERR_NOT_FOUND
+ * (no such function), WEFT_ERR_INVALID; then *out is zeroed. Any thread. */
 WEFT_API WEFT_NODISCARD weft_status weft_batch_stats_read(const weft_agent *agent, const char *function,
                                                           weft_batch_stats *out);
 
