@@ -133,7 +133,7 @@ static weft_status play(observer *o, weft_call *call, int64_t episode, double *r
 {
     weft_error *error = NULL;
     const weft_rpc_options how = {
-        .land = {&o->actions, 1}, .timeout_ms = WEFT_FOREVER, .within = call, .error = &error};
+        .land = {&o->actions, 1}, .timeout_ms = WEFT_FOREVER, .parent = call, .error = &error};
     weft_status st = WEFT_OK;
     begin_all(o, episode);
     for (size_t step = 0; step < o->steps && !st; step++) {

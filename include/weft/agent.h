@@ -252,10 +252,10 @@ typedef struct weft_stats {
     uint64_t bytes_packed; /* tensors that were not contiguous, and were copied before sending */
     uint64_t frames_sent;  /* frames for messages; one frame may hold several messages */
     uint64_t frames_received;
-    uint64_t lanes_lost; /* connections that broke and were opened again */
+    uint64_t connections_lost; /* connections that broke and were opened again */
     /* Connections and messages refused, because who sent them did not prove that it belongs to the job, or
      * because they were malformed. On rank 0 those that the store refused count as well. */
-    uint64_t strangers_refused;
+    uint64_t unauthenticated_refused;
     uint64_t calls_cancelled; /* calls served here whose callers gave up before the answer */
     uint64_t calls_refused;   /* calls of others refused with WEFT_ERR_BUSY, over the memory budget */
     uint64_t calls_retried;   /* attempts of this worker's calls after the first */

@@ -135,7 +135,7 @@ typedef struct weft_batch_stats {
     uint64_t by_size, by_time, by_callers; /* why they began; the others: the agent was closing */
     uint64_t left_out; /* calls that were cancelled, ran out of time or lost their caller before their handler began */
     uint64_t refused;  /* calls refused because too many waited */
-    uint64_t latecomers;       /* calls that were not ready when their batch began, and were copied to another */
+    uint64_t late_calls;       /* calls that were not ready when their batch began, and were copied to another */
     uint64_t copied_bytes;     /* what was copied of large tensors (docs/batches.md) */
     uint64_t waiting, running; /* now: calls that wait, batches that run */
     double mean_size;

@@ -30,7 +30,7 @@
  *         return st;
  *     }
  *
- * docs/calls.md has the rules for retries, parts, deferred calls and calls to oneself; docs/budget.md says what
+ * docs/calls.md has the rules for retries, items, deferred calls and calls to oneself; docs/budget.md says what
  * calls cost in memory; docs/failures.md says how calls end when workers die.
  */
 #ifndef WEFT_RPC_H
@@ -146,9 +146,9 @@ typedef struct weft_retry {
     int64_t attempt_ms;    /* the time limit of one attempt; 0: that of the call */
 } weft_retry;
 
-/* Receives a part of the results that the handler sent ahead with weft_call_send_part. `part` is borrowed. Runs
- * on the executor, one part at a time, in order; the last one has returned before the call's future completes. */
-typedef void (*weft_part_fn)(const weft_values *part, void *arg);
+/* Receives an item of the results that the handler sent ahead with weft_call_send_item. `item` is borrowed. Runs
+ * on the executor, one item at a time, in order; the last one has returned before the call's future completes. */
+typedef void (*weft_item_fn)(const weft_values *item, void *arg);
 
 typedef struct weft_rpc_options {
     int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER: none; below that: WEFT_ERR_INVALID */
@@ -165,10 +165,10 @@ typedef struct weft_rpc_options {
      * carry the chain of workers. If that call has run out of time or was cancelled, starting fails with
      * WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED. When that call is answered, this one goes on alone. Borrowed
      * until the function that makes the call returns. It must be of the same agent (else WEFT_ERR_INVALID). */
-    const weft_call *within;
+    const weft_call *parent;
     weft_retry retry;
-    weft_part_fn on_part; /* receives parts of the results; NULL: the handler cannot send any */
-    void *part_arg;       /* handed to on_part */
+    weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send any */
+    void *item_arg;       /* handed to on_item */
 } weft_rpc_options;
 
 /*
@@ -228,7 +228,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target
  * Makes the same call to `count` workers. The arguments are packed once. The future is like that of
  * weft_future_collect_all: it completes when all calls have, and its payload is an array of `count` futures,
  * one for each target, in order. A call that could not start has a failed future there. Cancelling the future
- * cancels all calls. `out` may be NULL. The options `land` and on_part are WEFT_ERR_INVALID here.
+ * cancels all calls. `out` may be NULL. The options `land` and on_item are WEFT_ERR_INVALID here.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
                                                        const char *function, weft_args arguments,
@@ -238,7 +238,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
  * Makes a call whose first result stays on the worker that ran it. `out` receives a handle to that result at
  * once, before the call has run (weft/rref.h). If the call fails later (no such function, a failure of the
  * handler, a time limit), whoever reads the handle (weft_rref_to_here) gets that error. The option `land` is
- * WEFT_ERR_INVALID here. Parts go to on_part as in any call; they are not part of the value.
+ * WEFT_ERR_INVALID here. Items go to on_item as in any call; they are not part of the value.
  *
  * If a call of any kind has an argument that is such a handle, and this worker already knows that the call
  * which was to make its value has failed, then the call with the handle fails with the same error. Only
@@ -289,15 +289,15 @@ WEFT_API weft_tape *weft_call_tape(weft_call *call);
  * one counts. A wrong type, a NULL tensor or list, or too much data makes the call fail. */
 WEFT_API void weft_call_give(weft_call *call, weft_args results);
 /*
- * Sends a part of the results ahead, to the caller's on_part. References are taken; parts have no signature.
+ * Sends an item of the results ahead, to the caller's on_item. References are taken; items have no signature.
  * Allowed until the call ends, for the handler and for whoever holds the deferred call.
- *   - WEFT_ERR_STATE: the caller accepts no parts.
- *   - WEFT_ERR_AGAIN: on_part has not seen the last 16 yet. Try again later, or leave the part out. To wait for
+ *   - WEFT_ERR_STATE: the caller accepts no items.
+ *   - WEFT_ERR_AGAIN: on_item has not seen the last 16 yet. Try again later, or leave the item out. To wait for
  *     room, wait a millisecond for weft_call_cancellation: while the handler waits there, another one can run.
  *   - WEFT_ERR_CANCELLED: nobody wants the answer any more.
  *   - WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_call_send_part(weft_call *call, weft_args part);
+WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args item);
 /*
  * Only in calls of weft_rpc_remote: the result is an object of your own type, which stays on this worker
  * (weft/rref.h). `type->drop(object)` runs when the last handle is released, or at once if this fails, as it
@@ -312,7 +312,7 @@ WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *form
  * WEFT_ERR_REMOTE with the status of `error` inside, its message, the worker where it failed first, and the
  * chain of workers, to which this one is added (weft_error_hop). If the call has failed already, the first
  * failure stays. NULL does nothing. A handler that simply returns the status of a call that it made with the
- * option `within` has the same effect.
+ * option `parent` has the same effect.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */

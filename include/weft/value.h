@@ -29,7 +29,7 @@ WEFT_BEGIN_C
 #define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
 #define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, all its lists together */
 /* Strings, bytes, and some bytes for each value and tensor may be 64 MiB in one message to another worker: that
- * is a limit for the arguments of a call, one for its results, and one for each part. The contents of tensors
+ * is a limit for the arguments of a call, one for its results, and one for each item. The contents of tensors
  * do not count: they may have any size. A call to this worker itself has no such limit. */
 #define WEFT_MAX_CALL_BYTES 67108864
 

@@ -68,10 +68,10 @@ void wfi_net_stats(wfi_net *net, weft_stats *out)
     out->bytes_received = net->transport.stats.bytes_received;
     out->frames_sent = net->transport.stats.frames_sent;
     out->frames_received = net->transport.stats.frames_received;
-    out->lanes_lost = net->transport.stats.lanes_lost;
+    out->connections_lost = net->transport.stats.connections_lost;
     if (net->open && !net->transport.closing)
         wfi_rendezvous_count(net->rendezvous, &net->store_counts);
-    out->strangers_refused = net->transport.stats.strangers_refused + net->store_counts.refused;
+    out->unauthenticated_refused = net->transport.stats.unauthenticated_refused + net->store_counts.refused;
     out->rendezvous_messages = net->store_counts.messages;
 }
 

@@ -7,7 +7,7 @@
  *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
  * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
  * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
- * TOOK    id u64, number u32     the caller has that part whole, and its on_part has seen it
+ * TOOK    id u64, number u32     the caller has that part whole, and its on_item has seen it
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * REFUSED first id u64, last id u64, no memory u8    none of the calls of the caller's with these ids and in between ran, or will
  * CANCEL  id u64, late u8        the caller gave up; late 1: its time ran out

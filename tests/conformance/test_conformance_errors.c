@@ -45,7 +45,7 @@ static weft_status serve_ask_next(weft_call *call, void *user)
     weft_error *error = NULL;
     (void)user;
     weft_status st = weft_rpc_sync(agent, weft_to_rank(next_rank(agent)), "raise", WEFT_NO_VALUES,
-                                   &(weft_rpc_options){.error = &error, .within = call}, NULL);
+                                   &(weft_rpc_options){.error = &error, .parent = call}, NULL);
     weft_call_fail(call, st, "%s", weft_error_message(error));
     weft_error_unref(error);
     return st;

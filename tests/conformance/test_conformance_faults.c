@@ -148,7 +148,7 @@ typedef struct fault {
 } fault;
 static const fault *this_fault;
 static uint64_t span_ns; /* how long the program takes when nothing goes wrong */
-static atomic_int lanes_lost;
+static atomic_int connections_lost;
 
 static void go_wrong(weft_sim *sim, int rank, void *arg)
 {
@@ -199,7 +199,7 @@ static void unreliable(weft_agent *agent, void *arg)
             span_ns = weft_agent_now_ns(agent) - begun;
     }
     weft_agent_stats(agent, &stats);
-    atomic_fetch_add(&lanes_lost, (int)stats.lanes_lost);
+    atomic_fetch_add(&connections_lost, (int)stats.connections_lost);
 }
 
 static void each_ran_once(void)
@@ -215,7 +215,7 @@ static void item_54_every_message_lost_or_late(void **state)
     (void)state;
     this_fault = NULL;
     item_run(&unreliable_item);
-    atomic_store(&lanes_lost, 0);
+    atomic_store(&connections_lost, 0);
     for (int link = 0; link < PLACES; link++)
         for (int moment = 0; moment < MOMENTS; moment++)
             for (int hold = 0; hold < 2; hold++) {
@@ -225,7 +225,7 @@ static void item_54_every_message_lost_or_late(void **state)
                 this_fault = &f;
                 item_run_on(&unreliable_item, WORLD_SIM, (uint64_t)(1 + moment + MOMENTS * link));
             }
-    assert_true(atomic_load(&lanes_lost) > MOMENTS); /* most of the breaks did hit something */
+    assert_true(atomic_load(&connections_lost) > MOMENTS); /* most of the breaks did hit something */
 }
 
 int main(int argc, char **argv)

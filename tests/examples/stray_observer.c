@@ -40,7 +40,7 @@ static weft_status make_observer(weft_call *call, void *arg)
 
 static bool is_told_off(weft_call *call, weft_args arguments)
 {
-    const weft_rpc_options options = {.within = call};
+    const weft_rpc_options options = {.parent = call};
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "select_action", arguments, &options, NULL);
     if (st != WEFT_ERR_REMOTE && st != WEFT_ERR_TYPE)
         fprintf(stderr, "stray_observer: expected to be told off, found %s\n", weft_status_name(st));

@@ -71,7 +71,7 @@ static weft_status run_back(weft_call *call, void *user)
 static weft_status run_parts(weft_call *call, void *user)
 {
     for (int i = 0; i < 3; i++)
-        if (weft_call_send_part(call, WEFT_VALUES(weft_of_i64(i))))
+        if (weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i))))
             break; /* nobody takes them */
     return run_echo(call, user);
 }
@@ -124,7 +124,7 @@ static void send_all(weft_agent *agent)
     }
 }
 
-static void on_part(const weft_values *part, void *arg)
+static void on_item(const weft_values *part, void *arg)
 {
     (void)arg;
     must(part != NULL);
@@ -138,7 +138,7 @@ static void await_answers(weft_agent *agent)
     weft_rref *rref = NULL;
     weft_tensor *place = weft_tensor_arange(1000, WEFT_FLOAT64);
     for (int i = 0; i < CALLS; i++) {
-        weft_rpc_options how = {.timeout_ms = 40, .on_part = i == 1 ? on_part : NULL};
+        weft_rpc_options how = {.timeout_ms = 40, .on_item = i == 1 ? on_item : NULL};
         if (i == 2)
             how.land = (weft_tensors){&place, 1};
         if (weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &how, &futures[i]))

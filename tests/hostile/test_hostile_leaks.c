@@ -165,7 +165,7 @@ static void nothing_secret_shows_anywhere(void **state)
     for (int rank = 0; rank < VICTIMS; rank++) {
         const victim *v = &a->at->victims[rank];
         check_process(needles, atomic_load(&v->ready));
-        check_page(needles, v->metrics_port, "GET /metrics HTTP/1.1\r\n\r\n", "weft_strangers_refused_total");
+        check_page(needles, v->metrics_port, "GET /metrics HTTP/1.1\r\n\r\n", "weft_unauthenticated_refused_total");
         check_page(needles, v->metrics_port, "GET /debug HTTP/1.1\r\n\r\n", "\"rank\"");
     }
     char *log = arena_log(a, &size);

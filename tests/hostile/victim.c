@@ -177,7 +177,7 @@ static void publish(worker *w)
 {
     weft_stats stats;
     weft_agent_stats(w->agent, &stats);
-    atomic_store(&w->me->refused, stats.strangers_refused);
+    atomic_store(&w->me->refused, stats.unauthenticated_refused);
     atomic_store(&w->me->held_bytes, stats.bytes_held);
 }
 

@@ -29,8 +29,8 @@ static void add_call(kill_mess *mess, kind what, weft_args arguments)
 {
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
     if (what == STREAM) {
-        options.on_part = take_part;
-        options.part_arg = mess;
+        options.on_item = take_part;
+        options.item_arg = mess;
     }
     MUST_OK(weft_rpc_async(mess->agent, weft_to_worker(mess->victim), functions[what], arguments, &options,
                            &mess->futures[mess->count]));

@@ -83,7 +83,7 @@ static weft_status run_stream(weft_call *call, void *user)
 {
     (void)user;
     for (int64_t i = 0; i < PARTS && !weft_call_cancelled(call);) {
-        weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(i)));
+        weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
         if (st == WEFT_ERR_AGAIN)
             await_room(call);
         else if (st)

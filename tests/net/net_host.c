@@ -285,7 +285,7 @@ uint64_t host_refused(net_host *host)
     wfi_net_lock(host->net);
     wfi_net_stats(host->net, &stats);
     wfi_net_unlock(host->net);
-    return stats.strangers_refused;
+    return stats.unauthenticated_refused;
 }
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */

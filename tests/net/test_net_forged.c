@@ -255,7 +255,7 @@ static void refuse_each(net_host *host)
     talk(host, KINDS);
     if (host->rank == 0) {
         assert_int_equal(host_refused(host), KINDS);
-        assert_int_equal(host->net->transport.stats.lanes_lost, KINDS);
+        assert_int_equal(host->net->transport.stats.connections_lost, KINDS);
     }
     assert_int_equal(host->gone + host->done_failed, 0);
     host_meet(host, &host->world->finished);

@@ -121,7 +121,7 @@ static void body(net_host *host)
     }
     host_meet(host, &host->world->finished);
     if (host->rank == 0) {
-        assert_true(host->net->transport.stats.strangers_refused > 100);
+        assert_true(host->net->transport.stats.unauthenticated_refused > 100);
         wfi_net_lock(host->net);
         assert_true(whole_peer(host, 1)->suspected_ns > 0);     /* the store was asked to look at it, */
         assert_int_equal(whole_peer(host, 2)->suspected_ns, 0); /* and at nobody else */

@@ -99,7 +99,7 @@ static void speaking(net_host *host)
         host_meet(host, &host->world->ready);
         host_until(host, &host->world->hosts[1].gone, 1);
         wfi_net_lock(host->net);
-        assert_true(host->net->transport.stats.strangers_refused > 0);
+        assert_true(host->net->transport.stats.unauthenticated_refused > 0);
         wfi_net_unlock(host->net);
         assert_int_equal(host->arrived, 0);
     } else {

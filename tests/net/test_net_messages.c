@@ -201,7 +201,7 @@ static void body_urgent_both_ways(net_host *host)
     host_until(host, &host->done_ok, 101);
     host_until(host, &host->arrived, 101);
     wfi_net_lock(host->net);
-    assert_int_equal(host->net->transport.stats.lanes_lost, 0);
+    assert_int_equal(host->net->transport.stats.connections_lost, 0);
     wfi_net_unlock(host->net);
     host_meet(host, &host->world->finished);
 }

@@ -83,7 +83,7 @@ static uint64_t refused_by(net_host *host)
     wfi_net_lock(host->net);
     wfi_net_stats(host->net, &stats);
     wfi_net_unlock(host->net);
-    return stats.strangers_refused;
+    return stats.unauthenticated_refused;
 }
 
 /* Those who were hung up on and are not counted yet: they may be excused. */

@@ -87,7 +87,7 @@ static void wait_and_stand_still(net_host *host)
         assert_int_equal(host->unreachable + host->gone + host->self_gone, 0);
         wfi_net_lock(host->net);
         wfi_peer_depend(host_peer(host, PEER), -1, 0);
-        assert_int_equal(host->net->transport.stats.lanes_lost, 0);
+        assert_int_equal(host->net->transport.stats.connections_lost, 0);
         wfi_net_unlock(host->net);
     }
     host_until(host, &host->world->turns[STOPPED], 1);

@@ -248,7 +248,7 @@ static void body_stranger(net_host *host)
         wfi_net_lock(host->net);
         wfi_net_stats(host->net, &stats);
         wfi_net_unlock(host->net);
-        assert_int_equal(stats.strangers_refused, 1);
+        assert_int_equal(stats.unauthenticated_refused, 1);
     }
     host_meet(host, &host->world->finished);
 }

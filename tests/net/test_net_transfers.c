@@ -150,7 +150,8 @@ static void body_canary(net_host *host)
             host_pause(host, 20000);
         weft_sim_reset_link(host->world->sim, 0, 1);
         assert_int_equal(bulk_await(&mine[1]), WEFT_OK);
-        assert_int_equal(host->net->transport.stats.lanes_lost, 2); /* control and bulk; closing on purpose lost none */
+        assert_int_equal(host->net->transport.stats.connections_lost,
+                         2); /* control and bulk; closing on purpose lost none */
         atomic_store(&s->over, 1);
     }
     host_meet(host, &host->world->finished);

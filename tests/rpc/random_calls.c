@@ -171,7 +171,7 @@ static void on_done(weft_future *future, void *arg)
         start_another(e->by);
 }
 
-static void on_part(const weft_values *part, void *arg)
+static void on_item(const weft_values *part, void *arg)
 {
     entry *e = arg;
     int64_t number;
@@ -241,8 +241,8 @@ void step_call(life *l)
         more = below(&l->state, once_in(&l->state, 4) ? 3000 : 60);
     } else if (strcmp(function, "parts") == 0) {
         more = below(&l->state, 40);
-        how.on_part = once_in(&l->state, 8) ? NULL : on_part;
-        how.part_arg = e;
+        how.on_item = once_in(&l->state, 8) ? NULL : on_item;
+        how.item_arg = e;
     } else if (strcmp(function, "fail") == 0) {
         more = failures[more % 4];
     } else if (strcmp(function, "hop") != 0) {

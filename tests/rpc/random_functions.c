@@ -284,7 +284,7 @@ static weft_status run_parts(weft_call *call, void *user)
     MUST_IN_JOB(unwanted);
     for (int tries = 0; sent < wanted && tries < 200; tries++) {
         weft_status st =
-            weft_call_send_part(call, sent % 4 == 3 ? WEFT_VALUES(weft_of_i64(sent), weft_of_tensor(l->total))
+            weft_call_send_item(call, sent % 4 == 3 ? WEFT_VALUES(weft_of_i64(sent), weft_of_tensor(l->total))
                                                     : WEFT_VALUES(weft_of_i64(sent)));
         sent += !st;
         if (st == WEFT_ERR_AGAIN)
@@ -320,7 +320,7 @@ static weft_status run_hop(weft_call *call, void *user)
         inner->waits = e->waits;
         if (time_left >= 0 && time_left < limit)
             inner->limit_ms = time_left > 0 ? time_left - 1 : 0;
-        weft_rpc_options options = {.timeout_ms = limit, .within = call, .wait_for_room = true};
+        weft_rpc_options options = {.timeout_ms = limit, .parent = call, .wait_for_room = true};
         weft_error *error = NULL;
         options.error = &error;
         weft_status st = weft_rpc_sync(weft_call_agent(call), target, function,

@@ -126,8 +126,8 @@ static void count_batches(weft_agent *agent, const char *function, bool exactly)
         MUST_OK(weft_batch_stats_read(agent, function, &stats));
     } while (stats.running);
     weft_agent_stats(agent, &all);
-    MUST(!shared.w->sim || stats.latecomers == 0);
-    exactly = exactly && stats.latecomers == 0; /* a slow machine may take more than 10 ms for a row */
+    MUST(!shared.w->sim || stats.late_calls == 0);
+    exactly = exactly && stats.late_calls == 0; /* a slow machine may take more than 10 ms for a row */
     MUST(stats.calls == (uint64_t)CALLERS * ROUNDS && stats.waiting == 0);
     MUST(stats.batches == (uint64_t)atomic_load(&shared.batches));
     MUST(!exactly || stats.batches == ROUNDS);

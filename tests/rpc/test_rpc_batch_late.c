@@ -161,7 +161,7 @@ static void late(weft_agent *agent, void *arg)
         weft_sim_resume(shared.w->sim, 2);
         await_finished(2);
         weft_batch_stats stats = stats_of(agent, "sum two");
-        MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_size == 1 && stats.by_time == 1);
+        MUST(stats.late_calls == 1 && stats.batches == 2 && stats.by_size == 1 && stats.by_time == 1);
         MUST(stats.copied_bytes == 2 * ROW && stats.waiting == 0); /* the late one, and the one behind it */
         await_none_held(agent);
         return;
@@ -202,7 +202,7 @@ static void late_between(weft_agent *agent, void *arg)
         weft_sim_resume(shared.w->sim, 2);
         await_finished(2);
         weft_batch_stats stats = stats_of(agent, "sum many");
-        MUST(stats.latecomers == 1 && stats.batches == 2 && stats.by_time == 2);
+        MUST(stats.late_calls == 1 && stats.batches == 2 && stats.by_time == 2);
         MUST(stats.copied_bytes == (uint64_t)5 * ROW);
         await_none_held(agent);
         return;
@@ -295,7 +295,7 @@ static void late_but_waited_for(weft_agent *agent, void *arg)
         weft_sim_resume(shared.w->sim, 2);
         await_finished(2);
         weft_batch_stats stats = stats_of(agent, "sum both");
-        MUST(stats.latecomers == 0 && stats.batches == 1 && stats.by_size == 1 && stats.copied_bytes == 0);
+        MUST(stats.late_calls == 0 && stats.batches == 1 && stats.by_size == 1 && stats.copied_bytes == 0);
         return;
     }
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, rank);

@@ -38,7 +38,7 @@ static weft_status run_stream(weft_call *call, void *user)
     weft_status st = WEFT_OK;
     weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
     while (!st || st == WEFT_ERR_AGAIN) {
-        st = weft_call_send_part(call, WEFT_VALUES(weft_of_tensor(part)));
+        st = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(part)));
         atomic_fetch_add(&streamed, !st);
         if (st == WEFT_ERR_AGAIN)
             usleep(500);
@@ -54,7 +54,7 @@ static weft_status run_stream(weft_call *call, void *user)
 static weft_status run_nest(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
-    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_future *inner;
     weft_rref *made = NULL;
     if (user) {
@@ -122,9 +122,9 @@ static int victim(int port)
     weft_agent *agent = open_rank(VICTIM, port);
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
     weft_future *futures[4];
-    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .on_part = ignore_part};
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .on_item = ignore_part};
     MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "stream", WEFT_NO_VALUES, &options, &futures[0]));
-    options.on_part = NULL;
+    options.on_item = NULL;
     MUST_OK(
         weft_rpc_async(agent, weft_to_rank(SERVER), "hold", WEFT_VALUES(weft_of_tensor(large)), &options, &futures[1]));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "nest", WEFT_NO_VALUES, &options, &futures[2]));

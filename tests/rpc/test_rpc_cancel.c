@@ -55,7 +55,7 @@ static weft_status run_flood(weft_call *call, void *user)
     MUST_BE(st, WEFT_ERR_AGAIN);
     MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", args, &waiting, &future), WEFT_ERR_TIMEOUT);
     waiting.timeout_ms = WEFT_FOREVER;
-    waiting.within = call;
+    waiting.parent = call;
     MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", args, &waiting, &future), WEFT_ERR_CANCELLED);
     atomic_fetch_add(&forwarded, 1);
     return WEFT_OK;

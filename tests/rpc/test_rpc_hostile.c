@@ -100,7 +100,7 @@ static weft_status run_echo(weft_call *call, void *user)
     weft_args all = {NULL, 0};
     if (weft_call_count(call) && weft_call_type(call, 0) == WEFT_LIST)
         all = weft_call_list(call, 0);
-    weft_status sent = weft_call_send_part(call, all);
+    weft_status sent = weft_call_send_item(call, all);
     (void)sent; /* to callers that never take it, or asked for none */
     weft_call_give(call, all);
     return WEFT_OK;
@@ -238,7 +238,7 @@ static void play(weft_agent *agent, void *arg)
         return;
     for (int i = 0; i < 60; i++) /* answered by whatever comes */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), i % 2 ? "hold" : "nothing", WEFT_NO_VALUES,
-                               &(weft_rpc_options){.timeout_ms = 500, .on_part = i % 3 ? take_part : NULL},
+                               &(weft_rpc_options){.timeout_ms = 500, .on_item = i % 3 ? take_part : NULL},
                                &futures[i]));
     for (int i = 0; i < 20; i++)
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1 + i % 2), "hold", WEFT_NO_VALUES,

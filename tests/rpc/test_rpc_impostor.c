@@ -110,7 +110,7 @@ static void call_and_hear_the_callee(weft_agent *agent)
     MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
     weft_values_unref(values);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "hold", WEFT_NO_VALUES,
-                           &(weft_rpc_options){.on_part = note_part}, &future));
+                           &(weft_rpc_options){.on_item = note_part}, &future));
     while (!scene.held)
         world_sleep_ms(&scene.w, 1);
     scene.name = inside_name_of(rref);

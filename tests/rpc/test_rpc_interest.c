@@ -61,7 +61,7 @@ static weft_status run_stream(weft_call *call, void *user)
 {
     weft_status st = WEFT_OK;
     for (int64_t i = 0; i < 4 && !st; i++)
-        st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(i)));
+        st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
     return st;
 }
 
@@ -171,7 +171,7 @@ static void take_part(const weft_values *part, void *arg) {}
 
 static weft_status streamed(weft_agent *agent)
 {
-    return call(agent, "stream", WEFT_NO_VALUES, &(weft_rpc_options){.on_part = take_part});
+    return call(agent, "stream", WEFT_NO_VALUES, &(weft_rpc_options){.on_item = take_part});
 }
 
 static weft_status to_many(weft_agent *agent)

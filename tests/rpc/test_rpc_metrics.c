@@ -45,7 +45,7 @@ static weft_status run_served(weft_call *call, void *user)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    return weft_call_send_part(call, WEFT_NO_VALUES);
+    return weft_call_send_item(call, WEFT_NO_VALUES);
 }
 
 static const weft_function functions[] = {
@@ -144,7 +144,7 @@ static void take_long(const weft_values *part, void *arg)
 
 static void stream(weft_agent *agent, void *arg)
 {
-    weft_rpc_options slowly = {.on_part = take_long};
+    weft_rpc_options slowly = {.on_item = take_long};
     if (weft_agent_rank(agent) != 0)
         return;
     for (int rank = 0; rank < 2; rank++) {

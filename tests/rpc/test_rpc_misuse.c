@@ -107,7 +107,7 @@ static weft_status run_give_large(weft_call *call, void *user)
 
 static weft_status run_part_at_null(weft_call *call, void *user)
 {
-    atomic_store(&shared.part, weft_call_send_part(call, (weft_args){NULL, 2}));
+    atomic_store(&shared.part, weft_call_send_item(call, (weft_args){NULL, 2}));
     return WEFT_OK;
 }
 
@@ -301,7 +301,7 @@ static void parts_unheard(const weft_values *part, void *arg)
 static void parts_at_null(weft_agent *agent)
 {
     for (int rank = 0; rank < 2; rank++) {
-        weft_rpc_options options = {.timeout_ms = 20000, .on_part = parts_unheard};
+        weft_rpc_options options = {.timeout_ms = 20000, .on_item = parts_unheard};
         atomic_store(&shared.part, 0);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "part at null", WEFT_NO_VALUES, &options, NULL));
         MUST_BE((weft_status)atomic_load(&shared.part), WEFT_ERR_INVALID);

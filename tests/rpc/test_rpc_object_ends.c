@@ -49,7 +49,7 @@ static weft_status run_keep(weft_call *call, void *user)
 static weft_status run_outer(weft_call *call, void *user)
 {
     weft_rref *rref;
-    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_status st = weft_rpc_remote(weft_call_agent(call), weft_to_rank(0), "hold", WEFT_NO_VALUES, &options, &rref);
     if (st)
         return st;

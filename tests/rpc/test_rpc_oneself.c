@@ -79,7 +79,7 @@ static weft_status run_let_go(weft_call *call, void *user)
 /* Hands its argument on to a call within this one. */
 static weft_status run_nest(weft_call *call, void *user)
 {
-    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .within = call};
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .parent = call};
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "read",
                                    WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))), &options, NULL);
     MUST_BE(st, WEFT_ERR_TIMEOUT);

@@ -99,7 +99,7 @@ static void lender(weft_agent *agent)
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &first));
     MUST_OK(weft_rref_create(agent, weft_of_i64(2), &second));
     weft_call *call = atomic_load(&shared.held);
-    MUST_OK(weft_call_send_part(call, WEFT_VALUES(weft_of_rref(first))));
+    MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_rref(first))));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(second)));
     weft_call_finish(call, WEFT_OK);
     weft_rref_unref(first);
@@ -112,7 +112,7 @@ static void lender(weft_agent *agent)
     MUST(atomic_load(&shared.taken) == count);
 }
 
-static void on_part(const weft_values *part, void *arg)
+static void on_item(const weft_values *part, void *arg)
 {
     weft_rref *rref;
     MUST_OK(weft_values_get_rref(part, 0, &rref));
@@ -124,7 +124,7 @@ static void borrower(weft_agent *agent)
 {
     weft_values *got;
     weft_rref *rref;
-    weft_rpc_options options = {.timeout_ms = PATIENT_MS, .on_part = on_part};
+    weft_rpc_options options = {.timeout_ms = PATIENT_MS, .on_item = on_item};
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "lend", WEFT_NO_VALUES, &options, &got));
     MUST(atomic_load(&shared.parts) == 1);
     MUST_OK(weft_values_get_rref(got, 0, &rref));

@@ -12,7 +12,7 @@ static struct shared {
     _Atomic(weft_call *) held;
     atomic_int sent;         /* by the handler */
     atomic_int refused;      /* what the last send_part that failed said */
-    atomic_bool open;        /* lets a slow on_part go on */
+    atomic_bool open;        /* lets a slow on_item go on */
     atomic_bool handler_out; /* the handler has returned */
     int64_t size;            /* elements of each part's tensor */
 } shared;
@@ -30,7 +30,7 @@ static weft_status send_one(weft_call *call, int64_t number)
     weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
     weft_future *unwanted = weft_call_cancellation(call);
     weft_status st;
-    while ((st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) == WEFT_ERR_AGAIN) {
+    while ((st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) == WEFT_ERR_AGAIN) {
         weft_status waited = weft_future_wait(unwanted, 1);
         (void)waited; /* whatever it is, the next attempt tells */
     }
@@ -67,7 +67,7 @@ static weft_status run_fill(weft_call *call, void *user)
     weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
     int64_t number = 0;
     weft_status st;
-    while (!(st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
+    while (!(st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
         number++;
     atomic_store(&shared.refused, st);
     atomic_store(&shared.sent, (int)number);
@@ -79,8 +79,8 @@ static weft_status run_try(weft_call *call, void *user)
 {
     weft_values *deep = NULL;
     MUST_OK(weft_values_create(WEFT_NO_VALUES, &deep));
-    weft_status bad = weft_call_send_part(call, WEFT_VALUES(weft_of_tensor(NULL)));
-    weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(0)));
+    weft_status bad = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(NULL)));
+    weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(0)));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(bad), weft_of_i64(st)));
     weft_values_unref(deep);
     return WEFT_OK;
@@ -96,7 +96,7 @@ static weft_status run_send_rref(weft_call *call, void *user)
 {
     weft_rref *rref;
     MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(77), &rref));
-    MUST_OK(weft_call_send_part(call, WEFT_VALUES(weft_of_i64(0), weft_of_rref(rref))));
+    MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_i64(0), weft_of_rref(rref))));
     weft_rref_unref(rref); /* the caller's own keeps the value */
     MUST_OK(send_one(call, 1));
     return WEFT_OK;
@@ -124,7 +124,7 @@ static const weft_function functions[] = {
     {.name = "part and result", .gives = {WEFT_TENSOR}, .run = run_part_and_result},
 };
 
-static void on_part(const weft_values *part, void *arg)
+static void on_item(const weft_values *part, void *arg)
 {
     seen *s = arg;
     int64_t number;
@@ -150,7 +150,7 @@ static weft_future *call_with_parts(weft_agent *agent, int rank, const char *fun
                                     int64_t timeout_ms)
 {
     weft_future *future;
-    weft_rpc_options options = {.on_part = on_part, .part_arg = s, .timeout_ms = timeout_ms};
+    weft_rpc_options options = {.on_item = on_item, .item_arg = s, .timeout_ms = timeout_ms};
     MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), function, args, &options, &future));
     return future;
 }
@@ -266,12 +266,12 @@ static void bad_parts(weft_agent *agent, void *arg)
         while (!atomic_load(&shared.held))
             world_sleep_ms(shared.w, 1);
         weft_call *call = atomic_exchange(&shared.held, NULL);
-        MUST_BE(weft_call_send_part(call, WEFT_VALUES(weft_of_tensor(NULL))), WEFT_ERR_INVALID);
+        MUST_BE(weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(NULL))), WEFT_ERR_INVALID);
         MUST_OK(send_one(call, 0));
         weft_value many[WEFT_MAX_VALUES + 1];
         for (int i = 0; i <= WEFT_MAX_VALUES; i++)
             many[i] = weft_of_null();
-        MUST_BE(weft_call_send_part(call, (weft_args){many, WEFT_MAX_VALUES + 1}), WEFT_ERR_TOO_LARGE);
+        MUST_BE(weft_call_send_item(call, (weft_args){many, WEFT_MAX_VALUES + 1}), WEFT_ERR_TOO_LARGE);
         MUST_OK(send_one(call, 1));
         weft_call_finish(call, WEFT_OK);
         MUST_OK(end_of(future, &s));
@@ -364,7 +364,7 @@ static void caller_stops(weft_agent *agent, void *arg)
         await_nothing_held(agent);
 }
 
-/* The end waits for the on_part that runs, and for no other. */
+/* The end waits for the on_item that runs, and for no other. */
 static void cancel_under_on_part(weft_agent *agent, void *arg)
 {
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
@@ -385,7 +385,7 @@ static void cancel_under_on_part(weft_agent *agent, void *arg)
         await_nothing_held(agent);
 }
 
-/* An answer that crosses the caller's CANCEL, and finds it waiting for an on_part: nothing of it is taken. */
+/* An answer that crosses the caller's CANCEL, and finds it waiting for an on_item: nothing of it is taken. */
 typedef struct crossing {
     weft_agent *agent;
     weft_future *future;
@@ -406,7 +406,7 @@ static void cancel_under_answer(weft_agent *agent, void *arg)
     crossing c = {.agent = agent};
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "part and result", WEFT_NO_VALUES,
-                               &(weft_rpc_options){.on_part = cancel_as_it_is_answered, .part_arg = &c}, &c.future));
+                               &(weft_rpc_options){.on_item = cancel_as_it_is_answered, .item_arg = &c}, &c.future));
         MUST_BE(weft_future_wait(c.future, PATIENCE_MS), WEFT_ERR_CANCELLED);
         weft_future_unref(c.future);
     }
@@ -416,7 +416,7 @@ static void cancel_under_answer(weft_agent *agent, void *arg)
     }
 }
 
-/* The only worker is in another call's on_part: who gives up does not wait for it. */
+/* The only worker is in another call's on_item: who gives up does not wait for it. */
 static void no_worker_free(weft_agent *agent, void *arg)
 {
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {

@@ -22,7 +22,7 @@ static weft_status run_inner(weft_call *call, void *user)
 static weft_status call_inner(weft_call *call, int rank)
 {
     weft_values *values = NULL;
-    weft_rpc_options options = {.within = call};
+    weft_rpc_options options = {.parent = call};
     weft_args arguments = WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0)));
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(rank), "inner", arguments, &options, &values);
     weft_tensor *tensor = NULL;

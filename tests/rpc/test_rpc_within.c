@@ -50,7 +50,7 @@ static weft_status run_time_left(weft_call *call, void *user)
 /* Calls argument 1 at the rank of argument 0, for this call, as long as it takes. */
 static weft_status run_relay(weft_call *call, void *user)
 {
-    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_values *out = NULL;
     weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
                                    weft_call_string(call, 1), WEFT_NO_VALUES, &options, &out);
@@ -75,7 +75,7 @@ static void relayed(weft_future *future, void *arg)
 
 static weft_status run_relay_later(weft_call *call, void *user)
 {
-    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_future *inner;
     weft_status st = weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
                                     weft_call_string(call, 1), WEFT_NO_VALUES, &options, &inner);
@@ -95,7 +95,7 @@ static void went_on(weft_future *future, void *arg)
 
 static weft_status run_start_and_go(weft_call *call, void *user)
 {
-    weft_rpc_options options = {.within = call, .timeout_ms = WEFT_FOREVER};
+    weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_future *inner;
     MUST_OK(weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)), weft_call_string(call, 1),
                            WEFT_NO_VALUES, &options, &inner));
@@ -109,7 +109,7 @@ static weft_status run_too_late(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_future *unwanted = weft_call_cancellation(call), *inner = NULL;
-    weft_rpc_options options = {.within = call, .retry = {.attempts = weft_call_i64(call, 0) == 2 ? 3 : 0}};
+    weft_rpc_options options = {.parent = call, .retry = {.attempts = weft_call_i64(call, 0) == 2 ? 3 : 0}};
     weft_rref *rref = NULL;
     atomic_fetch_add(&relays_begun, 1);
     weft_status why = weft_future_wait(unwanted, 20000);
@@ -140,7 +140,7 @@ static weft_status run_down_the_line(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     int rank = weft_agent_rank(agent);
-    weft_rpc_options options = {.within = call};
+    weft_rpc_options options = {.parent = call};
     return weft_rpc_sync(agent, weft_to_rank(rank + 1), rank + 1 == SIZE - 1 ? "break" : "down the line",
                          WEFT_NO_VALUES, &options, NULL);
 }

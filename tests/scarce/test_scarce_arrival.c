@@ -103,7 +103,7 @@ static uint64_t call_during_an_outage(weft_agent *agent, int ms)
     MUST(held == WEFT_OK || held == WEFT_ERR_MEMORY);
     weft_future_unref(holding);
     weft_agent_stats(agent, &stats);
-    return stats.lanes_lost;
+    return stats.connections_lost;
 }
 
 /* Until one was long enough: where not even a refusal can be kept, the connection is given up, so that what is on it comes again. */

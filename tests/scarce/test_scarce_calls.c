@@ -68,7 +68,7 @@ static weft_status run_stream(weft_call *call, void *user)
     (void)user;
     weft_status st = WEFT_OK;
     for (int64_t i = 0; i < PARTS && !st; i++)
-        st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(i)));
+        st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(PARTS)));
     return st;
 }
@@ -199,7 +199,7 @@ static bool landing(const asked *a)
     return well;
 }
 
-static void on_part(const weft_values *part, void *arg)
+static void on_item(const weft_values *part, void *arg)
 {
     atomic_int *count = arg;
     int64_t number;
@@ -211,7 +211,7 @@ static bool parts(const asked *a)
 {
     weft_values *values;
     atomic_int count = 0;
-    weft_rpc_options options = {.on_part = on_part, .part_arg = &count};
+    weft_rpc_options options = {.on_item = on_item, .item_arg = &count};
     bool well = call(a, "stream", WEFT_NO_VALUES, &options, &values);
     MUST(!well || atomic_load(&count) == PARTS);
     weft_values_unref(values);

@@ -223,14 +223,14 @@ static weft_rpc_options options_of(trip *t)
                               .land = {t->land_tensors, (size_t)t->land_count}};
 }
 
-void trip_start(trip *t, weft_args arguments, weft_part_fn on_part)
+void trip_start(trip *t, weft_args arguments, weft_item_fn on_item)
 {
     weft_error *error = NULL;
     weft_future *future = NULL;
     weft_rpc_options options = options_of(t);
     options.error = &error;
-    options.on_part = on_part;
-    options.part_arg = t;
+    options.on_item = on_item;
+    options.item_arg = t;
     weft_status st =
         t->rref ? weft_rref_rpc_async(t->rref, storm_kind_names[t->kind], arguments, &options, &future)
                 : weft_rpc_async(self.agent, t->plan.target, storm_kind_names[t->kind], arguments, &options, &future);
@@ -349,7 +349,7 @@ void check_several(trip *t, const weft_values *values)
         check_tensor(got.items[i], t->id, RESULT + 16 * (unsigned)i, "one of its results");
 }
 
-static void on_part(const weft_values *part, void *arg)
+static void on_item(const weft_values *part, void *arg)
 {
     trip *t = arg;
     int64_t number = -1;
@@ -369,7 +369,7 @@ static void on_part(const weft_values *part, void *arg)
 static void step_number(trip *t, int64_t number)
 {
     t->more = number;
-    trip_start(t, WEFT_VALUES(weft_of_i64(t->id), weft_of_i64(number)), t->kind == STREAM ? on_part : NULL);
+    trip_start(t, WEFT_VALUES(weft_of_i64(t->id), weft_of_i64(number)), t->kind == STREAM ? on_item : NULL);
 }
 
 static void on_all_done(weft_future *future, void *arg)

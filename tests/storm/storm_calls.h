@@ -29,7 +29,7 @@ typedef struct trip {
 trip *trip_begin(storm_kind kind, const storm_plan *plan, int count);
 /* The next argument, filled; release it once the call has started. */
 weft_tensor *trip_send(trip *t, size_t count);
-void trip_start(trip *t, weft_args arguments, weft_part_fn on_part);
+void trip_start(trip *t, weft_args arguments, weft_item_fn on_item);
 /* It was started otherwise: `future` is that of its end, and moves in. */
 void trip_watch(trip *t, weft_future *future);
 /* It has ended: checks everything, notes it in the book, and ends what was lent to it. */

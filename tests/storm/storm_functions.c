@@ -393,7 +393,7 @@ static weft_status run_linger(weft_call *call, void *user)
 static weft_status send_part(weft_call *call, int64_t id, int64_t number)
 {
     weft_tensor *tensor = make_tensor(number % 4 == 3 ? 20000 : 100, id, RESULT + 16 * (unsigned)number);
-    weft_status st = weft_call_send_part(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)));
+    weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)));
     weft_tensor_unref(tensor);
     return st;
 }
@@ -435,7 +435,7 @@ static weft_status run_hop(weft_call *call, void *user)
     weft_error *error = NULL;
     weft_values *values = NULL;
     const weft_rpc_options options = {
-        .timeout_ms = plan.limit_ms, .within = call, .wait_for_room = true, .error = &error};
+        .timeout_ms = plan.limit_ms, .parent = call, .wait_for_room = true, .error = &error};
     atomic_fetch_add(&self.seat->under_way, 1);
     weft_status st = weft_rpc_sync(weft_call_agent(call), plan.target, "hop",
                                    WEFT_VALUES(weft_of_i64(inner), weft_of_i64(left - 1)), &options, &values);

@@ -187,7 +187,7 @@ static void weigh(void)
     unsigned long in_use = now.uordblks + now.hblkhd, most = atomic_load(&book->most_in_use);
     while (in_use > most && !atomic_compare_exchange_weak(&book->most_in_use, &most, in_use))
         continue;
-    atomic_fetch_add(&book->refused, stats.strangers_refused);
+    atomic_fetch_add(&book->refused, stats.unauthenticated_refused);
 }
 
 static int close_agent(void)

@@ -22,7 +22,7 @@ static weft_status serve_nest(weft_call *call, void *user)
     (void)user;
     if (depth == 0)
         return WEFT_OK;
-    return weft_rpc_sync(agent, next, "nest", WEFT_VALUES(weft_of_i64(depth - 1)), &(weft_rpc_options){.within = call},
+    return weft_rpc_sync(agent, next, "nest", WEFT_VALUES(weft_of_i64(depth - 1)), &(weft_rpc_options){.parent = call},
                          NULL);
 }
 
@@ -34,7 +34,7 @@ static weft_status serve_nest_hold(weft_call *call, void *user)
     weft_agent *agent = weft_call_agent(call);
     int64_t depth = weft_call_i64(call, 0);
     bool bounded = weft_call_bool(call, 1);
-    weft_rpc_options options = {.timeout_ms = bounded ? 0 : WEFT_FOREVER, .within = bounded ? call : NULL};
+    weft_rpc_options options = {.timeout_ms = bounded ? 0 : WEFT_FOREVER, .parent = bounded ? call : NULL};
     weft_target next = weft_to_rank(next_rank(agent));
     (void)user;
     weft_status st = depth ? weft_rpc_sync(agent, next, "nest hold",

@@ -247,7 +247,7 @@ void wfi_channel_is_up(wfi_channel *channel)
     if (channel->excused)
         channel->failures = 0;
     else if (channel->lost)
-        transport->stats.lanes_lost++;
+        transport->stats.connections_lost++;
     channel->lost = channel->excused = false;
     channel->used_ns = now;
     peer->heard_ns = now;

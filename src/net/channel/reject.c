@@ -12,8 +12,8 @@ void wfi_transport_refused(wfi_transport *transport, const char *format, ...)
 {
     wfi_assert_held(&transport->progress->lock);
     uint64_t now = wfi_now(transport->progress->clock);
-    transport->stats.strangers_refused++;
-    if (now - transport->refused_ns >= SECOND_NS || transport->stats.strangers_refused == 1) {
+    transport->stats.unauthenticated_refused++;
+    if (now - transport->refused_ns >= SECOND_NS || transport->stats.unauthenticated_refused == 1) {
         transport->refused_ns = now;
         transport->refused_aloud = 0;
     }
@@ -47,7 +47,7 @@ void wfi_silent_due(wfi_timer *timer)
     transport->silent = 0;
     if (!count)
         return;
-    transport->stats.strangers_refused += count - 1;
+    transport->stats.unauthenticated_refused += count - 1;
     wfi_transport_refused(
         transport, "%llu unauthenticated callers of the fabric's port never asked for anything and were hung up on",
         (unsigned long long)count);

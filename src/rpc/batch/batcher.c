@@ -255,7 +255,7 @@ static weft_error *start_over(weft_call *call, const wfi_tensor_types *types)
     wfi_batch_expect(call, types);
     for (size_t i = 0; i < types->count; i++)
         copy->places[i] = wfi_batch_place(call, i, types->items[i].dtype, types->items[i].shape);
-    wfi_batcher_of(call->function)->stats.latecomers++;
+    wfi_batcher_of(call->function)->stats.late_calls++;
     call->is_late = true;
     call->holds++;
     copy->call = call;

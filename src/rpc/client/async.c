@@ -16,9 +16,9 @@ static const weft_rpc_options defaults;
 /* A handler that returns the failure of a call that did not even start passes that on as well. */
 static void note_failure(const weft_rpc_options *options, const weft_error *error)
 {
-    if (!options->within)
+    if (!options->parent)
         return;
-    weft_call *parent = (weft_call *)options->within;
+    weft_call *parent = (weft_call *)options->parent;
     wfi_net_lock(parent->agent->net);
     wfi_parent_note(parent, error);
     wfi_net_unlock(parent->agent->net);
@@ -65,7 +65,7 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
         return WEFT_ERR_INVALID;
     options = options ? options : &defaults;
     wfi_call_plan plan = {
-        .to = to, .function = function, .arguments = arguments, .options = options, .within = &options->within};
+        .to = to, .function = function, .arguments = arguments, .options = options, .parent = &options->parent};
     weft_status st = start(agent, &plan, &future);
     if (!st && out)
         *out = future;

@@ -24,7 +24,7 @@ weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
     size_t length = plan->function ? strlen(plan->function) : 0;
     bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
                 retry_is_good(&options->retry) && (!options->land.count || options->land.items);
-    good = good && !(plan->remote && options->land.count) && (!options->within || options->within->agent == agent) &&
+    good = good && !(plan->remote && options->land.count) && (!options->parent || options->parent->agent == agent) &&
            wfi_args_are_readable(plan->arguments);
     return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
@@ -41,7 +41,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, 
         wfi_find(out, "retry: attempts %d, pause_ms %lld, pause_most_ms %lld, attempt_ms %lld: none may be negative",
                  retry->attempts, (long long)retry->pause_ms, (long long)retry->pause_most_ms,
                  (long long)retry->attempt_ms);
-    if (options->within && options->within->agent != agent)
+    if (options->parent && options->parent->agent != agent)
         wfi_find(out, "within is a call of another agent");
     if (plan->remote && options->land.count)
         wfi_find(out, "land: the result of weft_rpc_remote stays where it is made");
@@ -84,9 +84,9 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_plan *plan, in
 
 static void look_at_parent(const weft_rpc_options *options, weft_status why, wfi_finding *out)
 {
-    if (options->within && why == WEFT_ERR_TIMEOUT)
+    if (options->parent && why == WEFT_ERR_TIMEOUT)
         wfi_find(out, "the call that it is made within has run out of time");
-    else if (options->within && why == WEFT_ERR_CANCELLED)
+    else if (options->parent && why == WEFT_ERR_CANCELLED)
         wfi_find(out, "the call that it is made within was cancelled");
 }
 

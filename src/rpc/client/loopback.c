@@ -323,7 +323,7 @@ static weft_status launch(wfi_loopback *loop, wfi_call_plan *plan)
         call->owned = wfi_rref_home(loop->rref);
         wfi_owned_begin(call->owned);
     }
-    wfi_child_join(&loop->child, (weft_call *)*plan->within);
+    wfi_child_join(&loop->child, (weft_call *)*plan->parent);
     wfi_future_set_canceller(loop->future, &local_canceller, loop, 0);
     call->id = wfi_call_next_id(agent);
     call->life = us;
@@ -408,8 +408,8 @@ static weft_status make(weft_agent *agent, const wfi_call_plan *plan, wfi_loopba
     loop->future = wfi_agent_future(agent);
     if (!st && !loop->future)
         st = WEFT_ERR_MEMORY;
-    if (!st && plan->options->on_part)
-        st = wfi_parts_in_create(agent, plan->options->on_part, plan->options->part_arg, &loop->parts);
+    if (!st && plan->options->on_item)
+        st = wfi_parts_in_create(agent, plan->options->on_item, plan->options->item_arg, &loop->parts);
     if (loop->parts)
         wfi_parts_in_own(loop->parts, loop, &stream_owner, NULL);
     return st;

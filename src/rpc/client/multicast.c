@@ -71,10 +71,10 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
                           .arguments = arguments,
                           .options = options,
                           .packed = &packed,
-                          .within = &options->within};
+                          .parent = &options->parent};
     if (!agent)
         return WEFT_ERR_INVALID;
-    if (options->land.count || options->on_part || (count && !to))
+    if (options->land.count || options->on_item || (count && !to))
         return refuse(agent, options, count && !to ? count : 0);
     weft_status st = wfi_plan_check(agent, &plan);
     if (!st)

@@ -38,7 +38,7 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
                           .arguments = arguments,
                           .options = options,
                           .remote = rref,
-                          .within = &options->within};
+                          .parent = &options->parent};
     st = wfi_rpc_start(agent, &plan, &making, &error);
     if (st) {
         wfi_rpc_give_error(agent, options, error);

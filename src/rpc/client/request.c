@@ -322,7 +322,7 @@ static uint64_t later(uint64_t now, int64_t timeout_ms)
 
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns)
 {
-    const weft_call *parent = *plan->within;
+    const weft_call *parent = *plan->parent;
     int64_t timeout_ms = plan->options->timeout_ms;
     if (!plan->deadline_ns)
         plan->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
@@ -362,7 +362,7 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
     agent->stats.bytes_packed += call->arguments.body.packed_bytes;
     agent->stats.bytes_copied += call->arguments.body.copied_bytes;
     call->child.parent_over = parent_over;
-    wfi_child_join(&call->child, call->child.within);
+    wfi_child_join(&call->child, call->child.parent);
     call->timer.fire = timer_fired;
     /* Without a timer it could hang: then it ends now, by the road that ends all calls. */
     if (deadline_ns != WFI_NEVER && wfi_net_timer_set(agent->net, &call->timer, deadline_ns))
@@ -382,7 +382,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
     if (st)
         return st;
     call->id = wfi_call_next_id(agent);
-    call->child.within = (weft_call *)*plan->within; /* which it joins when it is on its way */
+    call->child.parent = (weft_call *)*plan->parent; /* which it joins when it is on its way */
     if (!call->span.begun_ns)                        /* else it waited for room in the queue */
         call->span.begun_ns = now;
     WFI_TELL_HOOKS(started, call);
@@ -486,9 +486,9 @@ static const wfi_stream_owner_ops stream_owner = {
 
 static weft_status take_parts(wfi_outcall *call, const weft_rpc_options *options)
 {
-    if (!options->on_part)
+    if (!options->on_item)
         return WEFT_OK;
-    weft_status st = wfi_parts_in_create(call->agent, options->on_part, options->part_arg, &call->parts);
+    weft_status st = wfi_parts_in_create(call->agent, options->on_item, options->item_arg, &call->parts);
     if (!st)
         wfi_parts_in_own(call->parts, call, &stream_owner, call);
     return st;

@@ -342,7 +342,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .remote = r->remote,
                           .is_attempt = true,
                           .packed = &r->packed,
-                          .within = (const weft_call *const *)&r->child.within,
+                          .parent = (const weft_call *const *)&r->child.parent,
                           .deadline_ns = r->deadline_ns,
                           .owed = r->owed,
                           .waited = r->awaits_room};
@@ -406,7 +406,7 @@ static void pause_over(wfi_timer *timer)
 static weft_status keep_options(retry *r, const weft_rpc_options *options)
 {
     r->options = *options;
-    r->options.within = NULL;
+    r->options.parent = NULL;
     r->options.error = NULL;
     r->options.land.count = 0;
     r->options.retry.pause_ms = options->retry.pause_ms ? options->retry.pause_ms : PAUSE_MS;
@@ -471,7 +471,7 @@ static weft_status enter(retry *r, wfi_call_plan *plan)
         st = wfi_call_limit(agent, plan, wfi_now(wfi_net_clock(agent->net)), &r->deadline_ns);
     if (st)
         return st;
-    wfi_child_join(&r->child, (weft_call *)*plan->within);
+    wfi_child_join(&r->child, (weft_call *)*plan->parent);
     wfi_list_push_back(&agent->retries, &r->link);
     r->starting = true;
     r->attempts = 1;

@@ -19,7 +19,7 @@ typedef struct slot {
 /* Guarded by the agent's lock; what a slot holds belongs to the task while `in_hand`. */
 struct wfi_parts_in {
     weft_agent *agent;
-    weft_part_fn fn;
+    weft_item_fn fn;
     void *arg;
     void *owner; /* whose parts they are */
     const wfi_stream_owner_ops *ops;
@@ -40,7 +40,7 @@ struct wfi_parts_in {
     weft_error *error;
 };
 
-weft_status wfi_parts_in_create(weft_agent *agent, weft_part_fn fn, void *arg, wfi_parts_in **out)
+weft_status wfi_parts_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_parts_in **out)
 {
     wfi_parts_in *parts = wfi_calloc(1, sizeof *parts);
     if (!parts)

@@ -15,7 +15,7 @@ typedef struct wfi_stream_owner_ops {
     void (*fail)(void *owner, weft_error *error); /* a part cannot be had. Takes over `error` */
 } wfi_stream_owner_ops;
 
-weft_status wfi_parts_in_create(weft_agent *agent, weft_part_fn fn, void *arg, wfi_parts_in **out);
+weft_status wfi_parts_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_parts_in **out);
 /* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else NULL. */
 void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_outcall *call);
 void wfi_parts_in_free(wfi_parts_in *parts);                                      /* not locked */
@@ -28,7 +28,7 @@ void wfi_parts_in_expect_given(wfi_parts_in *parts); /* of a call to ourselves: 
 /*
  * Whether the call's end has to wait for parts; then it comes again when they are through, by the owner's `end` with the
  * same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
- * without the parts that have not been handed over; only an on_part that runs, or a payload under way, is waited for.
+ * without the parts that have not been handed over; only an on_item that runs, or a payload under way, is waited for.
  * [agent lock]
  */
 bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const weft_error *error, bool quiet, bool stop);

@@ -78,7 +78,7 @@ static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_
                           .arguments = arguments,
                           .options = &how,
                           .owed = kind == WFI_GATHER_ABSENT,
-                          .within = &how.within};
+                          .parent = &how.parent};
     weft_status st = wfi_rpc_start(agent, &plan, out, &error);
     weft_error_unref(error);
     return st;

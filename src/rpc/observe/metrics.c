@@ -177,9 +177,9 @@ static void write_stats(const text *t)
         {"weft_packed_bytes_total", "Of non-contiguous tensors, packed before sending.", s.bytes_packed},
         {"weft_frames_sent_total", "Messages on control lanes that left.", s.frames_sent},
         {"weft_frames_received_total", "Messages on control lanes that came.", s.frames_received},
-        {"weft_lanes_lost_total", "Connections that broke and were opened again.", s.lanes_lost},
-        {"weft_strangers_refused_total", "Connections or messages refused for want of proof or sense.",
-         s.strangers_refused},
+        {"weft_connections_lost_total", "Connections that broke and were opened again.", s.connections_lost},
+        {"weft_unauthenticated_refused_total", "Connections or messages refused for want of proof or sense.",
+         s.unauthenticated_refused},
         {"weft_rendezvous_messages_total", "Rank 0: messages that its store took and sent, heartbeats aside.",
          s.rendezvous_messages},
     };

@@ -182,7 +182,7 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
 static void on_started(wfi_outcall *call)
 {
     wfi_call_observer *observer = call->agent->observer;
-    join_trace(observer, &call->span, call->child.within);
+    join_trace(observer, &call->span, call->child.parent);
     call->span.left_ns = observer->trace ? call->span.begun_ns + (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
 }
 
@@ -235,7 +235,7 @@ static void call_ourselves(wfi_loopback *loop)
 {
     wfi_call_observer *observer = loop->call.agent->observer;
     loop->outer.begun_ns = loop->call.span.begun_ns;
-    join_trace(observer, &loop->outer, loop->child.within);
+    join_trace(observer, &loop->outer, loop->child.parent);
     if (is_traced(loop->call.agent, &loop->outer))
         loop->outer.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_CALLS, loop->outer.begun_ns);
     loop->call.span.trace = loop->outer.trace;

@@ -7,7 +7,7 @@
 
 void wfi_child_join(wfi_child *child, weft_call *parent)
 {
-    child->within = parent;
+    child->parent = parent;
     if (!parent)
         return;
     wfi_assert_held(wfi_net_mutex(parent->agent->net));
@@ -16,9 +16,9 @@ void wfi_child_join(wfi_child *child, weft_call *parent)
 
 void wfi_child_leave(wfi_child *child)
 {
-    if (child->within)
+    if (child->parent)
         wfi_list_remove(&child->link);
-    child->within = NULL;
+    child->parent = NULL;
 }
 
 void wfi_parent_note(weft_call *parent, const weft_error *error)
@@ -29,8 +29,8 @@ void wfi_parent_note(weft_call *parent, const weft_error *error)
 
 void wfi_child_end(wfi_child *child, const weft_error *error)
 {
-    if (child->within && error)
-        wfi_parent_note(child->within, error);
+    if (child->parent && error)
+        wfi_parent_note(child->parent, error);
     wfi_child_leave(child);
 }
 
@@ -51,7 +51,7 @@ static void end_children(weft_call *call, weft_status why, const char *text)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&call->children));) {
         wfi_child *child = wfi_container_of(link, wfi_child, link);
-        child->within = NULL;
+        child->parent = NULL;
         child->parent_over(child, why, text);
     }
 }

@@ -39,7 +39,7 @@ typedef struct wfi_responder_ops {
     void (*left)(weft_call *call); /* its handler has returned, and it is deferred. [agent lock] */
     void (*respond)(
         weft_call *call); /* its results or error are set: the user's hold goes. Not locked, the agent entered */
-    weft_status (*send_part)(weft_call *call, weft_args part); /* weft_call_send_part. Not locked, the agent entered */
+    weft_status (*send_part)(weft_call *call, weft_args part); /* weft_call_send_item. Not locked, the agent entered */
     void (*fini)(weft_call *call);                             /* its own, before the call is freed. Not locked */
 } wfi_responder_ops;
 
@@ -50,7 +50,7 @@ typedef struct wfi_responder_ops {
  */
 typedef struct wfi_child {
     wfi_list link;
-    weft_call *within; /* the served call, while it is being served; else NULL */
+    weft_call *parent; /* the served call, while it is being served; else NULL */
     void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
 } wfi_child;
 

@@ -184,7 +184,7 @@ weft_status wfi_parts_out_send(weft_call *call, weft_args values)
     return st;
 }
 
-weft_status weft_call_send_part(weft_call *call, weft_args part)
+weft_status weft_call_send_item(weft_call *call, weft_args part)
 {
     if (!wfi_args_are_readable(part))
         return WEFT_ERR_INVALID;

@@ -3,9 +3,9 @@
  * server/stream.h - results that stream: parts sent ahead of the reply.
  *
  * The callee (server/stream.c) numbers them from 0, exposes their large tensors and keeps each until the caller said TOOK, at most
- * WFI_PARTS_MAX of them. The caller (client/stream.c) takes them in side by side, hands them to on_part in order, one at a time,
- * and says TOOK after each: so a slow on_part slows the sender down, and neither side ever holds more. The reply says how many
- * parts there are; the call's future completes after the last of them, and never while on_part runs.
+ * WFI_PARTS_MAX of them. The caller (client/stream.c) takes them in side by side, hands them to on_item in order, one at a time,
+ * and says TOOK after each: so a slow on_item slows the sender down, and neither side ever holds more. The reply says how many
+ * parts there are; the call's future completes after the last of them, and never while on_item runs.
  *
  * A call to ourselves has the second half only: its parts are handed over by reference.
  */
