@@ -3,11 +3,9 @@
 #include "conformance/conformance.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
 
@@ -39,7 +37,6 @@ void item_await(const atomic_int *flag, int least)
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = !now->leaks;
     if (now->adjust)
         now->adjust(options);
@@ -77,7 +74,6 @@ static void *body_thread(void *arg)
 
 static void body_fiber(weft_sim *sim, int rank, void *arg)
 {
-    (void)sim, (void)arg;
     now->body(rank);
 }
 
@@ -135,34 +131,29 @@ void item_run(const item *what)
 
 weft_status serve_nothing(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return WEFT_OK;
 }
 
 weft_status serve_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_list(weft_call_list(call, 0))));
     return WEFT_OK;
 }
 
 weft_status serve_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + weft_call_i64(call, 1))));
     return WEFT_OK;
 }
 
 weft_status serve_rank(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_agent_rank(weft_call_agent(call)))));
     return WEFT_OK;
 }
 
 weft_status serve_sum(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *a = weft_call_tensor(call, 0), *b = weft_call_tensor(call, 1);
     if (weft_tensor_dtype(a) != WEFT_FLOAT32 || weft_tensor_dtype(b) != WEFT_FLOAT32)
         return WEFT_ERR_TYPE;
@@ -185,7 +176,6 @@ atomic_int held_count;
 
 weft_status serve_hold(weft_call *call, void *user)
 {
-    (void)user;
     weft_call *taken = weft_call_defer(call);
     for (int i = 0; i < HELD_MAX; i++) {
         weft_call *empty = NULL;

@@ -6,11 +6,9 @@
 #include "conformance/conformance.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Handlers that answer when a call of theirs is answered ------------------------------------------------------------- */
 
@@ -36,7 +34,6 @@ static void finish_with(weft_future *future, void *arg)
 /* (to, x, y): the sum, as worker `to` finds it. */
 static weft_status serve_async_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_target to = weft_to_rank((int)weft_call_i64(call, 0));
     weft_future *asked = start(weft_call_agent(call), to, "add",
                                WEFT_VALUES(weft_of_i64(weft_call_i64(call, 1)), weft_of_i64(weft_call_i64(call, 2))));
@@ -93,7 +90,6 @@ static void finish_with_payload(weft_future *future, void *arg)
 /* (to, x, by, times): x + by * times, one call each, chained. */
 static weft_status serve_async_chain(weft_call *call, void *user)
 {
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     int to = (int)weft_call_i64(call, 0);
     int64_t by = weft_call_i64(call, 2), times = weft_call_i64(call, 3);
@@ -116,7 +112,6 @@ static weft_status serve_async_chain(weft_call *call, void *user)
 /* (to, x, y): an async function that asks another async function. */
 static weft_status serve_async_nested(weft_call *call, void *user)
 {
-    (void)user;
     weft_target to = weft_to_rank((int)weft_call_i64(call, 0));
     weft_future *asked = start(weft_call_agent(call), to, "async add",
                                WEFT_VALUES(weft_of_i64(weft_agent_rank(weft_call_agent(call))),
@@ -143,7 +138,6 @@ static void finish_with_sum(weft_future *future, void *arg)
 static weft_status serve_async_fanout(weft_call *call, void *user)
 {
     weft_future *parts[FAN];
-    (void)user;
     weft_agent *agent = weft_call_agent(call);
     for (int i = 0; i < FAN; i++)
         parts[i] = start(agent, weft_to_rank(i % WORKERS), "add",
@@ -169,7 +163,6 @@ static void *finish_later(void *arg)
 
 static void finish_in_fiber(weft_sim *sim, int rank, void *arg)
 {
-    (void)sim, (void)rank;
     finish_later(arg);
 }
 
@@ -177,7 +170,6 @@ static void finish_in_fiber(weft_sim *sim, int rank, void *arg)
 static weft_status serve_async_ctor(weft_call *call, void *user)
 {
     pthread_t thread;
-    (void)user;
     weft_call_defer_keeping(call); /* the arguments too are for the other */
     if (item_sim()) {
         int rank = weft_agent_rank(weft_call_agent(call));
@@ -193,14 +185,12 @@ static weft_status serve_async_ctor(weft_call *call, void *user)
 
 static weft_status serve_raise_before(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_FORMAT, "raised before");
     return WEFT_ERR_FORMAT;
 }
 
 static weft_status serve_raise_later(weft_call *call, void *user)
 {
-    (void)user;
     weft_call *taken = weft_call_defer(call);
     weft_call_fail(taken, WEFT_ERR_FORMAT, "raised later");
     weft_call_finish(taken, WEFT_ERR_FORMAT);
@@ -209,7 +199,6 @@ static weft_status serve_raise_later(weft_call *call, void *user)
 
 static weft_status serve_wrong_type(weft_call *call, void *user)
 {
-    (void)user;
     weft_call *taken = weft_call_defer(call);
     weft_call_give(taken, WEFT_VALUES(weft_of_string("no number")));
     weft_call_finish(taken, WEFT_OK);
@@ -218,29 +207,23 @@ static weft_status serve_wrong_type(weft_call *call, void *user)
 
 static weft_status serve_no_result(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_finish(weft_call_defer(call), WEFT_OK);
     return WEFT_DEFERRED;
 }
 
 static weft_status serve_not_deferred(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     return WEFT_DEFERRED;
 }
 
 /* ---- A method --------------------------------------------------------------------------------------------------------------- */
 
-static void drop_nothing(void *object)
-{
-    (void)object;
-}
+static void drop_nothing(void *object) {}
 static const weft_object_type adder_type = {.name = "adder", .drop = drop_nothing};
 static int64_t adder_base = 100;
 
 static weft_status serve_new_adder(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give_object(call, &adder_type, &adder_base);
     return WEFT_OK;
 }
@@ -249,7 +232,6 @@ static weft_status serve_new_adder(weft_call *call, void *user)
 static weft_status serve_method(weft_call *call, void *user)
 {
     int64_t *base = NULL;
-    (void)user;
     weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &adder_type, ITEM_PATIENCE_MS, (void **)&base);
     if (st)
         return st;
@@ -315,7 +297,6 @@ static void one_worker(weft_agent_options *options)
 
 static void async_functions(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int a = next_rank(agent), b = (a + 1) % WORKERS;
     in_three_ways(agent, a, "async add", WEFT_VALUES(weft_of_i64(b), weft_of_i64(1), weft_of_i64(2)), 3);
     in_three_ways(agent, a, "async add", WEFT_VALUES(weft_of_i64(a), weft_of_i64(1), weft_of_i64(2)), 3);
@@ -333,7 +314,6 @@ ITEM(item_35_async_functions, .program = async_functions, .adjust = one_worker, 
 
 static void finished_elsewhere(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++)
         in_three_ways(agent, to, "async ctor", WEFT_VALUES(weft_of_i64(0), weft_of_i64(to), weft_of_i64(2)), to + 2);
 }
@@ -343,7 +323,6 @@ ITEM(item_36_async_function_finished_by_another_thread, .program = finished_else
 
 static void failing_async(weft_agent *agent, void *arg)
 {
-    (void)arg;
     fail_in_three_ways(agent, "raise before", WEFT_ERR_FORMAT, "raised before");
     fail_in_three_ways(agent, "raise later", WEFT_ERR_FORMAT, "raised later");
     fail_in_three_ways(agent, "wrong type", WEFT_ERR_TYPE, "string where the signature says int64");
@@ -355,7 +334,6 @@ ITEM(item_37_async_functions_that_raise_or_give_the_wrong_type, .program = faili
 /* Methods are functions that take a reference first; by the reference's helpers, in three ways. */
 static void async_methods(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int a = next_rank(agent), b = (a + 1) % WORKERS;
     weft_args args = WEFT_VALUES(weft_of_i64(b), weft_of_i64(7));
     weft_rref *object = make(agent, weft_to_rank(a), "new adder", WEFT_NO_VALUES), *made = NULL;
@@ -379,7 +357,6 @@ ITEM(item_38_async_methods, .program = async_methods, .adjust = one_worker, ITEM
  * call. */
 static void not_deferred(weft_agent *agent, void *arg)
 {
-    (void)arg;
     fail_in_three_ways(agent, "not deferred", WEFT_ERR_STATE, "weft_call_defer");
 }
 

@@ -2,18 +2,15 @@
 /* test_conformance_calls.c - items 8 to 16: what travels as arguments and results, objects, nesting, many calls. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Functions ----------------------------------------------------------------------------------------------------- */
 
 /* A tensor larger than what a reply carries, and of it one column: not contiguous where it is made. */
 static weft_status serve_column(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *whole = weft_tensor_arange(100 * 1000, WEFT_INT64);
     weft_tensor *table = weft_tensor_reshape(whole, WEFT_SHAPE(1000, 100));
     weft_tensor *column = weft_tensor_select(table, 1, weft_call_i64(call, 0));
@@ -27,7 +24,6 @@ static weft_status serve_column(weft_call *call, void *user)
 /* Asks the caller back, from within the handler. */
 static weft_status serve_nested_add(weft_call *call, void *user)
 {
-    (void)user;
     int64_t sum = ask(weft_call_agent(call), weft_to_rank(weft_call_from(call)), "add",
                       WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0)), weft_of_i64(weft_call_i64(call, 1))));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(sum)));
@@ -41,7 +37,6 @@ static weft_status serve_hop(weft_call *call, void *user)
 {
     int64_t left = weft_call_i64(call, 0);
     weft_agent *agent = weft_call_agent(call);
-    (void)user;
     item_sleep_ms(2); /* so that the others are long closing */
     if (left > 1)
         weft_future_unref(start(agent, weft_to_rank(next_rank(agent)), "hop", WEFT_VALUES(weft_of_i64(left - 1))));
@@ -65,7 +60,6 @@ static const weft_object_type other_type = {.name = "other", .drop = drop_counte
 
 static weft_status serve_new_counter(weft_call *call, void *user)
 {
-    (void)user;
     counter *made = malloc(sizeof *made);
     MUST(made != NULL);
     made->value = weft_call_i64(call, 0);
@@ -79,7 +73,6 @@ static weft_status serve_count(weft_call *call, void *user)
 {
     counter *self = NULL;
     void *wrong = NULL;
-    (void)user;
     weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, ITEM_PATIENCE_MS, (void **)&self);
     if (st)
         return st;
@@ -128,7 +121,6 @@ static bool same_elements(weft_tensor *a, weft_tensor *b)
 
 static void twenty_shapes(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < 20; i++) {
         int to = i % WORKERS;                                /* ourselves among them */
         int64_t n = weft_agent_rank(agent) + to + 1 + 3 * i; /* on both sides of what a message carries */
@@ -166,7 +158,6 @@ ITEM(item_8_twenty_shapes, .program = twenty_shapes, ITEM_FUNCTIONS(functions))
 
 static void no_result(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_values *got = NULL;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "nothing", WEFT_NO_VALUES, NULL, &got));
@@ -190,7 +181,6 @@ static void containers(weft_agent *agent, void *arg)
 {
     weft_tensor *small = weft_tensor_arange(6, WEFT_INT32), *large = weft_tensor_arange(5000, WEFT_FLOAT64);
     weft_tensor *both[] = {large, small};
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_values *got =
             echo(agent, to,
@@ -225,7 +215,6 @@ static void strides(weft_agent *agent, void *arg)
                 *table = weft_tensor_reshape(flat, WEFT_SHAPE(64, 96)), *turned = weft_tensor_transpose(table, 0, 1),
                 *strip = weft_tensor_narrow(table, 1, 10, 7);
     weft_tensor *sent[] = {turned, strip};
-    (void)arg;
     for (int i = 0; i < 2; i++) {
         weft_stats before, after;
         MUST(!weft_tensor_is_contiguous(sent[i]));
@@ -258,7 +247,6 @@ static void sparse_and_views(weft_agent *agent, void *arg)
                 *values = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_FLOAT32, (float[]){3, 4, 5});
     weft_stats before, after;
     int to = next_rank(agent);
-    (void)arg;
     weft_values *got = echo(agent, to, WEFT_VALUES(weft_of_tensor(indices), weft_of_tensor(values)));
     MUST(same_elements(list_of(got).items[0].as.tensor, indices));
     MUST(same_elements(list_of(got).items[1].as.tensor, values));
@@ -296,7 +284,6 @@ static int64_t count_on(weft_rref *object, int64_t by)
  * are functions like any other. */
 static void constructors_and_methods(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_rref *object = make(agent, weft_to_rank(to), "new counter", WEFT_VALUES(weft_of_i64(10 * to)));
         MUST(count_on(object, 1) == 10 * to + 1);
@@ -331,7 +318,6 @@ static void one_worker(weft_agent_options *options)
 
 static void nested(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < 8; i++)
         MUST(ask(agent, weft_to_rank(next_rank(agent)), "nested add", WEFT_VALUES(weft_of_i64(i), weft_of_i64(2))) ==
              i + 2);
@@ -345,7 +331,6 @@ ITEM(item_14_nested_rpc, .program = nested, .adjust = one_worker, ITEM_FUNCTIONS
 
 static void twenty_hops(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_future_unref(start(agent, weft_to_rank(next_rank(agent)), "hop", WEFT_VALUES(weft_of_i64(20))));
 }
 
@@ -393,7 +378,6 @@ static void heavy_calls(weft_agent *agent)
 
 static void stress(weft_agent *agent, void *arg)
 {
-    (void)arg;
     light_calls(agent);
     heavy_calls(agent);
 }

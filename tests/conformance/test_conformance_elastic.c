@@ -3,10 +3,7 @@
  * those who took the job for another kind. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 enum { SEATS = WORKERS };
 
@@ -16,7 +13,6 @@ static atomic_int joined, news_joined, news_left, finished, gone_again;
 
 static void note(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)rank, (void)why, (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     if (event == WEFT_MEMBER_JOINED)

@@ -3,11 +3,9 @@
  * and what is left to ask after the end. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 #define ESCAPES "it said: \"100%s\\n'\n\t{caf\xc3\xa9} \x01\x7f%n\""
 #define NOT_WEFTS (-4242) /* a code of the application's own */
@@ -16,7 +14,6 @@
 
 static weft_status serve_raise(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "%s", ESCAPES);
     return WEFT_ERR_SHAPE;
 }
@@ -24,14 +21,12 @@ static weft_status serve_raise(weft_call *call, void *user)
 /* A failure without a word. */
 static weft_status serve_fail_quietly(weft_call *call, void *user)
 {
-    (void)user;
     return (weft_status)weft_call_i64(call, 0);
 }
 
 static weft_status serve_fail_at_length(weft_call *call, void *user)
 {
     char text[9000];
-    (void)user;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
     weft_call_fail(call, WEFT_ERR_IO, "%s", text);
@@ -43,7 +38,6 @@ static weft_status serve_ask_next(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_error *error = NULL;
-    (void)user;
     weft_status st = weft_rpc_sync(agent, weft_to_rank(next_rank(agent)), "raise", WEFT_NO_VALUES,
                                    &(weft_rpc_options){.error = &error, .parent = call}, NULL);
     weft_call_fail(call, st, "%s", weft_error_message(error));
@@ -53,7 +47,6 @@ static weft_status serve_ask_next(weft_call *call, void *user)
 
 static weft_status serve_time_left(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_time_left(call))));
     return WEFT_OK;
 }
@@ -85,7 +78,6 @@ static void must_be_raised(const weft_error *error, int worker)
 
 static void raise_everywhere(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_error *error = fail_of(agent, weft_to_rank(to), "raise", WEFT_NO_VALUES, WEFT_ERR_REMOTE);
         must_be_raised(error, to);
@@ -114,7 +106,6 @@ ITEM(item_17_raise_in_user_function, .program = raise_everywhere, ITEM_FUNCTIONS
 static void unknown_errors(weft_agent *agent, void *arg)
 {
     static const int codes[] = {NOT_WEFTS, WEFT_ERR_PEER_DEAD, WEFT_ERR_CLOSED, WEFT_ERR_TIMEOUT, WEFT_ERR_REMOTE};
-    (void)arg;
     for (int to = 0; to < WORKERS; to++)
         for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
             weft_error *error =
@@ -142,7 +133,6 @@ static void must_be_missing(const weft_error *error, int worker)
 static void missing_functions(weft_agent *agent, void *arg)
 {
     static const weft_function late = {.name = "late", .gives = {WEFT_I64}, .run = serve_rank};
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_error *error =
             fail_of(agent, weft_to_rank(to), "no such thing", WEFT_VALUES(weft_of_i64(1)), WEFT_ERR_NOT_FOUND);
@@ -235,7 +225,6 @@ static void must_time_out(weft_agent *agent, int to, int64_t timeout_ms)
 
 static void time_limits(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int to = 0; to < 2; to++) { /* ourselves too */
@@ -272,7 +261,6 @@ ITEM(item_21_rpc_timeouts, .program = time_limits, .after = release_late, ITEM_F
 
 static void default_changes(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int to = 0; to < 2; to++) {

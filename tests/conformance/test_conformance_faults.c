@@ -7,17 +7,13 @@
  */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Functions -------------------------------------------------------------------------------------------------------- */
 
 /* (rref, x): its value and x. */
 static weft_status serve_add_to(weft_call *call, void *user)
 {
-    (void)user;
     weft_values *values = NULL;
     int64_t n = 0;
     weft_status st = weft_rref_to_here(weft_call_rref(call, 0), ITEM_PATIENCE_MS, &values);
@@ -32,7 +28,6 @@ static weft_status serve_add_to(weft_call *call, void *user)
 /* (to): a reference to something made there. */
 static weft_status serve_made_elsewhere(weft_call *call, void *user)
 {
-    (void)user;
     weft_rref *made = make(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)), "add",
                            WEFT_VALUES(weft_of_i64(500), weft_of_i64(5)));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(made)));
@@ -44,7 +39,6 @@ static atomic_int times_run;
 
 static weft_status serve_once(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     atomic_fetch_add(&times_run, 1);
     return WEFT_OK;
 }
@@ -119,7 +113,6 @@ static void lost_making(weft_agent *agent, int to)
 
 static void rref_time_limits(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     slow_making(agent, 1);
@@ -153,7 +146,6 @@ static atomic_int connections_lost;
 static void go_wrong(weft_sim *sim, int rank, void *arg)
 {
     const fault *f = arg;
-    (void)rank;
     weft_sim_sleep(sim, f->at_ns);
     if (f->hold) {
         weft_sim_cut(sim, f->a, f->b);
@@ -189,7 +181,6 @@ static void all_roads(weft_agent *agent)
 static void unreliable(weft_agent *agent, void *arg)
 {
     weft_stats stats;
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         uint64_t begun = weft_agent_now_ns(agent);
         if (this_fault)
@@ -212,7 +203,6 @@ static const item unreliable_item = {
 
 static void item_54_every_message_lost_or_late(void **state)
 {
-    (void)state;
     this_fault = NULL;
     item_run(&unreliable_item);
     atomic_store(&connections_lost, 0);

@@ -3,16 +3,13 @@
 #include "conformance/conformance.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Functions ------------------------------------------------------------------------------------------------------ */
 
 static weft_status serve_fail(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "it would not");
     return WEFT_ERR_SHAPE;
 }
@@ -23,7 +20,6 @@ static weft_status add_one(weft_future *parent, weft_future *child, void *arg);
 static weft_status serve_one_more(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
-    (void)user;
     weft_future *asked = start(agent, weft_to_rank(weft_call_from(call)), "add",
                                WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0)), weft_of_i64(0)));
     weft_future *more = weft_future_then(asked, add_one, NULL, NULL);
@@ -52,13 +48,11 @@ static void reset(void)
 
 static void count_drop(void *arg)
 {
-    (void)arg;
     atomic_fetch_add(&drops, 1);
 }
 
 static void count_run(weft_future *future, void *arg)
 {
-    (void)future, (void)arg;
     atomic_fetch_add(&runs, 1);
 }
 
@@ -84,7 +78,6 @@ static int64_t value_of(weft_future *future)
 
 static weft_status add_one(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)arg;
     MUST(weft_future_done(parent) && !weft_future_error(parent));
     return weft_future_complete(child, number(value_of(parent) + 1), NULL);
 }
@@ -116,7 +109,6 @@ static void complete_once(weft_agent *agent, void *arg)
 {
     weft_error *error = an_error();
     weft_future *good = weft_future_create(agent), *bad = weft_future_create(agent);
-    (void)arg;
     MUST(!weft_future_done(good) && !weft_future_payload(good) && !weft_future_error(good));
     MUST_BE(weft_future_wait(good, 0), WEFT_ERR_TIMEOUT);
     MUST(!weft_future_done(good));
@@ -198,7 +190,6 @@ static void continuations(weft_agent *agent, void *arg)
     enum { MANY = 10 };
     weft_future *children[MANY];
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)arg;
     /* Several on one, and one on another in a chain. */
     weft_future *first = start(agent, next, "add", WEFT_VALUES(weft_of_i64(2), weft_of_i64(3)));
     for (int i = 0; i < MANY; i++)
@@ -236,13 +227,11 @@ ITEM(item_30_continuations, .program = continuations, .after = one_drop_each, IT
 
 static weft_status fail_by_return(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)parent, (void)child, (void)arg;
     return WEFT_ERR_FORMAT;
 }
 
 static weft_status fail_with_words(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)arg;
     MUST(!weft_future_error(parent));
     weft_error *error = weft_error_create(WEFT_ERR_TYPE, "another failure");
     weft_status st = weft_future_fail(child, error);
@@ -253,7 +242,6 @@ static weft_status fail_with_words(weft_future *parent, weft_future *child, void
 /* It sees the parent's error, and need not fail itself. */
 static weft_status recover(weft_future *parent, weft_future *child, void *arg)
 {
-    (void)arg;
     MUST_BE(weft_error_code(weft_future_error(parent)), WEFT_ERR_REMOTE);
     return weft_future_complete(child, number(9), NULL);
 }
@@ -261,7 +249,6 @@ static weft_status recover(weft_future *parent, weft_future *child, void *arg)
 static void failing_continuations(weft_agent *agent, void *arg)
 {
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)arg;
     weft_future *good = start(agent, next, "rank", WEFT_NO_VALUES), *bad = start(agent, next, "fail", WEFT_NO_VALUES);
     weft_future *by_return = weft_future_then(good, fail_by_return, NULL, NULL),
                 *with_words = weft_future_then(good, fail_with_words, NULL, NULL),
@@ -288,7 +275,6 @@ static void done_callbacks(weft_agent *agent, void *arg)
     enum { MANY = 20 };
     weft_target next = weft_to_rank(next_rank(agent));
     weft_future *never = weft_future_create(agent);
-    (void)arg;
     weft_future *both[] = {start(agent, next, "rank", WEFT_NO_VALUES), start(agent, next, "fail", WEFT_NO_VALUES)};
     for (int i = 0; i < MANY; i++) { /* before, during and after completion, good or bad */
         if (i == MANY / 2)
@@ -317,7 +303,6 @@ static void wait_for_all(weft_agent *agent, void *arg)
     enum { MANY = 8 };
     weft_future *all[MANY];
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)arg;
     for (int i = 0; i < MANY; i++)
         all[i] = start(agent, next, "add", WEFT_VALUES(weft_of_i64(i), weft_of_i64(i)));
     MUST_OK(weft_future_wait_all(all, MANY, WEFT_FOREVER));
@@ -351,7 +336,6 @@ ITEM(item_33_wait_all_ends_with_the_first_failure, .program = wait_for_all, ITEM
 static void collect(weft_agent *agent, void *arg)
 {
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)arg;
     weft_future *parts[] = {start(agent, next, "rank", WEFT_NO_VALUES), start(agent, next, "fail", WEFT_NO_VALUES),
                             start_for(agent, next, "hold", WEFT_NO_VALUES, 20)};
     weft_future *all = weft_future_collect_all(parts, 3);

@@ -3,11 +3,9 @@
 #include "conformance/conformance.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 static const weft_function functions[] = {COMMON_FUNCTIONS};
 
@@ -177,7 +175,6 @@ static void gather_late(weft_agent *agent)
 
 static void meetings(weft_agent *agent, void *arg)
 {
-    (void)arg;
     all_meet(agent);
     some_meet(agent);
     many_at_once(agent);

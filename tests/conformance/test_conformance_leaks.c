@@ -3,11 +3,9 @@
  * one; and functions called on them. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Functions -------------------------------------------------------------------------------------------------------- */
 
@@ -17,7 +15,6 @@ static atomic_int drops;
 /* Keeps its argument: in "keep" until "let go", in "hold on" for ever, as an object of its own that is dropped with it. */
 static weft_status serve_keep(weft_call *call, void *user)
 {
-    (void)user;
     int rank = weft_agent_rank(weft_call_agent(call));
     MUST(!atomic_exchange(&kept[rank], weft_rref_ref(weft_call_rref(call, 0))));
     return WEFT_OK;
@@ -25,7 +22,6 @@ static weft_status serve_keep(weft_call *call, void *user)
 
 static weft_status serve_let_go(weft_call *call, void *user)
 {
-    (void)user;
     weft_rref_unref(atomic_exchange(&kept[weft_agent_rank(weft_call_agent(call))], NULL));
     return WEFT_OK;
 }
@@ -47,7 +43,6 @@ static const weft_object_type holder_type = {.name = "holder", .drop = drop_hold
 
 static weft_status serve_new_holder(weft_call *call, void *user)
 {
-    (void)user;
     holder *made = calloc(1, sizeof *made);
     MUST(made != NULL);
     weft_call_give_object(call, &holder_type, made);
@@ -58,7 +53,6 @@ static weft_status serve_new_holder(weft_call *call, void *user)
 static weft_status serve_hold_on(weft_call *call, void *user)
 {
     holder *self = NULL;
-    (void)user;
     MUST_OK(weft_rref_local_typed(weft_call_rref(call, 0), &holder_type, ITEM_PATIENCE_MS, (void **)&self));
     weft_rref_unref(self->holds);
     self->holds = weft_rref_ref(weft_call_rref(call, 1));
@@ -69,7 +63,6 @@ static weft_status serve_hold_on(weft_call *call, void *user)
 static weft_status serve_increment(weft_call *call, void *user)
 {
     holder *self = NULL;
-    (void)user;
     weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &holder_type, ITEM_PATIENCE_MS, (void **)&self);
     if (st)
         return st;
@@ -100,7 +93,6 @@ static atomic_int leak_lines;
 
 static void count_leak_lines(weft_log_level level, const char *line, void *arg)
 {
-    (void)level, (void)arg;
     if (strstr(line, "references were left"))
         atomic_fetch_add(&leak_lines, 1);
 }
@@ -146,7 +138,6 @@ static void two_lines(void)
 
 static void item_49_rref_leaks(void **state)
 {
-    (void)state;
     listen_for_leaks();
     for (int fatal = 0; fatal < 2; fatal++) {
         leaks_fatal = fatal;
@@ -193,7 +184,6 @@ static void circle_was_dropped(void)
 
 static void item_50_circles_of_references(void **state)
 {
-    (void)state;
     leaks_fatal = true;
     listen_for_leaks();
     item_run(&(item){.body = circle,
@@ -237,7 +227,6 @@ static void use_after_shutdown(int rank)
 
 static void item_51_use_after_shutdown(void **state)
 {
-    (void)state;
     listen_for_leaks(); /* two handles a worker: told, and not the point here */
     item_run(&(item){.body = use_after_shutdown, .leaks = true, ITEM_FUNCTIONS(functions)});
     weft_log_set_sink(NULL, NULL);
@@ -292,7 +281,6 @@ static void step(int number)
 static void exact_counts(weft_agent *agent, void *arg)
 {
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)arg;
     must_hold(agent, 0, 0, 0);
     step(1);
     weft_rref *mine = NULL, *theirs[3];
@@ -373,7 +361,6 @@ static void helper_errors(weft_rref *object)
 
 static void reference_helpers(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_rref *object = make(agent, weft_to_rank(to), "new holder", WEFT_NO_VALUES), *made = NULL;
         weft_future *created = weft_rref_created(object), *future = NULL;

@@ -2,15 +2,12 @@
 /* test_conformance_names.c - items 1 to 7: ranks and names, joining twice, a world of one, calls to oneself, addressing. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 static weft_status serve_read(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(read_i64(weft_call_rref(call, 0)))));
     return WEFT_OK;
 }
@@ -18,7 +15,6 @@ static weft_status serve_read(weft_call *call, void *user)
 /* Takes a reference and a number, and leaves a new value there. */
 static weft_status serve_add_to(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(read_i64(weft_call_rref(call, 0)) + weft_call_i64(call, 1))));
     return WEFT_OK;
 }
@@ -35,7 +31,6 @@ static void table_is_complete(weft_agent *agent, void *arg)
 {
     weft_worker workers[WORKERS];
     char name[32];
-    (void)arg;
     MUST(weft_agent_world_size(agent) == WORKERS);
     MUST(weft_agent_workers(agent, workers, WORKERS) == WORKERS);
     for (int rank = 0; rank < WORKERS; rank++) {
@@ -73,7 +68,6 @@ static void names_are_checked(int rank)
     char longest[129];
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    (void)rank;
     memset(longest, 'n', sizeof longest - 1);
     longest[128] = 0;
     refuse_name("", "");
@@ -174,7 +168,6 @@ static void all_to_myself(weft_agent *agent, void *arg)
     weft_future *all = NULL;
     weft_group *group = NULL;
     weft_args one;
-    (void)arg;
     MUST(weft_agent_world_size(agent) == 1 && weft_agent_rank(agent) == 0);
     MUST(ask(agent, me, "add", WEFT_VALUES(weft_of_i64(2), weft_of_i64(3))) == 5);
     MUST(ask(agent, weft_to_name("worker0"), "rank", WEFT_NO_VALUES) == 0);
@@ -205,7 +198,6 @@ ITEM(item_5_world_of_one, .program = all_to_myself, .size = 1, ITEM_FUNCTIONS(fu
 static void self_calls(weft_agent *agent, void *arg)
 {
     weft_target me = weft_to_rank(weft_agent_rank(agent)), next = weft_to_rank(next_rank(agent));
-    (void)arg;
     MUST(ask(agent, me, "add", WEFT_VALUES(weft_of_i64(1), weft_of_i64(2))) == 3);
     /* A value made here by remote, as argument of a sync, an async and a remote call, to oneself and to another. */
     for (int i = 0; i < 2; i++) {
@@ -233,7 +225,6 @@ static void refuse_target(weft_agent *agent, weft_target to, const char *mention
 
 static void address(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int rank = 0; rank < WORKERS; rank++) {
         weft_worker worker = weft_agent_worker(agent, rank);
         MUST(ask(agent, weft_to_rank(rank), "rank", WEFT_NO_VALUES) == rank);

@@ -2,23 +2,18 @@
 /* test_conformance_rrefs.c - items 40 to 48: references made elsewhere, passed on, nested, failed, confirmed. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Functions -------------------------------------------------------------------------------------------------------- */
 
 static weft_status serve_read(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(read_i64(weft_call_rref(call, 0)))));
     return WEFT_OK;
 }
 
 static weft_status serve_read_two(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call,
                    WEFT_VALUES(weft_of_i64(read_i64(weft_call_rref(call, 0)) + read_i64(weft_call_rref(call, 1)))));
     return WEFT_OK;
@@ -28,7 +23,6 @@ static weft_status serve_read_two(weft_call *call, void *user)
 static weft_status serve_offer(weft_call *call, void *user)
 {
     weft_rref *rref = NULL;
-    (void)user;
     MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
@@ -38,7 +32,6 @@ static weft_status serve_offer(weft_call *call, void *user)
 /* (to, x, y): what it makes on a third worker: a reference to a sum there. */
 static weft_status serve_nested(weft_call *call, void *user)
 {
-    (void)user;
     weft_target to = weft_to_rank((int)weft_call_i64(call, 0));
     weft_rref *made = make(weft_call_agent(call), to, "add",
                            WEFT_VALUES(weft_of_i64(weft_call_i64(call, 1)), weft_of_i64(weft_call_i64(call, 2))));
@@ -50,7 +43,6 @@ static weft_status serve_nested(weft_call *call, void *user)
 /* (to, x): two references, to values made there, in a list. */
 static weft_status serve_nested_list(weft_call *call, void *user)
 {
-    (void)user;
     weft_target to = weft_to_rank((int)weft_call_i64(call, 0));
     weft_value x = weft_of_i64(weft_call_i64(call, 1));
     weft_rref *one = make(weft_call_agent(call), to, "add", WEFT_VALUES(x, weft_of_i64(1))),
@@ -66,7 +58,6 @@ static weft_status serve_forward(weft_call *call, void *user)
 {
     int64_t ttl = weft_call_i64(call, 1);
     weft_agent *agent = weft_call_agent(call);
-    (void)user;
     weft_rref *rref = weft_call_rref(call, 0);
     int64_t n = ttl == 0 ? read_i64(rref)
                          : ask(agent, weft_to_rank(next_rank(agent)), "forward",
@@ -78,21 +69,18 @@ static weft_status serve_forward(weft_call *call, void *user)
 /* Whether its argument was known to its owner before this ran: 1 or 0. */
 static weft_status serve_is_confirmed(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_rref_confirmed(weft_call_rref(call, 0)))));
     return WEFT_OK;
 }
 
 static weft_status serve_throw(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_fail(call, WEFT_ERR_SHAPE, "it would not be made");
     return WEFT_ERR_SHAPE;
 }
 
 static weft_status serve_slow(weft_call *call, void *user)
 {
-    (void)user;
     item_sleep_ms(10);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(77)));
     return WEFT_OK;
@@ -152,7 +140,6 @@ static void remote_results(weft_agent *agent, void *arg)
 {
     enum { MANY = 50 };
     weft_rref *made[MANY];
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_rref *rref = make_sum(agent, to, 1, to);
         MUST(weft_rref_owner(rref) == to && weft_rref_is_owner(rref) == (to == weft_agent_rank(agent)));
@@ -185,7 +172,6 @@ ITEM(item_40_remote_results, .program = remote_results, ITEM_FUNCTIONS(functions
 static void rref_arguments(weft_agent *agent, void *arg)
 {
     int owner = next_rank(agent), user = (owner + 1) % WORKERS;
-    (void)arg;
     weft_rref *a = make_sum(agent, owner, 1, 2), *b = make_sum(agent, owner, 3, 4), *slow;
     MUST(ask(agent, weft_to_rank(owner), "read two", WEFT_VALUES(weft_of_rref(a), weft_of_rref(b))) == 10);
     MUST(ask(agent, weft_to_rank(user), "read two", WEFT_VALUES(weft_of_rref(a), weft_of_rref(b))) == 10);
@@ -226,7 +212,6 @@ static void nested_once(weft_agent *agent, int there, int further, int64_t n)
 
 static void nested_rrefs(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int i = 0; i < 20; i++) /* the last of each row is ourselves */
         nested_once(agent, (weft_agent_rank(agent) + 1 + i) % WORKERS, (weft_agent_rank(agent) + 2 + i) % WORKERS, i);
     nested_once(agent, next_rank(agent), next_rank(agent), 5);
@@ -239,7 +224,6 @@ ITEM(item_42_nested_remote_and_nested_rrefs, .program = nested_rrefs, ITEM_FUNCT
 
 static void returned_and_local(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         /* A reference of the callee's own, as a result, read by us, by its owner, by a third. */
         weft_rref *theirs = ask_rref(agent, to, "offer", WEFT_VALUES(weft_of_i64(30 + to)));
@@ -265,7 +249,6 @@ ITEM(item_43_rrefs_returned_and_local_rrefs_passed, .program = returned_and_loca
 
 static void forward_chain(weft_agent *agent, void *arg)
 {
-    (void)arg;
     int owner = (weft_agent_rank(agent) + 2) % WORKERS;
     weft_rref *rref = make(agent, weft_to_rank(owner), "slow", WEFT_NO_VALUES);
     MUST(ask(agent, weft_to_rank(next_rank(agent)), "forward", WEFT_VALUES(weft_of_rref(rref), weft_of_i64(8))) == 77);
@@ -279,7 +262,6 @@ ITEM(item_44_rref_forward_chain, .program = forward_chain, ITEM_FUNCTIONS(functi
 /* The owner gets references to its own values as arguments of what it makes. */
 static void same_worker(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_rref *a = make_sum(agent, to, 1, 1), *b = make_sum(agent, to, 2, 2);
         weft_rref *c = make(agent, weft_to_rank(to), "read two", WEFT_VALUES(weft_of_rref(a), weft_of_rref(b)));
@@ -299,7 +281,6 @@ static void local_only(weft_agent *agent, void *arg)
 {
     weft_value value;
     weft_stats before, after;
-    (void)arg;
     weft_agent_stats(agent, &before);
     weft_rref *mine = NULL;
     MUST_OK(weft_rref_create(agent, weft_of_i64(35), &mine));
@@ -334,7 +315,6 @@ static void must_have_thrown(weft_rref *rref, int worker)
 /* What goes wrong in the making is told to whoever asks, as often as it is asked; and to those it was passed to. */
 static void remote_throws(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int to = 0; to < WORKERS; to++) {
         weft_rref *rref = make(agent, weft_to_rank(to), "throw", WEFT_NO_VALUES);
         must_have_thrown(rref, to);
@@ -361,7 +341,6 @@ ITEM(item_47_remote_with_exception, .program = remote_throws, ITEM_FUNCTIONS(fun
 static void confirmed_before_handlers(weft_agent *agent, void *arg)
 {
     int owner = next_rank(agent);
-    (void)arg;
     for (int i = 0; i < 20; i++) {
         weft_rref *fresh = make_sum(agent, owner, i, 1); /* it may not even have left */
         weft_target to = weft_to_rank((owner + i) % WORKERS);

@@ -2,16 +2,12 @@
 /* test_conformance_shutdown.c - items 24 to 27: closing while others work, with trouble, at once, and opening meanwhile. */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 static atomic_int closing, served, done;
 
 static weft_status serve_slowly(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     item_sleep_ms(3);
     atomic_fetch_add(&served, 1);
     return WEFT_OK;
@@ -22,7 +18,6 @@ static weft_status serve_follow_up(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_future *future = NULL;
-    (void)user;
     weft_status st = weft_rpc_async(agent, weft_to_rank(next_rank(agent)), "slowly", WEFT_NO_VALUES, NULL, &future);
     MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT); /* in item 25 */
     if (!st)
@@ -68,7 +63,6 @@ static void reset(void)
 /* Three have nothing to do and close at once. The fourth goes on calling them, and they each other. */
 static void uneven_work(weft_agent *agent, void *arg)
 {
-    (void)arg;
     atomic_fetch_add(&closing, 1);
     if (weft_agent_rank(agent) != 0)
         return;
@@ -162,7 +156,6 @@ static void one_worker(weft_agent_options *options)
 
 static void open_while_waiting(weft_agent *agent, void *arg)
 {
-    (void)arg;
     weft_future *waiting = start(agent, weft_to_rank(next_rank(agent)), "hold", WEFT_NO_VALUES);
     MUST(ask(agent, weft_to_rank(next_rank(agent)), "open another", WEFT_NO_VALUES) == 0);
     atomic_fetch_add(&done, 1);

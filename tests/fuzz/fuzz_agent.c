@@ -40,7 +40,6 @@ static void must(bool holds)
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     run.reached |= weft_agent_rank(weft_call_agent(call)) == 0;
     weft_call_give(call, WEFT_NO_VALUES);
     return WEFT_OK;
@@ -48,7 +47,6 @@ static weft_status run_echo(weft_call *call, void *user)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     run.reached |= weft_agent_rank(weft_call_agent(call)) == 0;
     if (run.held_count == HELD_MAX)
         return WEFT_ERR_BUSY;
@@ -92,7 +90,6 @@ static const weft_function functions[] = {
 
 static void letter_done(wfi_message *message, weft_status status)
 {
-    (void)status;
     free(wfi_container_of(message, letter, message));
 }
 
@@ -126,7 +123,6 @@ static void send_all(weft_agent *agent)
 
 static void on_item(const weft_values *part, void *arg)
 {
-    (void)arg;
     must(part != NULL);
     run.reached = true;
 }
@@ -161,7 +157,6 @@ static void await_answers(weft_agent *agent)
 
 static void play(weft_sim *sim, int rank, void *arg)
 {
-    (void)arg;
     weft_agent *agent;
     weft_agent_options options = {.has_rank = true,
                                   .rank = rank,

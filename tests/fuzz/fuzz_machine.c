@@ -39,7 +39,6 @@ static uint64_t *line_of(uint64_t connection)
 static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t size)
 {
     size_t whole;
-    (void)arg;
     must(line_of(connection));
     must(wfi_store_frame_size(data, size, WFI_STORE_WORLD_MAX, &whole) == WEFT_OK && whole == size);
     machine.let_in |= wfi_store_frame_type(data) == WFI_STORE_WORLD;
@@ -47,8 +46,6 @@ static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t 
 
 static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
 {
-    (void)arg;
-    (void)keep_ms;
     must(line_of(connection));
     *line_of(connection) = 0;
 }
@@ -56,7 +53,6 @@ static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
 /* Tokens that the input can guess. */
 static void on_random(void *arg, void *out, size_t size)
 {
-    (void)arg;
     memset(out, 0, size);
 }
 

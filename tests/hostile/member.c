@@ -72,7 +72,6 @@ typedef struct letter {
 
 static void letter_done(wfi_message *message, weft_status status)
 {
-    (void)status;
     free(wfi_container_of(message, letter, message));
 }
 

@@ -73,7 +73,6 @@ static size_t listen_to(int fd, void *words, size_t size)
 
 static void store_silent(arena *a, unsigned n)
 {
-    (void)n;
     (void)stranger_dial(a, -1);
 }
 
@@ -114,7 +113,6 @@ static void greet(int fd, bool has_secret, wfi_store_message *hello)
 static void store_greeted(arena *a, unsigned n)
 {
     wfi_store_message hello;
-    (void)n;
     greet(stranger_dial(a, -1), true, &hello);
 }
 
@@ -130,7 +128,6 @@ static void store_without_secret(arena *a, unsigned n)
 {
     wfi_store_message hello;
     int fd = stranger_dial(a, -1);
-    (void)n;
     greet(fd, false, &hello);
     expect_no_welcome(fd);
 }
@@ -168,7 +165,6 @@ static void store_wrong_secret(arena *a, unsigned n)
     size_t raw_size;
     wfi_seal seal;
     int fd = stranger_dial(a, -1);
-    (void)n;
     if (!meet(fd, guess, sizeof guess, &seal, raw, &raw_size))
         return;
     say_sealed(fd, &seal, &join_any, WFI_STORE_VERSION);
@@ -214,7 +210,6 @@ static void store_replayed(arena *a, unsigned n)
     uint8_t raw[WFI_STORE_SMALL_MAX];
     size_t raw_size;
     wfi_seal seal;
-    (void)n;
     if (!size)
         size = record_join(a, recorded);
     int fd = stranger_dial(a, -1);
@@ -335,7 +330,6 @@ static void fabric_wrong_who(arena *a, unsigned n)
 
 static void fabric_replayed(arena *a, unsigned n)
 {
-    (void)n;
     ask_for_lane(a, 1, a->at->recorded, (size_t)atomic_load(&a->at->recorded_size));
 }
 

@@ -37,7 +37,6 @@ static void end(arena *a)
 /* A test that failed leaves its job behind. */
 static int clean_up(void **state)
 {
-    (void)state;
     if (current && current->job > 0) {
         kill(current->job, SIGKILL); /* its children go with it */
         waitpid(current->job, NULL, 0);
@@ -67,7 +66,6 @@ static void warm_up(arena *a, const attack *list, size_t count)
 
 static void no_stranger_delays_others_or_leaves_a_trace(void **state)
 {
-    (void)state;
     arena *a = begin();
     warm_up(a, strangers, stranger_count);
     suffer_all(a, strangers, stranger_count);
@@ -76,7 +74,6 @@ static void no_stranger_delays_others_or_leaves_a_trace(void **state)
 
 static void a_hostile_member_harms_nobody_else(void **state)
 {
-    (void)state;
     arena *a = begin();
     member_enter(a);
     warm_up(a, members, member_count);
@@ -99,7 +96,6 @@ static footprint settled(const arena *a, int rank, int descriptors)
 /* What a flood costs is printed, not bounded; but every call ends well, and what was taken for it is given back. */
 static void a_flood_of_strangers_is_survived(void **state)
 {
-    (void)state;
     arena *a = begin();
     footprint before[VICTIMS], now;
     for (int rank = 0; rank < VICTIMS; rank++)
@@ -128,7 +124,6 @@ static void a_flood_of_strangers_is_survived(void **state)
 
 static void answers_that_nobody_takes_are_bounded(void **state)
 {
-    (void)state;
     arena *a = begin();
     for (int i = 0; i < (is_long ? 3 : 1); i++) {
         long kb = member_flood(a, is_long ? 1000000 : 150000);

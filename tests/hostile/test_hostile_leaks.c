@@ -149,7 +149,6 @@ static void check_traces(const needle *needles, const char *folder, int expected
 
 static void nothing_secret_shows_anywhere(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/weft-hostile-XXXXXX", trace[64];
     arena *a = calloc(1, sizeof *a);
     needle *needles = calloc(2, sizeof *needles);
@@ -181,7 +180,6 @@ static void nothing_secret_shows_anywhere(void **state)
 /* The finder finds: or all of the above would prove nothing. */
 static void what_shows_is_found(void **state)
 {
-    (void)state;
     static const uint8_t bytes[16] = "\x80\x91\xa2\xb3\xc4\xd5\xe6\xf7\x08\x19\x2a\x3b\x4c\x5d\x6e\x7f";
     static const char *const texts[] = {"key 8091a2b3c4d5e6f708192a3b4c5d6e7f", "8091A2B3C4D5E6F7",
                                         "gJGis8TV5vcIGSo7TF1ufw", "0xf7e6d5c4b3a29180"};

@@ -46,14 +46,12 @@ board *board_find(void)
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + weft_call_i64(call, 1))));
     return WEFT_OK;
 }
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
     return WEFT_OK;
 }
@@ -61,7 +59,6 @@ static weft_status run_echo(weft_call *call, void *user)
 /* What strangers of the job may call with anything. */
 static weft_status run_any(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)weft_call_count(call))));
     return WEFT_OK;
 }

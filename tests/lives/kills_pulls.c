@@ -60,7 +60,6 @@ static weft_tensor *pattern(int64_t seed)
 
 weft_status kill_run_pattern(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *tensor = pattern(weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor), weft_of_i64(checksum(weft_tensor_data(tensor)))));
     weft_tensor_unref(tensor);
@@ -69,7 +68,6 @@ weft_status kill_run_pattern(weft_call *call, void *user)
 
 weft_status kill_run_keep_pattern(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *tensor = pattern(weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
     weft_tensor_unref(tensor);
@@ -78,7 +76,6 @@ weft_status kill_run_keep_pattern(weft_call *call, void *user)
 
 weft_status kill_run_verify(weft_call *call, void *user)
 {
-    (void)user;
     MUST(checksum(weft_tensor_data(weft_call_tensor(call, 0))) == weft_call_i64(call, 1));
     return WEFT_OK;
 }

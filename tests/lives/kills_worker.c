@@ -23,7 +23,6 @@ kill_counters counters;
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }
@@ -31,7 +30,6 @@ static weft_status run_add(weft_call *call, void *user)
 /* Tensor of LARGE equal numbers; says whether they are. */
 static weft_status run_check(weft_call *call, void *user)
 {
-    (void)user;
     const weft_tensor *tensor = weft_call_tensor(call, 0);
     const float *data = weft_tensor_data(tensor);
     bool equal = true;
@@ -43,7 +41,6 @@ static weft_status run_check(weft_call *call, void *user)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_FLOAT32, (double)weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
     weft_tensor_unref(tensor);
@@ -52,7 +49,6 @@ static weft_status run_make(weft_call *call, void *user)
 
 static void let_go(weft_future *gone, void *arg)
 {
-    (void)gone;
     weft_call_finish(arg, WEFT_ERR_CANCELLED);
     atomic_fetch_sub(&counters.held, 1);
 }
@@ -60,7 +56,6 @@ static void let_go(weft_future *gone, void *arg)
 /* Held until nobody wants the answer. */
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     weft_call *held = weft_call_defer_keeping(call);
     weft_future *gone = weft_call_cancellation(held);
     MUST(gone);
@@ -81,7 +76,6 @@ static void await_room(weft_call *call)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     for (int64_t i = 0; i < PARTS && !weft_call_cancelled(call);) {
         weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
         if (st == WEFT_ERR_AGAIN)
@@ -103,7 +97,6 @@ static const weft_object_type thing = {.name = "thing", .drop = drop_object};
 
 static weft_status run_create(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&counters.objects, 1);
     weft_call_give_object(call, &thing, malloc(100));
     return WEFT_OK;
@@ -117,7 +110,6 @@ static struct {
 
 static weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     pthread_mutex_lock(&kept.lock);
     if (kept.count < KEPT_MAX)
         kept.items[kept.count++] = weft_rref_ref(weft_call_rref(call, 0));
@@ -135,7 +127,6 @@ static void give_up_kept(void)
 
 static weft_status run_report(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call,
                    WEFT_VALUES(weft_of_i64(atomic_load(&counters.right)), weft_of_i64(atomic_load(&counters.objects)),
                                weft_of_i64(atomic_load(&counters.held))));
@@ -144,7 +135,6 @@ static weft_status run_report(weft_call *call, void *user)
 
 static weft_status run_weigh(weft_call *call, void *user)
 {
-    (void)user;
     kill_footprint f = kill_footprint_of(weft_call_agent(call));
     weft_call_give(call, WEFT_VALUES(weft_of_bytes(&f, sizeof f)));
     return WEFT_OK;
@@ -152,13 +142,11 @@ static weft_status run_weigh(weft_call *call, void *user)
 
 static weft_status run_dump(weft_call *call, void *user)
 {
-    (void)user;
     return weft_debug_dump(weft_call_agent(call), stderr);
 }
 
 static weft_status run_quit(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     atomic_store(&counters.quit, true);
     return WEFT_OK;
 }
@@ -200,7 +188,6 @@ bool kill_await(atomic_int *counter, int value)
 
 void kill_count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)arg;
     bool is_victim = weft_agent_rank(agent) >= FIRST_VICTIM;
     if ((event == WEFT_STORE_LOST && !is_victim) || (event == WEFT_MEMBER_DEAD && rank < FIRST_VICTIM)) {
         fprintf(stderr, "a survivor is lost (event %d of rank %d): %s\n", (int)event, rank, why);
@@ -306,7 +293,6 @@ static void stand_by(weft_agent *agent)
 /* Survivors do not answer these. What ends one while we live is a fault, and is said: the driver misses it. */
 static void say_why(weft_future *hold, void *arg)
 {
-    (void)arg;
     weft_status st = weft_error_code(weft_future_error(hold));
     if (st != WEFT_ERR_CLOSED && st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_PEER_LEFT) {
         fprintf(stderr, "a call that is held has ended: ");

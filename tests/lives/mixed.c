@@ -32,7 +32,6 @@ static bool holds(const weft_tensor *tensor, int64_t count, uint64_t key)
 /* Takes the tensor of a key, gives that of the next. */
 static weft_status next(weft_call *call, void *user)
 {
-    (void)user;
     uint64_t key = (uint64_t)weft_call_i64(call, 1);
     int64_t count = weft_tensor_numel(weft_call_tensor(call, 0));
     if (!holds(weft_call_tensor(call, 0), count, key))

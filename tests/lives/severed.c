@@ -31,7 +31,6 @@ static atomic_int dead, joined, evicted, lost;
 
 static void count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)rank, (void)why, (void)arg;
     if (event == WEFT_MEMBER_DEAD)
         atomic_fetch_add(&dead, 1);
     if (event == WEFT_MEMBER_JOINED)
@@ -45,7 +44,6 @@ static void count_member(weft_agent *agent, weft_member_event event, int rank, c
 /* The number plus one, and the tensor as it came. */
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call,
                    WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1), weft_of_tensor(weft_call_tensor(call, 1))));
     return WEFT_OK;

@@ -22,7 +22,6 @@ typedef struct crowd {
 
 static weft_status run_add(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0) + 1)));
     return WEFT_OK;
 }

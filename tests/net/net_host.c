@@ -32,8 +32,6 @@ static void on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *b
 static void on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text)
 {
     net_host *host = arg;
-    (void)peer;
-    (void)text;
     atomic_store(&host->why, why);
     atomic_fetch_add(&host->gone, 1);
 }
@@ -41,8 +39,6 @@ static void on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char 
 static void on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
 {
     net_host *host = arg;
-    (void)peer;
-    (void)text;
     atomic_fetch_add(&host->unreachable, 1);
 }
 
@@ -56,21 +52,13 @@ static void on_peer_joined(void *arg, wfi_peer *peer)
 static void on_self_gone(void *arg, weft_status why, const char *text)
 {
     net_host *host = arg;
-    (void)text;
     atomic_store(&host->why, why);
     atomic_fetch_add(&host->self_gone, 1);
 }
 
-static void on_probe(void *arg, uint64_t round)
-{
-    (void)arg;
-    (void)round;
-}
+static void on_probe(void *arg, uint64_t round) {}
 
-static void on_terminated(void *arg)
-{
-    (void)arg;
-}
+static void on_terminated(void *arg) {}
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
 
@@ -145,7 +133,6 @@ static void host_run(net_host *host)
 static void sim_program(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)sim;
     host_run(&world->hosts[rank]);
 }
 

@@ -6,12 +6,7 @@
 #ifndef TEST_NET_HOST_H
 #define TEST_NET_HOST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "fabric.h"
 #include "net/net.h"

@@ -32,11 +32,7 @@ static void on_message(net_host *host, wfi_peer *from, uint8_t type, const uint8
     atomic_store(&has_offer, 1);
 }
 
-static void told(wfi_message *message, weft_status status)
-{
-    (void)message;
-    (void)status;
-}
+static void told(wfi_message *message, weft_status status) {}
 
 static void offer_to(net_host *host, int rank)
 {

@@ -107,8 +107,6 @@ static void sit(net_host *host, int life)
 static void live_again(weft_sim *sim, int rank, void *arg)
 {
     net_host *host = arg;
-    (void)sim;
-    (void)rank;
     story *told = host->world->user;
     int life = (int)(host - host->world->hosts) - SEAT;
     host_open(host);
@@ -134,7 +132,6 @@ static void direct(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
     story *told = world->user;
-    (void)rank;
     while (atomic_load(&world->turns[2]) < 3)
         weft_sim_sleep(sim, 100000);
     for (int life = 1; life < LIVES; life++) {
@@ -153,7 +150,6 @@ static void direct(weft_sim *sim, int rank, void *arg)
 
 static void the_killed_come_again(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         story told = {.any = false};
         for (int life = 1; life < LIVES; life++) {
@@ -191,7 +187,6 @@ static void body_tcp(net_host *host)
 
 static void those_who_left_come_again(void **state)
 {
-    (void)state;
     for (int any = 0; any < 2; any++) {
         story told = {.any = any};
         net_world world = {.on_message = check, .user = &told, .elastic = true};

@@ -111,13 +111,11 @@ static void ask_until_let_in(net_host *host)
 
 static void a_request_with_one_bit_changed_is_refused(void **state)
 {
-    (void)state;
     play((struct meddling){.flipper = 1}, ask_until_let_in);
 }
 
 static void an_answer_with_one_bit_changed_is_refused(void **state)
 {
-    (void)state;
     play((struct meddling){.flipper = 0}, ask_until_let_in);
 }
 
@@ -160,7 +158,6 @@ static void read_hellos(net_host *host)
 static void a_hello_is_good_for_one_reader_and_one_request(void **state)
 {
     net_world world = {0};
-    (void)state;
     world_sim(&world, 1, 2, read_hellos, NULL);
 }
 
@@ -190,7 +187,6 @@ static void ask_and_fall_silent(net_host *host)
 
 static void a_connection_that_stays_half_open_is_given_up(void **state)
 {
-    (void)state;
     play((struct meddling){.flipper = -1, .second_is_lost = true}, ask_and_fall_silent);
 }
 

@@ -20,7 +20,6 @@ static void body_all_to_all(net_host *host)
 static void sixteen_agents_talk_all_to_all(void **state)
 {
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    (void)state;
     world_tcp(&world, 16, body_all_to_all);
 }
 
@@ -56,7 +55,6 @@ static void connecting_at_once_always_ends_well(void **state)
 {
     static atomic_int meetings[2 * ROUNDS];
     net_world world = {.on_message = host_check_order, .user = meetings, .death_timeout_ms = 20000};
-    (void)state;
     world_tcp(&world, 2, body_collide);
 }
 

@@ -77,14 +77,12 @@ static bool comes(atomic_int *what, int64_t within_ms)
 
 static int begin(void **state)
 {
-    (void)state;
     witnesses = mmap(NULL, 8 * sizeof(*witnesses), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return witnesses == MAP_FAILED ? -1 : 0;
 }
 
 static int end(void **state)
 {
-    (void)state;
     return munmap(witnesses, 8 * sizeof(*witnesses));
 }
 
@@ -94,7 +92,6 @@ static void a_stopped_worker_is_noticed_and_told(void **state)
 {
     net_world world = {.death_timeout_ms = BOUND_MS};
     net_host *host = &world.hosts[0];
-    (void)state;
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
     pid_t child = fork_worker(&world, 1);
@@ -116,7 +113,6 @@ static void a_short_stop_goes_unnoticed(void **state)
 {
     net_world world = {.death_timeout_ms = 4 * BOUND_MS};
     net_host *host = &world.hosts[0];
-    (void)state;
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
     pid_t child = fork_worker(&world, 1);
@@ -141,7 +137,6 @@ static void without_rank_0_everybody_is_told(void **state)
     enum { WORKERS = 4 };
     net_world world = {.death_timeout_ms = BOUND_MS};
     pid_t children[WORKERS];
-    (void)state;
     world_init(&world, "tcp", WORKERS, NULL);
     world.store_fd = listen_anywhere(&world.port);
     for (int rank = 0; rank < WORKERS; rank++)
@@ -163,7 +158,6 @@ static void without_rank_0_everybody_is_told(void **state)
 static void a_stopped_store_is_a_lost_one(void **state)
 {
     net_world world = {.death_timeout_ms = BOUND_MS};
-    (void)state;
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
     pid_t store = fork_worker(&world, 0), child = fork_worker(&world, 1);
@@ -202,7 +196,6 @@ static void body_slow(net_host *host)
 static void a_slow_worker_is_not_declared_dead(void **state)
 {
     net_world world = {.death_timeout_ms = BOUND_MS, .on_message = host_check_order};
-    (void)state;
     world_tcp(&world, 2, body_slow);
 }
 

@@ -38,8 +38,6 @@ static offer *offers;
 /* Gives back what came. */
 static void echo(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
-    (void)type;
-    (void)bytes;
     if (host->rank)
         assert_int_equal(host_send(host, wfi_peer_rank(from), 0, size - 8, true), WEFT_OK);
 }
@@ -216,7 +214,6 @@ static void open_and_close(int times)
 
 static int measure_all(void **state)
 {
-    (void)state;
     offers = mmap(NULL, (PEERS + 1) * sizeof(*offers), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (offers == MAP_FAILED)
         return -1;
@@ -249,14 +246,12 @@ static void only_if_not_instrumented(void)
 
 static void an_idle_agent_is_small(void **state)
 {
-    (void)state;
     only_if_not_instrumented();
     assert_true(seen.agent_kb + seen.first_kb <= 10000);
 }
 
 static void an_idle_peer_is_small(void **state)
 {
-    (void)state;
     only_if_not_instrumented();
     assert_true(seen.idle_kb <= 64);
     assert_true(seen.closed_kb <= 64);
@@ -264,7 +259,6 @@ static void an_idle_peer_is_small(void **state)
 
 static void an_active_peer_is_small(void **state)
 {
-    (void)state;
     only_if_not_instrumented();
     assert_true(seen.active_kb <= 256);
 }
@@ -272,7 +266,6 @@ static void an_active_peer_is_small(void **state)
 /* Heartbeats are all that moves. Other programs on the machine make the little that there is dearer. */
 static void an_idle_agent_takes_no_time(void **state)
 {
-    (void)state;
     only_if_not_instrumented();
     assert_true(seen.alone_cpu_ns <= IDLE_NS / 50);
     assert_true(seen.idle_cpu_ns <= IDLE_NS / 50);
@@ -280,20 +273,17 @@ static void an_idle_agent_takes_no_time(void **state)
 
 static void nothing_wakes_nets_threads(void **state)
 {
-    (void)state;
     assert_true(seen.idle_sleeps <= 6);
 }
 
 static void idle_bulk_lanes_close_and_open_again(void **state)
 {
-    (void)state;
     assert_true(seen.fds_closed <= seen.fds_connected);
     assert_true(seen.reopened);
 }
 
 static void agents_leave_nothing_behind(void **state)
 {
-    (void)state;
     assert_int_equal(seen.fds_after, seen.fds_before);
     assert_int_equal(seen.threads_after, seen.threads_before);
 }

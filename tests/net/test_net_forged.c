@@ -25,25 +25,21 @@ typedef struct forging {
 
 static void flip_payload(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->data[forged->head.size - 1] ^= 1;
 }
 
 static void flip_head(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->data[33] ^= 1;
 }
 
 static void flip_hash(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->data[7] ^= 0x80;
 }
 
 static void no_key(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     memset(forged->key, 0, sizeof(forged->key));
 }
 
@@ -54,61 +50,51 @@ static void other_direction(forgery *forged, const wfi_conn *conn)
 
 static void skip_number(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.number++;
 }
 
 static void repeat_number(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.number--;
 }
 
 static void skip_message(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.first++;
 }
 
 static void repeat_message(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.first--;
 }
 
 static void first_message(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.first = 0;
 }
 
 static void wild_message(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.first = UINT64_MAX;
 }
 
 static void acknowledge_too_much(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.ack++;
 }
 
 static void acknowledge_all(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.ack = UINT64_MAX;
 }
 
 static void take_back_acknowledgement(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.ack--;
 }
 
 static void return_too_many_credits(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.consumed++;
 }
 
@@ -119,26 +105,22 @@ static void take_back_credits(forgery *forged, const wfi_conn *conn)
 
 static void count_too_many(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.count = 2;
 }
 
 static void count_too_few(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     forged->head.count = 0;
 }
 
 static void run_over(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     wfi_frame_message(forged->data + WFI_FRAME_HEAD, 7, 5000);
 }
 
 /* A type that is not even one of net's own. */
 static void speak_as_net(forgery *forged, const wfi_conn *conn)
 {
-    (void)conn;
     wfi_frame_message(forged->data + WFI_FRAME_HEAD, WFI_NET_MESSAGES_END, 100);
 }
 
@@ -178,7 +160,6 @@ static const forging kinds[] = {
 
 static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
 {
-    (void)completion;
     free(wfi_container_of(flight, wfi_tx, flight));
 }
 
@@ -263,7 +244,6 @@ static void refuse_each(net_host *host)
 
 static void every_kind_of_forged_frame_is_refused(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
         world_sim(&world, seed, 2, refuse_each, NULL);
@@ -317,7 +297,6 @@ static void replay_frames(net_host *host)
 
 static void a_recorded_frame_is_refused(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
         world_sim(&world, seed, 2, replay_frames, NULL);
@@ -386,7 +365,6 @@ static void replay_requests(net_host *host)
 
 static void a_recorded_request_is_refused(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
         world_sim(&world, seed, 2, replay_requests, NULL);

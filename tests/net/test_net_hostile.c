@@ -58,7 +58,6 @@ static size_t make_frame(weft_sim *sim, const wfi_conn *conn, uint8_t *out)
 
 static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
 {
-    (void)completion;
     free(wfi_container_of(flight, wfi_tx, flight));
 }
 
@@ -141,7 +140,6 @@ static void take(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *by
 
 static void nonsense_of_a_peer_disturbs_nobody(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         net_world world = {.on_message = take, .death_timeout_ms = 20000};
         world_sim(&world, seed, 3, body, NULL);
@@ -174,7 +172,6 @@ static void decoding_stays_within_its_bytes(void **state)
 {
     static const uint8_t key[crypto_shorthash_KEYBYTES] = {1, 2, 3};
     uint64_t random = 88172645463325252u;
-    (void)state;
     for (int i = 0; i < 30000; i++) {
         size_t size = step(&random) % 600;
         uint8_t *data = malloc(size ? size : 1); /* of its exact size: a checker sees what is read beyond */

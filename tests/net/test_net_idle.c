@@ -77,7 +77,6 @@ static void idle(net_host *host)
 
 static void an_idle_net_is_silent(void **state)
 {
-    (void)state;
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 400};
     world_sim(&world, 1, 2, idle, NULL);
     net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 400};
@@ -135,7 +134,6 @@ static void leaning(net_host *host)
 
 static void the_store_hears_of_what_lasts(void **state)
 {
-    (void)state;
     net_world world = {.death_timeout_ms = 200};
     world_sim(&world, 1, 2, leaning, NULL);
     net_world tcp = {.death_timeout_ms = 400};
@@ -154,7 +152,6 @@ static void unbounded(net_host *host)
 
 static void without_a_bound_nobody_is_needed(void **state)
 {
-    (void)state;
     net_world world = {.death_timeout_ms = -1};
     world_sim(&world, 1, 2, unbounded, NULL);
 }

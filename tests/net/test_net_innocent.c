@@ -72,7 +72,6 @@ static void body(net_host *host)
 /* On the simulation no chunk has the time to get through between two withdrawals. */
 static void without_progress_in_between(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         stage s = {.size = 32 * MIB, .pause_ns = 40000 + 20000 * seed};
         net_world world = {.user = &s};
@@ -84,7 +83,6 @@ static void over_tcp(void **state)
 {
     stage s = {.size = 256 * MIB, .pause_ns = 1000000};
     net_world world = {.user = &s};
-    (void)state;
     world_tcp(&world, 2, body);
 }
 

@@ -84,7 +84,6 @@ static void replacing(net_host *host)
 
 static void a_seat_taken_again_has_a_new_peer(void **state)
 {
-    (void)state;
     net_world world = {0};
     world_sim(&world, 1, 2, replacing, NULL);
     net_world tcp = {0};
@@ -115,7 +114,6 @@ static void speaking(net_host *host)
 
 static void an_incarnation_that_is_over_is_not_heard(void **state)
 {
-    (void)state;
     net_world world = {0};
     world_sim(&world, 2, 2, speaking, NULL);
     net_world tcp = {0};
@@ -163,7 +161,6 @@ static void succeeding(net_host *host)
 
 static void those_who_are_gone_leave_nothing(void **state)
 {
-    (void)state;
     net_world world = {0};
     world_sim(&world, 3, 2, succeeding, NULL);
     net_world tcp = {0};

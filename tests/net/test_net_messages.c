@@ -29,7 +29,6 @@ static void body_exchange(net_host *host)
 static void trouble(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     while (atomic_load(&world->ready) < world->size)
         weft_sim_sleep(sim, 10000);
     for (int i = 0; i < 12; i++) {
@@ -47,13 +46,11 @@ static void trouble(weft_sim *sim, int rank, void *arg)
 static void messages_arrive_once_and_in_order(void **state)
 {
     net_world world = {.on_message = host_check_order};
-    (void)state;
     world_sim(&world, 1, 2, body_exchange, NULL);
 }
 
 static void messages_survive_resets_and_cuts(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
         net_world world = {.on_message = host_check_order};
         world_sim(&world, seed, 2, body_exchange, trouble);
@@ -90,7 +87,6 @@ static void body_burst(net_host *host)
 static void a_burst_shares_frames(void **state)
 {
     net_world world = {.on_message = host_check_order};
-    (void)state;
     world_sim(&world, 5, 2, body_burst, NULL);
 }
 
@@ -117,13 +113,11 @@ static void body_flood(net_host *host)
 static void a_full_queue_says_so_and_recovers(void **state)
 {
     net_world world = {.on_message = host_check_order};
-    (void)state;
     world_sim(&world, 6, 2, body_flood, NULL);
 }
 
 static void answer_the_first(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
-    (void)type, (void)bytes, (void)size;
     if (host->rank == 1 && atomic_load(&host->arrived) == 0)
         assert_int_equal(host_send(host, wfi_peer_rank(from), 0, 16, false), WEFT_OK);
 }
@@ -145,7 +139,6 @@ static void body_answered_half_way(net_host *host)
 /* An answer that leaves while the rest of the frame is still to be taken does not acknowledge that rest. */
 static void the_rest_of_a_frame_is_acknowledged(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         net_world world = {.on_message = answer_the_first};
         world_sim(&world, seed, 2, body_answered_half_way, NULL);
@@ -155,8 +148,6 @@ static void the_rest_of_a_frame_is_acknowledged(void **state)
 static void note_urgent(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     uint64_t number;
-    (void)from;
-    (void)type;
     assert_true(size >= sizeof(number));
     memcpy(&number, bytes, sizeof(number));
     if (number == 1000)
@@ -182,7 +173,6 @@ static void body_urgent(net_host *host)
 static void urgent_messages_go_ahead(void **state)
 {
     net_world world = {.on_message = note_urgent};
-    (void)state;
     world_sim(&world, 7, 2, body_urgent, NULL);
 }
 
@@ -208,7 +198,6 @@ static void body_urgent_both_ways(net_host *host)
 
 static void urgent_messages_both_ways_do_not_stop_each_other(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         net_world world = {.on_message = host_check_order};
         world_sim(&world, seed, 2, body_urgent_both_ways, NULL);
@@ -222,7 +211,6 @@ typedef struct plain {
 
 static void plain_done(wfi_message *message, weft_status status)
 {
-    (void)status;
     wfi_container_of(message, plain, message)->done++;
 }
 
@@ -259,7 +247,6 @@ static void body_unsend(net_host *host)
 static void what_has_not_left_can_be_taken_back(void **state)
 {
     net_world world = {0};
-    (void)state;
     world_sim(&world, 8, 2, body_unsend, NULL);
 }
 
@@ -282,7 +269,6 @@ static void body_at_once(net_host *host)
 
 static void all_connect_at_once(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         net_world world = {.on_message = host_check_order};
         world_sim(&world, seed, 6, body_at_once, NULL);
@@ -327,7 +313,6 @@ static void body_killed(net_host *host)
 static void kill_one(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     while (atomic_load(&world->ready) < world->size)
         weft_sim_sleep(sim, 10000);
     weft_sim_sleep(sim, 5000000);
@@ -338,7 +323,6 @@ static void kill_one(weft_sim *sim, int rank, void *arg)
 static void a_death_fails_what_is_outstanding(void **state)
 {
     net_world world = {0};
-    (void)state;
     world_sim(&world, 9, 3, body_killed, kill_one);
 }
 
@@ -353,7 +337,6 @@ static void body_leaves(net_host *host)
 static void a_departure_is_told(void **state)
 {
     net_world world = {0};
-    (void)state;
     world_sim(&world, 10, 2, body_leaves, NULL);
 }
 
@@ -374,7 +357,6 @@ static void body_closed(net_host *host)
 static void closing_fails_what_is_outstanding(void **state)
 {
     net_world world = {0};
-    (void)state;
     world_sim(&world, 11, 2, body_closed, NULL);
 }
 
@@ -421,7 +403,6 @@ static void body_timers(net_host *host)
 static void timers_fire_once_and_in_time(void **state)
 {
     net_world world = {0};
-    (void)state;
     world_sim(&world, 12, 1, body_timers, NULL);
 }
 

@@ -75,7 +75,6 @@ static void forge_names(net_host *host)
 
 static void a_member_cannot_speak_as_another(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
         world_sim(&world, seed, 3, forge_names, NULL);
@@ -105,7 +104,6 @@ static void meet_without_key(net_host *host)
 
 static void who_has_no_key_is_not_believed(void **state)
 {
-    (void)state;
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
     world_sim(&world, 1, 2, meet_without_key, NULL);
 }
@@ -136,7 +134,6 @@ static bool same_key(const person *a, const person *b, const person *c, const pe
 
 static void a_key_is_that_of_two_lives_in_one_job(void **state)
 {
-    (void)state;
     person a = make(0), b = make(1), c = make(2), other = b;
     assert_true(same_key(&a, &b, &b, &a));
     assert_false(same_key(&a, &b, &a, &c));
@@ -157,7 +154,6 @@ static void a_key_is_that_of_two_lives_in_one_job(void **state)
 
 static void a_point_of_low_order_is_no_key(void **state)
 {
-    (void)state;
     uint8_t out[WFI_PAIR_KEY_BYTES];
     person a = make(0), b = make(1);
     for (uint8_t point = 0; point < 2; point++) {

@@ -27,7 +27,6 @@ static void body_exchange(net_host *host)
 static void messages_arrive_from_registered_buffers(void **state)
 {
     net_world world = {.on_message = host_check_order, .like_verbs = true};
-    (void)state;
     world_sim(&world, 1, 2, body_exchange, NULL);
 }
 
@@ -39,7 +38,6 @@ static const size_t mixed[] = {0, 1, 5, 4096, 0, MIB, MIB + 1, 3 * MIB - 7, 12, 
 static void reset_often(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     while (!atomic_load(&((bulk_stage *)world->user)->exposed))
         weft_sim_sleep(sim, 10000);
     for (int i = 0; i < 5; i++) {
@@ -50,7 +48,6 @@ static void reset_often(weft_sim *sim, int rank, void *arg)
 
 static void segments_are_moved_through_cached_registrations(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         bulk_stage s = {.kind = seed % 2 ? WFI_PULL : WFI_PUSH, .sizes = mixed, .count = MIXED};
         net_world world = {.user = &s, .like_verbs = true};
@@ -88,7 +85,6 @@ static void body_keys(net_host *host)
 static void a_storage_is_registered_once(void **state)
 {
     net_world world = {.like_verbs = true};
-    (void)state;
     world_sim(&world, 1, 2, body_keys, NULL);
 }
 
@@ -139,7 +135,6 @@ static void a_withdrawal_is_immediate(void **state)
 {
     canary_stage s = {0};
     net_world world = {.user = &s, .like_verbs = true};
-    (void)state;
     world_sim(&world, 1, 2, body_canary, NULL);
 }
 

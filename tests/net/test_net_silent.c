@@ -47,7 +47,6 @@ static void body(net_host *host)
 
 static void members_who_come_back_are_not_refusals(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         net_world world = {.on_message = host_check_order};
         world_sim(&world, seed, 2, body, NULL);

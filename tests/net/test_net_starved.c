@@ -33,7 +33,6 @@ static atomic_int lines; /* of the log, about descriptors */
 
 static void count_lines(weft_log_level level, const char *line, void *arg)
 {
-    (void)level, (void)arg;
     if (strstr(line, "Too many open files") || strstr(line, "file descriptors"))
         atomic_fetch_add(&lines, 1);
 }
@@ -62,7 +61,6 @@ static void no_descriptors(net_host *host)
 
 static void without_descriptors_a_message_fails_soon(void **state)
 {
-    (void)state;
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
     weft_log_set_sink(count_lines, NULL);
     world_tcp(&world, 2, no_descriptors);
@@ -117,7 +115,6 @@ static void nobody_can_come_in(net_host *host)
 
 static void those_who_cannot_come_in_disturb_nobody(void **state)
 {
-    (void)state;
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
     world_tcp(&world, 2, nobody_can_come_in);
 }
@@ -153,7 +150,6 @@ static void flood(net_host *host)
 
 static void a_flood_of_silent_callers_ebbs_away(void **state)
 {
-    (void)state;
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
     world_tcp(&world, 2, flood);
 }
@@ -223,7 +219,6 @@ static void strangers_take_all(net_host *host)
 
 static void strangers_who_took_all_descriptors_are_hung_up_on(void **state)
 {
-    (void)state;
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 60000};
     world_tcp(&world, 2, strangers_take_all);
 }

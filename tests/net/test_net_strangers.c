@@ -157,14 +157,12 @@ static void body(net_host *host)
 static int measure(void **state)
 {
     net_world world = {.death_timeout_ms = 20000};
-    (void)state;
     world_tcp(&world, 2, body);
     return 0;
 }
 
 static void one_stranger_costs_little(void **state)
 {
-    (void)state;
     assert_true(silent_ms <= alone_ms + BOUND_MS + NOISE_MS);
     assert_true(half_ms <= alone_ms + BOUND_MS + NOISE_MS);
     assert_true(promise_ms <= alone_ms + BOUND_MS + NOISE_MS);
@@ -173,19 +171,16 @@ static void one_stranger_costs_little(void **state)
 
 static void silent_ones_cost_little_together(void **state)
 {
-    (void)state;
     assert_true(fifty_silent_ms <= alone_ms + BOUND_MS + NOISE_MS);
 }
 
 static void many_half_requests_cost_no_more_than_one(void **state)
 {
-    (void)state;
     assert_true(fifty_promise_ms <= alone_ms + BOUND_MS + NOISE_MS);
 }
 
 static void who_stays_silent_is_counted(void **state)
 {
-    (void)state;
     assert_int_equal(silent_counted, 3);
 }
 

@@ -31,7 +31,6 @@ static void until(weft_sim *sim, atomic_int *count, int wanted)
 static void stop_peer(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     until(sim, &world->ready, SIZE);
     weft_sim_pause(sim, PEER);
     atomic_store(&world->turns[STOPPED], 1);
@@ -56,7 +55,6 @@ static void send_to_one_who_stands_still(net_host *host)
 
 static void one_that_cannot_be_connected_to_is_suspected(void **state)
 {
-    (void)state;
     play(send_to_one_who_stands_still, stop_peer);
 }
 
@@ -65,7 +63,6 @@ static void one_that_cannot_be_connected_to_is_suspected(void **state)
 static void stop_worker(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     until(sim, &world->hosts[PEER].arrived, 1); /* and its acknowledgement is not there yet */
     weft_sim_pause(sim, WORKER);
     weft_sim_sleep(sim, 8 * BOUND_NS);
@@ -96,7 +93,6 @@ static void wait_and_stand_still(net_host *host)
 
 static void one_that_stood_still_accuses_nobody(void **state)
 {
-    (void)state;
     play(wait_and_stand_still, stop_worker);
 }
 
@@ -108,7 +104,6 @@ static void one_that_stood_still_accuses_nobody(void **state)
 static void cut_and_heal(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     until(sim, &world->turns[CUT], 1);
     weft_sim_cut(sim, WORKER, PEER);
     until(sim, &world->hosts[WORKER].unreachable, 1);
@@ -163,7 +158,6 @@ static void pull_over_a_cut(net_host *host)
 
 static void one_that_was_cut_off_counts_again(void **state)
 {
-    (void)state;
     play(pull_over_a_cut, cut_and_heal);
 }
 

@@ -31,14 +31,12 @@ static void body_exchange(net_host *host)
 static void messages_arrive_once_and_in_order(void **state)
 {
     net_world world = {.on_message = host_check_order};
-    (void)state;
     world_tcp(&world, 2, body_exchange);
 }
 
 static void messages_arrive_without_threads(void **state)
 {
     net_world world = {.on_message = host_check_order, .no_threads = true};
-    (void)state;
     world_tcp(&world, 2, body_exchange);
 }
 
@@ -51,7 +49,6 @@ static const size_t sizes[] = {0, 1, 4096, 3 * MIB - 7, 12, 20 * MIB};
 
 static void payloads_are_pulled_and_pushed(void **state)
 {
-    (void)state;
     for (int kind = WFI_PULL; kind <= WFI_PUSH; kind++) {
         bulk_stage s = {.kind = (wfi_transfer_kind)kind, .sizes = sizes, .count = SIZES};
         net_world world = {.user = &s};
@@ -73,7 +70,6 @@ typedef struct caller {
 static void echo(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     uint64_t number;
-    (void)type;
     assert(size == sizeof(number));
     memcpy(&number, bytes, sizeof(number));
     if (host->rank == 1) {
@@ -127,7 +123,6 @@ static void body_callers(net_host *host)
 static void waiting_threads_make_progress(void **state)
 {
     net_world world = {.on_message = echo};
-    (void)state;
     world_tcp(&world, 2, body_callers);
 }
 
@@ -167,7 +162,6 @@ static void serve(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *b
 static void workers_lead_and_follow(void **state)
 {
     net_world world = {.on_message = serve};
-    (void)state;
     world_tcp(&world, 2, body_callers);
 }
 
@@ -185,10 +179,6 @@ static void wait_inline(wfi_task *task)
 static void defer_wait(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     job *work = calloc(1, sizeof(*work));
-    (void)from;
-    (void)type;
-    (void)bytes;
-    (void)size;
     work->task.run = wait_inline;
     work->host = host;
     wfi_net_defer(host->net, &work->task, WFI_DEFER_INLINE);
@@ -209,7 +199,6 @@ static void body_deadlock(net_host *host)
 static void a_wait_in_an_inline_handler_is_refused(void **state)
 {
     net_world world = {.on_message = defer_wait};
-    (void)state;
     world_tcp(&world, 2, body_deadlock);
 }
 
@@ -256,7 +245,6 @@ static void body_stranger(net_host *host)
 static void a_stranger_is_refused_and_counted(void **state)
 {
     net_world world = {.on_message = host_check_order};
-    (void)state;
     world_tcp(&world, 2, body_stranger);
 }
 
@@ -282,7 +270,6 @@ static void a_killed_process_is_noticed(void **state)
 {
     net_world world = {.death_timeout_ms = DEATH_MS};
     net_host *host = &world.hosts[0];
-    (void)state;
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
     pid_t child = fork();

@@ -75,7 +75,6 @@ static void body(net_host *host)
 static void nobody_who_waits_is_left_unwatched(void **state)
 {
     net_world world = {.no_threads = true, .death_timeout_ms = 20000};
-    (void)state;
     world_tcp(&world, 1, body);
 }
 

@@ -15,7 +15,6 @@ static void move(uint64_t seed, const size_t *sizes, size_t count, wfi_transfer_
 static void reset_often(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     while (!atomic_load(&((bulk_stage *)world->user)->exposed))
         weft_sim_sleep(sim, 10000);
     for (int i = 0; i < 8; i++) {
@@ -29,20 +28,17 @@ static const size_t mixed[] = {0, 1, 5, 4096, 0, MIB, MIB + 1, 3 * MIB - 7, 12, 
 
 static void segments_of_all_sizes_are_pulled(void **state)
 {
-    (void)state;
     move(1, mixed, MIXED, WFI_PULL, NULL);
 }
 
 static void segments_of_all_sizes_are_pushed(void **state)
 {
-    (void)state;
     move(2, mixed, MIXED, WFI_PUSH, NULL);
 }
 
 static void nothing_is_moved_at_once(void **state)
 {
     static const size_t none[] = {0, 0};
-    (void)state;
     move(3, none, 2, WFI_PULL, NULL);
     move(3, none, 0, WFI_PUSH, NULL);
 }
@@ -50,14 +46,12 @@ static void nothing_is_moved_at_once(void **state)
 static void a_hundred_megabytes_are_pulled(void **state)
 {
     static const size_t large[] = {100 * 1000 * 1000};
-    (void)state;
     move(4, large, 1, WFI_PULL, NULL);
 }
 
 static void transfers_survive_lost_lanes(void **state)
 {
     static const size_t sizes[] = {9 * MIB, 100, 5 * MIB + 3};
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++)
         move(seed, sizes, 3, seed % 2 ? WFI_PULL : WFI_PUSH, reset_often);
 }
@@ -82,7 +76,6 @@ static bool has_chunks_under_way(net_world *world, int rank)
 static void reset_before_progress(weft_sim *sim, int rank, void *arg)
 {
     net_world *world = arg;
-    (void)rank;
     for (int breaks = 0; breaks < BREAKS;) {
         weft_sim_sleep(sim, 20000);
         if (!has_chunks_under_way(world, 1))
@@ -97,7 +90,6 @@ static void reset_before_progress(weft_sim *sim, int rank, void *arg)
 static void a_link_that_breaks_again_and_again_ends_no_transfer(void **state)
 {
     static const size_t sizes[] = {2 * MIB, 3 * MIB};
-    (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++)
         move(seed, sizes, 2, seed % 2 ? WFI_PULL : WFI_PUSH, reset_before_progress);
 }
@@ -163,7 +155,6 @@ static void body_canary(net_host *host)
  * that follows breaks; that one counts as lost. */
 static void withdrawn_memory_stays_untouched(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         canary_stage s = {0};
         net_world world = {.user = &s};
@@ -204,7 +195,6 @@ static void a_cancelled_transfer_ends_at_once(void **state)
 {
     bulk_stage s = {0};
     net_world world = {.user = &s};
-    (void)state;
     world_sim(&world, 1, 2, body_cancel, NULL);
 }
 
@@ -240,7 +230,6 @@ static void a_death_ends_transfers(void **state)
 {
     static const size_t sizes[] = {50 * MIB, 7};
     static bulk_stage stages[4]; /* what the dead had stays allocated */
-    (void)state;
     for (int i = 0; i < 4; i++) {
         stages[i] = (bulk_stage){.kind = i % 2 ? WFI_PULL : WFI_PUSH, .sizes = sizes, .count = 2};
         net_world world = {.user = &stages[i]};

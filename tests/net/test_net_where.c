@@ -51,7 +51,6 @@ static void a_free_range(char out[32])
 
 static void interfaces_go_by_name_or_address(void **state)
 {
-    (void)state;
     opens_at("lo", NULL);
     opens_at("127.0.0.1", NULL);
     opens_at(NULL, NULL);
@@ -59,7 +58,6 @@ static void interfaces_go_by_name_or_address(void **state)
 
 static void an_interface_that_is_not_there_is_named(void **state)
 {
-    (void)state;
     is_refused_at("nosuch0", NULL, WEFT_ERR_INVALID, "nosuch0");
     is_refused_at("203.0.113.77", NULL, WEFT_ERR_FABRIC, "203.0.113.77");
 }
@@ -67,7 +65,6 @@ static void an_interface_that_is_not_there_is_named(void **state)
 static void ports_are_taken_from_the_range(void **state)
 {
     char range[32];
-    (void)state;
     a_free_range(range);
     opens_at("lo", range);
     *strchr(range, '-') = 0;
@@ -78,7 +75,6 @@ static void malformed_ranges_are_refused(void **state)
 {
     static const char *const wrong[] = {"x",  "0-5",   "70000",   "5-", "9000-8000", "1-2-3",
                                         "-1", "80,90", "1-70000", " ",  "1",         "1023"};
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         is_refused_at("lo", wrong[i], WEFT_ERR_INVALID, "ports");
 }
@@ -88,7 +84,6 @@ static void one_port_serves_one_agent(void **state)
     char range[32];
     net_world first;
     weft_error *error;
-    (void)state;
     a_free_range(range);
     assert_int_equal(try_at(&first, "lo", range, &error), WEFT_OK);
     *strchr(range, '-') = 0;
@@ -105,7 +100,6 @@ static void named(net_host *host)
 
 static void the_interface_has_a_name(void **state)
 {
-    (void)state;
     net_world world = {0};
     world_sim(&world, 1, 2, named, NULL);
     net_world tcp = {0};

@@ -12,7 +12,6 @@ static const wfi_fabric_ops *const tcp = &wfi_fabric_tcp;
 
 static void both_ends_learn_what_the_other_sent(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     ofi_node_open(&a);
@@ -29,7 +28,6 @@ static void both_ends_learn_what_the_other_sent(void **state)
 
 static void private_data_of_full_size_arrives_and_more_is_refused(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     wfi_lane *lane;
@@ -51,7 +49,6 @@ static void private_data_of_full_size_arrives_and_more_is_refused(void **state)
 
 static void a_refusal_closes_the_lane(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     ofi_node_open(&a);
@@ -68,7 +65,6 @@ static void a_refusal_closes_the_lane(void **state)
 
 static void nobody_listening_closes_the_lane(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     ofi_node_open(&a);
@@ -84,7 +80,6 @@ static void nobody_listening_closes_the_lane(void **state)
 
 static void both_may_connect_at_once(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link ab, ba;
     ofi_node_open(&a);
@@ -102,7 +97,6 @@ static void both_may_connect_at_once(void **state)
 
 static void closing_one_end_is_announced_once_at_the_other(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     ofi_node_open(&a);
@@ -121,7 +115,6 @@ static void closing_one_end_is_announced_once_at_the_other(void **state)
 /* The other side takes the connection and never answers, as an address that drops everything would not. */
 static void a_lane_that_never_connects_can_be_closed(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link links[8];
     ofi_job receive;
@@ -148,7 +141,6 @@ static void a_lane_that_never_connects_can_be_closed(void **state)
 
 static void a_request_may_wait_and_its_caller_may_leave(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link, accepted = {0};
     ofi_node_open(&a);
@@ -167,7 +159,6 @@ static void a_request_may_wait_and_its_caller_may_leave(void **state)
 
 static void requests_unanswered_at_the_end_are_refused(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link first, second;
     ofi_node_open(&a);
@@ -188,7 +179,6 @@ static void requests_unanswered_at_the_end_are_refused(void **state)
 
 static void a_malformed_address_is_invalid(void **state)
 {
-    (void)state;
     ofi_node a;
     wfi_lane *lane;
     const uint8_t bad[][7] = {{0}, {4, 0, 0, 127, 0, 0, 1}, {4, 1, 1, 0, 0, 0, 0}, {6, 1, 1, 1, 1, 1, 1}};
@@ -202,7 +192,6 @@ static void a_malformed_address_is_invalid(void **state)
 
 static void a_thousand_connections_leave_no_descriptor(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     ofi_node_open(&a);
@@ -245,7 +234,6 @@ static int free_pair(void)
 
 static void a_range_of_ports_is_used_up_then_refused(void **state)
 {
-    (void)state;
     ofi_node a, b;
     int low = free_pair();
     wfi_fabric_options options = {.towards = "127.0.0.1", .port_low = low, .port_high = low + 1};
@@ -283,7 +271,6 @@ static void open_fails(const wfi_fabric_options *options, weft_status expected, 
 
 static void bad_options_are_named(void **state)
 {
-    (void)state;
     open_fails(&(wfi_fabric_options){.iface = "nosuch0"}, WEFT_ERR_INVALID, "nosuch0");
     open_fails(&(wfi_fabric_options){.iface = "nosuch0"}, WEFT_ERR_INVALID, "lo");
     open_fails(&(wfi_fabric_options){.iface = "0.0.0.0"}, WEFT_ERR_INVALID, "0.0.0.0");
@@ -295,7 +282,6 @@ static void bad_options_are_named(void **state)
 
 static void an_interface_can_be_named(void **state)
 {
-    (void)state;
     ofi_node a, b;
     ofi_link link;
     ofi_node_open_with(&a, &(wfi_fabric_options){.iface = "lo"});

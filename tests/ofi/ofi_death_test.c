@@ -61,7 +61,6 @@ static pid_t meet_a_process(ofi_node *node, ofi_link *link, notice *n)
 
 static void a_killed_peer_is_noticed_at_once(void **state)
 {
-    (void)state;
     notice n;
     static ofi_node survivor;
     ofi_link link = {0};
@@ -104,7 +103,6 @@ static void a_killed_peer_is_noticed_at_once(void **state)
 /* Nothing at all shows that a peer is stopped: the owner's deadline closes the lane, and must get everything back. */
 static void a_stopped_peer_can_be_left(void **state)
 {
-    (void)state;
     notice n;
     static ofi_node survivor;
     ofi_link link = {0};

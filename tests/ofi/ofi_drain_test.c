@@ -43,7 +43,6 @@ static struct {
 
 static void count_errors(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     fprintf(stderr, "%s\n", line);
     if (level == WEFT_LOG_ERROR)
         atomic_fetch_add(&world.errors, 1);

@@ -55,7 +55,6 @@ static void say(ofi_node *a, ofi_node *b, ofi_link *from, ofi_link *to)
 
 static void half_requests_cost_no_descriptor_for_good(void **state)
 {
-    (void)state;
     static ofi_node a, b;
     ofi_link link;
     int fds[CALLERS];
@@ -74,7 +73,6 @@ static void half_requests_cost_no_descriptor_for_good(void **state)
 /* While a lane is dead and not closed yet, a dead socket may be its own. */
 static void a_dead_lane_keeps_its_descriptor(void **state)
 {
-    (void)state;
     static ofi_node a, b;
     ofi_link link, second;
     int fds[CALLERS];
@@ -100,7 +98,6 @@ static void a_dead_lane_keeps_its_descriptor(void **state)
 
 static void closing_the_fabric_leaves_none(void **state)
 {
-    (void)state;
     static ofi_node a, b;
     int fds[CALLERS];
     size_t before = measure_descriptors();

@@ -9,9 +9,7 @@
 
 #include "fabric.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
+#include "unit.h"
 #include <string.h>
 
 typedef struct ofi_link { /* lane_user */

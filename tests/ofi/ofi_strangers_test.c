@@ -79,19 +79,16 @@ static const uint8_t promise[72] = {3, 0, 0, 40};
 
 static void a_silent_stranger_delays_nobody(void **state)
 {
-    (void)state;
     connect_beside(NULL, 0, 4);
 }
 
 static void half_a_header_delays_nobody(void **state)
 {
-    (void)state;
     connect_beside(promise, 7, 1);
 }
 
 static void a_promise_unkept_delays_little(void **state)
 {
-    (void)state;
     connect_beside(promise, HEADER_BYTES, 1);
     connect_beside(promise, HEADER_BYTES + 8, 1);
     connect_beside(promise, HEADER_BYTES, 3);
@@ -99,7 +96,6 @@ static void a_promise_unkept_delays_little(void **state)
 
 static void garbage_delays_nobody(void **state)
 {
-    (void)state;
     uint8_t bytes[512];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * 37 + 11);
@@ -109,7 +105,6 @@ static void garbage_delays_nobody(void **state)
 
 static void a_stranger_who_stays_silent_is_hung_up_on(void **state)
 {
-    (void)state;
     scene *s = scene_open();
     ofi_link link;
     int silent[3];
@@ -130,7 +125,6 @@ static void a_stranger_who_stays_silent_is_hung_up_on(void **state)
 /* Whose looks come late, for want of a processor, hangs up late: who calls may have got none either. But in the end it does. */
 static void who_looks_late_hangs_up_late(void **state)
 {
-    (void)state;
     scene *s = scene_open();
     int silent = ofi_call(&s->b, NULL, 0), looks = 0;
     for (; !is_hung_up(silent) && looks < 20; looks++) {
@@ -144,7 +138,6 @@ static void who_looks_late_hangs_up_late(void **state)
 
 static void a_request_that_waits_is_no_stranger(void **state)
 {
-    (void)state;
     scene *s = scene_open();
     ofi_link link;
     s->b.passive = true;
@@ -160,7 +153,6 @@ static void a_request_that_waits_is_no_stranger(void **state)
 
 static void events_end_at_their_time_beside_a_stranger_who_left(void **state)
 {
-    (void)state;
     scene *s = scene_open();
     wfi_event event;
     close(ofi_call(&s->b, promise, 7));
@@ -179,7 +171,6 @@ static void events_end_at_their_time_beside_a_stranger_who_left(void **state)
 
 static void a_wake_ends_the_wait_for_events(void **state)
 {
-    (void)state;
     scene *s = scene_open();
     int fds[2];
     wfi_event event;

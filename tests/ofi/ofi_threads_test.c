@@ -126,7 +126,6 @@ static void *post_all(void *arg)
 
 static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
 {
-    (void)state;
     static shop a, b;
     static poster posters[POSTERS];
     static uint64_t memory[POSTERS][WINDOW], local[POSTERS][WINDOW];
@@ -168,7 +167,6 @@ static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
 /* A poller asleep is told of what lane_close cancelled: nothing shows on a socket. */
 static void closing_wakes_the_sleeping_poller(void **state)
 {
-    (void)state;
     static shop a, b;
     uint8_t address[WFI_ADDRESS_MAX], buffer[64];
     shop_open(&a);

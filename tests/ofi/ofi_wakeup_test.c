@@ -70,7 +70,6 @@ static int trywait_in_a_race(struct fid_fabric *fabric, struct fid **fids, int c
 
 static void an_event_without_its_wakeup_is_read(void **state)
 {
-    (void)state;
     static ofi_node a, b;
     ofi_link link;
     wfi_event event;

@@ -3,11 +3,7 @@
 #ifndef LINK_WATCH_H
 #define LINK_WATCH_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/link/rendezvous.h"
 

@@ -3,11 +3,7 @@
 #ifndef STORE_BENCH_H
 #define STORE_BENCH_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/store/store.h"
 

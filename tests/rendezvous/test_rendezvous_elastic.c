@@ -14,7 +14,6 @@ static const wfi_member *entry(const bench *at, uint64_t line, int rank)
 
 static void an_elastic_job_runs_as_soon_as_rank_0_is_there(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(8, 2000);
     bench_join(at, 1, 0, 8, "a", 1000);
     assert_int_equal(at->lines[1].world.world_size, 8);
@@ -26,7 +25,6 @@ static void an_elastic_job_runs_as_soon_as_rank_0_is_there(void **state)
 
 static void those_who_come_before_rank_0_wait_for_it(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(8, 2000);
     bench_join(at, 1, 5, 8, "five", 60000);
     bench_join(at, 2, -1, 8, "any", 1000);
@@ -42,7 +40,6 @@ static void those_who_come_before_rank_0_wait_for_it(void **state)
 
 static void a_late_one_gets_the_table_and_the_others_its_entry(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(4, 2000);
     bench_join(at, 1, 0, 4, "a", 1000);
     bench_join(at, 2, 3, 4, "b", 1000);
@@ -62,7 +59,6 @@ static void a_late_one_gets_the_table_and_the_others_its_entry(void **state)
 
 static void any_rank_is_the_lowest_free_one_and_never_0(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(3, 2000);
     bench_join(at, 1, -1, 3, "", 1000);
     bench_join(at, 2, 0, 3, "zero", 1000);
@@ -79,7 +75,6 @@ static void any_rank_is_the_lowest_free_one_and_never_0(void **state)
 
 static void ranks_and_names_of_the_gone_are_free_again(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(3, 2000);
     bench_join(at, 1, 0, 3, "a", 1000);
     bench_join(at, 2, 1, 3, "b", 1000);
@@ -101,7 +96,6 @@ static void ranks_and_names_of_the_gone_are_free_again(void **state)
 
 static void elastic_and_static_do_not_mix(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(2, 2000);
     at->elastic = false; /* what joins say */
     bench_join(at, 1, 1, 2, "a", 1000);
@@ -117,7 +111,6 @@ static void elastic_and_static_do_not_mix(void **state)
 
 static void the_seat_of_a_dead_worker_of_a_static_job_is_taken_again(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     wfi_store_closed(at->store, 3, WFI_STORE_ENDED, at->now_ns);
@@ -134,7 +127,6 @@ static void the_seat_of_a_dead_worker_of_a_static_job_is_taken_again(void **stat
 
 static void the_seat_of_one_who_left_a_static_job_stays_empty(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     bench_say_type(at, 3, WFI_STORE_GOODBYE);
@@ -145,7 +137,6 @@ static void the_seat_of_one_who_left_a_static_job_stays_empty(void **state)
 
 static void rank_0_is_never_taken_again(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(3, 2000);
     bench_join(at, 1, 0, 3, "a", 1000);
     bench_join(at, 2, 1, 3, "b", 1000);
@@ -193,14 +184,12 @@ static void join_among_the_closing(int after)
 
 static void one_who_joins_while_all_close_prolongs_the_job(void **state)
 {
-    (void)state;
     for (int after = 0; after < 4; after++)
         join_among_the_closing(after);
 }
 
 static void nobody_joins_when_rank_0_has_closed(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(3, 2000);
     bench_join(at, 1, 0, 3, "a", 1000);
     bench_join(at, 2, 1, 3, "b", 1000);
@@ -239,7 +228,6 @@ static uint32_t believes(const bench *at, uint64_t line, int rank)
 
 static void every_member_knows_of_every_member_whatever_happened(void **state)
 {
-    (void)state;
     enum { SEATS = 6, STEPS = 40 };
     for (uint64_t seed = 1; seed <= 300; seed++) {
         uint64_t random = seed, lines[SEATS] = {1}, next_line = 2;

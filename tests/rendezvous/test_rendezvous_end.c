@@ -26,7 +26,6 @@ static bool is_terminated(const bench *at, uint64_t line)
 
 static void nobody_is_probed_before_all_close(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, -1);
     bench_join_all(at, 2);
     bench_say_type(at, 1, WFI_STORE_CLOSING);
@@ -39,7 +38,6 @@ static void nobody_is_probed_before_all_close(void **state)
 
 static void two_equal_waves_end_the_job(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     report(at, 1, true, 5, 5, 1);
     report(at, 2, true, 1, 1, 5);
@@ -52,7 +50,6 @@ static void two_equal_waves_end_the_job(void **state)
 
 static void a_wave_that_is_not_answered_is_waited_for_in_silence(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     report(at, 1, true, 0, 0, 0);
     bench_pass(at, 3600 * 1000);
@@ -63,7 +60,6 @@ static void a_wave_that_is_not_answered_is_waited_for_in_silence(void **state)
 
 static void a_follow_up_call_between_the_waves_costs_another_wave(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     report(at, 1, true, 1, 1, 0);
     report(at, 2, true, 0, 0, 0);
@@ -79,7 +75,6 @@ static void a_follow_up_call_between_the_waves_costs_another_wave(void **state)
 
 static void equal_waves_with_an_open_call_do_not_end_it(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     for (int wave = 0; wave < 3; wave++) {
         report(at, 1, true, 3, 2, 0);
@@ -92,7 +87,6 @@ static void equal_waves_with_an_open_call_do_not_end_it(void **state)
 
 static void answers_that_are_not_idle_pause_the_waves(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     report(at, 1, false, 0, 0, 0);
     report(at, 2, true, 0, 0, 0);
@@ -104,7 +98,6 @@ static void answers_that_are_not_idle_pause_the_waves(void **state)
 
 static void a_death_voids_the_waves_and_the_rest_ends(void **state)
 {
-    (void)state;
     bench *at = closing_job(3);
     for (uint64_t line = 1; line <= 3; line++)
         report(at, line, true, 0, 0, 0);
@@ -122,7 +115,6 @@ static void a_death_voids_the_waves_and_the_rest_ends(void **state)
 
 static void a_death_of_the_last_one_who_does_not_close_begins_the_waves(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, -1);
     bench_join_all(at, 3);
     bench_say_type(at, 1, WFI_STORE_CLOSING);
@@ -134,7 +126,6 @@ static void a_death_of_the_last_one_who_does_not_close_begins_the_waves(void **s
 
 static void one_that_stops_without_closing_is_taken_out(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, -1);
     bench_join_all(at, 2);
     bench_say_type(at, 1, WFI_STORE_CLOSING);
@@ -147,7 +138,6 @@ static void one_that_stops_without_closing_is_taken_out(void **state)
 
 static void an_answer_to_an_old_wave_does_not_complete_this_one(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     wfi_store_message old = {.type = WFI_STORE_REPORT, .round = 99, .report = {.idle = true}};
     bench_say(at, 1, &old);
@@ -160,7 +150,6 @@ static void an_answer_to_an_old_wave_does_not_complete_this_one(void **state)
 
 static void answers_to_old_waves_and_double_answers_do_not_count(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     wfi_store_message old = {.type = WFI_STORE_REPORT, .round = 99, .report = {.idle = true}};
     bench_say(at, 1, &old);
@@ -174,7 +163,6 @@ static void answers_to_old_waves_and_double_answers_do_not_count(void **state)
 
 static void the_last_word_is_said_once(void **state)
 {
-    (void)state;
     bench *at = closing_job(2);
     for (int wave = 0; wave < 2; wave++)
         for (uint64_t line = 1; line <= 2; line++)

@@ -3,11 +3,7 @@
  * test_rendezvous_keeper.c - a store that accepts and says nothing: lost to the others after three bounds, never to rank 0, whose
  * own process it runs in. The link is driven by hand, over a shell that has no other end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/link/link.h"
 
@@ -35,10 +31,7 @@ static uint64_t bench_now(const wfi_clock *clock)
     return wfi_container_of(clock, const bench, clock)->now_ns;
 }
 
-static void say_nothing(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
-{
-    (void)link, (void)which, (void)frame, (void)size;
-}
+static void say_nothing(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size) {}
 
 static void dial(wfi_rendezvous *link)
 {
@@ -49,19 +42,12 @@ static void dial(wfi_rendezvous *link)
         wfi_link_dialled(link);
 }
 
-static void hang_up(wfi_rendezvous *link, wfi_which which)
-{
-    (void)link, (void)which;
-}
+static void hang_up(wfi_rendezvous *link, wfi_which which) {}
 
-static void do_nothing(wfi_rendezvous *link)
-{
-    (void)link;
-}
+static void do_nothing(wfi_rendezvous *link) {}
 
 static void zeroes(wfi_rendezvous *link, void *out, size_t size)
 {
-    (void)link;
     memset(out, 0, size);
 }
 
@@ -108,7 +94,6 @@ static void drop(bench *b)
 
 static void a_silent_store_is_lost_to_the_others(void **state)
 {
-    (void)state;
     bench *b = member(1);
     pass(b, BOUND_MS);
     assert_true(b->dialled > 0);
@@ -121,7 +106,6 @@ static void a_silent_store_is_lost_to_the_others(void **state)
 
 static void a_silent_store_is_not_lost_to_its_own_process(void **state)
 {
-    (void)state;
     bench *b = member(0);
     pass(b, 20 * BOUND_MS);
     assert_int_equal(b->lost, 0);
@@ -134,7 +118,6 @@ static void a_silent_store_is_not_lost_to_its_own_process(void **state)
 
 static void a_store_that_refuses_is_lost_to_the_others(void **state)
 {
-    (void)state;
     bench *b = member(1);
     b->refuses = true;
     pass(b, BOUND_MS);

@@ -48,7 +48,6 @@ static void acknowledge_all(bench *at, uint64_t news)
 /* Death after death, while there is no memory at all: all others hear of each, and none of them pays for it. */
 static void deaths_are_told_without_memory(void **state)
 {
-    (void)state;
     bench *at = bench_create(WORKERS, 2000);
     bench_join_all(at, WORKERS);
     malloc_fails = true;
@@ -68,7 +67,6 @@ static void deaths_are_told_without_memory(void **state)
 /* What comes out of the reserve is said again like all mail. */
 static void mail_from_the_reserve_comes_again(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     malloc_fails = true;
@@ -83,7 +81,6 @@ static void mail_from_the_reserve_comes_again(void **state)
 /* There is no room to note whom it depends on: it says it again, and then it counts. */
 static void a_need_that_finds_no_memory_comes_again(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     calloc_fails = true;
@@ -119,18 +116,13 @@ static uint64_t tap_now(const wfi_clock *clock)
 
 static void note_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
 {
-    (void)which, (void)size;
     wfi_container_of(link, wire_tap, link)->said[wfi_store_frame_type(frame) % 64]++;
 }
 
-static void do_nothing(wfi_rendezvous *link)
-{
-    (void)link;
-}
+static void do_nothing(wfi_rendezvous *link) {}
 
 static void count_lost(void *arg, const char *why)
 {
-    (void)why;
     ((wire_tap *)arg)->lost++;
 }
 
@@ -159,7 +151,6 @@ static wire_tap *member(void)
 static void a_link_without_memory_says_what_it_must_and_the_rest_later(void **state)
 {
     static const wfi_idle_report idle = {.idle = true};
-    (void)state;
     wire_tap *tap = member();
     malloc_fails = true;
     assert_false(wfi_rendezvous_need(&tap->link, 2, 3, true));

@@ -97,7 +97,6 @@ static worker join_with_a_process(link_watch *watch)
 
 static void a_killed_worker_is_dead_at_once(void **state)
 {
-    (void)state;
     link_watch watch;
     worker child = join_with_a_process(&watch);
     double before = link_watch_ms();
@@ -111,7 +110,6 @@ static void a_killed_worker_is_dead_at_once(void **state)
 
 static void a_stopped_worker_is_dead_within_the_bound_and_learns_that_it_was_evicted(void **state)
 {
-    (void)state;
     link_watch watch;
     worker child = join_with_a_process(&watch);
     double before = link_watch_ms();
@@ -127,7 +125,6 @@ static void a_stopped_worker_is_dead_within_the_bound_and_learns_that_it_was_evi
 
 static void a_suspected_stopped_worker_is_dead_in_half_the_bound(void **state)
 {
-    (void)state;
     link_watch watch;
     worker child = join_with_a_process(&watch);
     uint32_t incarnation = wfi_rendezvous_members(watch.link)[1].incarnation;
@@ -142,7 +139,6 @@ static void a_suspected_stopped_worker_is_dead_in_half_the_bound(void **state)
 
 static void a_killed_store_is_lost_to_the_others(void **state)
 {
-    (void)state;
     int port, fd = link_watch_listen(&port);
     link_place store = place_of(0, port, fd), mine = place_of(1, port, -1);
     worker child = start(&store);
@@ -161,7 +157,6 @@ static void a_killed_store_is_lost_to_the_others(void **state)
 /* A store whose process stands still for longer than the bound and goes on: nobody is lost, on either side. */
 static void a_stopped_store_that_goes_on_in_time_loses_nobody(void **state)
 {
-    (void)state;
     int port, fd = link_watch_listen(&port);
     link_place store = place_of(0, port, fd), mine = place_of(1, port, -1);
     worker child = start(&store);
@@ -186,7 +181,6 @@ static void a_stopped_store_that_goes_on_in_time_loses_nobody(void **state)
 
 static void a_stopped_store_is_lost_within_four_bounds(void **state)
 {
-    (void)state;
     int port, fd = link_watch_listen(&port);
     link_place store = place_of(0, port, fd), mine = place_of(1, port, -1);
     worker child = start(&store);

@@ -34,7 +34,6 @@ static bool proof_holds_for(const wfi_greeting *greeting, const char *secret, co
 
 static void a_proof_is_good_for_one_greeting_and_one_secret(void **state)
 {
-    (void)state;
     uint8_t proof[WFI_PROOF_BYTES];
     wfi_greeting greeting = greeting_of(1), other;
     wfi_proof_make((const uint8_t *)SECRET, strlen(SECRET), &greeting, proof);
@@ -82,7 +81,6 @@ static weft_status open_it(wfi_seal *seal, const uint8_t *sealed, size_t size)
 
 static void frames_open_once_in_order_and_in_one_direction(void **state)
 {
-    (void)state;
     uint8_t first[WFI_STORE_SMALL_MAX], second[WFI_STORE_SMALL_MAX];
     ends at = make_ends();
     size_t size = sealed_frame(&at.worker, 1, first);
@@ -96,7 +94,6 @@ static void frames_open_once_in_order_and_in_one_direction(void **state)
 
 static void a_frame_changed_anywhere_does_not_open(void **state)
 {
-    (void)state;
     uint8_t sealed[WFI_STORE_SMALL_MAX];
     ends at = make_ends();
     size_t size = sealed_frame(&at.worker, 1, sealed);
@@ -112,7 +109,6 @@ static void a_frame_changed_anywhere_does_not_open(void **state)
 
 static void those_who_have_the_secret_join(void **state)
 {
-    (void)state;
     bench *at = secret_bench(8);
     bench_join_all(at, 8);
     for (uint64_t line = 1; line <= 8; line++) {
@@ -126,7 +122,6 @@ static void those_who_have_the_secret_join(void **state)
 
 static void one_side_without_a_secret_is_named(void **state)
 {
-    (void)state;
     bench *at = secret_bench(2);
     at->secret = NULL;
     bench_greet(at, 1);
@@ -144,7 +139,6 @@ static void one_side_without_a_secret_is_named(void **state)
 /* Greets with the right secret, so that the bench accepts the challenge, then speaks under keys of another one. */
 static void a_wrong_secret_gets_nothing_and_is_counted(void **state)
 {
-    (void)state;
     bench *at = secret_bench(2);
     wfi_store_message join = {.type = WFI_STORE_JOIN, .rank = 1, .world_size = 2, .text = "thief"};
     bench_greet(at, 1);
@@ -161,7 +155,6 @@ static void a_wrong_secret_gets_nothing_and_is_counted(void **state)
 /* A worker with another secret finds the store's proof wrong, and goes without a word. */
 static void who_goes_at_the_proof_is_counted(void **state)
 {
-    (void)state;
     bench *at = secret_bench(2);
     bench_greet(at, 1);
     wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
@@ -183,7 +176,6 @@ static void who_goes_at_the_proof_is_counted(void **state)
 /* What a worker said when it joined is said again, on a connection of its own: the store's nonce is another by then. */
 static void a_recorded_join_is_worth_nothing(void **state)
 {
-    (void)state;
     uint8_t hello[WFI_STORE_SMALL_MAX], frame[WFI_STORE_SMALL_MAX], sealed[WFI_STORE_SMALL_MAX + WFI_SEAL_BYTES];
     wfi_store_message greet = {.type = WFI_STORE_HELLO, .on = true};
     wfi_store_message join = {.type = WFI_STORE_JOIN, .rank = 1, .world_size = 2, .timeout_ms = 1000, .text = "true"};
@@ -209,7 +201,6 @@ static void a_recorded_join_is_worth_nothing(void **state)
 
 static void a_frame_without_a_seal_is_not_a_members(void **state)
 {
-    (void)state;
     bench *at = secret_bench(2);
     bench_join_all(at, 2);
     uint8_t frame[WFI_STORE_SMALL_MAX];

@@ -18,7 +18,6 @@ static void kill_line(bench *at, uint64_t line, wfi_store_loss how)
 
 static void news_that_was_not_heard_comes_again(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(8, 2000);
     bench_join(at, 1, 0, 8, "a", 1000);
     bench_join(at, 2, 1, 8, "b", 1000);
@@ -37,7 +36,6 @@ static void news_that_was_not_heard_comes_again(void **state)
 
 static void the_store_says_how_much_it_has_heard(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     bench_need(at, 1, 1, true);
@@ -49,7 +47,6 @@ static void the_store_says_how_much_it_has_heard(void **state)
 
 static void a_resume_without_the_token_is_refused(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     at->lines[2].world.token[0] ^= 1;
@@ -65,7 +62,6 @@ static void a_resume_without_the_token_is_refused(void **state)
 
 static void one_that_was_declared_dead_is_told_when_it_resumes(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     kill_line(at, 3, WFI_STORE_ENDED);
@@ -97,7 +93,6 @@ static int64_t noticed_after(wfi_store_loss how, int64_t bound_ms)
 
 static void how_a_connection_ends_says_how_long_it_is_waited_for(void **state)
 {
-    (void)state;
     assert_int_equal(noticed_after(WFI_STORE_ENDED, 2000), 0);
     assert_in_range(noticed_after(WFI_STORE_RESET, 2000), 99, 101);
     assert_in_range(noticed_after(WFI_STORE_RESET, 200), 49, 51);
@@ -108,7 +103,6 @@ static void how_a_connection_ends_says_how_long_it_is_waited_for(void **state)
 
 static void a_reset_or_cut_connection_that_resumes_in_time_is_no_death(void **state)
 {
-    (void)state;
     for (wfi_store_loss how = WFI_STORE_RESET; how <= WFI_STORE_CUT; how++) {
         bench *at = bench_create(2, 2000);
         bench_join_all(at, 2);
@@ -134,7 +128,6 @@ static void say_resume(bench *at, uint64_t line, uint64_t former)
 /* The cut has healed as its time ends, and its proof is under way. */
 static void one_that_knocks_as_its_time_ends_is_heard_first(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_need(at, 1, 1, true);
@@ -155,7 +148,6 @@ static void one_that_knocks_as_its_time_ends_is_heard_first(void **state)
 
 static void knocking_puts_a_death_off_for_a_quarter_of_the_bound(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_need(at, 1, 1, true);
@@ -172,7 +164,6 @@ static void knocking_puts_a_death_off_for_a_quarter_of_the_bound(void **state)
 /* Attempts to resume that it gives up itself, while it is missed; with nobody missed the same is somebody without the secret. */
 static void attempts_of_a_member_that_is_missed_are_not_refusals(void **state)
 {
-    (void)state;
     bench *at = bench_create_with(&(wfi_store_options){
         .world_size = 2, .death_timeout_ms = 2000, .secret = (const uint8_t *)"a secret of a job", .secret_size = 17});
     at->secret = "a secret of a job";
@@ -203,7 +194,6 @@ static void attempts_of_a_member_that_is_missed_are_not_refusals(void **state)
 /* The answer to its resume was lost, and it tries once more: that the first attempt's connection ends is not its death. */
 static void an_attempt_that_is_given_up_is_no_death(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_resume(at, 9, 2, 0);
@@ -220,7 +210,6 @@ static void an_attempt_that_is_given_up_is_no_death(void **state)
 
 static void a_new_process_need_not_wait_for_a_lost_one(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     kill_line(at, 2, WFI_STORE_RESET);
@@ -244,7 +233,6 @@ static void join_with(bench *at, uint64_t line, int rank, const char *name, uint
 /* The answer to its join was lost, and it asks once more, on another connection: it gets that answer, and what came after it. */
 static void a_joining_that_asks_again_gets_its_answer_again(void **state)
 {
-    (void)state;
     for (int named = 0; named < 2; named++) {
         for (int lost = 0; lost < 2; lost++) { /* whether the store knows */
             bench *at = bench_create_elastic(3, 2000);
@@ -276,7 +264,6 @@ static void a_joining_that_asks_again_gets_its_answer_again(void **state)
 /* One that lost the store, and that the store has not missed, joins again: its own former life holds the seat. */
 static void the_holder_of_a_seat_is_asked_whether_it_lives(void **state)
 {
-    (void)state;
     for (int lives = 0; lives < 2; lives++) {
         bench *at = bench_create_elastic(3, 2000);
         join_with(at, 1, 0, "worker0", 1);
@@ -305,7 +292,6 @@ static void the_holder_of_a_seat_is_asked_whether_it_lives(void **state)
 
 static void one_that_waits_may_ask_again(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     join_with(at, 1, 0, "worker0", 1);
     join_with(at, 2, 1, "worker1", 2);
@@ -319,7 +305,6 @@ static void one_that_waits_may_ask_again(void **state)
 
 static void what_nobody_acknowledges_is_bounded(void **state)
 {
-    (void)state;
     bench *at = bench_create_elastic(4, -1);
     bench_join(at, 1, 0, 4, "a", 1000);
     bench_join(at, 2, 1, 4, "b", 1000);
@@ -345,7 +330,6 @@ static void what_nobody_acknowledges_is_bounded(void **state)
 
 static void nobody_beats_and_nobody_dies_of_silence_unless_needed(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     assert_int_equal(wfi_store_due(at->store) <= at->now_ns, true); /* the first tick */
@@ -368,7 +352,6 @@ static void nobody_beats_and_nobody_dies_of_silence_unless_needed(void **state)
 
 static void a_need_ends_when_it_is_taken_back_or_its_worker_goes(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     bench_need(at, 1, 1, true);
@@ -386,7 +369,6 @@ static void a_need_ends_when_it_is_taken_back_or_its_worker_goes(void **state)
 
 static void a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     static const wfi_store_message bad[] = {{.type = WFI_STORE_NEED, .rank = -1, .incarnation = 1, .on = true},
@@ -402,7 +384,6 @@ static void a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing(void **state)
 
 static void who_closes_needs_all_the_others(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     bench_say_type(at, 1, WFI_STORE_CLOSING);
@@ -419,7 +400,6 @@ static void who_closes_needs_all_the_others(void **state)
 
 static void one_that_does_not_beat_may_be_suspected(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_pass(at, 60000);

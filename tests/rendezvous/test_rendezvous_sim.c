@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rendezvous_sim.c - the rendezvous inside the simulation: joining, deaths, pauses, the end; and that it replays. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/link/rendezvous.h"
 
@@ -191,8 +187,6 @@ static mischief planned;
 /* A bystander, of a rank outside the job, does something to the world at 3 s. */
 static void bystander(weft_sim *sim, int rank, void *arg)
 {
-    (void)rank;
-    (void)arg;
     weft_sim_sleep(sim, 3000 * MS);
     planned(sim);
 }
@@ -238,7 +232,6 @@ static void cut_2_for_1_s(weft_sim *sim)
 
 static void all_join_though_rank_0_comes_last(void **state)
 {
-    (void)state;
     sim_job *job = plan(WORKERS_MAX, 1);
     start_all(job);
     assert_int_equal(weft_sim_run(job->sim, 60000), WEFT_OK);
@@ -251,7 +244,6 @@ static void all_join_though_rank_0_comes_last(void **state)
 
 static void closing_by_agreement_terminates(void **state)
 {
-    (void)state;
     sim_job *job = plan(16, 2);
     job->by_agreement = true;
     start_all(job);
@@ -264,7 +256,6 @@ static void closing_by_agreement_terminates(void **state)
 
 static void a_missing_rank_is_named(void **state)
 {
-    (void)state;
     sim_job *job = plan(4, 3);
     for (int rank = 0; rank < 4; rank++)
         if (rank != 2)
@@ -278,7 +269,6 @@ static void a_missing_rank_is_named(void **state)
 
 static void a_killed_rank_is_dead_at_once(void **state)
 {
-    (void)state;
     sim_job *job = plan(4, 4);
     run_with(job, kill_2);
     for (int rank = 0; rank < 4; rank++)
@@ -289,7 +279,6 @@ static void a_killed_rank_is_dead_at_once(void **state)
 
 static void a_paused_rank_is_dead_within_the_bound_and_evicted_when_it_resumes(void **state)
 {
-    (void)state;
     sim_job *job = plan(4, 5);
     run_with(job, pause_2_for_5_s);
     assert_int_equal(job->workers[1].died, 1);
@@ -301,7 +290,6 @@ static void a_paused_rank_is_dead_within_the_bound_and_evicted_when_it_resumes(v
 
 static void a_pause_shorter_than_the_bound_goes_unnoticed(void **state)
 {
-    (void)state;
     sim_job *job = plan(4, 6);
     run_with(job, pause_2_for_1_s);
     for (int rank = 0; rank < 4; rank++)
@@ -311,7 +299,6 @@ static void a_pause_shorter_than_the_bound_goes_unnoticed(void **state)
 
 static void a_partition_shorter_than_the_bound_heals_unnoticed(void **state)
 {
-    (void)state;
     sim_job *job = plan(4, 7);
     run_with(job, cut_2_for_1_s);
     for (int rank = 0; rank < 4; rank++)
@@ -329,7 +316,6 @@ static void pause_0_for_5_s(weft_sim *sim)
 /* The store stands still for two and a half bounds, and goes on: its own silence says nothing about the others. */
 static void a_paused_store_that_goes_on_loses_nobody(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         sim_job *job = plan(5, seed);
         run_with(job, pause_0_for_5_s);
@@ -351,7 +337,6 @@ static void cut_2(weft_sim *sim)
 /* Up to three bounds it is told that it was declared dead, past them the store is lost to it; either way it joins again. */
 static void who_was_cut_off_for_long_joins_again_as_another(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         bool is_long = seed % 2;
         sim_job *job = plan(4, seed);
@@ -371,7 +356,6 @@ static void who_was_cut_off_for_long_joins_again_as_another(void **state)
 /* It leaves at some moment while its link looks for another wire, or has just found one. */
 static void a_goodbye_that_meets_a_resume_is_a_goodbye(void **state)
 {
-    (void)state;
     cut_ms = 900;
     for (uint64_t at = 0; at < 100; at++) {
         sim_job *job = plan(3, at);
@@ -387,7 +371,6 @@ static void a_goodbye_that_meets_a_resume_is_a_goodbye(void **state)
 
 static void a_killed_store_is_lost_to_all(void **state)
 {
-    (void)state;
     sim_job *job = plan(4, 8);
     run_with(job, kill_0);
     for (int rank = 1; rank < 4; rank++) {
@@ -408,7 +391,6 @@ static uint64_t fingerprint(uint64_t seed)
 
 static void a_seed_replays(void **state)
 {
-    (void)state;
     assert_int_equal(fingerprint(11), fingerprint(11));
     assert_int_not_equal(fingerprint(11), fingerprint(12));
 }

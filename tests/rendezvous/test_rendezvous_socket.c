@@ -68,7 +68,6 @@ static void close_from(job *at, int first)
 
 static void eight_ranks_in_one_process_join(void **state)
 {
-    (void)state;
     job at;
     plan(&at, WORKERS, 2000);
     open_all(&at);
@@ -85,7 +84,6 @@ static void eight_ranks_in_one_process_join(void **state)
 
 static void who_closes_is_reported_as_left(void **state)
 {
-    (void)state;
     job at;
     plan(&at, 3, 2000);
     open_all(&at);
@@ -100,7 +98,6 @@ static void who_closes_is_reported_as_left(void **state)
 
 static void all_closing_ends_in_terminated(void **state)
 {
-    (void)state;
     job at;
     plan(&at, WORKERS, 2000);
     for (int i = 0; i < WORKERS; i++)
@@ -123,7 +120,6 @@ static void need_all(job *at)
 
 static void heartbeats_keep_a_quiet_job_alive(void **state)
 {
-    (void)state;
     job at;
     plan(&at, 3, 400);
     open_all(&at);
@@ -135,7 +131,6 @@ static void heartbeats_keep_a_quiet_job_alive(void **state)
 
 static void a_suspicion_of_a_living_one_is_harmless(void **state)
 {
-    (void)state;
     job at;
     plan(&at, 2, 600);
     open_all(&at);
@@ -148,7 +143,6 @@ static void a_suspicion_of_a_living_one_is_harmless(void **state)
 
 static void a_taken_port_is_named(void **state)
 {
-    (void)state;
     int port, fd = link_watch_listen(&port);
     char expected[128];
     link_watch watch;
@@ -164,7 +158,6 @@ static void a_taken_port_is_named(void **state)
 
 static void a_missing_rank_is_named_to_everybody(void **state)
 {
-    (void)state;
     job at;
     plan(&at, 3, 2000);
     at.count = 2;
@@ -182,7 +175,6 @@ static void a_missing_rank_is_named_to_everybody(void **state)
 
 static void a_rank_twice_is_refused_and_the_job_goes_on(void **state)
 {
-    (void)state;
     job at;
     plan(&at, 4, 2000);
     at.places[3].rank = 2; /* either of the two is refused */
@@ -197,7 +189,6 @@ static void a_rank_twice_is_refused_and_the_job_goes_on(void **state)
 
 static void no_store_is_an_error_that_says_so(void **state)
 {
-    (void)state;
     int port;
     close(link_watch_listen(&port));
     link_watch watch;
@@ -211,7 +202,6 @@ static void no_store_is_an_error_that_says_so(void **state)
 
 static void a_link_without_threads_is_pumped(void **state)
 {
-    (void)state;
     job at;
     plan(&at, 2, 1000);
     at.places[1].no_threads = true;
@@ -286,25 +276,21 @@ static void expect_no_delay(int count, const void *words, size_t size)
 
 static void a_silent_stranger_delays_nobody(void **state)
 {
-    (void)state;
     expect_no_delay(1, NULL, 0);
 }
 
 static void half_a_head_delays_nobody(void **state)
 {
-    (void)state;
     expect_no_delay(1, "WS\1", 3);
 }
 
 static void garbage_delays_nobody(void **state)
 {
-    (void)state;
     expect_no_delay(1, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
 }
 
 static void two_hundred_strangers_delay_nobody(void **state)
 {
-    (void)state;
     expect_no_delay(200, "WS\1\1", 4);
 }
 

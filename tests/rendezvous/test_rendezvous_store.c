@@ -10,7 +10,6 @@
 
 static void joins_in_any_order_are_answered_once_with_the_whole_table(void **state)
 {
-    (void)state;
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (size_t o = 0; o < 6; o++) {
         bench *at = bench_create(3, 2000);
@@ -37,7 +36,6 @@ static void joins_in_any_order_are_answered_once_with_the_whole_table(void **sta
 
 static void a_large_job_takes_one_message_each_way(void **state)
 {
-    (void)state;
     bench *at = bench_create(256, 2000);
     bench_join_all(at, 256);
     for (uint64_t line = 1; line <= 256; line++) {
@@ -62,7 +60,6 @@ static void expect_refusal(int rank, int world_size, const char *name, weft_stat
 
 static void joining_takes_four_messages_a_worker(void **state)
 {
-    (void)state;
     bench *at = bench_create(9, 2000);
     bench_join_all(at, 9);
     assert_int_equal(bench_messages(at), 4 * 9);
@@ -73,33 +70,28 @@ static void joining_takes_four_messages_a_worker(void **state)
 
 static void a_rank_out_of_range_is_refused(void **state)
 {
-    (void)state;
     expect_refusal(3, 3, "a", WEFT_ERR_INVALID, "rank 3 is not within 0..2");
     expect_refusal(-1, 3, "a", WEFT_ERR_INVALID, "rank -1 is not within 0..2");
 }
 
 static void a_rank_twice_is_refused_and_names_the_other(void **state)
 {
-    (void)state;
     expect_refusal(0, 3, "a", WEFT_ERR_EXISTS, "rank 0 is taken by \"worker0\"");
 }
 
 static void a_name_twice_is_refused(void **state)
 {
-    (void)state;
     expect_refusal(1, 3, "worker0", WEFT_ERR_EXISTS, "the name \"worker0\" is taken by rank 0");
 }
 
 static void a_malformed_name_is_refused(void **state)
 {
-    (void)state;
     expect_refusal(1, 3, "no name", WEFT_ERR_INVALID, "\"no name\" is no name: 1 to 127 of A-Z a-z 0-9 - _ :");
     expect_refusal(1, 3, "", WEFT_ERR_INVALID, "\"\" is no name: 1 to 127 of A-Z a-z 0-9 - _ :");
 }
 
 static void a_name_of_128_bytes_is_refused(void **state)
 {
-    (void)state;
     char name[200];
     memset(name, 'a', sizeof name);
     name[128] = 0;
@@ -114,13 +106,11 @@ static void a_name_of_128_bytes_is_refused(void **state)
 
 static void world_sizes_that_differ_are_refused(void **state)
 {
-    (void)state;
     expect_refusal(1, 4, "a", WEFT_ERR_INVALID, "rank 1 has world size 4, rank 0 has 3");
 }
 
 static void another_version_is_refused_in_words(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     uint8_t frame[WFI_STORE_SMALL_MAX];
     wfi_store_message join = {.type = WFI_STORE_JOIN, .rank = 1, .world_size = 2, .text = "a"};
@@ -136,7 +126,6 @@ static void another_version_is_refused_in_words(void **state)
 
 static void missing_ranks_are_named_to_all_who_wait(void **state)
 {
-    (void)state;
     bench *at = bench_create(6, -1);
     static const int come[] = {0, 1, 3, 4};
     for (size_t i = 0; i < 4; i++) {
@@ -164,7 +153,6 @@ static struct awaited { /* the lines about those who do not come */
 
 static void keep_awaited(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     if (level != WEFT_LOG_WARN || !strstr(line, "waiting for"))
         return;
     awaited.count++;
@@ -173,7 +161,6 @@ static void keep_awaited(weft_log_level level, const char *line, void *arg)
 
 static void those_awaited_are_named_while_there_is_patience(void **state)
 {
-    (void)state;
     awaited.count = 0;
     weft_log_set_sink(keep_awaited, NULL);
     bench *at = bench_create(6, -1);
@@ -204,7 +191,6 @@ static void those_awaited_are_named_while_there_is_patience(void **state)
 
 static void one_missing_rank_is_named(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join(at, 1, 0, 2, "a", 1500);
     bench_pass(at, 1501);
@@ -214,7 +200,6 @@ static void one_missing_rank_is_named(void **state)
 
 static void many_missing_ranks_are_counted(void **state)
 {
-    (void)state;
     bench *at = bench_create(100, 2000);
     bench_join(at, 1, 0, 100, "a", 1000);
     bench_pass(at, 1001);
@@ -225,7 +210,6 @@ static void many_missing_ranks_are_counted(void **state)
 
 static void one_that_goes_while_waiting_frees_its_rank_and_name(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join(at, 1, 1, 2, "a", 1000);
     wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
@@ -238,7 +222,6 @@ static void one_that_goes_while_waiting_frees_its_rank_and_name(void **state)
 
 static void one_that_stops_while_waiting_loses_its_seat_after_the_bound(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join(at, 1, 0, 3, "a", 60000);
     bench_join(at, 2, 1, 3, "b", 60000);
@@ -259,7 +242,6 @@ static void one_that_stops_while_waiting_loses_its_seat_after_the_bound(void **s
 
 static void a_join_after_completion_is_refused(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_join(at, 9, 1, 2, "again", 1000);
@@ -269,7 +251,6 @@ static void a_join_after_completion_is_refused(void **state)
 
 static void a_strangers_nonsense_closes_only_his_connection(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join(at, 1, 0, 2, "a", 1000);
     wfi_store_opened(at->store, 2);
@@ -285,7 +266,6 @@ static void a_strangers_nonsense_closes_only_his_connection(void **state)
 
 static void a_link_that_breaks_is_a_death_told_to_the_others(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     wfi_store_closed(at->store, 2, WFI_STORE_ENDED, at->now_ns);
@@ -298,7 +278,6 @@ static void a_link_that_breaks_is_a_death_told_to_the_others(void **state)
 
 static void silence_for_the_bound_is_a_death_and_the_dead_one_is_told(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_need(at, 1, 1, true);
@@ -316,7 +295,6 @@ static void silence_for_the_bound_is_a_death_and_the_dead_one_is_told(void **sta
 
 static void heartbeats_are_answered_and_keep_alive(void **state)
 {
-    (void)state;
     bench *at = bench_create(1, 2000);
     bench_join_all(at, 1);
     for (int i = 0; i < 20; i++) {
@@ -330,7 +308,6 @@ static void heartbeats_are_answered_and_keep_alive(void **state)
 
 static void nobody_dies_of_silence_if_the_bound_is_off(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, -1);
     bench_join_all(at, 2);
     wfi_store_message suspect = {.type = WFI_STORE_SUSPECT, .rank = 1, .incarnation = 2, .text = "x"};
@@ -343,7 +320,6 @@ static void nobody_dies_of_silence_if_the_bound_is_off(void **state)
 /* It is in the store's own process: its silence says no more than the store's. */
 static void rank_0_is_not_judged_by_its_silence(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_need(at, 2, 0, true); /* somebody waits for it, so that any other would have to beat */
@@ -372,7 +348,6 @@ static void suspect_rank_1(bench *at)
 
 static void a_suspicion_asks_but_does_not_shorten_the_bound(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     suspect_rank_1(at);
@@ -391,7 +366,6 @@ static void a_suspicion_asks_but_does_not_shorten_the_bound(void **state)
 
 static void a_suspect_that_answers_lives(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     suspect_rank_1(at);
@@ -405,7 +379,6 @@ static void a_suspect_that_answers_lives(void **state)
 
 static void a_flood_of_suspicions_does_not_reach_the_suspect(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     for (int i = 0; i < 1000; i++)
@@ -420,7 +393,6 @@ static void a_flood_of_suspicions_does_not_reach_the_suspect(void **state)
 
 static void a_suspicion_of_another_incarnation_or_nobody_is_ignored(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     static const wfi_store_message reports[] = {
@@ -438,7 +410,6 @@ static void a_suspicion_of_another_incarnation_or_nobody_is_ignored(void **state
 
 static void a_store_that_was_stopped_itself_accuses_nobody(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_need(at, 1, 1, true);
@@ -455,7 +426,6 @@ static void a_store_that_was_stopped_itself_accuses_nobody(void **state)
 
 static void a_goodbye_is_told_as_left_not_as_death(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
     bench_say_type(at, 3, WFI_STORE_GOODBYE);
@@ -467,7 +437,6 @@ static void a_goodbye_is_told_as_left_not_as_death(void **state)
 
 static void a_members_nonsense_is_its_death(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     wfi_store_received(at->store, 2, at->now_ns, (const uint8_t *)"rubbish rubbish", 15);
@@ -478,7 +447,6 @@ static void a_members_nonsense_is_its_death(void **state)
 
 static void draining_ends_when_the_last_one_left(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, 2000);
     bench_join_all(at, 2);
     bench_say_type(at, 1, WFI_STORE_GOODBYE);
@@ -491,7 +459,6 @@ static void draining_ends_when_the_last_one_left(void **state)
 
 static void draining_ends_at_its_deadline(void **state)
 {
-    (void)state;
     bench *at = bench_create(2, -1);
     bench_join_all(at, 2);
     wfi_store_drain(at->store, at->now_ns, at->now_ns + 2000 * MS);
@@ -504,7 +471,6 @@ static void draining_ends_at_its_deadline(void **state)
 
 static void rank_0_going_early_tells_those_who_wait(void **state)
 {
-    (void)state;
     bench *at = bench_create(3, 2000);
     bench_join(at, 1, 1, 3, "a", 60000);
     wfi_store_drain(at->store, at->now_ns, at->now_ns);
@@ -515,7 +481,6 @@ static void rank_0_going_early_tells_those_who_wait(void **state)
 
 static void an_impossible_world_size_makes_no_store(void **state)
 {
-    (void)state;
     wfi_store *store;
     wfi_store_options options = {.world_size = 0};
     assert_int_equal(wfi_store_create(&options, &store), WEFT_ERR_INVALID);

@@ -72,7 +72,6 @@ static void finish(pair *at)
 
 static void with_the_same_secret_both_join(void **state)
 {
-    (void)state;
     pair at;
     begin(&at, SECRET, SECRET);
     link_watch_open(&at.watches[1], &at.places[1]);
@@ -120,14 +119,12 @@ static void expect_refused(const char *first, const char *second, const char *wo
 
 static void a_missing_secret_is_named(void **state)
 {
-    (void)state;
     expect_refused(SECRET, NULL, "this worker has no secret, rank 0's job has one");
     expect_refused(NULL, SECRET, "this worker has a secret, rank 0's job has none");
 }
 
 static void another_secret_is_refused_by_the_worker(void **state)
 {
-    (void)state;
     expect_refused(SECRET, "what only the workers of that job know", "could not prove that it has this job's secret");
 }
 
@@ -148,7 +145,6 @@ static int knock(int port)
 /* Workers that come long before rank 0 do: those that gave up waiting and came again cost no messages. */
 static void who_gave_up_at_the_door_gets_no_answer(void **state)
 {
-    (void)state;
     enum { GONE = 3 };
     uint8_t answer[WFI_STORE_SMALL_MAX];
     int gone[GONE];
@@ -179,7 +175,6 @@ static void who_gave_up_at_the_door_gets_no_answer(void **state)
 /* On one machine nothing is lost on the way: whoever waits for rank 0 knocks once, however long that takes to come. */
 static void who_waits_long_for_rank_0_says_everything_once(void **state)
 {
-    (void)state;
     pair at;
     wfi_store_counts counts;
     pthread_t second;
@@ -203,7 +198,6 @@ static void who_waits_long_for_rank_0_says_everything_once(void **state)
  */
 static void an_elastic_job_over_sockets(void **state)
 {
-    (void)state;
     link_watch zero, other;
     link_place place = {
         .world_size = 4, .elastic = true, .secret = SECRET, .join_timeout_ms = 10000, .death_timeout_ms = 2000};
@@ -270,7 +264,6 @@ static void meet_imposter(imposter *who, int64_t patience_ms, link_watch *watch)
 
 static void what_is_certainly_no_store_is_named_at_once(void **state)
 {
-    (void)state;
     link_watch watch;
     imposter ssh = {.words = "SSH-2.0-OpenSSH_9.2\r\n"};
     double before = link_watch_ms();
@@ -283,7 +276,6 @@ static void what_is_certainly_no_store_is_named_at_once(void **state)
 
 static void what_may_be_no_store_is_named_in_the_end(void **state)
 {
-    (void)state;
     link_watch watch;
     imposter silent = {0}, curt = {.hangs_up = true};
     meet_imposter(&silent, 300, &watch);
@@ -346,7 +338,6 @@ static int count_descriptors(void)
 
 static void a_flood_leaves_joining_possible_and_nothing_grows(void **state)
 {
-    (void)state;
     pair at;
     pthread_t pourer;
     begin(&at, SECRET, SECRET);

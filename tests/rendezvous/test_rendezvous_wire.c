@@ -33,7 +33,6 @@ static wfi_store_message sample(wfi_store_type type)
 
 static void every_message_survives_the_wire(void **state)
 {
-    (void)state;
     for (int type = WFI_STORE_JOIN; type <= WFI_STORE_GOODBYE; type++) {
         if (type == WFI_STORE_WORLD)
             continue;
@@ -50,7 +49,6 @@ static void every_message_survives_the_wire(void **state)
 
 static void every_shortened_or_lengthened_message_is_refused(void **state)
 {
-    (void)state;
     for (int type = WFI_STORE_JOIN; type <= WFI_STORE_GOODBYE; type++) {
         wfi_store_message in = sample((wfi_store_type)type), out;
         uint8_t frame[WFI_STORE_SMALL_MAX + 1] = {0};
@@ -65,7 +63,6 @@ static void every_shortened_or_lengthened_message_is_refused(void **state)
 
 static void the_longest_texts_fit_a_small_frame(void **state)
 {
-    (void)state;
     wfi_store_message join = sample(WFI_STORE_JOIN), out;
     uint8_t frame[WFI_STORE_SMALL_MAX];
     memset(join.text, 'x', sizeof join.text - 1);
@@ -78,7 +75,6 @@ static void the_longest_texts_fit_a_small_frame(void **state)
 
 static void texts_from_the_wire_are_printable(void **state)
 {
-    (void)state;
     wfi_store_message in = sample(WFI_STORE_EVICTED), out;
     uint8_t frame[WFI_STORE_SMALL_MAX];
     strcpy(in.text, "\x1b[2J\nx\x80");
@@ -89,7 +85,6 @@ static void texts_from_the_wire_are_printable(void **state)
 
 static void a_refusal_never_reads_as_success(void **state)
 {
-    (void)state;
     wfi_store_message in = sample(WFI_STORE_REFUSE), out;
     uint8_t frame[WFI_STORE_SMALL_MAX];
     in.status = WEFT_OK;
@@ -101,7 +96,6 @@ static void a_refusal_never_reads_as_success(void **state)
 
 static void a_stranger_is_known_by_his_first_byte(void **state)
 {
-    (void)state;
     size_t size;
     assert_int_equal(wfi_store_frame_size((const uint8_t *)"G", 1, 640, &size), WEFT_ERR_PROTOCOL);
     assert_int_equal(wfi_store_frame_size((const uint8_t *)"W", 1, 640, &size), WEFT_OK);
@@ -120,7 +114,6 @@ static void encode_world(wfi_writer *writer, wfi_member *members, int count)
 
 static void a_table_that_promises_more_than_it_holds_is_refused(void **state)
 {
-    (void)state;
     wfi_member members[2];
     wfi_store_world world;
     wfi_writer writer;
@@ -134,7 +127,6 @@ static void a_table_that_promises_more_than_it_holds_is_refused(void **state)
 
 static void mutated_tables_never_break_the_reader(void **state)
 {
-    (void)state;
     wfi_member members[4];
     wfi_writer writer;
     uint64_t seed = 42;
@@ -182,7 +174,6 @@ static void feed_nonsense(bench *at, uint64_t *seed, uint64_t line)
 
 static void strangers_nonsense_never_disturbs_the_job(void **state)
 {
-    (void)state;
     uint64_t seed = 7;
     bench *at = bench_create(4, 2000);
     bench_join_all(at, 4);
@@ -202,7 +193,6 @@ static void strangers_nonsense_never_disturbs_the_job(void **state)
 
 static void members_nonsense_never_breaks_the_store(void **state)
 {
-    (void)state;
     uint64_t seed = 99;
     for (int i = 0; i < ROUNDS / 20; i++) {
         bench *at = bench_create(4, 2000);
@@ -217,7 +207,6 @@ static void members_nonsense_never_breaks_the_store(void **state)
 
 static void nonsense_while_gathering_leaves_room_for_the_true_ones(void **state)
 {
-    (void)state;
     uint64_t seed = 3;
     bench *at = bench_create(4, 2000);
     for (uint64_t line = 10; line < 300; line++) {

@@ -4,11 +4,7 @@
  * was cut off for less than the bound lives and has missed nothing, whoever was declared dead is told, and all who live at
  * the end believe in the same members. And 2,000 workers at once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/link/rendezvous.h"
 
@@ -64,7 +60,6 @@ static void gone(life *me, int rank, uint32_t incarnation)
 static void on_died(void *arg, int rank, uint32_t incarnation, const char *why)
 {
     life *me = arg;
-    (void)why;
     gone(me, rank, incarnation);
     if (me->rank == 0)
         me->of->deaths++;
@@ -78,7 +73,6 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
 static void on_evicted(void *arg, const char *why)
 {
     life *me = arg;
-    (void)why;
     me->evicted++;
     me->of->evictions++;
 }
@@ -86,20 +80,12 @@ static void on_evicted(void *arg, const char *why)
 static void on_store_lost(void *arg, const char *why)
 {
     life *me = arg;
-    (void)why;
     me->store_lost++;
 }
 
-static void on_nothing(void *arg, uint64_t round)
-{
-    (void)arg;
-    (void)round;
-}
+static void on_nothing(void *arg, uint64_t round) {}
 
-static void on_end(void *arg)
-{
-    (void)arg;
-}
+static void on_end(void *arg) {}
 
 static void open_link(life *me)
 {
@@ -213,7 +199,6 @@ static void director(weft_sim *sim, int rank, void *arg)
 {
     world *w = arg;
     int expected = 0;
-    (void)rank;
     weft_sim_sleep(sim, 1000 * MS);
     for (int i = 0; i < 8; i++) {
         expected += do_harm(w);
@@ -243,7 +228,6 @@ static int play(uint64_t seed, bool secret)
 
 static void whatever_happens_all_agree_and_nobody_is_wronged(void **state)
 {
-    (void)state;
     int evictions = 0;
     for (uint64_t seed = 1; seed <= 150; seed++) {
         evictions += play(seed, seed % 2);
@@ -303,7 +287,6 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
 
 static void two_thousand_workers_join(void **state)
 {
-    (void)state;
     crowd *all = calloc(1, sizeof *all);
     assert_non_null(all);
     all->sim = weft_sim_create(&(weft_sim_options){.seed = 5});

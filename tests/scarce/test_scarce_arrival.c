@@ -8,11 +8,9 @@
 #include "rpc/world.h"
 #include "scarce/scarce.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 enum { CALLER, VICTIM, SIZE };
 enum { CALLS = 1000 };
@@ -27,7 +25,6 @@ static struct scene {
 /* Runs where messages are read: no other comes in meanwhile. */
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     scene.victim = weft_call_agent(call);
     atomic_store(&scene.held, 1);
     while (!atomic_load(&scene.go))
@@ -37,7 +34,6 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_status run_note(weft_call *call, void *user)
 {
-    (void)user;
     atomic_fetch_add(&scene.ran[weft_call_i64(call, 0)], 1);
     return WEFT_OK;
 }
@@ -110,7 +106,6 @@ static uint64_t call_during_an_outage(weft_agent *agent, int ms)
 static void program(weft_agent *agent, void *arg)
 {
     int ms = 4;
-    (void)arg;
     if (weft_agent_rank(agent) != CALLER)
         return;
     for (int i = 0; i < 20; i++) /* both have frames to use again: with these the callee refuses what it can */
@@ -121,14 +116,12 @@ static void program(weft_agent *agent, void *arg)
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->death_timeout_ms = 30000;
     scarce_is_worker(options->rank);
 }
 
 static void no_call_is_lost_that_arrives_without_memory(void **state)
 {
-    (void)state;
     scene.w =
         (world){.fabric = WORLD_TCP, .size = SIZE, WORLD_FUNCTIONS(functions), .program = program, .adjust = adjust};
     world_run(&scene.w);

@@ -9,12 +9,10 @@
 #include "scarce/scarce.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 enum { FRIEND, VICTIM, BYSTANDER, SIZE };
 enum { BIG = 300000, PARTS = 4, BOUND_MS = 30000 };
@@ -31,7 +29,6 @@ static struct shared {
 
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0)), weft_of_string(weft_call_string(call, 1))));
     return WEFT_OK;
 }
@@ -47,14 +44,12 @@ static int64_t sum_of(const weft_tensor *x)
 
 static weft_status run_sum(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(sum_of(weft_call_tensor(call, 0)))));
     return WEFT_OK;
 }
 
 static weft_status run_big(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *x = weft_tensor_arange(weft_call_i64(call, 0), WEFT_INT32);
     if (!x)
         return WEFT_ERR_MEMORY;
@@ -65,7 +60,6 @@ static weft_status run_big(weft_call *call, void *user)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     weft_status st = WEFT_OK;
     for (int64_t i = 0; i < PARTS && !st; i++)
         st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
@@ -88,7 +82,6 @@ static void fetched(weft_future *future, void *arg)
 
 static weft_status run_fetch(weft_call *call, void *user)
 {
-    (void)user;
     weft_future *future;
     weft_status st = weft_rref_to_here_async(weft_call_rref(call, 0), BOUND_MS, &future);
     if (st)
@@ -348,7 +341,6 @@ static void suffer(weft_agent *agent)
 
 static void program(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == VICTIM)
         suffer(agent);
     else if (weft_agent_rank(agent) == FRIEND)
@@ -360,7 +352,6 @@ static void program(weft_agent *agent, void *arg)
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
     options->workers = 2;
     scarce_is_worker(options->rank);
@@ -384,13 +375,11 @@ static void run_on(world_fabric fabric)
 
 static void on_sim(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM);
 }
 
 static void on_tcp(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP);
 }
 

@@ -8,12 +8,10 @@
 #include "rpc/world.h"
 #include "scarce/scarce.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 enum { SIZE = 3, VICTIM = 1, NUMBERS = 2000, LIMIT_MS = 200, BOUND_MS = 30000 };
 
@@ -137,7 +135,6 @@ static void program(weft_agent *agent, void *arg)
     bool real = shared.w->fabric != WORLD_SIM;
     uint64_t step = real ? 13 : 1;
     int number = 0;
-    (void)arg;
     for (int order = 0; order < 2; order++) {
         for (uint64_t nth = 1, spared = 0; spared < 3; nth += step) {
             one_round(agent, orders[order], nth, false, number++);
@@ -154,7 +151,6 @@ static void program(weft_agent *agent, void *arg)
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->leaks_fail = true;
     options->workers = 2;
     options->death_timeout_ms = 20000;
@@ -174,13 +170,11 @@ static void run_on(world_fabric fabric)
 
 static void on_sim(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM);
 }
 
 static void on_tcp(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP);
 }
 

@@ -4,7 +4,6 @@
 
 static void body_main(weft_sim *sim, int rank, void *arg)
 {
-    (void)rank;
     void (**body)(weft_sim *) = arg;
     (*body)(sim);
 }

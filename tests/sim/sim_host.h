@@ -5,12 +5,7 @@
 #ifndef TEST_SIM_HOST_H
 #define TEST_SIM_HOST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "base/parker.h"
 #include "fabric.h"

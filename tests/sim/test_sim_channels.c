@@ -89,7 +89,6 @@ static void carries(weft_sim *sim)
 
 static void test_carries(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 10; seed++)
         host_world(&(weft_sim_options){.seed = seed}, carries);
 }
@@ -110,7 +109,6 @@ static void listener_leaves(weft_sim *sim)
 
 static void test_listener_leaves(void **state)
 {
-    (void)state;
     host_world(NULL, listener_leaves);
 }
 
@@ -133,7 +131,6 @@ static void waits_for_callbacks(weft_sim *sim)
 
 static void test_waits_for_callbacks(void **state)
 {
-    (void)state;
     host_world(NULL, waits_for_callbacks);
 }
 
@@ -153,7 +150,6 @@ static void closes_in_callback(weft_sim *sim)
 
 static void test_closes_in_callback(void **state)
 {
-    (void)state;
     host_world(NULL, closes_in_callback);
 }
 
@@ -187,7 +183,6 @@ static void survives_cut_and_pause(weft_sim *sim)
 
 static void test_survives_cut_and_pause(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++)
         host_world(&(weft_sim_options){.seed = seed}, survives_cut_and_pause);
 }
@@ -216,7 +211,6 @@ static void notices_death(weft_sim *sim)
 
 static void test_notices_death(void **state)
 {
-    (void)state;
     host_world(NULL, notices_death);
 }
 
@@ -237,7 +231,6 @@ static void sizes(weft_sim *sim)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     host_world(NULL, sizes);
 }
 

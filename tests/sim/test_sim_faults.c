@@ -58,7 +58,6 @@ static void peer_dies(weft_sim *sim)
 
 static void test_peer_dies(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 10; seed++)
         host_world(&(weft_sim_options){.seed = seed}, peer_dies);
 }
@@ -93,7 +92,6 @@ static void suicide(weft_sim *sim, int rank, void *arg)
 static void killer(weft_sim *sim, int rank, void *arg)
 {
     lives *l = arg;
-    (void)rank;
     weft_sim_sleep(sim, 10500000);
     weft_sim_kill(sim, 1);
     weft_sim_kill(sim, 77); /* nobody */
@@ -104,7 +102,6 @@ static void killer(weft_sim *sim, int rank, void *arg)
 
 static void test_killed_programs_stop(void **state)
 {
-    (void)state;
     lives l = {0};
     weft_sim *sim = weft_sim_create(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, killer, &l), WEFT_OK);
@@ -156,7 +153,6 @@ static void silent_while_paused(weft_sim *sim)
 
 static void test_silent_while_paused(void **state)
 {
-    (void)state;
     host_world(NULL, silent_while_paused);
 }
 
@@ -180,14 +176,12 @@ static void announces_after_resume(weft_sim *sim)
 
 static void test_announces_after_resume(void **state)
 {
-    (void)state;
     host_world(NULL, announces_after_resume);
 }
 
 static void pauser(weft_sim *sim, int rank, void *arg)
 {
     lives *l = arg;
-    (void)rank;
     weft_sim_sleep(sim, 10500000);
     weft_sim_pause(sim, 1);
     weft_sim_sleep(sim, SECOND_NS);
@@ -201,7 +195,6 @@ static void pauser(weft_sim *sim, int rank, void *arg)
 
 static void test_paused_programs_stand(void **state)
 {
-    (void)state;
     lives l = {0};
     weft_sim *sim = weft_sim_create(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, pauser, &l), WEFT_OK);
@@ -226,7 +219,6 @@ static void killed_while_paused(weft_sim *sim)
 
 static void test_killed_while_paused(void **state)
 {
-    (void)state;
     host_world(NULL, killed_while_paused);
 }
 
@@ -263,7 +255,6 @@ static void cut_keeps_order(weft_sim *sim)
 
 static void test_cut_keeps_order(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 100; seed++)
         host_world(&(weft_sim_options){.seed = seed}, cut_keeps_order);
 }
@@ -302,7 +293,6 @@ static void cut_is_silent(weft_sim *sim)
 
 static void test_cut_is_silent(void **state)
 {
-    (void)state;
     host_world(NULL, cut_is_silent);
 }
 
@@ -321,7 +311,6 @@ static void cut_hides_death(weft_sim *sim)
 
 static void test_cut_hides_death(void **state)
 {
-    (void)state;
     host_world(NULL, cut_hides_death);
 }
 
@@ -358,7 +347,6 @@ static void resets(weft_sim *sim)
 
 static void test_resets(void **state)
 {
-    (void)state;
     host_world(NULL, resets);
 }
 

@@ -32,7 +32,6 @@ static void carries_private_data(weft_sim *sim)
 
 static void test_private_data(void **state)
 {
-    (void)state;
     host_world(NULL, carries_private_data);
 }
 
@@ -52,7 +51,6 @@ static void refuses_bad_connects(weft_sim *sim)
 
 static void test_bad_connects(void **state)
 {
-    (void)state;
     host_world(NULL, refuses_bad_connects);
 }
 
@@ -80,7 +78,6 @@ static void nobody_listens(weft_sim *sim)
 
 static void test_nobody_listens(void **state)
 {
-    (void)state;
     host_world(NULL, nobody_listens);
 }
 
@@ -101,7 +98,6 @@ static void rejects(weft_sim *sim)
 
 static void test_reject(void **state)
 {
-    (void)state;
     host_world(NULL, rejects);
 }
 
@@ -128,7 +124,6 @@ static void both_connect(weft_sim *sim)
 
 static void test_both_connect(void **state)
 {
-    (void)state;
     host_world(NULL, both_connect);
 }
 
@@ -161,7 +156,6 @@ static void asker_leaves(weft_sim *sim)
 
 static void test_asker_leaves(void **state)
 {
-    (void)state;
     host_world(NULL, asker_leaves);
 }
 
@@ -188,7 +182,6 @@ static void fabric_closes(weft_sim *sim)
 
 static void test_fabric_closes(void **state)
 {
-    (void)state;
     host_world(NULL, fabric_closes);
 }
 
@@ -208,7 +201,6 @@ static void one_fabric_a_rank(weft_sim *sim)
 
 static void test_one_fabric_a_rank(void **state)
 {
-    (void)state;
     host_world(NULL, one_fabric_a_rank);
 }
 
@@ -248,7 +240,6 @@ static void messages_in_order(weft_sim *sim)
 
 static void test_messages_in_order(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 10; seed++)
         host_world(&(weft_sim_options){.seed = seed, .latency_max_ns = 1000000}, messages_in_order);
 }
@@ -287,7 +278,6 @@ static void odd_messages(weft_sim *sim)
 
 static void test_odd_messages(void **state)
 {
-    (void)state;
     host_world(NULL, odd_messages);
 }
 
@@ -314,7 +304,6 @@ static void needs_a_connected_lane(weft_sim *sim)
 
 static void test_needs_a_connected_lane(void **state)
 {
-    (void)state;
     host_world(NULL, needs_a_connected_lane);
 }
 
@@ -342,7 +331,6 @@ static void talks_to_itself(weft_sim *sim)
 
 static void test_talks_to_itself(void **state)
 {
-    (void)state;
     host_world(NULL, talks_to_itself);
 }
 

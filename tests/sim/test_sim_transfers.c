@@ -63,7 +63,6 @@ static void reads(weft_sim *sim)
 
 static void test_reads(void **state)
 {
-    (void)state;
     host_world(NULL, reads);
 }
 
@@ -82,7 +81,6 @@ static void writes(weft_sim *sim)
 
 static void test_writes(void **state)
 {
-    (void)state;
     host_world(NULL, writes);
 }
 
@@ -140,7 +138,6 @@ static void breaks(weft_sim *sim)
 
 static void test_bad_accesses_break(void **state)
 {
-    (void)state;
     for (bad_index = 0; bad_index < sizeof bad_accesses / sizeof *bad_accesses; bad_index++)
         host_world(NULL, breaks);
 }
@@ -167,7 +164,6 @@ static void many_regions(weft_sim *sim)
 
 static void test_many_regions(void **state)
 {
-    (void)state;
     host_world(NULL, many_regions);
 }
 
@@ -201,7 +197,6 @@ static void takes_time(weft_sim *sim)
 
 static void test_bandwidth(void **state)
 {
-    (void)state;
     host_world(&(weft_sim_options){.bytes_per_second = 1000000}, takes_time);
 }
 
@@ -225,7 +220,6 @@ static void races(weft_sim *sim)
 
 static void test_no_order_between_writes(void **state)
 {
-    (void)state;
     later_won = 0;
     for (uint64_t seed = 0; seed < 40; seed++)
         host_world(&(weft_sim_options){.seed = seed}, races);
@@ -336,13 +330,11 @@ static void close_at_all_times(void (*body)(weft_sim *sim))
 
 static void test_initiator_closes(void **state)
 {
-    (void)state;
     close_at_all_times(initiator_closes);
 }
 
 static void test_target_closes(void **state)
 {
-    (void)state;
     close_at_all_times(target_closes);
 }
 

@@ -13,7 +13,6 @@ static void sleeper(weft_sim *sim, int rank, void *arg)
 
 static void test_time_is_virtual(void **state)
 {
-    (void)state;
     uint64_t woke_at[3] = {1, 1, 1};
     weft_sim *sim = weft_sim_create(NULL);
     assert_int_equal(weft_sim_now(sim), 0);
@@ -30,7 +29,6 @@ static void test_time_is_virtual(void **state)
 
 static void test_an_empty_world(void **state)
 {
-    (void)state;
     weft_sim *sim = weft_sim_create(&(weft_sim_options){.latency_min_ns = 50, .latency_max_ns = 10});
     assert_int_equal(weft_sim_run(sim, 0), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, -1, sleeper, NULL), WEFT_ERR_INVALID);
@@ -41,13 +39,11 @@ static void test_an_empty_world(void **state)
 
 static void runs_inside(weft_sim *sim, int rank, void *arg)
 {
-    (void)rank;
     *(weft_status *)arg = weft_sim_run(sim, 0);
 }
 
 static void test_no_loop_in_a_program(void **state)
 {
-    (void)state;
     weft_status status = WEFT_OK;
     weft_sim *sim = weft_sim_create(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, runs_inside, &status), WEFT_OK);
@@ -59,8 +55,6 @@ static void test_no_loop_in_a_program(void **state)
 static void parks(weft_sim *sim, int rank, void *arg)
 {
     wfi_parker parker;
-    (void)sim;
-    (void)rank;
     wfi_parker_init(&parker);
     *(wfi_parker **)arg = &parker;
     assert_true(wfi_park(&parker, WFI_NEVER));
@@ -68,7 +62,6 @@ static void parks(weft_sim *sim, int rank, void *arg)
 
 static void test_deadlock_is_found(void **state)
 {
-    (void)state;
     wfi_parker *parker = NULL;
     weft_sim *sim = weft_sim_create(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, parks, &parker), WEFT_OK);
@@ -87,7 +80,6 @@ static void heart(void *arg)
 /* Background fibers keep no world alive, and with them a hang is found by the limit. */
 static void test_background_fibers(void **state)
 {
-    (void)state;
     wfi_parker *parker = NULL;
     uint64_t woke_at;
     weft_sim *sim = weft_sim_create(NULL);
@@ -136,7 +128,6 @@ static void ring_worker(weft_sim *sim, int rank, void *arg)
 {
     ring *r = arg;
     seat s = {.host = &r->hosts[rank]};
-    (void)sim;
     s.next = host_connect(s.host, &r->hosts[(rank + 1) % r->size], "");
     take_seat(&s);
     uint64_t out = (uint64_t)rank, in;
@@ -174,7 +165,6 @@ static uint64_t run_ring(ring *r, uint64_t seed, int size, int rounds)
 
 static void test_seeds_replay(void **state)
 {
-    (void)state;
     static ring one, two;
     uint64_t hashes[20];
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -190,7 +180,6 @@ static void test_seeds_replay(void **state)
 
 static void test_a_thousand_workers(void **state)
 {
-    (void)state;
     static ring r;
     run_ring(&r, 1, 1000, 10);
     assert_int_equal(r.done, 1000);
@@ -198,7 +187,6 @@ static void test_a_thousand_workers(void **state)
 
 static void test_random_is_xoshiro(void **state)
 {
-    (void)state;
     weft_sim *sim = weft_sim_create(NULL);
     /* Seed 0: splitmix64 gives e220a8397b1dcdaf 6e789e6aa1b965f4 06c45d188009454f f88bb8a8724c81ec; the first output of
      * xoshiro256** from there is rotl(s[1] * 5, 7) * 9. */

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_secret.c - where the job's secret comes from, in which order, and that nothing of it stays behind. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/protocol/secret.h"
 
@@ -46,7 +42,6 @@ static int new_file(char *path, const char *content, mode_t mode)
 
 static void none_anywhere_is_none(void **state)
 {
-    (void)state;
     find(NULL, 0);
     assert_int_equal(found, WEFT_OK);
     assert_int_equal(secret.size, 0);
@@ -54,7 +49,6 @@ static void none_anywhere_is_none(void **state)
 
 static void sizes_outside_the_limits_are_refused(void **state)
 {
-    (void)state;
     static uint8_t large[WFI_SECRET_MAX + 1];
     find("fifteen bytes..", 15);
     assert_int_equal(found, WEFT_ERR_INVALID);
@@ -68,7 +62,6 @@ static void sizes_outside_the_limits_are_refused(void **state)
 
 static void a_files_content_is_read_each_time(void **state)
 {
-    (void)state;
     char path[64];
     close(new_file(path, "a secret in a file\n", 0600));
     setenv("WEFT_SECRET_FILE", path, 1);
@@ -87,7 +80,6 @@ static void a_files_content_is_read_each_time(void **state)
 
 static void a_file_without_an_end_is_refused(void **state)
 {
-    (void)state;
     setenv("WEFT_SECRET_FILE", "/dev/zero", 1);
     find(NULL, 0);
     assert_int_equal(found, WEFT_ERR_INVALID);
@@ -104,7 +96,6 @@ static void expect_empty(const char *source)
 /* As where a launcher's own variable, which was to hold the secret, is not set: no job opens without one for that. */
 static void an_empty_secret_is_refused(void **state)
 {
-    (void)state;
     char path[64];
     static const char *const contents[] = {"", "\n"};
     setenv("WEFT_SECRET", "", 1);
@@ -127,7 +118,6 @@ static void an_empty_secret_is_refused(void **state)
 
 static void an_empty_variable_beside_a_secret_is_none(void **state)
 {
-    (void)state;
     char path[64];
     close(new_file(path, "a secret in a file", 0600));
     setenv("WEFT_SECRET", "", 1);
@@ -141,7 +131,6 @@ static void an_empty_variable_beside_a_secret_is_none(void **state)
 
 static void a_descriptor_that_is_none_is_refused(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"", "1", "-7", "12x", "77777", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         setenv("WEFT_SECRET_FD", bad[i], 1);
@@ -154,7 +143,6 @@ static void a_descriptor_that_is_none_is_refused(void **state)
 /* Keeps what it read, so the tests that want none run before. */
 static void the_variable_is_wiped_where_it_lies(void **state)
 {
-    (void)state;
     static char setting[] = "WEFT_SECRET=the secret of a variable";
     char *value = strchr(setting, '=') + 1;
     assert_int_equal(putenv(setting), 0);
@@ -169,7 +157,6 @@ static void the_variable_is_wiped_where_it_lies(void **state)
 
 static void a_variable_too_short_is_wiped_as_well(void **state)
 {
-    (void)state;
     static char setting[] = "WEFT_SECRET=short";
     assert_int_equal(putenv(setting), 0);
     find(NULL, 0);
@@ -180,7 +167,6 @@ static void a_variable_too_short_is_wiped_as_well(void **state)
 
 static void an_inherited_file_comes_first_and_is_closed(void **state)
 {
-    (void)state;
     char number[16];
     wfi_secret made;
     assert_int_equal(wfi_secret_random(&made), WEFT_OK);

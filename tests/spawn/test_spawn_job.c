@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_spawn_job.c - children of a job; this program is its own child, told by argv[1] what to do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include "job/launch/launch.h"
 
@@ -166,7 +162,6 @@ static void expect(weft_job *job, int64_t timeout_ms, weft_status status, int ex
 
 static void children_get_the_environment(void **state)
 {
-    (void)state;
     setenv("RANK", "77", 1); /* ours must not be seen */
     weft_job *job = spawn(3, "environment", "4");
     unsetenv("RANK");
@@ -176,7 +171,6 @@ static void children_get_the_environment(void **state)
 
 static void the_job_knows_its_pids(void **state)
 {
-    (void)state;
     weft_job *job = spawn(2, "hang", NULL);
     assert_int_equal(weft_job_pid(job, 0), 0);
     assert_int_equal(weft_job_pid(job, 3), 0);
@@ -189,19 +183,16 @@ static void the_job_knows_its_pids(void **state)
 
 static void the_worst_exit_code_is_told(void **state)
 {
-    (void)state;
     expect(spawn(3, "rank", NULL), 20000, WEFT_ERR_REMOTE, 3);
 }
 
 static void a_killed_child_counts_as_128_and_the_signal(void **state)
 {
-    (void)state;
     expect(spawn(1, "abort", NULL), 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
 }
 
 static void a_straggler_is_ended(void **state)
 {
-    (void)state;
     expect(spawn(2, "hang", NULL), 200, WEFT_ERR_TIMEOUT, 128 + SIGTERM);
 }
 
@@ -222,7 +213,6 @@ static bool ignores(pid_t pid, int number)
 
 static void a_deaf_straggler_is_killed(void **state)
 {
-    (void)state;
     weft_job *job = spawn(1, "deaf", NULL);
     while (!ignores(weft_job_pid(job, 1), SIGTERM))
         usleep(1000);
@@ -231,7 +221,6 @@ static void a_deaf_straggler_is_killed(void **state)
 
 static void a_stopped_straggler_is_killed(void **state)
 {
-    (void)state;
     weft_job *job = spawn(1, "hang", NULL);
     kill(weft_job_pid(job, 1), SIGSTOP);
     expect(job, 50, WEFT_ERR_TIMEOUT, 128 + SIGKILL);
@@ -239,7 +228,6 @@ static void a_stopped_straggler_is_killed(void **state)
 
 static void the_signal_mask_is_reset(void **state)
 {
-    (void)state;
     sigset_t mask, before;
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR1);
@@ -251,7 +239,6 @@ static void the_signal_mask_is_reset(void **state)
 
 static void only_the_secrets_descriptor_reaches_a_child(void **state)
 {
-    (void)state;
     char inherited[16];
     snprintf(inherited, sizeof inherited, "%d", count_descriptors() + 1);
     expect(spawn(2, "descriptors", inherited), 20000, WEFT_OK, 0);
@@ -259,7 +246,6 @@ static void only_the_secrets_descriptor_reaches_a_child(void **state)
 
 static void children_find_the_secret_once_and_leave_no_trace(void **state)
 {
-    (void)state;
     setenv("WEFT_SECRET", "of another job, not of ours", 1);
     weft_job *job = spawn(2, "secret", NULL);
     unsetenv("WEFT_SECRET");
@@ -269,7 +255,6 @@ static void children_find_the_secret_once_and_leave_no_trace(void **state)
 
 static void a_childs_own_children_do_not_inherit_its_secret(void **state)
 {
-    (void)state;
     char inherited[16];
     snprintf(inherited, sizeof inherited, "%d", count_descriptors() + 1);
     expect(spawn(1, "grandchild", inherited), 20000, WEFT_OK, 0);
@@ -277,7 +262,6 @@ static void a_childs_own_children_do_not_inherit_its_secret(void **state)
 
 static void a_child_that_did_not_look_at_its_rank_spawns_nothing(void **state)
 {
-    (void)state;
     expect(spawn(1, "generation", NULL), 20000, WEFT_OK, 0);
 }
 
@@ -297,7 +281,6 @@ static bool shows(pid_t pid, const char *what, const wfi_secret *secret)
 
 static void the_secret_shows_in_no_environment_and_on_no_command_line(void **state)
 {
-    (void)state;
     weft_job *job = spawn(1, "hang", NULL);
     assert_false(shows(weft_job_pid(job, 1), "environ", wfi_job_secret(job)));
     assert_false(shows(weft_job_pid(job, 1), "cmdline", wfi_job_secret(job)));
@@ -307,7 +290,6 @@ static void the_secret_shows_in_no_environment_and_on_no_command_line(void **sta
 
 static void waiting_closes_all_descriptors(void **state)
 {
-    (void)state;
     int before = count_descriptors();
     expect(spawn(2, "environment", "3"), 20000, WEFT_OK, 0);
     assert_int_equal(count_descriptors(), before);
@@ -315,7 +297,6 @@ static void waiting_closes_all_descriptors(void **state)
 
 static void the_stores_socket_is_taken_once(void **state)
 {
-    (void)state;
     weft_job *job = spawn(0, "hang", NULL);
     wfi_endpoint where;
     int fd = wfi_job_take_fd(job);
@@ -328,7 +309,6 @@ static void the_stores_socket_is_taken_once(void **state)
 
 static void a_program_that_does_not_exist_is_an_error(void **state)
 {
-    (void)state;
     weft_job *job = NULL;
     weft_error *error = NULL;
     const char *argv[] = {"x", NULL};
@@ -342,7 +322,6 @@ static void a_program_that_does_not_exist_is_an_error(void **state)
 
 static void bad_options_are_refused(void **state)
 {
-    (void)state;
     weft_job *job;
     const char *argv[] = {NULL};
     assert_int_equal(weft_spawn(NULL, &job), WEFT_ERR_INVALID);
@@ -354,7 +333,6 @@ static void bad_options_are_refused(void **state)
 
 static void reap_everything(int number)
 {
-    (void)number;
     int before = errno;
     while (waitpid(-1, NULL, WNOHANG) > 0)
         continue;
@@ -363,7 +341,6 @@ static void reap_everything(int number)
 
 static void an_application_that_reaps_first_is_survived(void **state)
 {
-    (void)state;
     struct sigaction reaper = {.sa_handler = reap_everything}, before;
     sigaction(SIGCHLD, &reaper, &before);
     weft_job *job = spawn(2, "rank", NULL);
@@ -389,7 +366,6 @@ static void fail_to_open(weft_job *job, const char *says)
 
 static void an_agent_whose_children_have_ended_does_not_wait(void **state)
 {
-    (void)state;
     weft_job *job = spawn(2, "rank", NULL); /* who end with their ranks */
     fail_to_open(job, "all 2 children of weft_spawn have ended, and the job had not begun: rank 1 with exit code 1");
     expect(job, 20000, WEFT_ERR_REMOTE, 2); /* nobody was reaped */
@@ -400,7 +376,6 @@ static void an_agent_whose_children_have_ended_does_not_wait(void **state)
 
 static void an_agent_whose_children_were_reaped_does_not_wait(void **state)
 {
-    (void)state;
     struct sigaction reaper = {.sa_handler = reap_everything}, before;
     sigaction(SIGCHLD, &reaper, &before);
     weft_job *job = spawn(2, "rank", NULL);
@@ -441,7 +416,6 @@ static bool is_dead(int pid)
 
 static void children_die_with_their_parent(void **state)
 {
-    (void)state;
     int ends[2], pids[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(dup2(ends[1], 9), 9);

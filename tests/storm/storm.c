@@ -264,7 +264,6 @@ static bool all_at(const driver *d, int stage)
 
 static bool all_gone(const driver *d, int stage)
 {
-    (void)stage;
     for (int rank = 0; rank < SEATS; rank++)
         if (d->weather.seats[rank].pid)
             return false;

@@ -53,7 +53,6 @@ static weft_status run_plain(weft_call *call, void *user)
 /* Takes its time before it looks, so that whoever gave up meanwhile has let go of what it sent. */
 static weft_status run_echo(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, ECHO);
     sleep_ms((uint64_t)weft_call_i64(call, 1));
     check_tensor(weft_call_tensor(call, 2), id, ARGUMENT, "its argument");
@@ -66,7 +65,6 @@ static weft_status run_echo(weft_call *call, void *user)
 
 static weft_status run_haul(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, HAUL);
     weft_tensor *result = make_tensor((size_t)weft_call_i64(call, 1), id, RESULT);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(result)));
@@ -77,7 +75,6 @@ static weft_status run_haul(weft_call *call, void *user)
 
 static weft_status run_several(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, SEVERAL);
     weft_tensors in = weft_call_tensors(call, 1);
     weft_tensor *out[4];
@@ -95,7 +92,6 @@ static weft_status run_several(weft_call *call, void *user)
 
 static weft_status run_all(weft_call *call, void *user)
 {
-    (void)user;
     int64_t first = weft_call_i64(call, 0), id = first + weft_agent_rank(weft_call_agent(call));
     book_runs(id, ALL, call);
     check_tensor(weft_call_tensor(call, 1), first, ARGUMENT, "its argument");
@@ -104,7 +100,6 @@ static weft_status run_all(weft_call *call, void *user)
 
 static weft_status run_fail(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, FAIL);
     weft_status status = (weft_status)weft_call_i64(call, 1);
     if (id % 2)
@@ -123,7 +118,6 @@ static void leave_place(void *room)
 /* A place of its own for each call: nobody writes to it after its last reference went. */
 static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank, (void)index, (void)user;
     if (dtype != WEFT_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_WORDS)
         return NULL;
     storm_room *room = room_make(PLACE_WORDS, -1);
@@ -132,7 +126,6 @@ static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype,
 
 static weft_status run_place(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, PLACE);
     sleep_ms(chance_below(3));
     check_tensor(weft_call_tensor(call, 1), id, ARGUMENT, "what landed");
@@ -157,7 +150,6 @@ static weft_tensor *sum_total(void)
 
 static weft_tensor *land_in_sum(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    (void)from_rank, (void)index, (void)user;
     if (dtype != WEFT_INT64 || shape.ndim != 1 || shape.dims[0] != SUM_COUNT)
         return NULL;
     return weft_tensor_ref(sum_total());
@@ -165,7 +157,6 @@ static weft_tensor *land_in_sum(int from_rank, size_t index, weft_dtype dtype, w
 
 static weft_status run_sum(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, SUM);
     pthread_mutex_lock(&sum.lock);
     sum.added += weft_call_i64(call, 2);
@@ -211,7 +202,6 @@ static void retain(weft_tensor *tensor, int64_t id)
 /* Where the caller is oneself, the argument is the caller's own. */
 static weft_status run_retain(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, RETAIN);
     weft_tensor *x = weft_call_tensor(call, 1);
     bool own = weft_call_from(call) == weft_agent_rank(weft_call_agent(call));
@@ -252,7 +242,6 @@ static void answer_rows(weft_batch *batch)
 
 static weft_status run_gather(weft_batch *batch, void *user)
 {
-    (void)user;
     for (size_t i = 0; i < weft_batch_count(batch); i++)
         runs(weft_batch_call(batch, i), GATHER);
     answer_rows(batch);
@@ -292,7 +281,6 @@ static weft_status hold(held what)
 
 static weft_status run_hold(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, HOLD);
     bool keeps = chance_below(2);
     check_tensor(weft_call_tensor(call, 1), id, ARGUMENT, "its argument");
@@ -303,7 +291,6 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_status run_gather_later(weft_batch *batch, void *user)
 {
-    (void)user;
     for (size_t i = 0; i < weft_batch_count(batch); i++)
         runs(weft_batch_call(batch, i), GATHER_LATER);
     check_rows(batch);
@@ -376,7 +363,6 @@ void functions_end(void)
 
 static weft_status run_linger(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, LINGER);
     weft_future *gone = weft_call_cancellation(call);
     MUST(gone);
@@ -400,7 +386,6 @@ static weft_status send_part(weft_call *call, int64_t id, int64_t number)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, STREAM), sent = 0, wanted = weft_call_i64(call, 1);
     weft_future *gone = weft_call_cancellation(call);
     MUST(gone);
@@ -423,7 +408,6 @@ static weft_status run_stream(weft_call *call, void *user)
 /* Passes the call on: `left` more workers, and then a plain one. */
 static weft_status run_hop(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = runs(call, HOP), left = weft_call_i64(call, 1), passed = 0;
     if (left == 0)
         return answer(call, id, 1);

@@ -83,7 +83,6 @@ static const weft_object_type thing_type = {.name = "thing", .drop = drop_thing}
 
 weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = weft_call_i64(call, 0);
     book_runs(id, MAKE, call);
     book_finishes(id);
@@ -109,7 +108,6 @@ static weft_status ends(int64_t id, weft_status status)
 
 weft_status run_use(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = weft_call_i64(call, 1);
     void *object;
     book_runs(id, USE, call);
@@ -125,7 +123,6 @@ weft_status run_use(weft_call *call, void *user)
 
 weft_status run_keep(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = weft_call_i64(call, 0);
     book_runs(id, KEEP, call);
     keep_handle((handle){.rref = weft_rref_ref(weft_call_rref(call, 3)),
@@ -137,7 +134,6 @@ weft_status run_keep(weft_call *call, void *user)
 
 weft_status run_read(weft_call *call, void *user)
 {
-    (void)user;
     int64_t id = weft_call_i64(call, 0), made_by = weft_call_i64(call, 1);
     weft_values *values;
     weft_tensor *tensor = NULL;

@@ -8,16 +8,14 @@
 #include <weft/weft.h>
 
 #include <malloc.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 enum { CALLS = 1000, LARGE = 64 * 1024, PATIENCE_MS = 20000 };
 
@@ -33,7 +31,6 @@ static atomic_int held_count;
 
 static weft_status serve_hold(weft_call *call, void *user)
 {
-    (void)user;
     weft_call *taken = weft_call_defer_keeping(call); /* its argument stays with it */
     held[atomic_fetch_add(&held_count, 1)] = taken;
     return WEFT_DEFERRED;
@@ -41,7 +38,6 @@ static weft_status serve_hold(weft_call *call, void *user)
 
 static weft_status serve_double(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(2 * weft_call_i64(call, 0))));
     return WEFT_OK;
 }
@@ -161,7 +157,6 @@ static void one_job(void)
 
 static void worst_a_thousand_answers_to_the_dead(void **state)
 {
-    (void)state;
     one_job(); /* what is made once */
     size_t before = mallinfo2().uordblks;
     for (int i = 0; i < 3; i++)

@@ -5,17 +5,14 @@
  */
 #include "conformance/conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 enum { LARGE = 64 << 20, CALLS = 200 };
 
 static weft_status serve_swallow(weft_call *call, void *user)
 {
-    (void)user;
     MUST(weft_tensor_nbytes(weft_call_tensor(call, 0)) == LARGE);
     return WEFT_OK;
 }
@@ -23,7 +20,6 @@ static weft_status serve_swallow(weft_call *call, void *user)
 /* A result as large. */
 static weft_status serve_give_large(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *large = weft_tensor_empty(WEFT_SHAPE(LARGE), WEFT_UINT8);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
@@ -94,7 +90,6 @@ static void compare(weft_agent *agent, const char *function, weft_args args)
 
 static void large_ahead(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
@@ -105,7 +100,6 @@ static void large_ahead(weft_agent *agent, void *arg)
 
 static void worst_large_message_ahead_of_small_calls(void **state)
 {
-    (void)state;
     const item what = {.program = large_ahead, .size = 2, ITEM_FUNCTIONS(functions)};
     for (int fabric = 0; fabric < WORLD_FABRICS; fabric++)
         item_run_on(&what, (world_fabric)fabric, 1);

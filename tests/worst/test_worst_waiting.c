@@ -6,10 +6,8 @@
 #include "conformance/conformance.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "unit.h"
 
 /* ---- Functions -------------------------------------------------------------------------------------------------------- */
 
@@ -19,7 +17,6 @@ static weft_status serve_nest(weft_call *call, void *user)
     weft_agent *agent = weft_call_agent(call);
     int64_t depth = weft_call_i64(call, 0);
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)user;
     if (depth == 0)
         return WEFT_OK;
     return weft_rpc_sync(agent, next, "nest", WEFT_VALUES(weft_of_i64(depth - 1)), &(weft_rpc_options){.parent = call},
@@ -36,7 +33,6 @@ static weft_status serve_nest_hold(weft_call *call, void *user)
     bool bounded = weft_call_bool(call, 1);
     weft_rpc_options options = {.timeout_ms = bounded ? 0 : WEFT_FOREVER, .parent = bounded ? call : NULL};
     weft_target next = weft_to_rank(next_rank(agent));
-    (void)user;
     weft_status st = depth ? weft_rpc_sync(agent, next, "nest hold",
                                            WEFT_VALUES(weft_of_i64(depth - 1), weft_of_bool(bounded)), &options, NULL)
                            : weft_rpc_sync(agent, next, "hold", WEFT_NO_VALUES, &options, NULL);
@@ -49,7 +45,6 @@ static atomic_int locked_calls, callbacks;
 
 static weft_status serve_needs_mutex(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     MUST(!pthread_mutex_lock(&users_mutex)); /* EDEADLK if it is the waiter that runs this */
     atomic_fetch_add(&locked_calls, 1);
     MUST(!pthread_mutex_unlock(&users_mutex));
@@ -58,7 +53,6 @@ static weft_status serve_needs_mutex(weft_call *call, void *user)
 
 static weft_status serve_slow(weft_call *call, void *user)
 {
-    (void)call, (void)user;
     item_sleep_ms(20);
     return WEFT_OK;
 }
@@ -97,7 +91,6 @@ static void nested_to_and_fro(weft_agent *agent, void *arg)
 {
     enum { CHAINS = 4 };
     weft_future *chains[CHAINS];
-    (void)arg;
     for (int i = 0; i < CHAINS; i++)
         chains[i] = start(agent, weft_to_rank(next_rank(agent)), "nest", WEFT_VALUES(weft_of_i64(3 + 4 * i)));
     await_all(chains, CHAINS);
@@ -111,7 +104,6 @@ enum { DEPTH = 2 }; /* f on B, g on A, h on B, and "hold" on A */
 /* What nobody answers runs out of time, though all workers wait; the others go on answering. */
 static void time_limits_fire(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
     for (int bounded = 0; bounded < 2; bounded++) {
@@ -147,7 +139,6 @@ static void every_worker_waits(weft_agent *agent, void *arg)
 {
     enum { CHAINS = 4, MANY = 40 };
     weft_future *chains[MANY];
-    (void)arg;
     for (int i = 0; i < CHAINS; i++) /* 48 waiting handlers a worker */
         chains[i] = start(agent, weft_to_rank(next_rank(agent)), "nest", WEFT_VALUES(weft_of_i64(12)));
     await_all(chains, CHAINS);
@@ -180,7 +171,6 @@ ITEM(worst_nested_calls_while_every_worker_waits, .program = every_worker_waits,
 
 static void lock_in_callback(weft_future *future, void *arg)
 {
-    (void)future, (void)arg;
     MUST(!pthread_mutex_lock(&users_mutex));
     atomic_fetch_add(&callbacks, 1);
     MUST(!pthread_mutex_unlock(&users_mutex));
@@ -215,7 +205,6 @@ static void mutex_holders(weft_agent *agent, void *arg)
 {
     pthread_t thread;
     weft_future *wants[8];
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         MUST(!pthread_create(&thread, NULL, helper_thread, agent));
         pthread_join(thread, NULL);
@@ -229,7 +218,6 @@ static void mutex_holders(weft_agent *agent, void *arg)
 static void prepare_mutex(void **state)
 {
     pthread_mutexattr_t attributes;
-    (void)state;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&users_mutex, &attributes);
