@@ -216,6 +216,10 @@ static void what_counts(weft_agent *agent, void *arg)
     memset(long_text, 'x', shared.budget);
     long_text[shared.budget] = 0;
     MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), NULL, 0), WEFT_ERR_TOO_LARGE);
+    /* Neither is too much alone: only together they will never fit. */
+    long_text[shared.budget / 5 * 3] = 0;
+    MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), text, sizeof text), WEFT_ERR_TOO_LARGE);
+    MUST(strstr(text, "never fit"));
     /* Kept arguments stay, others go when the handler has returned: three of these fit, two of those do not. */
     for (int i = 0; i < 3; i++) {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "hold_empty", WEFT_VALUES(weft_of_tensor(fits)), NULL,
