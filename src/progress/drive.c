@@ -46,7 +46,7 @@ static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
     bool earlier = atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed) < progress->sleep_until_ns;
     wfi_mutex_unlock(&progress->lock);
     if (earlier)
-        wfi_watcher_call(progress);
+        wfi_watcher_wake(progress);
 }
 
 /*
@@ -56,13 +56,13 @@ static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
 static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_ns)
 {
     bool ours = true;
-    if (atomic_exchange(&progress->token.bed_taken, true))
+    if (atomic_exchange(&progress->token.sleeper_taken, true))
         return true; /* another waiting thread lies there, robbed */
     if (wfi_park_on_begin(parker, progress->token.unpark_fd)) {
         uint64_t now = wfi_now(progress->clock), known_ns = sleepers_know(progress);
         while (ours && now < until_ns && !wfi_parker_is_unparked(parker) && !atomic_load(&progress->stop) &&
                !atomic_load(&progress->token.wanted)) {
-            ours = wfi_token_sleep(progress, WFI_BED_WAITER, progress->token.unpark_fd, until_ns);
+            ours = wfi_token_sleep(progress, WFI_SLEEPER_WAITER, progress->token.unpark_fd, until_ns);
             now = wfi_now(progress->clock);
             if (ours && wfi_progress_round(progress, WFI_WAITER, NULL))
                 wfi_spin_caught(progress, WFI_WAITER, now);
@@ -70,7 +70,7 @@ static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_
         tell_sleepers(progress, known_ns);
         wfi_park_on_end(parker);
     }
-    atomic_store(&progress->token.bed_taken, false);
+    atomic_store(&progress->token.sleeper_taken, false);
     return ours;
 }
 
@@ -108,16 +108,16 @@ size_t wfi_progress_run(wfi_progress *progress, int64_t timeout_ms)
     size_t done = 0;
     if (progress->fibers || progress->forked || !wfi_token_take(progress, WFI_MANUAL))
         return 0;
-    for (int offers = timeout_ms && progress->token.came ? WFI_OFFERS : 0;; offers--) {
-        bool offered = offers > 0 && wfi_spin_offer(progress);
+    for (int yields = timeout_ms && progress->token.came ? WFI_YIELDS : 0;; yields--) {
+        bool yielded = yields > 0 && wfi_spin_yield(progress);
         done = manual_round(progress, slept);
         if (done || wfi_now(progress->clock) >= until)
             break;
-        if (offered && offers > 1)
+        if (yielded && yields > 1)
             continue;
         slept = true;
-        uint64_t nap = progress->token.look_ns < until ? progress->token.look_ns : until;
-        if (!wfi_token_sleep(progress, WFI_BED_POLLER, -1, nap))
+        uint64_t pause = progress->token.look_ns < until ? progress->token.look_ns : until;
+        if (!wfi_token_sleep(progress, WFI_SLEEPER_POLLER, -1, pause))
             return 0;
     }
     if (done || timeout_ms)
@@ -167,7 +167,7 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
         return true;
     atomic_fetch_add(&progress->token.parked, 1);
     if (!watched)
-        wfi_watcher_call(progress);
+        wfi_watcher_wake(progress);
     (void)wfi_park(parker, deadline_ns);
     atomic_fetch_sub(&progress->token.parked, 1);
     wfi_spin_caught(progress, WFI_WAITER, wfi_now(progress->clock));

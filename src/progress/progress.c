@@ -24,8 +24,8 @@ void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *optio
         wfi_list_init(&progress->deferred[kind]);
     atomic_init(&progress->next_deadline_ns, WFI_NEVER);
     progress->token.unpark_fd = progress->token.load_fd = -1;
-    for (int bed = 0; bed < WFI_BEDS; bed++)
-        progress->token.bed_fds[bed] = -1;
+    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++)
+        progress->token.sleeper_fds[sleeper] = -1;
 }
 
 weft_status wfi_progress_open(wfi_progress *progress)

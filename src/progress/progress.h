@@ -85,7 +85,7 @@ typedef struct wfi_timer {
 typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
 /* Those that may sleep with the token have a state each, so that one who was robbed of it can tell. */
 enum { WFI_TOKEN_FREE, WFI_TOKEN_AWAKE, WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP, WFI_TOKEN_WAITER_ASLEEP };
-enum { WFI_BED_POLLER, WFI_BED_LEADER, WFI_BED_WAITER, WFI_BEDS };
+enum { WFI_SLEEPER_POLLER, WFI_SLEEPER_LEADER, WFI_SLEEPER_WAITER, WFI_SLEEPERS };
 
 typedef struct wfi_spin {
     _Atomic uint64_t limit_ns; /* spin so long after the last event */
@@ -93,37 +93,37 @@ typedef struct wfi_spin {
     _Atomic uint32_t misses;
 } wfi_spin;
 
-#define WFI_OFFERS 3 /* with eight callers on two cores, three did as well as eight, and better than one */
+#define WFI_YIELDS 3 /* with eight callers on two cores, three did as well as eight, and better than one */
 
 /* One spin. */
 typedef struct wfi_spinning {
     uint64_t since_ns, look_ns; /* the last event; when to look next whether others need the core */
-    int offers;                 /* left, of the core to others; WFI_OFFERS: it spins yet */
+    int yields;                 /* left, of the core to others; WFI_YIELDS: it spins yet */
 } wfi_spinning;
 
 typedef struct wfi_token { /* all atomic; see token.c */
     _Atomic int state;
-    _Atomic uint32_t uses;        /* taken so often by others than the poller */
-    _Atomic int wanted;           /* waiting threads that ask for it */
-    atomic_bool leader_wants;     /* a worker asks the poller for it */
-    atomic_bool leader_in;        /* a worker is in the idle hook */
-    atomic_bool nudged;           /* the leader should look at its queue */
-    _Atomic uint32_t departures;  /* how often a worker left the idle hook */
-    atomic_bool in_bed[WFI_BEDS]; /* in poll(2), with the token, robbed of it, or resting */
-    atomic_bool called[WFI_BEDS]; /* should get up */
-    atomic_bool robbed[WFI_BEDS]; /* lay down with the token: whoever took it from there gives it back */
-    atomic_bool poller_blocked;   /* the poller sleeps until the leader leaves the hook */
-    _Atomic int parked;           /* waiting threads that found the token taken, or gave it up */
-    int bed_fds[WFI_BEDS];        /* (constant) an eventfd each, to end that */
-    atomic_bool bed_taken;        /* a waiting thread has the waiters' bed: there is one */
-    int unpark_fd;                /* (constant) an eventfd that ends its sleep when it is unparked */
+    _Atomic uint32_t uses;            /* taken so often by others than the poller */
+    _Atomic int wanted;               /* waiting threads that ask for it */
+    atomic_bool leader_wants;         /* a worker asks the poller for it */
+    atomic_bool leader_in;            /* a worker is in the idle hook */
+    atomic_bool nudged;               /* the leader should look at its queue */
+    _Atomic uint32_t departures;      /* how often a worker left the idle hook */
+    atomic_bool asleep[WFI_SLEEPERS]; /* in poll(2), with the token, robbed of it, or resting */
+    atomic_bool called[WFI_SLEEPERS]; /* should get up */
+    atomic_bool robbed[WFI_SLEEPERS]; /* lay down with the token: whoever took it from there gives it back */
+    atomic_bool poller_blocked;       /* the poller sleeps until the leader leaves the hook */
+    _Atomic int parked;               /* waiting threads that found the token taken, or gave it up */
+    int sleeper_fds[WFI_SLEEPERS];    /* (constant) an eventfd each, to end that */
+    atomic_bool sleeper_taken;        /* a waiting thread has the waiters' sleeper: there is one */
+    int unpark_fd;                    /* (constant) an eventfd that ends its sleep when it is unparked */
     wfi_spin spin[WFI_ROLES];
     uint64_t usual_round; /* [token] what an empty round takes, in 1/4096 ns */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
     int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
     uint64_t look_ns;     /* [token] without threads: when to look for rarer events again */
-    uint64_t offer_ns;    /* [token] no core is offered before (spin.c) */
+    uint64_t yield_ns;    /* [token] no core is yielded before (spin.c) */
     bool came;            /* [token] without threads: something did since the last wait that was in vain */
 } wfi_token;
 
@@ -238,7 +238,7 @@ bool wfi_token_release(wfi_progress *progress, wfi_role role); /* true: to a sle
 /* Progresses until it should give the token up, and does; a leader's task comes back. */
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);
 /* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */
-bool wfi_token_sleep(wfi_progress *progress, int bed, int fd_extra, uint64_t until_ns);
+bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns);
 weft_status wfi_token_init(wfi_progress *progress);
 void wfi_token_fini(wfi_progress *progress);
 
@@ -246,22 +246,22 @@ void wfi_token_fini(wfi_progress *progress);
 
 #define WFI_SLEEPER_FDS (WFI_SOURCES + 1)
 /* On `count` descriptors besides its own; -1: none. True: it was called. */
-bool wfi_bed_sleep(wfi_progress *progress, int bed, const int *fds, size_t count, uint64_t timeout_ns);
-void wfi_bed_call(wfi_progress *progress, int bed);
-void wfi_watcher_call(wfi_progress *progress);  /* somebody has to see to things */
+bool wfi_sleeper_sleep(wfi_progress *progress, int sleeper, const int *fds, size_t count, uint64_t timeout_ns);
+void wfi_sleeper_wake(wfi_progress *progress, int sleeper);
+void wfi_watcher_wake(wfi_progress *progress);  /* somebody has to see to things */
 void wfi_progress_wake(wfi_progress *progress); /* whoever sleeps over the completions and timers */
 void wfi_fiber_ready(void *progress);           /* in the simulation: something came */
 
 void wfi_spin_init(wfi_progress *progress);
 void wfi_spin_fini(wfi_progress *progress);
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);
-/* False: to bed. Otherwise *now_ns is later if others had the core meanwhile. */
+/* False: to sleep. Otherwise *now_ns is later if others had the core meanwhile. */
 bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns);
 /* Something: it begins anew. */
 void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns);
 /* Lets others run on this core, unless that took long of late. [token] */
-bool wfi_spin_offer(wfi_progress *progress);
+bool wfi_spin_yield(wfi_progress *progress);
 /* Did a round with `count` events find something to do? [token] */
 bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns);
 

@@ -2,7 +2,7 @@
 /*
  * sleeper.c - where the poller and the leader sleep: poll(2) on what may come and on an eventfd of their own.
  *
- * No call is lost: the caller sets `called`, then looks whether somebody is in the bed; the sleeper gets into the bed,
+ * No call is lost: the caller sets `called`, then looks whether somebody is asleep; the sleeper says that it is asleep,
  * then looks whether it was called. One of them sees the other (both sequentially consistent).
  */
 #include "progress/progress.h"
@@ -11,19 +11,19 @@
 #include <poll.h>
 #include <unistd.h>
 
-void wfi_bed_call(wfi_progress *progress, int bed)
+void wfi_sleeper_wake(wfi_progress *progress, int sleeper)
 {
     uint64_t one = 1;
-    atomic_store(&progress->token.called[bed], true);
-    if (atomic_load(&progress->token.in_bed[bed])) {
-        ssize_t written = write(progress->token.bed_fds[bed], &one, sizeof(one));
+    atomic_store(&progress->token.called[sleeper], true);
+    if (atomic_load(&progress->token.asleep[sleeper])) {
+        ssize_t written = write(progress->token.sleeper_fds[sleeper], &one, sizeof(one));
         (void)written; /* a full eventfd wakes as well */
     }
 }
 
-static void sleep_on(wfi_progress *progress, int bed, const int *fds, size_t fd_count, uint64_t timeout_ns)
+static void sleep_on(wfi_progress *progress, int sleeper, const int *fds, size_t fd_count, uint64_t timeout_ns)
 {
-    struct pollfd polled[1 + WFI_SLEEPER_FDS] = {{.fd = progress->token.bed_fds[bed], .events = POLLIN}};
+    struct pollfd polled[1 + WFI_SLEEPER_FDS] = {{.fd = progress->token.sleeper_fds[sleeper], .events = POLLIN}};
     assert(fd_count <= WFI_SLEEPER_FDS);
     for (size_t i = 0; i < fd_count; i++)
         polled[1 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
@@ -31,23 +31,23 @@ static void sleep_on(wfi_progress *progress, int bed, const int *fds, size_t fd_
     uint64_t count;
     (void)ppoll(polled, 1 + fd_count, timeout_ns == WFI_NEVER ? NULL : &timeout, NULL);
     if (polled[0].revents) {
-        ssize_t got = read(progress->token.bed_fds[bed], &count, sizeof(count));
+        ssize_t got = read(progress->token.sleeper_fds[sleeper], &count, sizeof(count));
         (void)got; /* non-blocking: there may be nothing after all */
     }
 }
 
-bool wfi_bed_sleep(wfi_progress *progress, int bed, const int *fds, size_t count, uint64_t timeout_ns)
+bool wfi_sleeper_sleep(wfi_progress *progress, int sleeper, const int *fds, size_t count, uint64_t timeout_ns)
 {
-    atomic_store(&progress->token.in_bed[bed], true);
-    if (!atomic_load(&progress->token.called[bed]))
-        sleep_on(progress, bed, fds, count, timeout_ns);
-    atomic_store(&progress->token.in_bed[bed], false);
-    return atomic_exchange(&progress->token.called[bed], false);
+    atomic_store(&progress->token.asleep[sleeper], true);
+    if (!atomic_load(&progress->token.called[sleeper]))
+        sleep_on(progress, sleeper, fds, count, timeout_ns);
+    atomic_store(&progress->token.asleep[sleeper], false);
+    return atomic_exchange(&progress->token.called[sleeper], false);
 }
 
-void wfi_watcher_call(wfi_progress *progress)
+void wfi_watcher_wake(wfi_progress *progress)
 {
-    wfi_bed_call(progress, atomic_load(&progress->token.leader_in) ? WFI_BED_LEADER : WFI_BED_POLLER);
+    wfi_sleeper_wake(progress, atomic_load(&progress->token.leader_in) ? WFI_SLEEPER_LEADER : WFI_SLEEPER_POLLER);
 }
 
 void wfi_fiber_ready(void *arg)
@@ -63,7 +63,7 @@ void wfi_progress_wake(wfi_progress *progress)
         wfi_fiber_ready(progress);
         return;
     }
-    wfi_bed_call(progress, WFI_BED_POLLER);
-    wfi_bed_call(progress, WFI_BED_LEADER);
-    wfi_bed_call(progress, WFI_BED_WAITER);
+    wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);
+    wfi_sleeper_wake(progress, WFI_SLEEPER_LEADER);
+    wfi_sleeper_wake(progress, WFI_SLEEPER_WAITER);
 }

@@ -16,10 +16,10 @@
  *
  * On one core nobody ever spins: whoever we wait for needs that core.
  *
- * OFFERS. Where several workers share a core, the one that we wait for is often among those who would run on ours: to let them run
+ * YIELDING. Where several workers share a core, the one that we wait for is often among those who would run on ours: to let them run
  * (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes takes the core for a slice
- * of milliseconds, where a sleeper would be woken at once: after an offer that took long there is none for many times as long, so
- * that such offers cost a fortieth of the time.
+ * of milliseconds, where a sleeper would be woken at once: after a yield that took long there is none for many times as long, so
+ * that such yields cost a fortieth of the time.
  */
 #include "progress/progress.h"
 
@@ -36,8 +36,8 @@
 #define USUAL_SHIFT 12 /* of usual_round: the shortest round counts, and is forgotten in some thousands */
 #define LOOK_EVERY_NS 4000
 #define LOOK_CORES_MAX 64
-#define OFFER_LONG_NS 1000000 /* workers that take turns give the core back sooner; a program that computes does not */
-#define OFFER_PAUSE 40
+#define YIELD_LONG_NS 1000000 /* workers that take turns give the core back sooner; a program that computes does not */
+#define YIELD_PAUSE 40
 
 /*
  * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine and this build:
@@ -92,7 +92,7 @@ void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns)
 {
     spinning->since_ns = now_ns;
     spinning->look_ns = now_ns + LOOK_EVERY_NS;
-    spinning->offers = WFI_OFFERS;
+    spinning->yields = WFI_YIELDS;
 }
 
 static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
@@ -118,15 +118,15 @@ static void missed(wfi_progress *progress, wfi_role role, uint64_t now_ns)
 
 bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns)
 {
-    if (spinning->offers == WFI_OFFERS) {
+    if (spinning->yields == WFI_YIELDS) {
         if (spins_yet(progress, role, spinning, *now_ns))
             return true;
         missed(progress, role, *now_ns);
     }
-    bool offered = spinning->offers > 0 && wfi_spin_offer(progress);
-    spinning->offers--;
+    bool yielded = spinning->yields > 0 && wfi_spin_yield(progress);
+    spinning->yields--;
     *now_ns = wfi_now(progress->clock);
-    return offered;
+    return yielded;
 }
 
 void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
@@ -146,19 +146,19 @@ void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
 
 void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
-    if (spinning->offers == WFI_OFFERS)
+    if (spinning->yields == WFI_YIELDS)
         wfi_spin_caught(progress, role, now_ns);
     wfi_spin_begin(spinning, now_ns);
 }
 
-bool wfi_spin_offer(wfi_progress *progress)
+bool wfi_spin_yield(wfi_progress *progress)
 {
     uint64_t before = wfi_now(progress->clock);
-    if (before < progress->token.offer_ns)
+    if (before < progress->token.yield_ns)
         return false;
     sched_yield();
     uint64_t now = wfi_now(progress->clock);
-    if (now - before > OFFER_LONG_NS)
-        progress->token.offer_ns = now + OFFER_PAUSE * (now - before);
+    if (now - before > YIELD_LONG_NS)
+        progress->token.yield_ns = now + YIELD_PAUSE * (now - before);
     return true;
 }

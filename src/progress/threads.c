@@ -11,8 +11,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define NAP_NS 200000
-#define NAP_DOUBLINGS 3 /* while others use the token: watchers of many processes would take a core */
+#define WATCH_NS 200000
+#define WATCH_DOUBLINGS 3 /* while others use the token: watchers of many processes would take a core */
 #define EVENTS_WAIT_MS 60000
 
 /* ---- Watching -------------------------------------------------------------------------------------------------- */
@@ -22,20 +22,20 @@ static void poller_block(wfi_progress *progress)
 {
     atomic_store(&progress->token.poller_blocked, true);
     if (atomic_load(&progress->token.leader_in) && !atomic_load(&progress->stop))
-        (void)wfi_bed_sleep(progress, WFI_BED_POLLER, NULL, 0, WFI_NEVER);
+        (void)wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, WFI_NEVER);
     atomic_store(&progress->token.poller_blocked, false);
 }
 
-static uint64_t nap_ns(unsigned naps)
+static uint64_t watch_interval_ns(unsigned pauses)
 {
-    return (uint64_t)NAP_NS << (naps < NAP_DOUBLINGS ? naps : NAP_DOUBLINGS);
+    return (uint64_t)WATCH_NS << (pauses < WATCH_DOUBLINGS ? pauses : WATCH_DOUBLINGS);
 }
 
-/* One nap, after so many; true if the token is ours then. */
-static bool poller_rest(wfi_progress *progress, unsigned naps)
+/* One pause, after so many; true if the token is ours then. */
+static bool poller_rest(wfi_progress *progress, unsigned pauses)
 {
     uint32_t uses = atomic_load(&progress->token.uses), departures = atomic_load(&progress->token.departures);
-    bool called = wfi_bed_sleep(progress, WFI_BED_POLLER, NULL, 0, nap_ns(naps));
+    bool called = wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, watch_interval_ns(pauses));
     bool leader = atomic_load(&progress->token.leader_in);
     if (leader && departures == atomic_load(&progress->token.departures))
         poller_block(progress);
@@ -49,14 +49,14 @@ static void *poller_main(void *arg)
     wfi_progress *progress = arg;
     pthread_setname_np(pthread_self(), "weft-poll");
     (void)wfi_topo_bind_thread(progress->cores, 2);        /* the poller, and a leader or a waiter */
-    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* naps of 200 us would else take 250 */
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* pauses of 200 us would else take 250 */
     bool ours = wfi_token_take(progress, WFI_POLLER);
-    unsigned naps = 0;
+    unsigned pauses = 0;
     while (!atomic_load(&progress->stop)) {
         if (ours)
             (void)wfi_token_hold(progress, WFI_POLLER);
-        naps = ours ? 0 : naps + 1;
-        ours = poller_rest(progress, naps);
+        pauses = ours ? 0 : pauses + 1;
+        ours = poller_rest(progress, pauses);
     }
     if (ours)
         (void)wfi_token_release(progress, WFI_POLLER);
@@ -68,7 +68,7 @@ wfi_task *wfi_idle_lead(void *arg)
     wfi_progress *progress = arg;
     wfi_task *task = NULL;
     bool try = true;
-    unsigned naps = 0;
+    unsigned pauses = 0;
     atomic_store(&progress->token.leader_in, true);
     while (!task && !atomic_load(&progress->token.nudged)) {
         bool over = atomic_load(&progress->stop);
@@ -77,15 +77,16 @@ wfi_task *wfi_idle_lead(void *arg)
         if (task || atomic_load(&progress->token.nudged))
             break;
         uint32_t uses = atomic_load(&progress->token.uses);
-        bool called = wfi_bed_sleep(progress, WFI_BED_LEADER, NULL, 0, over ? WFI_NEVER : nap_ns(naps));
+        bool called =
+            wfi_sleeper_sleep(progress, WFI_SLEEPER_LEADER, NULL, 0, over ? WFI_NEVER : watch_interval_ns(pauses));
         try = called || uses == atomic_load(&progress->token.uses);
-        naps = try ? 0 : naps + 1;
+        pauses = try ? 0 : pauses + 1;
     }
     atomic_store(&progress->token.nudged, false);
     atomic_fetch_add(&progress->token.departures, 1);
     atomic_store(&progress->token.leader_in, false);
     if (atomic_load(&progress->token.poller_blocked))
-        wfi_bed_call(progress, WFI_BED_POLLER);
+        wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);
     return task;
 }
 
@@ -93,7 +94,7 @@ void wfi_idle_nudge(void *arg)
 {
     wfi_progress *progress = arg;
     atomic_store(&progress->token.nudged, true);
-    wfi_bed_call(progress, WFI_BED_LEADER);
+    wfi_sleeper_wake(progress, WFI_SLEEPER_LEADER);
 }
 
 static void *events_main(void *arg)

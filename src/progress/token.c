@@ -2,7 +2,7 @@
 /*
  * token.c - the progress token: who may poll the completion queue now.
  *
- *   FREE            nobody polls; whoever watches (below) will take it when it has been unused for a nap
+ *   FREE            nobody polls; whoever watches (below) will take it when it has been unused for a pause
  *   AWAKE           its holder polls, dispatches, or runs inline handlers
  *   ..._ASLEEP      its holder sleeps in poll(2) and touches nothing: it may be robbed of the token by one exchange, without
  *                   waking it. When it gets up it sees that, and goes to rest. A waiting thread is robbed by others of its
@@ -14,8 +14,8 @@
  * nobody but itself; if it takes longer, it leaves the token to the watcher. The leader (a worker in the executor's idle hook), so
  * that it can run the handler of what it reads. The poller, when no worker is in the hook.
  *
- * WHO WATCHES. The leader if there is one, else the poller: it naps, and takes the token when a whole nap has passed without
- * anybody using it. Whoever gives the token up and still waits for something calls the watcher (wfi_watcher_call). When
+ * WHO WATCHES. The leader if there is one, else the poller: it pauses, and takes the token when a whole pause has passed without
+ * anybody using it. Whoever gives the token up and still waits for something calls the watcher (wfi_watcher_wake). When
  * all is idle the watcher holds the token asleep, and nothing wakes before the next event or timer.
  *
  * TIMERS. sleep_until_ns (under the lock) is what the sleepers know; a timer set earlier wakes them.
@@ -27,7 +27,8 @@
 
 #define ASK_NS 20000 /* a spinning holder gives way within a round; a longer one runs inline handlers */
 
-static const int asleep_state[WFI_BEDS] = {WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP, WFI_TOKEN_WAITER_ASLEEP};
+static const int asleep_state[WFI_SLEEPERS] = {WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP,
+                                               WFI_TOKEN_WAITER_ASLEEP};
 
 static inline void relax(void)
 {
@@ -43,9 +44,9 @@ weft_status wfi_token_init(wfi_progress *progress)
     progress->token.unpark_fd = eventfd(0, EFD_CLOEXEC);
     if (progress->token.unpark_fd < 0)
         return WEFT_ERR_SYSTEM;
-    for (int bed = 0; bed < WFI_BEDS; bed++) {
-        progress->token.bed_fds[bed] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (progress->token.bed_fds[bed] < 0)
+    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
+        progress->token.sleeper_fds[sleeper] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (progress->token.sleeper_fds[sleeper] < 0)
             return WEFT_ERR_SYSTEM;
     }
     wfi_spin_init(progress);
@@ -54,9 +55,9 @@ weft_status wfi_token_init(wfi_progress *progress)
 
 void wfi_token_fini(wfi_progress *progress)
 {
-    for (int bed = 0; bed < WFI_BEDS; bed++) {
-        if (progress->token.bed_fds[bed] >= 0)
-            close(progress->token.bed_fds[bed]);
+    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
+        if (progress->token.sleeper_fds[sleeper] >= 0)
+            close(progress->token.sleeper_fds[sleeper]);
     }
     if (progress->token.unpark_fd >= 0)
         close(progress->token.unpark_fd);
@@ -75,7 +76,7 @@ static bool take_from(wfi_progress *progress, int state, wfi_role role)
 /* Not where the token was given back to it just when it got up: then it is anybody's. */
 static bool waiter_lies(const wfi_progress *progress)
 {
-    return atomic_load(&progress->token.in_bed[WFI_BED_WAITER]);
+    return atomic_load(&progress->token.asleep[WFI_SLEEPER_WAITER]);
 }
 
 /* Free, or from a sleeper. The poller does not rob the leader: it is the leader's substitute. One who asks cannot be asleep
@@ -121,9 +122,9 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
 /* Back to the sleeper that was robbed, who has not noticed: it still sleeps over completions and timers. */
 static bool give_back(wfi_progress *progress)
 {
-    for (int bed = 0; bed < WFI_BEDS; bed++) {
-        if (atomic_load(&progress->token.in_bed[bed]) && atomic_load(&progress->token.robbed[bed])) {
-            atomic_store(&progress->token.state, asleep_state[bed]);
+    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
+        if (atomic_load(&progress->token.asleep[sleeper]) && atomic_load(&progress->token.robbed[sleeper])) {
+            atomic_store(&progress->token.state, asleep_state[sleeper]);
             return true;
         }
     }
@@ -138,17 +139,17 @@ bool wfi_token_release(wfi_progress *progress, wfi_role role)
         return true;
     atomic_store(&progress->token.state, WFI_TOKEN_FREE);
     if (role == WFI_WAITER && atomic_load(&progress->token.parked))
-        wfi_watcher_call(progress);
+        wfi_watcher_wake(progress);
     return false;
 }
 
 /* Under the token, before sleeping: reasons not to. */
-static bool should_stay_up(wfi_progress *progress, int bed)
+static bool should_stay_up(wfi_progress *progress, int sleeper)
 {
     return atomic_load(&progress->stop) || atomic_load(&progress->token.wanted) ||
-           atomic_exchange(&progress->token.called[bed], false) ||
-           (bed == WFI_BED_LEADER && atomic_load(&progress->token.nudged)) ||
-           (bed == WFI_BED_POLLER && atomic_load(&progress->token.leader_wants));
+           atomic_exchange(&progress->token.called[sleeper], false) ||
+           (sleeper == WFI_SLEEPER_LEADER && atomic_load(&progress->token.nudged)) ||
+           (sleeper == WFI_SLEEPER_POLLER && atomic_load(&progress->token.leader_wants));
 }
 
 static uint64_t announce_sleep(wfi_progress *progress, uint64_t until_ns)
@@ -164,9 +165,9 @@ static uint64_t announce_sleep(wfi_progress *progress, uint64_t until_ns)
     return until > now ? until - now : 0;
 }
 
-bool wfi_token_sleep(wfi_progress *progress, int bed, int fd_extra, uint64_t until_ns)
+bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns)
 {
-    int asleep = asleep_state[bed];
+    int asleep = asleep_state[sleeper];
     uint64_t timeout_ns = announce_sleep(progress, until_ns);
     int fds[WFI_SLEEPER_FDS] = {fd_extra};
     bool may_sleep = true;
@@ -175,14 +176,14 @@ bool wfi_token_sleep(wfi_progress *progress, int bed, int fd_extra, uint64_t unt
         fds[1 + i] = source->ops->wait_fd(source);
         may_sleep = may_sleep && source->ops->may_sleep(source);
     }
-    if (!may_sleep || should_stay_up(progress, bed))
+    if (!may_sleep || should_stay_up(progress, sleeper))
         return true;
-    atomic_store(&progress->token.robbed[bed], true); /* for whoever robs us: it becomes true by that */
+    atomic_store(&progress->token.robbed[sleeper], true); /* for whoever robs us: it becomes true by that */
     atomic_store(&progress->token.state, asleep);
     if (timeout_ns)
-        (void)wfi_bed_sleep(progress, bed, fds, 1 + progress->source_count, timeout_ns);
+        (void)wfi_sleeper_sleep(progress, sleeper, fds, 1 + progress->source_count, timeout_ns);
     bool ours = atomic_compare_exchange_strong(&progress->token.state, &asleep, WFI_TOKEN_AWAKE);
-    atomic_store(&progress->token.robbed[bed], false);
+    atomic_store(&progress->token.robbed[sleeper], false);
     return ours;
 }
 
@@ -196,7 +197,7 @@ static bool should_give_way(wfi_progress *progress, wfi_role role)
 
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
 {
-    int bed = role == WFI_LEADER ? WFI_BED_LEADER : WFI_BED_POLLER;
+    int sleeper = role == WFI_LEADER ? WFI_SLEEPER_LEADER : WFI_SLEEPER_POLLER;
     uint64_t now = wfi_now(progress->clock);
     wfi_spinning spinning;
     wfi_task *mine = NULL;
@@ -213,7 +214,7 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
             relax();
             continue;
         }
-        if (!wfi_token_sleep(progress, bed, -1, WFI_NEVER))
+        if (!wfi_token_sleep(progress, sleeper, -1, WFI_NEVER))
             return NULL;
         uint64_t asleep = now;
         now = wfi_now(progress->clock);

@@ -8,7 +8,7 @@
 
 static bool watcher_was_called(wfi_progress *progress)
 {
-    return atomic_exchange(&progress->token.called[WFI_BED_POLLER], false);
+    return atomic_exchange(&progress->token.called[WFI_SLEEPER_POLLER], false);
 }
 
 /* Calls that follow each other wake nobody; with another thread that waits, somebody has to look from now on. */
@@ -29,16 +29,16 @@ static void releases(wfi_progress *progress)
 static void gives_back(wfi_progress *progress)
 {
     atomic_store(&progress->token.state, WFI_TOKEN_POLLER_ASLEEP);
-    atomic_store(&progress->token.in_bed[WFI_BED_POLLER], true);
-    atomic_store(&progress->token.robbed[WFI_BED_POLLER], true);
+    atomic_store(&progress->token.asleep[WFI_SLEEPER_POLLER], true);
+    atomic_store(&progress->token.robbed[WFI_SLEEPER_POLLER], true);
     atomic_store(&progress->token.parked, 1);
     MUST(wfi_token_take(progress, WFI_WAITER));
     MUST(wfi_token_release(progress, WFI_WAITER));
     MUST(progress->token.state == WFI_TOKEN_POLLER_ASLEEP);
     MUST(!watcher_was_called(progress));
     atomic_store(&progress->token.parked, 0);
-    atomic_store(&progress->token.robbed[WFI_BED_POLLER], false);
-    atomic_store(&progress->token.in_bed[WFI_BED_POLLER], false);
+    atomic_store(&progress->token.robbed[WFI_SLEEPER_POLLER], false);
+    atomic_store(&progress->token.asleep[WFI_SLEEPER_POLLER], false);
     atomic_store(&progress->token.state, WFI_TOKEN_FREE);
 }
 
