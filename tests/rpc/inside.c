@@ -207,7 +207,7 @@ bool inside_given_up(weft_agent *agent)
     size_t cursor = 0;
     uint64_t id;
     wfi_net_lock(agent->net);
-    const wfi_outcall *call = wfi_map_next(&agent->calls, &cursor, &id);
+    const wfi_request *call = wfi_map_next(&agent->calls, &cursor, &id);
     bool so = call && call->failure && call->results.state == WFI_INBOUND_NEW;
     wfi_net_unlock(agent->net);
     return so;

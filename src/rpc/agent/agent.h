@@ -23,7 +23,7 @@
 #include <weft/rpc.h>
 #include <weft/rref.h>
 
-typedef struct wfi_outcall wfi_outcall;
+typedef struct wfi_request wfi_request;
 typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
 
 /*

@@ -9,7 +9,7 @@
 
 #include <weft/base.h>
 
-struct wfi_outcall;
+struct wfi_request;
 struct weft_call;
 
 /* When what happened to a call, and where it belongs in a trace. Times are of the agent's clock; 0: not yet. */
@@ -27,10 +27,10 @@ typedef struct wfi_span {
 typedef struct wfi_call_hooks {
     /* ---- Calls of ours to others. [lock] ---- */
     void (*started)(
-        struct wfi_outcall *call); /* before its header is written, which carries its trace, id and left_ns */
-    void (*sent)(struct wfi_outcall *call);
-    void (*replied)(struct wfi_outcall *call);                     /* results may have to be pulled yet */
-    void (*settled)(struct wfi_outcall *call, weft_status status); /* its future completes */
+        struct wfi_request *call); /* before its header is written, which carries its trace, id and left_ns */
+    void (*sent)(struct wfi_request *call);
+    void (*replied)(struct wfi_request *call);                     /* results may have to be pulled yet */
+    void (*settled)(struct wfi_request *call, weft_status status); /* its future completes */
 
     /* ---- Calls served here. [lock] but where stated ---- */
     void (*arrived)(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * async.c - the public ways to call: async and sync. They make a plan of what was asked for, and start it (start.c), or have it tried
+ * async.c - the public ways to call: async and sync. They make a spec of what was asked for, and start it (start.c), or have it tried
  * again and again (retry.c). Many targets at once: multicast.c; the result stays there: remote.c.
  */
 #include "rpc/client/client.h"
@@ -34,26 +34,26 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
     wfi_error_give(options ? options->error : NULL, error);
 }
 
-weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    weft_status st = wfi_plan_check(agent, plan);
+    weft_status st = wfi_spec_check(agent, spec);
     if (st) {
-        *error = wfi_plan_explain(agent, plan, st, -1);
+        *error = wfi_spec_explain(agent, spec, st, -1);
         return st;
     }
-    bool again = plan->options->retry.attempts > 1;
-    st = again ? wfi_retry_start(agent, plan, out, error) : wfi_call_begin(agent, plan, out, error);
+    bool again = spec->options->retry.attempts > 1;
+    st = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);
     if (st)
-        note_failure(plan->options, *error);
+        note_failure(spec->options, *error);
     return st;
 }
 
-static weft_status start(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
+static weft_status start(weft_agent *agent, wfi_call_spec *spec, weft_future **out)
 {
     weft_error *error = NULL;
-    weft_status st = wfi_rpc_start(agent, plan, out, &error);
+    weft_status st = wfi_rpc_start(agent, spec, out, &error);
     if (st)
-        wfi_rpc_give_error(agent, plan->options, error);
+        wfi_rpc_give_error(agent, spec->options, error);
     return st;
 }
 
@@ -64,9 +64,9 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
     if (!agent)
         return WEFT_ERR_INVALID;
     options = options ? options : &defaults;
-    wfi_call_plan plan = {
+    wfi_call_spec spec = {
         .to = to, .function = function, .arguments = arguments, .options = options, .parent = &options->parent};
-    weft_status st = start(agent, &plan, &future);
+    weft_status st = start(agent, &spec, &future);
     if (!st && out)
         *out = future;
     else

@@ -18,22 +18,22 @@ static bool retry_is_good(const weft_retry *retry)
     return retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
 }
 
-weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan)
+weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec)
 {
-    const weft_rpc_options *options = plan->options;
-    size_t length = plan->function ? strlen(plan->function) : 0;
+    const weft_rpc_options *options = spec->options;
+    size_t length = spec->function ? strlen(spec->function) : 0;
     bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
                 retry_is_good(&options->retry) && (!options->land.count || options->land.items);
-    good = good && !(plan->remote && options->land.count) && (!options->parent || options->parent->agent == agent) &&
-           wfi_args_are_readable(plan->arguments);
-    return good && wfi_rrefs_are_of(agent, plan->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
+    good = good && !(spec->remote && options->land.count) && (!options->parent || options->parent->agent == agent) &&
+           wfi_args_are_readable(spec->arguments);
+    return good && wfi_rrefs_are_of(agent, spec->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 /* ---- What was at fault ------------------------------------------------------------------------------------------- */
 
-static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, wfi_finding *out)
+static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, wfi_finding *out)
 {
-    const weft_rpc_options *options = plan->options;
+    const weft_rpc_options *options = spec->options;
     const weft_retry *retry = &options->retry;
     if (options->timeout_ms < WEFT_FOREVER)
         wfi_find(out, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)options->timeout_ms);
@@ -43,7 +43,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, 
                  (long long)retry->attempt_ms);
     if (options->parent && options->parent->agent != agent)
         wfi_find(out, "within is a call of another agent");
-    if (plan->remote && options->land.count)
+    if (spec->remote && options->land.count)
         wfi_find(out, "land: the result of weft_rpc_remote stays where it is made");
     wfi_find_in_tensors(options->land, "land", out);
     if (options->land.count > WEFT_MAX_CALL_TENSORS)
@@ -53,7 +53,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_plan *plan, 
             wfi_find(out, "land: tensor %zu is not contiguous", i);
 }
 
-static void look_at_queue(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank, wfi_finding *out)
+static void look_at_queue(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank, wfi_finding *out)
 {
     wfi_net_lock(agent->net);
     const wfi_peer *peer = wfi_net_peer(agent->net, rank);
@@ -63,18 +63,18 @@ static void look_at_queue(weft_agent *agent, const wfi_call_plan *plan, weft_sta
         wfi_find(out,
                  "no room in the queue to rank %d within the time limit: %zu of queue_limit_bytes = %zu wait there",
                  rank, kept, limit);
-    else if (plan->options->wait_for_room)
+    else if (spec->options->wait_for_room)
         wfi_find(out, "no room in the queue to rank %d, and an inline handler cannot wait for it", rank);
     else
         wfi_find(out, "the queue to rank %d is full: %zu of queue_limit_bytes = %zu wait there; wait_for_room waits",
                  rank, kept, limit);
 }
 
-static void look_at_incarnation(weft_agent *agent, const wfi_call_plan *plan, int rank, wfi_finding *out)
+static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, int rank, wfi_finding *out)
 {
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
-    uint32_t asked = plan->to.incarnation, known = member ? member->incarnation : 0;
+    uint32_t asked = spec->to.incarnation, known = member ? member->incarnation : 0;
     wfi_net_unlock(agent->net);
     if (asked > known)
         wfi_find(out, "incarnation %u of rank %d was never heard of: the latest known here is %u", asked, rank, known);
@@ -91,30 +91,30 @@ static void look_at_parent(const weft_rpc_options *options, weft_status why, wfi
 }
 
 /* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */
-static void look_at_way(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank, wfi_finding *out)
+static void look_at_way(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank, wfi_finding *out)
 {
-    bool waited = plan->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
+    bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
     if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
-        look_at_queue(agent, plan, why, rank, out);
+        look_at_queue(agent, spec, why, rank, out);
     if (rank >= 0 && (why == WEFT_ERR_UNREACHABLE || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT))
-        look_at_incarnation(agent, plan, rank, out);
-    look_at_parent(plan->options, why, out);
+        look_at_incarnation(agent, spec, rank, out);
+    look_at_parent(spec->options, why, out);
 }
 
-weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank)
+weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
          theirs = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
     wfi_finding found = {.worker = ours ? -1 : rank};
-    size_t length = plan->function ? strlen(plan->function) : 0;
+    size_t length = spec->function ? strlen(spec->function) : 0;
     if (ours && (length == 0 || length > WFI_FUNCTION_NAME_MAX))
         wfi_find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
     if (ours)
-        look_at_options(agent, plan, &found);
+        look_at_options(agent, spec, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
-        wfi_find_in_values(agent, plan->arguments, "argument", &found);
-    look_at_way(agent, plan, why, rank, &found);
-    wfi_error_detail detail = {.code = why, .function = plan->function, .worker = found.worker}; /* it did not run */
+        wfi_find_in_values(agent, spec->arguments, "argument", &found);
+    look_at_way(agent, spec, why, rank, &found);
+    wfi_error_detail detail = {.code = why, .function = spec->function, .worker = found.worker}; /* it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s",
                             found.text[0] ? found.text : weft_status_text(why));
 }

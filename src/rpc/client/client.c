@@ -28,10 +28,10 @@ static void on_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_read
 /* ---- Calls that cannot go on ----------------------------------------------------------------------------------------- */
 
 /* The first one that goes on, of this peer or of all. */
-static wfi_outcall *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
+static wfi_request *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
 {
     uint64_t id;
-    wfi_outcall *call;
+    wfi_request *call;
     while ((call = wfi_map_next(&agent->calls, cursor, &id)) && (call->failure || (peer && call->peer != peer)))
         continue;
     return call;
@@ -43,7 +43,7 @@ static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const
     size_t cursor = 0, count = 0;
     if (!peer)
         wfi_retries_fail_all(agent, why, text); /* first, so that none begins again */
-    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    wfi_request *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
     while (list && (call = next_going_on(agent, peer, &cursor)))
         list[count++] = call;
     for (size_t i = 0; i < count; i++)

@@ -9,7 +9,7 @@
 #include "value/encode.h"
 
 /* What is to be called, and how: on the stack of whoever starts it, borrowed from the user. */
-typedef struct wfi_call_plan {
+typedef struct wfi_call_spec {
     weft_target to;
     const char *function;
     weft_args arguments;
@@ -21,13 +21,13 @@ typedef struct wfi_call_plan {
     uint64_t deadline_ns;           /* 0: to be found from the options */
     bool owed;                      /* into a full queue as well: whoever starts these bounds them */
     bool waited;                    /* there was no room at first: for the error, if the time then ran out */
-} wfi_call_plan;
+} wfi_call_spec;
 
 /*
  * Guarded by the agent's lock once it is in the table. It lives until it has completed and net has let go of its message:
  * `holds` counts those. What must not be freed under the lock goes in a deferred task.
  */
-struct wfi_outcall {
+struct wfi_request {
     weft_agent *agent;
     wfi_peer *peer; /* held from its launch until the last hold goes */
     uint64_t id;
@@ -60,14 +60,14 @@ struct wfi_outcall {
     char function[]; /* its name, ended by NUL */
 };
 
-/* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a plan before anything is done. */
-weft_status wfi_plan_check(const weft_agent *agent, const wfi_call_plan *plan); /* client/check.c */
+/* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a spec before anything is done. */
+weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec); /* client/check.c */
 /* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
-weft_error *wfi_plan_explain(weft_agent *agent, const wfi_call_plan *plan, weft_status why, int rank);
+weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
-weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan);
-/* What weft_rpc_async does: checks the plan, and starts the call, with its retries if there are to be any. Not locked. */
-weft_status wfi_rpc_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
+/* What weft_rpc_async does: checks the spec, and starts the call, with its retries if there are to be any. Not locked. */
+weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK, with the detail,
  * in an inline handler. `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
@@ -79,19 +79,19 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
 weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
                           weft_values **out);
 /* The same call again and again, as its options say (client/retry.c). */
-weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
 /* The target's rank, or -1 with the error. Not locked. */
 int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error);
-/* One call (not its retries), to whomever the plan names. *error, if the start fails, is the detail. Not locked. */
-weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error);
+/* One call (not its retries), to whomever the spec names. *error, if the start fails, is the detail. Not locked. */
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /* The same to another worker. */
-weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out);
+weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out);
 /* The same to ourselves, by reference (client/loopback.c). */
-weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_future **out);
+weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out);
 /* What bounds a call: its own time limit, and the call that it is made within. WEFT_OK, WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED.
  * [agent lock] */
-weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns);
+weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns);
 
 /* The number of the next call, to whomever it goes: by it log and trace tell our calls apart. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
@@ -113,15 +113,15 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be
  * done with what we exposed. [agent lock] */
-void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet);
+void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet);
 /* Completes the future that the user holds, with `values` or `error` (one of them; borrowed), and so `remote`, unless it is
  * NULL. Whose alone that is to do. [agent lock] */
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
 /* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
-void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text);
+void wfi_call_fail(wfi_request *call, weft_status why, const char *text);
 /* The same with this error, which it takes over. [agent lock] */
-void wfi_call_abort(wfi_outcall *call, weft_error *error);
-void wfi_call_drop_hold(wfi_outcall *call); /* [agent lock] */
+void wfi_call_abort(wfi_request *call, weft_error *error);
+void wfi_call_drop_hold(wfi_request *call); /* [agent lock] */
 extern const wfi_component wfi_client_component;
 
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */

@@ -304,16 +304,16 @@ void wfi_local_orphan_all(weft_agent *agent)
 /* ---- Starting ---------------------------------------------------------------------------------------------------------- */
 
 /* [agent lock] */
-static weft_status launch(wfi_loopback *loop, wfi_call_plan *plan)
+static weft_status launch(wfi_loopback *loop, wfi_call_spec *spec)
 {
     weft_call *call = &loop->call;
     weft_agent *agent = call->agent;
     uint32_t us = wfi_net_member(agent->net, call->from)->incarnation;
     weft_status st = wfi_agent_usable(agent);
-    if (!st && plan->to.incarnation && plan->to.incarnation != us)
-        st = plan->to.incarnation < us ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
+    if (!st && spec->to.incarnation && spec->to.incarnation != us)
+        st = spec->to.incarnation < us ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
     if (!st)
-        st = wfi_call_limit(agent, plan, wfi_now(wfi_net_clock(agent->net)), &call->deadline_ns);
+        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &call->deadline_ns);
     call->timer.fire = timer_fired;
     if (!st && call->deadline_ns != WFI_NEVER)
         st = wfi_net_timer_set(agent->net, &call->timer, call->deadline_ns);
@@ -323,7 +323,7 @@ static weft_status launch(wfi_loopback *loop, wfi_call_plan *plan)
         call->owned = wfi_rref_home(loop->rref);
         wfi_owned_begin(call->owned);
     }
-    wfi_child_join(&loop->child, (weft_call *)*plan->parent);
+    wfi_child_join(&loop->child, (weft_call *)*spec->parent);
     wfi_future_set_canceller(loop->future, &local_canceller, loop, 0);
     call->id = wfi_call_next_id(agent);
     call->life = us;
@@ -388,7 +388,7 @@ static weft_status keep_places(weft_tensors places, weft_values **out)
 }
 
 /* Not in the agent's list yet: freed by release(). */
-static weft_status make(weft_agent *agent, const wfi_call_plan *plan, wfi_loopback **out)
+static weft_status make(weft_agent *agent, const wfi_call_spec *spec, wfi_loopback **out)
 {
     wfi_loopback *loop = *out = wfi_calloc(1, sizeof *loop);
     if (!loop)
@@ -396,20 +396,20 @@ static weft_status make(weft_agent *agent, const wfi_call_plan *plan, wfi_loopba
     loop->call = (weft_call){.agent = agent,
                              .responder = &responder,
                              .from = wfi_agent_rank(agent),
-                             .function = wfi_function_find(agent, plan->function)};
-    loop->is_attempt = plan->is_attempt;
+                             .function = wfi_function_find(agent, spec->function)};
+    loop->is_attempt = spec->is_attempt;
     loop->child.parent_over = parent_over;
     wfi_list_init(&loop->call.children);
     wfi_list_init(&loop->child.link);
-    weft_status st = weft_values_create(plan->arguments, &loop->call.args);
+    weft_status st = weft_values_create(spec->arguments, &loop->call.args);
     if (!st)
-        st = keep_places(plan->options->land, &loop->land);
-    loop->rref = weft_rref_ref(plan->remote);
+        st = keep_places(spec->options->land, &loop->land);
+    loop->rref = weft_rref_ref(spec->remote);
     loop->future = wfi_agent_future(agent);
     if (!st && !loop->future)
         st = WEFT_ERR_MEMORY;
-    if (!st && plan->options->on_item)
-        st = wfi_parts_in_create(agent, plan->options->on_item, plan->options->item_arg, &loop->parts);
+    if (!st && spec->options->on_item)
+        st = wfi_parts_in_create(agent, spec->options->on_item, spec->options->item_arg, &loop->parts);
     if (loop->parts)
         wfi_parts_in_own(loop->parts, loop, &stream_owner, NULL);
     return st;
@@ -424,17 +424,17 @@ static void release(wfi_loopback *loop)
     free(loop);
 }
 
-weft_status wfi_call_start_local(weft_agent *agent, wfi_call_plan *plan, weft_future **out)
+weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out)
 {
     wfi_loopback *loop;
-    weft_status st = make(agent, plan, &loop);
+    weft_status st = make(agent, spec, &loop);
     if (!st) {
         wfi_net_lock(agent->net);
-        st = launch(loop, plan);
+        st = launch(loop, spec);
         if (!st) {
             wfi_agent_ref(agent);
             *out = weft_future_ref(loop->future);
-            start(loop, plan->function);
+            start(loop, spec->function);
         }
         wfi_net_unlock(agent->net);
     }

@@ -16,7 +16,7 @@ typedef struct wfi_loopback {
     bool landing;        /* they are being filled */
     bool starved;        /* memory was out for waiting for a reference */
     bool begun;          /* its handler, which sees the caller's own arguments */
-    bool is_attempt;     /* as in wfi_outcall */
+    bool is_attempt;     /* as in wfi_request */
     size_t unconfirmed;  /* references among its arguments that are being made */
     weft_error *failure; /* nobody wants the answer: what the future fails with, perhaps later */
     wfi_child child;     /* of the served call that it is made for, if any */

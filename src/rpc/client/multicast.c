@@ -18,25 +18,25 @@ static weft_future *failed_future(weft_agent *agent, const weft_error *error)
     return future;
 }
 
-static weft_future *start_one(weft_agent *agent, const wfi_call_plan *like, weft_target to)
+static weft_future *start_one(weft_agent *agent, const wfi_call_spec *like, weft_target to)
 {
-    wfi_call_plan plan = *like;
+    wfi_call_spec spec = *like;
     weft_future *future = NULL;
     weft_error *error = NULL;
-    plan.to = to;
-    if (wfi_rpc_start(agent, &plan, &future, &error))
+    spec.to = to;
+    if (wfi_rpc_start(agent, &spec, &future, &error))
         future = failed_future(agent, error);
     weft_error_unref(error);
     return future;
 }
 
-static weft_status start_all(weft_agent *agent, const weft_target *to, size_t count, const wfi_call_plan *plan,
+static weft_status start_all(weft_agent *agent, const weft_target *to, size_t count, const wfi_call_spec *spec,
                              weft_future **out)
 {
     weft_future **futures = wfi_calloc(count + 1, sizeof *futures), *all = NULL;
     bool whole = futures != NULL;
     for (size_t i = 0; i < count && whole; i++) {
-        futures[i] = start_one(agent, plan, to[i]);
+        futures[i] = start_one(agent, spec, to[i]);
         whole = futures[i] != NULL;
     }
     if (whole)
@@ -67,7 +67,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     wfi_shared_body *packed = NULL;
     weft_future *all = NULL;
     options = options ? options : &defaults;
-    wfi_call_plan plan = {.function = function,
+    wfi_call_spec spec = {.function = function,
                           .arguments = arguments,
                           .options = options,
                           .packed = &packed,
@@ -76,14 +76,14 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
         return WEFT_ERR_INVALID;
     if (options->land.count || options->on_item || (count && !to))
         return refuse(agent, options, count && !to ? count : 0);
-    weft_status st = wfi_plan_check(agent, &plan);
+    weft_status st = wfi_spec_check(agent, &spec);
     if (!st)
-        st = wfi_plan_pack(agent, &plan); /* what is wrong with the arguments is wrong for all */
+        st = wfi_spec_pack(agent, &spec); /* what is wrong with the arguments is wrong for all */
     if (!st)
-        st = start_all(agent, to, count, &plan, &all);
+        st = start_all(agent, to, count, &spec, &all);
     wfi_shared_body_unref(packed);
     if (st)
-        wfi_rpc_give_error(agent, options, wfi_plan_explain(agent, &plan, st, -1));
+        wfi_rpc_give_error(agent, options, wfi_spec_explain(agent, &spec, st, -1));
     else if (out)
         *out = all;
     else

@@ -12,7 +12,7 @@
 /*
  * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not.
  */
-static void refuse(wfi_outcall *call, bool no_memory)
+static void refuse(wfi_request *call, bool no_memory)
 {
     wfi_error_detail detail = {.code = call->remote || no_memory ? WEFT_ERR_MEMORY : WEFT_ERR_BUSY,
                                .function = call->function,
@@ -27,7 +27,7 @@ static void refuse(wfi_outcall *call, bool no_memory)
 }
 
 /* Whether it may be one of those: it has left, and was not answered. */
-static bool is_open_to(const wfi_outcall *call, const wfi_peer *from)
+static bool is_open_to(const wfi_request *call, const wfi_peer *from)
 {
     return call && call->peer == from && call->message.net.sequence && call->results.state == WFI_INBOUND_NEW &&
            !call->failure && !call->completed;
@@ -36,7 +36,7 @@ static bool is_open_to(const wfi_outcall *call, const wfi_peer *from)
 static void refuse_by_ids(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
 {
     for (uint64_t id = first; id <= last; id++) {
-        wfi_outcall *call = wfi_map_get(&agent->calls, id);
+        wfi_request *call = wfi_map_get(&agent->calls, id);
         if (is_open_to(call, from))
             refuse(call, no_memory);
     }
@@ -47,7 +47,7 @@ static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t fi
 {
     size_t cursor = 0, count = 0;
     uint64_t id;
-    wfi_outcall *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    wfi_request *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
     while (list && (call = wfi_map_next(&agent->calls, &cursor, &id)))
         if (id >= first && id <= last && is_open_to(call, from))
             list[count++] = call;

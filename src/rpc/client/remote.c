@@ -33,13 +33,13 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     weft_status st = wfi_rref_create_pending(agent, rank, &rref);
     if (st)
         return st;
-    wfi_call_plan plan = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
+    wfi_call_spec spec = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
                           .function = function,
                           .arguments = arguments,
                           .options = options,
                           .remote = rref,
                           .parent = &options->parent};
-    st = wfi_rpc_start(agent, &plan, &making, &error);
+    st = wfi_rpc_start(agent, &spec, &making, &error);
     if (st) {
         wfi_rpc_give_error(agent, options, error);
         weft_rref_unref(rref);

@@ -11,7 +11,7 @@
 /* Results land where the caller asked: place number i is the caller's tensor i. */
 static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
 {
-    wfi_outcall *call = arg;
+    wfi_request *call = arg;
     (void)dtype;
     (void)shape; /* the decoder checks them */
     return index < call->land_count ? weft_tensor_ref(call->land[index]) : NULL;
@@ -19,7 +19,7 @@ static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, wef
 
 static void results_ready(wfi_inbound *inbound, weft_status status)
 {
-    wfi_outcall *call = wfi_container_of(inbound, wfi_outcall, results);
+    wfi_request *call = wfi_container_of(inbound, wfi_request, results);
     weft_agent *agent = call->agent;
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
         wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->letters);
@@ -43,7 +43,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
 
 /* A failed push, or a peer that does not keep to its word, may still have writes under way: with landing places exposed the
  * lane is closed, though the peer says that it is done. */
-static void fail_by_reply(wfi_outcall *call, wfi_reader *reader)
+static void fail_by_reply(wfi_request *call, wfi_reader *reader)
 {
     weft_error *error = wfi_error_read(reader);
     if (!error) {
@@ -74,7 +74,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint32_t parts = wfi_read_u32(reader);
     if (reader->failed)
         return;
-    wfi_outcall *call = wfi_map_get(&agent->calls, id);
+    wfi_request *call = wfi_map_get(&agent->calls, id);
     if (!call || call->peer != from || call->results.state != WFI_INBOUND_NEW || call->failure) {
         /* Late: the call has ended. Whatever the callee keeps for it may go. */
         if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_inbound_busy(&call->results)))

@@ -22,7 +22,7 @@
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
 
-static void free_call(wfi_outcall *call)
+static void free_call(wfi_request *call)
 {
     for (size_t i = 0; i < call->land_count; i++)
         weft_tensor_unref(call->land[i]);
@@ -41,10 +41,10 @@ static void free_call(wfi_outcall *call)
 
 static void release_task(wfi_task *task)
 {
-    free_call(wfi_container_of(task, wfi_outcall, release));
+    free_call(wfi_container_of(task, wfi_request, release));
 }
 
-void wfi_call_drop_hold(wfi_outcall *call)
+void wfi_call_drop_hold(wfi_request *call)
 {
     if (--call->holds)
         return;
@@ -55,7 +55,7 @@ void wfi_call_drop_hold(wfi_outcall *call)
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-static void withdraw(wfi_outcall *call, bool quiet)
+static void withdraw(wfi_request *call, bool quiet)
 {
     /* What was exposed to be written goes first: with quiet unset that closes the bulk lane for both. */
     if (call->land_exposed)
@@ -65,7 +65,7 @@ static void withdraw(wfi_outcall *call, bool quiet)
 }
 
 /* Whatever the call ended with: some of it may have been pushed. What rode in the reply, the decoder has seen to. */
-static void landed(const wfi_outcall *call)
+static void landed(const wfi_request *call)
 {
     for (size_t i = 0; i < call->land_count; i++)
         if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
@@ -84,7 +84,7 @@ void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *
         wfi_rref_created(remote, error);
 }
 
-void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_error *error, bool quiet)
+void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet)
 {
     weft_agent *agent = call->agent;
     wfi_assert_held(wfi_net_mutex(agent->net));
@@ -112,7 +112,7 @@ void wfi_call_complete(wfi_outcall *call, const weft_values *values, const weft_
 }
 
 /* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
-static bool may_have_left(wfi_outcall *call)
+static bool may_have_left(wfi_request *call)
 {
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
@@ -121,7 +121,7 @@ static bool may_have_left(wfi_outcall *call)
     return call->message.net.sequence != 0; /* net numbers what leaves */
 }
 
-static void post_cancel(wfi_outcall *call, weft_status why)
+static void post_cancel(wfi_request *call, weft_status why)
 {
     uint8_t room[9];
     wfi_writer writer;
@@ -131,7 +131,7 @@ static void post_cancel(wfi_outcall *call, weft_status why)
     wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->letters);
 }
 
-void wfi_call_abort(wfi_outcall *call, weft_error *error)
+void wfi_call_abort(wfi_request *call, weft_error *error)
 {
     if (call->completed || call->failure) {
         weft_error_unref(error);
@@ -147,7 +147,7 @@ void wfi_call_abort(wfi_outcall *call, weft_error *error)
         wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no lane closed */
 }
 
-void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text)
+void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
 {
     if (call->completed || call->failure)
         return;
@@ -158,7 +158,7 @@ void wfi_call_fail(wfi_outcall *call, weft_status why, const char *text)
 
 static void timer_fired(wfi_timer *timer)
 {
-    wfi_outcall *call = wfi_container_of(timer, wfi_outcall, timer);
+    wfi_request *call = wfi_container_of(timer, wfi_request, timer);
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, wfi_late_text(call->is_attempt));
 }
 
@@ -172,7 +172,7 @@ static void cancel_by_id(void *owner, uint64_t id)
     weft_agent *agent = owner;
     if (wfi_agent_enter(agent)) {
         wfi_net_lock(agent->net);
-        wfi_outcall *call = wfi_map_get(&agent->calls, id);
+        wfi_request *call = wfi_map_get(&agent->calls, id);
         if (call)
             wfi_call_fail(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
         wfi_net_unlock(agent->net);
@@ -187,14 +187,14 @@ const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_b
 static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
-        wfi_call_fail(wfi_container_of(child, wfi_outcall, child), why, text);
+        wfi_call_fail(wfi_container_of(child, wfi_request, child), why, text);
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
 static void message_done(wfi_message *message, weft_status status)
 {
-    wfi_outcall *call = wfi_container_of(message, wfi_outcall, message);
+    wfi_request *call = wfi_container_of(message, wfi_request, message);
     call->message_out = false;
     if (status == WEFT_ERR_MEMORY ||
         status == WEFT_ERR_SYSTEM) /* other failures come by the peer's end, which fails the call */
@@ -207,7 +207,7 @@ static void message_done(wfi_message *message, weft_status status)
     wfi_call_drop_hold(call);
 }
 
-static weft_status take_landing(wfi_outcall *call, weft_tensors land)
+static weft_status take_landing(wfi_request *call, weft_tensors land)
 {
     if (!land.count)
         return WEFT_OK;
@@ -228,7 +228,7 @@ static weft_status take_landing(wfi_outcall *call, weft_tensors land)
 }
 
 /* [agent lock] */
-static weft_status expose_landing(wfi_outcall *call)
+static weft_status expose_landing(wfi_request *call)
 {
     if (call->arguments.shared)
         return WEFT_OK; /* which has its own, none */
@@ -250,7 +250,7 @@ static weft_status expose_landing(wfi_outcall *call)
     return WEFT_OK;
 }
 
-static void write_header(wfi_outcall *call, uint64_t timeout_ns)
+static void write_header(wfi_request *call, uint64_t timeout_ns)
 {
     wfi_writer *w = &call->header;
     wfi_write_u64(w, call->id);
@@ -272,14 +272,14 @@ static void write_header(wfi_outcall *call, uint64_t timeout_ns)
 }
 
 /* What is held for the call until the peer has taken it; what it then holds itself counts there. */
-static size_t held_by(const wfi_outcall *call)
+static size_t held_by(const wfi_request *call)
 {
     size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
     return sizeof *call + COMPANY_BYTES + (call->header.capacity - call->header.size) + call->land_count * place +
            call->arguments.small_bytes;
 }
 
-static void fill_message(wfi_outcall *call, bool owed)
+static void fill_message(wfi_request *call, bool owed)
 {
     wfi_message *message = &call->message;
     *message = (wfi_message){.type = WFI_RPC_CALL,
@@ -299,7 +299,7 @@ uint64_t wfi_call_next_id(weft_agent *agent)
 }
 
 /* Whom it goes to: one incarnation of the rank, which must be there. [agent lock] */
-static weft_status find_peer(wfi_outcall *call, int rank, uint32_t incarnation)
+static weft_status find_peer(wfi_request *call, int rank, uint32_t incarnation)
 {
     call->peer = wfi_net_peer(call->agent->net, rank);
     call->results.peer = call->peer;
@@ -320,21 +320,21 @@ static uint64_t later(uint64_t now, int64_t timeout_ms)
     return never ? WFI_NEVER : deadline;
 }
 
-weft_status wfi_call_limit(weft_agent *agent, wfi_call_plan *plan, uint64_t now, uint64_t *deadline_ns)
+weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns)
 {
-    const weft_call *parent = *plan->parent;
-    int64_t timeout_ms = plan->options->timeout_ms;
-    if (!plan->deadline_ns)
-        plan->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
+    const weft_call *parent = *spec->parent;
+    int64_t timeout_ms = spec->options->timeout_ms;
+    if (!spec->deadline_ns)
+        spec->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
     weft_status st = parent ? wfi_parent_status(parent, now) : WEFT_OK;
-    *deadline_ns = plan->deadline_ns;
+    *deadline_ns = spec->deadline_ns;
     if (parent && parent->deadline_ns < *deadline_ns)
         *deadline_ns = parent->deadline_ns;
     return !st && now >= *deadline_ns ? WEFT_ERR_TIMEOUT : st;
 }
 
 /* Writes the message, and exposes what the callee is to read and write. [agent lock] */
-static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
+static weft_status seal(wfi_request *call, uint64_t timeout_ns)
 {
     weft_status st = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
     if (!st)
@@ -346,7 +346,7 @@ static weft_status seal(wfi_outcall *call, uint64_t timeout_ns)
 }
 
 /* It is on its way: what may end it, and what it counts for. [agent lock] */
-static void watch(wfi_outcall *call, uint64_t deadline_ns)
+static void watch(wfi_request *call, uint64_t deadline_ns)
 {
     weft_agent *agent = call->agent;
     call->message_out = true;
@@ -370,19 +370,19 @@ static void watch(wfi_outcall *call, uint64_t deadline_ns)
 }
 
 /* Puts a prepared call on its way. On failure nothing of it is in any table. [agent lock] */
-static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
+static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
 {
     weft_agent *agent = call->agent;
     uint64_t now = wfi_net_now(agent->net), deadline_ns;
     weft_status st = wfi_agent_usable(agent);
     if (!st)
-        st = find_peer(call, rank, plan->to.incarnation);
+        st = find_peer(call, rank, spec->to.incarnation);
     if (!st)
-        st = wfi_call_limit(agent, plan, now, &deadline_ns);
+        st = wfi_call_limit(agent, spec, now, &deadline_ns);
     if (st)
         return st;
     call->id = wfi_call_next_id(agent);
-    call->child.parent = (weft_call *)*plan->parent; /* which it joins when it is on its way */
+    call->child.parent = (weft_call *)*spec->parent; /* which it joins when it is on its way */
     if (!call->span.begun_ns)                        /* else it waited for room in the queue */
         call->span.begun_ns = now;
     WFI_TELL_HOOKS(started, call);
@@ -393,7 +393,7 @@ static weft_status launch(wfi_outcall *call, int rank, wfi_call_plan *plan)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
         goto withdraw;
-    fill_message(call, plan->owed);
+    fill_message(call, spec->owed);
     st = wfi_peer_send(call->peer, &call->message);
     if (st)
         goto forget;
@@ -408,24 +408,24 @@ withdraw:
 }
 
 /* A launch that found the queue full leaves the call as it was prepared, but for its header and landing places. */
-static void rewind_call(wfi_outcall *call, size_t meta_size)
+static void rewind_call(wfi_request *call, size_t meta_size)
 {
     call->header.size = 0;
     wfi_outbound_rewind(&call->arguments, meta_size);
 }
 
-static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_call_plan *plan)
+static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_call_spec *spec)
 {
     weft_agent *agent = call->agent;
     wfi_driver *driver = wfi_net_driver(agent->net);
     size_t meta_size = call->arguments.body.meta.size;
     for (;;) {
         wfi_net_lock(agent->net);
-        weft_status st = launch(call, rank, plan); /* looks at the time limit and at the parent, each time */
+        weft_status st = launch(call, rank, spec); /* looks at the time limit and at the parent, each time */
         wfi_net_unlock(agent->net);
-        if (st != WEFT_ERR_AGAIN || !plan->options->wait_for_room)
+        if (st != WEFT_ERR_AGAIN || !spec->options->wait_for_room)
             return st;
-        plan->waited = true;
+        spec->waited = true;
         rewind_call(call, meta_size);
         wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
         wfi_parker_init(&nobody);
@@ -437,32 +437,32 @@ static weft_status launch_when_there_is_room(wfi_outcall *call, int rank, wfi_ca
     }
 }
 
-weft_status wfi_plan_pack(weft_agent *agent, const wfi_call_plan *plan)
+weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 {
-    if (*plan->packed)
+    if (*spec->packed)
         return WEFT_OK;
-    weft_status st = wfi_shared_body_create(plan->arguments, plan->packed);
+    weft_status st = wfi_shared_body_create(spec->arguments, spec->packed);
     if (st)
         return st;
     wfi_net_lock(agent->net);
-    agent->stats.bytes_packed += wfi_shared_body_get(*plan->packed)->packed_bytes;
-    agent->stats.bytes_copied += wfi_shared_body_get(*plan->packed)->copied_bytes;
+    agent->stats.bytes_packed += wfi_shared_body_get(*spec->packed)->packed_bytes;
+    agent->stats.bytes_copied += wfi_shared_body_get(*spec->packed)->copied_bytes;
     wfi_net_unlock(agent->net);
     return WEFT_OK;
 }
 
-static weft_status pack_arguments(wfi_outcall *call, const wfi_call_plan *plan)
+static weft_status pack_arguments(wfi_request *call, const wfi_call_spec *spec)
 {
     wfi_encode_options how = {0};
-    if (!plan->packed)
-        return wfi_encode(&call->arguments.body, plan->arguments, &how);
-    weft_status st = wfi_plan_pack(call->agent, plan);
-    return st ? st : wfi_outbound_share(&call->arguments, *plan->packed);
+    if (!spec->packed)
+        return wfi_encode(&call->arguments.body, spec->arguments, &how);
+    weft_status st = wfi_spec_pack(call->agent, spec);
+    return st ? st : wfi_outbound_share(&call->arguments, *spec->packed);
 }
 
 static void hold_stream(void *owner)
 {
-    wfi_outcall *call = owner;
+    wfi_request *call = owner;
     call->holds++;
 }
 
@@ -484,7 +484,7 @@ static void fail_stream(void *owner, weft_error *error)
 static const wfi_stream_owner_ops stream_owner = {
     .hold = hold_stream, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
 
-static weft_status take_parts(wfi_outcall *call, const weft_rpc_options *options)
+static weft_status take_parts(wfi_request *call, const weft_rpc_options *options)
 {
     if (!options->on_item)
         return WEFT_OK;
@@ -494,36 +494,36 @@ static weft_status take_parts(wfi_outcall *call, const weft_rpc_options *options
     return st;
 }
 
-static weft_status prepare(wfi_outcall *call, const wfi_call_plan *plan)
+static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)
 {
     wfi_writer_init_growing(&call->header);
     wfi_list_init(&call->child.link);
     call->holds = 1;
     call->results.agent = call->agent;
-    call->remote = weft_rref_ref(plan->remote);
-    call->is_attempt = plan->is_attempt;
+    call->remote = weft_rref_ref(spec->remote);
+    call->is_attempt = spec->is_attempt;
     call->future = wfi_agent_future(call->agent);
     if (!call->future)
         return WEFT_ERR_MEMORY;
-    weft_status st = take_parts(call, plan->options);
+    weft_status st = take_parts(call, spec->options);
     if (!st)
-        st = pack_arguments(call, plan);
-    return st ? st : take_landing(call, plan->options->land);
+        st = pack_arguments(call, spec);
+    return st ? st : take_landing(call, spec->options->land);
 }
 
-weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_plan *plan, weft_future **out)
+weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out)
 {
-    size_t name_size = strlen(plan->function); /* wfi_plan_check has bounded it */
-    wfi_outcall *call = wfi_calloc(1, sizeof *call + name_size + 1);
+    size_t name_size = strlen(spec->function); /* wfi_spec_check has bounded it */
+    wfi_request *call = wfi_calloc(1, sizeof *call + name_size + 1);
     if (!call)
         return WEFT_ERR_MEMORY;
     call->function_size = (uint8_t)name_size;
-    memcpy(call->function, plan->function, name_size + 1);
+    memcpy(call->function, spec->function, name_size + 1);
     call->agent = wfi_agent_ref(agent);
-    weft_status st = prepare(call, plan);
+    weft_status st = prepare(call, spec);
     weft_future *future = weft_future_ref(call->future);
     if (!st)
-        st = launch_when_there_is_room(call, rank, plan);
+        st = launch_when_there_is_room(call, rank, spec);
     if (st) {
         weft_future_unref(future);
         free_call(call);

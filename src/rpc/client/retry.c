@@ -335,7 +335,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
     weft_rpc_options how = r->options;
     weft_future *attempt = NULL;
     how.wait_for_room = wait_for_room;
-    wfi_call_plan plan = {.to = r->to,
+    wfi_call_spec spec = {.to = r->to,
                           .function = r->function,
                           .arguments = weft_values_args(r->args),
                           .options = &how,
@@ -348,9 +348,9 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .waited = r->awaits_room};
     if (r->options.retry.attempt_ms && !r->remote) {
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
-        plan.deadline_ns = limit < r->deadline_ns ? limit : r->deadline_ns;
+        spec.deadline_ns = limit < r->deadline_ns ? limit : r->deadline_ns;
     }
-    weft_status st = wfi_call_begin(agent, &plan, &attempt, error);
+    weft_status st = wfi_call_begin(agent, &spec, &attempt, error);
     if (st)
         return st;
     wfi_net_lock(agent->net);
@@ -423,24 +423,24 @@ static weft_status keep_options(retry *r, const weft_rpc_options *options)
     return WEFT_OK;
 }
 
-static weft_status keep_plan(retry *r, const wfi_call_plan *plan)
+static weft_status keep_plan(retry *r, const wfi_call_spec *spec)
 {
-    snprintf(r->function, sizeof r->function, "%s", plan->function);
-    r->to = plan->to;
-    if (plan->to.name) {
-        snprintf(r->name, sizeof r->name, "%s", plan->to.name);
+    snprintf(r->function, sizeof r->function, "%s", spec->function);
+    r->to = spec->to;
+    if (spec->to.name) {
+        snprintf(r->name, sizeof r->name, "%s", spec->to.name);
         r->to.name = r->name;
     }
-    r->remote = weft_rref_ref(plan->remote);
-    r->owed = plan->owed;
-    if (plan->packed && *plan->packed)
-        r->packed = wfi_shared_body_ref(*plan->packed);
+    r->remote = weft_rref_ref(spec->remote);
+    r->owed = spec->owed;
+    if (spec->packed && *spec->packed)
+        r->packed = wfi_shared_body_ref(*spec->packed);
     r->future = wfi_agent_future(r->agent);
-    weft_status st = r->future ? keep_options(r, plan->options) : WEFT_ERR_MEMORY;
-    return st ? st : weft_values_create(plan->arguments, &r->args);
+    weft_status st = r->future ? keep_options(r, spec->options) : WEFT_ERR_MEMORY;
+    return st ? st : weft_values_create(spec->arguments, &r->args);
 }
 
-static weft_status make_retry(weft_agent *agent, const wfi_call_plan *plan, retry **out)
+static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retry **out)
 {
     retry *r = wfi_calloc(1, sizeof *r);
     if (!r)
@@ -454,7 +454,7 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_plan *plan, retr
     r->observer.completed = attempt_over;
     r->timer.fire = pause_over;
     r->task.run = again_task;
-    weft_status st = keep_plan(r, plan);
+    weft_status st = keep_plan(r, spec);
     if (st)
         free_retry(r);
     else
@@ -463,15 +463,15 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_plan *plan, retr
 }
 
 /* Fixes the time limit, and puts it where it can be stopped. [agent lock] */
-static weft_status enter(retry *r, wfi_call_plan *plan)
+static weft_status enter(retry *r, wfi_call_spec *spec)
 {
     weft_agent *agent = r->agent;
     weft_status st = wfi_agent_usable(agent);
     if (!st)
-        st = wfi_call_limit(agent, plan, wfi_now(wfi_net_clock(agent->net)), &r->deadline_ns);
+        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->deadline_ns);
     if (st)
         return st;
-    wfi_child_join(&r->child, (weft_call *)*plan->parent);
+    wfi_child_join(&r->child, (weft_call *)*spec->parent);
     wfi_list_push_back(&agent->retries, &r->link);
     r->starting = true;
     r->attempts = 1;
@@ -494,17 +494,17 @@ static bool is_hopeless(retry *r, const weft_error *error)
     return true;
 }
 
-weft_status wfi_retry_start(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     retry *r = NULL;
-    weft_status st = make_retry(agent, plan, &r);
+    weft_status st = make_retry(agent, spec, &r);
     if (!st) {
         wfi_net_lock(agent->net);
-        st = enter(r, plan);
+        st = enter(r, spec);
         wfi_net_unlock(agent->net);
     }
     if (st) {
-        *error = wfi_plan_explain(agent, plan, st, -1);
+        *error = wfi_spec_explain(agent, spec, st, -1);
         if (r)
             drop(r);
         return st;

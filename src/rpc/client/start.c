@@ -20,14 +20,14 @@ int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error)
     return -1;
 }
 
-weft_status wfi_call_begin(weft_agent *agent, wfi_call_plan *plan, weft_future **out, weft_error **error)
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    int rank = wfi_target_resolve(agent, plan->to, error);
+    int rank = wfi_target_resolve(agent, spec->to, error);
     if (rank < 0)
         return weft_error_code(*error);
     bool home = rank == wfi_agent_rank(agent);
-    weft_status st = home ? wfi_call_start_local(agent, plan, out) : wfi_call_start(agent, rank, plan, out);
+    weft_status st = home ? wfi_call_start_local(agent, spec, out) : wfi_call_start(agent, rank, spec, out);
     if (st)
-        *error = wfi_plan_explain(agent, plan, st, rank);
+        *error = wfi_spec_explain(agent, spec, st, rank);
     return st;
 }

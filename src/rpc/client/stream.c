@@ -23,7 +23,7 @@ struct wfi_parts_in {
     void *arg;
     void *owner; /* whose parts they are */
     const wfi_stream_owner_ops *ops;
-    wfi_outcall *call; /* NULL: they are given by ourselves */
+    wfi_request *call; /* NULL: they are given by ourselves */
 
     uint32_t next;  /* number of the part to be handed over next */
     uint32_t given; /* by ourselves */
@@ -52,7 +52,7 @@ weft_status wfi_parts_in_create(weft_agent *agent, weft_item_fn fn, void *arg, w
     return WEFT_OK;
 }
 
-void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_outcall *call)
+void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call)
 {
     parts->owner = owner;
     parts->ops = ops;
@@ -202,7 +202,7 @@ static void part_ready(wfi_inbound *inbound, weft_status status)
 {
     slot *s = wfi_container_of(inbound, slot, inbound);
     wfi_parts_in *parts = s->parts;
-    wfi_outcall *call = parts->call;
+    wfi_request *call = parts->call;
     s->state = status || parts->stopped ? SLOT_FREE : SLOT_READY; /* what it holds goes with the call */
     if (parts->stopped) {
         end_if_settled(parts);
@@ -222,7 +222,7 @@ void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t id = wfi_read_u64(reader);
     uint32_t number = wfi_read_u32(reader);
     uint8_t flags = wfi_read_u8(reader);
-    wfi_outcall *call = reader->failed || flags ? NULL : wfi_map_get(&agent->calls, id);
+    wfi_request *call = reader->failed || flags ? NULL : wfi_map_get(&agent->calls, id);
     if (!call || call->peer != from || !call->parts || call->failure || call->completed)
         return; /* late, or nonsense */
     wfi_parts_in *parts = call->parts;

@@ -17,7 +17,7 @@ typedef struct wfi_stream_owner_ops {
 
 weft_status wfi_parts_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_parts_in **out);
 /* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else NULL. */
-void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_outcall *call);
+void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call);
 void wfi_parts_in_free(wfi_parts_in *parts);                                      /* not locked */
 void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* A part of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */

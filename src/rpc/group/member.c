@@ -73,13 +73,13 @@ static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_
                                       weft_of_i64((int64_t)what->number), weft_of_i64(kind),
                                       weft_of_i64(never ? WEFT_FOREVER : what->timeout_ms), weft_of_list(mine));
     weft_error *error = NULL;
-    wfi_call_plan plan = {.to = weft_to_worker(what->to),
+    wfi_call_spec spec = {.to = weft_to_worker(what->to),
                           .function = wfi_gather_function.name,
                           .arguments = arguments,
                           .options = &how,
                           .owed = kind == WFI_GATHER_ABSENT,
                           .parent = &how.parent};
-    weft_status st = wfi_rpc_start(agent, &plan, out, &error);
+    weft_status st = wfi_rpc_start(agent, &spec, out, &error);
     weft_error_unref(error);
     return st;
 }

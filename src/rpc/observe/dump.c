@@ -153,7 +153,7 @@ static void put_references(wfi_json *j, weft_agent *agent)
 
 /* ---- Calls --------------------------------------------------------------------------------------------------------- */
 
-static const char *outcall_state(const wfi_outcall *call)
+static const char *request_state(const wfi_request *call)
 {
     if (call->failure)
         return "ending";
@@ -162,19 +162,19 @@ static const char *outcall_state(const wfi_outcall *call)
     return call->message_out && !call->message.net.sequence ? "queued" : "sent";
 }
 
-static void put_outcalls(wfi_json *j, weft_agent *agent, uint64_t now)
+static void put_requests(wfi_json *j, weft_agent *agent, uint64_t now)
 {
     size_t cursor = 0;
     uint64_t id;
     wfi_json_open(j, "calls", '[');
-    for (wfi_outcall *call; (call = wfi_map_next(&agent->calls, &cursor, &id));) {
+    for (wfi_request *call; (call = wfi_map_next(&agent->calls, &cursor, &id));) {
         wfi_json_open(j, NULL, '{');
         wfi_json_put_number(j, "id", id);
         wfi_json_put_text(j, "function", call->function);
         wfi_json_put_number(j, "worker", (uint64_t)wfi_peer_rank(call->peer));
         wfi_json_put_ms(j, "age_ms", call->span.begun_ns, now, call->span.begun_ns != 0);
         wfi_json_put_ms(j, "time_left_ms", now, call->timer.deadline_ns, call->timer.heap_index != 0);
-        wfi_json_put_text(j, "state", outcall_state(call));
+        wfi_json_put_text(j, "state", request_state(call));
         wfi_json_close(j, '}');
     }
     wfi_json_close(j, ']');
@@ -245,7 +245,7 @@ static weft_status put_all(wfi_json *j, weft_agent *agent)
     put_workers(j, agent);
     weft_status st = put_owned(j, agent);
     put_references(j, agent);
-    put_outcalls(j, agent, now);
+    put_requests(j, agent, now);
     put_serving(j, agent, now);
     put_batches(j, agent);
     wfi_json_put_number(j, "held_bytes", agent->held_bytes);

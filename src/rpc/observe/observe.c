@@ -179,14 +179,14 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
 /* ---- Calls of ours -------------------------------------------------------------------------------------------------- */
 
 /* Our clock's time as one that other hosts understand: CLOCK_REALTIME (in the simulation, the same). */
-static void on_started(wfi_outcall *call)
+static void on_started(wfi_request *call)
 {
     wfi_call_observer *observer = call->agent->observer;
     join_trace(observer, &call->span, call->child.parent);
     call->span.left_ns = observer->trace ? call->span.begun_ns + (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
 }
 
-static void on_sent(wfi_outcall *call)
+static void on_sent(wfi_request *call)
 {
     if (!is_traced(call->agent, &call->span))
         return;
@@ -195,7 +195,7 @@ static void on_sent(wfi_outcall *call)
     call->span.lane = wfi_trace_take_lane(trace, WEFT_METRIC_CALLS, call->span.begun_ns);
 }
 
-static void on_replied(wfi_outcall *call)
+static void on_replied(wfi_request *call)
 {
     if (is_traced(call->agent, &call->span))
         call->span.run_ns = wfi_net_now(call->agent->net);
@@ -217,7 +217,7 @@ static void call_over(const weft_agent *agent, uint64_t id, int rank, const char
     add_record(observer, &record, function, NULL);
 }
 
-static void on_settled(wfi_outcall *call, weft_status status)
+static void on_settled(wfi_request *call, weft_status status)
 {
     call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->function, &call->span,
               wfi_net_now(call->agent->net), status);
