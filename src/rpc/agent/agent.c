@@ -30,7 +30,7 @@ void wfi_agent_unref(weft_agent *agent)
     if (atomic_fetch_sub_explicit(&agent->refs, 1, memory_order_acq_rel) != 1)
         return;
     wfi_functions_fini(agent);
-    wfi_letters_fini(agent);
+    wfi_notifications_fini(agent);
     pthread_mutex_destroy(&agent->function_lock);
     for (const wfi_component *const *at = wfi_components; *at; at++)
         if ((*at)->free)
@@ -57,7 +57,7 @@ static weft_agent *make_agent(void)
     wfi_list_init(&agent->local_calls);
     wfi_list_init(&agent->retries);
     wfi_list_init(&agent->membership.events);
-    wfi_list_init(&agent->spare_letters);
+    wfi_list_init(&agent->spare_notifications);
     agent->probe_timer.reserved = true;
     return agent;
 }

@@ -44,10 +44,10 @@ typedef struct wfi_rpc_peer {
     struct {
         uint64_t first, last; /* ids of calls that were refused, and are to be told so; 0: none */
         bool no_memory;       /* that was why, for one of them at least */
-        bool telling;         /* a letter with others is under way */
+        bool telling;         /* a notification with others is under way */
         uint64_t heard;       /* of our own: the highest id that it has refused */
     } refused;                /* server/refuse.c */
-    size_t answers;           /* letters that answer what it said, and that it has not acknowledged: agent/notify.c */
+    size_t answers; /* notifications that answer what it said, and that it has not acknowledged: agent/notify.c */
 } wfi_rpc_peer;
 
 /* A function as registered; never removed while the agent lives. */
@@ -110,9 +110,9 @@ struct weft_agent {
     wfi_call_observer *observer;
     size_t held_bytes; /* against options.memory_budget_bytes: agent/budget.c */
     wfi_membership membership;
-    size_t letters; /* small messages (agent/notify.c) that their receivers have not acknowledged */
-    wfi_list spare_letters;
-    size_t spare_letter_count, promised_letters;
+    size_t notifications; /* small messages (agent/notify.c) that their receivers have not acknowledged */
+    wfi_list spare_notifications;
+    size_t spare_notification_count, promised_notifications;
     weft_stats stats;
 };
 

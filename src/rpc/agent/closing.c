@@ -18,9 +18,9 @@
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
 
 /* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited for. */
-static bool letters_have_arrived(const weft_agent *agent)
+static bool notifications_have_arrived(const weft_agent *agent)
 {
-    return agent->letters == 0 || wfi_net_is_flushed(agent->net);
+    return agent->notifications == 0 || wfi_net_is_flushed(agent->net);
 }
 
 static bool has_busy_component(weft_agent *agent)
@@ -34,7 +34,7 @@ static bool has_busy_component(weft_agent *agent)
 /* In this order at the end: what is released may give the executor something to do. */
 static bool is_idle(weft_agent *agent)
 {
-    return agent->closing && !has_busy_component(agent) && letters_have_arrived(agent) &&
+    return agent->closing && !has_busy_component(agent) && notifications_have_arrived(agent) &&
            wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
 }
 

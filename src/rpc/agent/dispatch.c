@@ -21,7 +21,7 @@ void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *byte
     wfi_reader reader;
     if (agent->stopped)
         return;
-    if (!wfi_letters_ready(agent)) {
+    if (!wfi_notifications_ready(agent)) {
         wfi_net_untake(agent->net); /* no memory to answer it with */
         return;
     }

@@ -2,14 +2,14 @@
 /*
  * notify.c - small messages that own themselves: DONE, CANCEL, TOOK, refusals, and those of references.
  *
- * BOUNDS. Letters that we send of ourselves are as many as we have calls and references. Those that answer what a peer said are
+ * BOUNDS. Notifications that we send of ourselves are as many as we have calls and references. Those that answer what a peer said are
  * as many as it likes, and one that takes none of them would make us keep them all: so these are counted, and beyond ANSWERS_MAX
  * what the peer said goes unanswered, but for what was promised. One that takes what is sent to it never has so many. Calls are
  * always answered: see refuse.c.
  *
  * MEMORY. A lost one of these would leave something with a peer for ever, so they must not fail for want of memory. Whoever
  * will have to send some has them promised first, while it can still fail (a call, a reference, a part that comes in), and
- * a message from a peer is taken in only if there is a letter for its answer (wfi_letters_ready). Letters that came back are
+ * a message from a peer is taken in only if there is a notification for its answer (wfi_notifications_ready). Notifications that came back are
  * kept for that, FLOOR of them beyond what is promised.
  */
 #include "base/alloc.h"
@@ -22,81 +22,83 @@
 #define FLOOR 32
 #define KEEP_MOST ((size_t)8 * FLOOR) /* beyond what is promised */
 
-typedef struct wfi_letter {
+typedef struct wfi_notification {
     wfi_message message; /* its link is also that of the spare ones */
     weft_agent *agent;
     size_t *counted;                              /* among the answers to somebody; NULL: it is none */
     void (*arrived)(weft_agent *agent, int rank); /* NULL: nobody asks */
     int rank;
     uint8_t room[64];
-} wfi_letter;
+} wfi_notification;
 
-/* ---- Spare letters ------------------------------------------------------------------------------------------------- */
+/* ---- Spare notifications ------------------------------------------------------------------------------------------------- */
 
-static wfi_letter *pop(weft_agent *agent)
+static wfi_notification *pop(weft_agent *agent)
 {
-    agent->spare_letter_count--;
-    return wfi_container_of(wfi_list_pop_front(&agent->spare_letters), wfi_letter, message.link);
+    agent->spare_notification_count--;
+    return wfi_container_of(wfi_list_pop_front(&agent->spare_notifications), wfi_notification, message.link);
 }
 
-static void keep(weft_agent *agent, wfi_letter *letter)
+static void keep(weft_agent *agent, wfi_notification *notification)
 {
-    if (agent->spare_letter_count >= agent->promised_letters + KEEP_MOST) {
-        free(letter);
+    if (agent->spare_notification_count >= agent->promised_notifications + KEEP_MOST) {
+        free(notification);
         return;
     }
-    wfi_list_push_front(&agent->spare_letters, &letter->message.link);
-    agent->spare_letter_count++;
+    wfi_list_push_front(&agent->spare_notifications, &notification->message.link);
+    agent->spare_notification_count++;
 }
 
 static bool have(weft_agent *agent, size_t count)
 {
-    while (agent->spare_letter_count < count) {
-        wfi_letter *letter = wfi_calloc(1, sizeof *letter);
-        if (!letter)
+    while (agent->spare_notification_count < count) {
+        wfi_notification *notification = wfi_calloc(1, sizeof *notification);
+        if (!notification)
             return false;
-        keep(agent, letter);
+        keep(agent, notification);
     }
     return true;
 }
 
-weft_status wfi_letters_promise(weft_agent *agent, unsigned count, unsigned *share)
+weft_status wfi_notifications_promise(weft_agent *agent, unsigned count, unsigned *reserved)
 {
-    if (!have(agent, agent->promised_letters + count + FLOOR))
+    if (!have(agent, agent->promised_notifications + count + FLOOR))
         return WEFT_ERR_MEMORY;
-    agent->promised_letters += count;
-    *share += count;
+    agent->promised_notifications += count;
+    *reserved += count;
     return WEFT_OK;
 }
 
-void wfi_letters_release(weft_agent *agent, unsigned *share)
+void wfi_notifications_release(weft_agent *agent, unsigned *reserved)
 {
-    agent->promised_letters -= *share;
-    *share = 0;
-    while (agent->spare_letter_count > agent->promised_letters + KEEP_MOST)
+    agent->promised_notifications -= *reserved;
+    *reserved = 0;
+    while (agent->spare_notification_count > agent->promised_notifications + KEEP_MOST)
         free(pop(agent));
 }
 
-bool wfi_letters_ready(weft_agent *agent)
+bool wfi_notifications_ready(weft_agent *agent)
 {
-    return agent->spare_letter_count > agent->promised_letters || have(agent, agent->promised_letters + 1);
+    return agent->spare_notification_count > agent->promised_notifications ||
+           have(agent, agent->promised_notifications + 1);
 }
 
-void wfi_letters_fini(weft_agent *agent)
+void wfi_notifications_fini(weft_agent *agent)
 {
-    while (agent->spare_letter_count)
+    while (agent->spare_notification_count)
         free(pop(agent));
 }
 
 /* One that was promised; else a new one, while there is memory; else one of the floor's. */
-static wfi_letter *take(weft_agent *agent, unsigned *share)
+static wfi_notification *take(weft_agent *agent, unsigned *reserved)
 {
-    if (share && *share) {
-        --*share;
-        agent->promised_letters--;
+    if (reserved && *reserved) {
+        --*reserved;
+        agent->promised_notifications--;
         return pop(agent);
     }
-    if (have(agent, agent->promised_letters + FLOOR + 1) || agent->spare_letter_count > agent->promised_letters)
+    if (have(agent, agent->promised_notifications + FLOOR + 1) ||
+        agent->spare_notification_count > agent->promised_notifications)
         return pop(agent);
     return NULL;
 }
@@ -105,14 +107,15 @@ static wfi_letter *take(weft_agent *agent, unsigned *share)
 
 static void letter_done(wfi_message *message, weft_status status)
 {
-    wfi_letter *letter = wfi_container_of(message, wfi_letter, message);
-    weft_agent *agent = letter->agent;
-    void (*arrived)(weft_agent *, int) = status ? NULL : letter->arrived; /* a peer that is gone needs no letters */
-    int rank = letter->rank;
-    agent->letters--;
-    if (letter->counted)
-        --*letter->counted;
-    keep(agent, letter);
+    wfi_notification *notification = wfi_container_of(message, wfi_notification, message);
+    weft_agent *agent = notification->agent;
+    void (*arrived)(weft_agent *, int) =
+        status ? NULL : notification->arrived; /* a peer that is gone needs no notifications */
+    int rank = notification->rank;
+    agent->notifications--;
+    if (notification->counted)
+        --*notification->counted;
+    keep(agent, notification);
     if (arrived)
         arrived(agent, rank);
 }
@@ -123,54 +126,54 @@ typedef struct how_to_post {
     void (*arrived)(weft_agent *agent, int rank);
 } how_to_post;
 
-static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share,
+static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved,
                         how_to_post how)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
-    assert(bytes->size <= sizeof((wfi_letter *)0)->room);
-    wfi_letter *letter = take(agent, share);
-    if (!letter) {
+    assert(bytes->size <= sizeof((wfi_notification *)0)->room);
+    wfi_notification *notification = take(agent, reserved);
+    if (!notification) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
                       "no memory for a message to rank %d: it may keep something for us too long", wfi_peer_rank(to));
         return WEFT_ERR_MEMORY;
     }
-    memcpy(letter->room, bytes->data, bytes->size);
-    letter->agent = agent;
-    letter->counted = how.counted;
-    letter->arrived = how.arrived;
-    letter->rank = wfi_peer_rank(to);
-    letter->message = (wfi_message){.type = type,
-                                    .urgent = how.urgent,
-                                    .owed = true, /* it was promised */
-                                    .lasts = true,
-                                    .head = letter->room,
-                                    .head_size = bytes->size,
-                                    .keeps = how.urgent ? 0 : sizeof *letter,
-                                    .done = letter_done};
-    weft_status st = wfi_peer_send(to, &letter->message);
+    memcpy(notification->room, bytes->data, bytes->size);
+    notification->agent = agent;
+    notification->counted = how.counted;
+    notification->arrived = how.arrived;
+    notification->rank = wfi_peer_rank(to);
+    notification->message = (wfi_message){.type = type,
+                                          .urgent = how.urgent,
+                                          .owed = true, /* it was promised */
+                                          .lasts = true,
+                                          .head = notification->room,
+                                          .head_size = bytes->size,
+                                          .keeps = how.urgent ? 0 : sizeof *notification,
+                                          .done = letter_done};
+    weft_status st = wfi_peer_send(to, &notification->message);
     if (st) {
-        keep(agent, letter);
-        if (share) { /* it goes back where it came from, or is promised from now on */
-            agent->promised_letters++;
-            ++*share;
+        keep(agent, notification);
+        if (reserved) { /* it goes back where it came from, or is promised from now on */
+            agent->promised_notifications++;
+            ++*reserved;
         }
         return st;
     }
-    agent->letters++;
+    agent->notifications++;
     if (how.counted && ++*how.counted == ANSWERS_MAX)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d asks and takes no answers: it gets no more of them",
                       wfi_peer_rank(to));
     return WEFT_OK;
 }
 
-weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved)
 {
-    return post(agent, to, type, bytes, share, (how_to_post){.urgent = true});
+    return post(agent, to, type, bytes, reserved, (how_to_post){.urgent = true});
 }
 
-weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved)
 {
-    return post(agent, to, type, bytes, share, (how_to_post){.urgent = false});
+    return post(agent, to, type, bytes, reserved, (how_to_post){.urgent = false});
 }
 
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
@@ -178,11 +181,11 @@ bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
     return agent->peers[wfi_peer_rank(to)].answers < ANSWERS_MAX;
 }
 
-void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share)
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved)
 {
     size_t *answers = &agent->peers[wfi_peer_rank(to)].answers;
-    if (share || wfi_may_answer(agent, to))
-        (void)post(agent, to, type, bytes, share, (how_to_post){.urgent = true, .counted = answers});
+    if (reserved || wfi_may_answer(agent, to))
+        (void)post(agent, to, type, bytes, reserved, (how_to_post){.urgent = true, .counted = answers});
 }
 
 weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
@@ -191,11 +194,11 @@ weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, con
     return post(agent, to, type, bytes, NULL, (how_to_post){.urgent = true, .arrived = arrived});
 }
 
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share)
+void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *reserved)
 {
     uint8_t room[8];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, id);
-    wfi_post(agent, to, type, &writer, share);
+    wfi_post(agent, to, type, &writer, reserved);
 }

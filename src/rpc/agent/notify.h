@@ -6,22 +6,23 @@
 #include "rpc/agent/agent.h"
 
 /* A message that is its own owner: type and a few bytes, urgent. One that was promised, or that answers a message which was taken
- * in after wfi_letters_ready, fails only where the peer is gone, and nothing is owed to it. share: out of what was promised; NULL:
+ * in after wfi_notifications_ready, fails only where the peer is gone, and nothing is owed to it. reserved: out of what was promised; NULL:
  * nothing was. All [agent lock]. */
-weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved);
 /* The same, behind the calls that wait for that peer. */
-weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *share);
+weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
+                             unsigned *reserved);
+void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *reserved);
 /* As wfi_post; `arrived` is called when the peer has it, unless it is gone. */
 weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
                               void (*arrived)(weft_agent *agent, int rank));
 /* An urgent one that answers what that peer said; false from wfi_may_answer: it takes no answers, and gets none but promised ones. */
-void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *share);
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved);
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
-/* Adds `count` to *share: so many letters can be posted later, whatever memory there is then. WEFT_ERR_MEMORY. */
-weft_status wfi_letters_promise(weft_agent *agent, unsigned count, unsigned *share);
-void wfi_letters_release(weft_agent *agent, unsigned *share); /* what is left of it will not be needed */
-bool wfi_letters_ready(weft_agent *agent);                    /* one can be posted that nobody promised */
-void wfi_letters_fini(weft_agent *agent);                     /* not locked */
+/* Adds `count` to *reserved: so many notifications can be posted later, whatever memory there is then. WEFT_ERR_MEMORY. */
+weft_status wfi_notifications_promise(weft_agent *agent, unsigned count, unsigned *reserved);
+void wfi_notifications_release(weft_agent *agent, unsigned *reserved); /* what is left of it will not be needed */
+bool wfi_notifications_ready(weft_agent *agent);                       /* one can be posted that nobody promised */
+void wfi_notifications_fini(weft_agent *agent);                        /* not locked */
 
 #endif

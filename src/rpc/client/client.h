@@ -51,7 +51,7 @@ struct wfi_request {
     weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
     weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* which leaves that to client/retry.c */
-    unsigned letters;           /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
+    unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
     wfi_child child;            /* of the served call that this one is made for, if any */
     struct wfi_parts_in *parts; /* streamed results: client/stream.c */
     wfi_span span;

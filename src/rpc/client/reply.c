@@ -22,7 +22,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     wfi_request *call = wfi_container_of(inbound, wfi_request, results);
     weft_agent *agent = call->agent;
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
-        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->letters);
+        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->notifications);
     if (call->failure) { /* aborted while the results came */
         wfi_call_complete(call, NULL, call->failure, false);
         return;

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define COMPANY_BYTES                                                                                                  \
-    1152 /* a call's future, letters, entries in tables, and what malloc adds: measured, test_rpc_queue */
+    1152 /* a call's future, notifications, entries in tables, and what malloc adds: measured, test_rpc_queue */
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
 
@@ -95,7 +95,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     wfi_net_timer_clear(agent->net, &call->timer);
     WFI_TELL_HOOKS(settled, call, weft_error_code(error));
     wfi_peer_depend(call->peer, -1, call->kept_bytes);
-    wfi_letters_release(agent, &call->letters);
+    wfi_notifications_release(agent, &call->notifications);
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
         agent->stats.bytes_sent += call->arguments.exposed_bytes;
@@ -128,7 +128,7 @@ static void post_cancel(wfi_request *call, weft_status why)
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, call->id);
     wfi_write_u8(&writer, why == WEFT_ERR_TIMEOUT);
-    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->letters);
+    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->notifications);
 }
 
 void wfi_call_abort(wfi_request *call, weft_error *error)
@@ -386,7 +386,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     if (!call->span.begun_ns)                        /* else it waited for room in the queue */
         call->span.begun_ns = now;
     WFI_TELL_HOOKS(started, call);
-    st = wfi_letters_promise(agent, 2, &call->letters);
+    st = wfi_notifications_promise(agent, 2, &call->notifications);
     if (!st)
         st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
     if (!st)
@@ -403,7 +403,7 @@ forget:
     wfi_map_take(&agent->calls, call->id);
 withdraw:
     withdraw(call, true); /* nobody was told of the exposures */
-    wfi_letters_release(agent, &call->letters);
+    wfi_notifications_release(agent, &call->notifications);
     return st;
 }
 

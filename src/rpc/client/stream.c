@@ -160,7 +160,7 @@ static void say_took(const wfi_parts_in *parts)
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, parts->call->id);
     wfi_write_u32(&writer, parts->next);
-    wfi_post_answer(parts->agent, parts->call->peer, WFI_RPC_TOOK, &writer, &parts->call->letters);
+    wfi_post_answer(parts->agent, parts->call->peer, WFI_RPC_TOOK, &writer, &parts->call->notifications);
 }
 
 /* Not while another runs; the lock is let go around the user's function. */
@@ -230,7 +230,7 @@ void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (parts->stopped || number - parts->next >= WFI_PARTS_MAX || s->state != SLOT_FREE ||
         (parts->known && number >= parts->expected) || !wfi_may_answer(agent, from))
         return;
-    if (wfi_letters_promise(agent, 1, &call->letters)) {
+    if (wfi_notifications_promise(agent, 1, &call->notifications)) {
         wfi_net_untake(agent->net); /* no memory to say later that it was taken */
         return;
     }

@@ -249,7 +249,7 @@ static weft_status put_all(wfi_json *j, weft_agent *agent)
     put_serving(j, agent, now);
     put_batches(j, agent);
     wfi_json_put_number(j, "held_bytes", agent->held_bytes);
-    wfi_json_put_number(j, "letters", agent->letters);
+    wfi_json_put_number(j, "notifications", agent->notifications);
     wfi_json_close(j, '}');
     return st;
 }

@@ -93,7 +93,7 @@ weft_rref *wfi_rref_make(weft_agent *agent, const wfi_rref_name *name, wfi_peer 
     weft_rref *rref = make_handle(agent, name);
     if (!rref)
         return NULL;
-    if (wfi_letters_promise(agent, 2, &rref->letters)) {
+    if (wfi_notifications_promise(agent, 2, &rref->notifications)) {
         wfi_agent_unref(agent);
         free(rref);
         return NULL;
@@ -311,9 +311,9 @@ static void say_drop(weft_rref *rref, bool gave_up)
     wfi_rref_write_fork(rref, &writer);
     wfi_write_u8(&writer, gave_up);
     if (gave_up)
-        wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
+        wfi_post_in_turn(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->notifications);
     else
-        wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->letters);
+        wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->notifications);
 }
 
 /* The last reference has gone: tell the owner. [agent lock] */
@@ -327,7 +327,7 @@ static void say_goodbye(weft_rref *rref)
     if (rref->owner)
         say_drop(rref, false);
     wfi_rref_set_owner(rref, NULL);
-    wfi_letters_release(rref->agent, &rref->letters);
+    wfi_notifications_release(rref->agent, &rref->notifications);
     wfi_list_remove(&rref->link);
 }
 

@@ -81,7 +81,7 @@ struct weft_rref {
     weft_future *made;  /* somebody asked for it while it was being made */
     wfi_timer timer;    /* while the owner is awaited */
     wfi_ref_waiter *waiter;
-    unsigned letters; /* promised for it: FORK and DROP */
+    unsigned notifications; /* promised for it: FORK and DROP */
 };
 
 /* Of one that is lost: why, as a call that takes it along ends. That its making found no room does not mean that this call found

@@ -24,7 +24,7 @@ static weft_status announce(weft_rref *rref)
         return st;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_rref_write_fork(rref, &writer);
-    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->letters);
+    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->notifications);
     if (st)
         wfi_map_take(&wfi_refs_of(agent)->forks, rref->fork);
     return st;
@@ -60,7 +60,7 @@ static weft_status await_owner(weft_rref *rref)
 static void discard(weft_rref *rref)
 {
     wfi_rref_set_owner(rref, NULL);
-    wfi_letters_release(rref->agent, &rref->letters);
+    wfi_notifications_release(rref->agent, &rref->notifications);
     wfi_list_remove(&rref->link);
     wfi_agent_unref(rref->agent);
     free(rref);

@@ -81,7 +81,7 @@ void wfi_serve_drop_hold(weft_call *call)
     if (call->over)
         call->over(call->agent);
     wfi_peer_unref(call->peer);
-    wfi_letters_release(call->agent, &call->letters);
+    wfi_notifications_release(call->agent, &call->notifications);
     call->release.run = free_task;
     wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
 }

@@ -5,7 +5,7 @@
  * Every call is answered, and an answer is kept until the caller has acknowledged it. A caller that acknowledges nothing and calls on
  * would make us keep any number of refusals, each small. So from some point on they are told together: the ids of the calls that go
  * from one worker to another only grow, so that those which come one after the other lie between two ids, and none that was let in
- * does. One letter to each caller is under way at a time; the calls that are refused meanwhile wait for the next one as one more
+ * does. One notification to each caller is under way at a time; the calls that are refused meanwhile wait for the next one as one more
  * range, and while they wait none is let in. So what a caller makes us keep does not depend on how many calls it makes.
  */
 #include "rpc/server/server.h"
@@ -42,7 +42,7 @@ static void tell(weft_agent *agent, int rank)
     wfi_write_u64(&writer, peer->refused.first);
     wfi_write_u64(&writer, peer->refused.last);
     wfi_write_u8(&writer, peer->refused.no_memory);
-    /* It answers a message that was just taken in, or follows a letter that just came back: there is memory for it. */
+    /* It answers a message that was just taken in, or follows a notification that just came back: there is memory for it. */
     if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, arrived))
         return;
     peer->refused.telling = true;

@@ -36,7 +36,7 @@ static void give_up(weft_call *call)
     wfi_serve_leave_table(call);
 }
 
-/* There is no memory to write the error down: its codes go, in a letter that was promised. */
+/* There is no memory to write the error down: its codes go, in a notification that was promised. */
 static void send_bare_reply(weft_call *call)
 {
     uint8_t room[64];
@@ -47,7 +47,7 @@ static void send_bare_reply(weft_call *call)
     wfi_write_u32(&writer, wfi_parts_out_count(call));
     wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
-    wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->letters);
+    wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->notifications);
     WFI_TELL_HOOKS(ended, call);
     call->replied = true;
     wfi_serve_lean(call, wfi_parts_out_busy(call));

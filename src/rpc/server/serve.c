@@ -74,11 +74,11 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     arguments->owner = call;
     wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
-    weft_status st = wfi_letters_promise(agent, 1, &call->letters);
+    weft_status st = wfi_notifications_promise(agent, 1, &call->notifications);
     if (!st)
         st = wfi_map_put(&agent->peers[call->from].serving, id, call);
     if (st) {
-        wfi_letters_release(agent, &call->letters);
+        wfi_notifications_release(agent, &call->notifications);
         free(arguments);
         free(call);
         return st;

@@ -109,7 +109,7 @@ struct weft_call {
     bool queued;                 /* for a batch: batch/batch.h */
     bool is_late;                /* a batch began without it */
     struct wfi_parts_out *parts; /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
-    unsigned letters;            /* promised for it: a refusal, should there be no memory for its answer */
+    unsigned notifications;      /* promised for it: a refusal, should there be no memory for its answer */
     wfi_charge charge;           /* against the memory budget; of a call to ourselves: unused */
     wfi_span span;
 
