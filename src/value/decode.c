@@ -55,7 +55,7 @@ static void add(decoding *d, uint64_t bytes)
     d->bytes = bytes > UINT64_MAX - d->bytes ? UINT64_MAX : d->bytes + bytes;
 }
 
-static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, uint8_t road)
+static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, uint8_t encoding)
 {
     if (d->types && d->types->count < WEFT_MAX_SIGNATURE)
         d->types->items[d->types->count] = *type;
@@ -64,11 +64,11 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
     d->tensor_count++;
     add(d, nbytes);
     add(d, TENSOR_OVERHEAD);
-    if (road == WFI_ROAD_META)
+    if (encoding == WFI_ENCODING_INLINE)
         (void)wfi_read_bytes(d->meta, nbytes);
-    else if (road == WFI_ROAD_REMOTE)
+    else if (encoding == WFI_ENCODING_PULL)
         (void)wfi_read_bytes(d->meta, 16);
-    else if (road == WFI_ROAD_LANDED)
+    else if (encoding == WFI_ENCODING_PUSH)
         (void)wfi_read_u32(d->meta);
 }
 
@@ -158,25 +158,26 @@ static weft_tensor *decode_tensor(decoding *d)
         fail(d, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", d->tensor_count);
     if (d->status)
         return NULL;
-    uint8_t road = wfi_read_u8(d->meta);
+    uint8_t encoding = wfi_read_u8(d->meta);
     /* What is said to be here must be here before memory is taken for it. */
-    if ((road == WFI_ROAD_META && nbytes > wfi_reader_left(d->meta)) ||
-        (road == WFI_ROAD_PART && d->tail && nbytes > wfi_reader_left(d->tail)) || road > WFI_ROAD_LANDED) {
+    if ((encoding == WFI_ENCODING_INLINE && nbytes > wfi_reader_left(d->meta)) ||
+        (encoding == WFI_ENCODING_EAGER && d->tail && nbytes > wfi_reader_left(d->tail)) ||
+        encoding > WFI_ENCODING_PUSH) {
         fail(d, WEFT_ERR_PROTOCOL, "truncated tensor %zu", d->tensor_count);
         return NULL;
     }
     if (!d->options) {
-        measure_tensor(d, &type, nbytes, road);
+        measure_tensor(d, &type, nbytes, encoding);
         return NULL;
     }
     weft_tensor *place = find_place(d, type.dtype, type.shape);
     if (!place)
         return NULL;
-    if (road == WFI_ROAD_META)
+    if (encoding == WFI_ENCODING_INLINE)
         copy_here(d, d->meta, place, nbytes);
-    else if (road == WFI_ROAD_PART)
+    else if (encoding == WFI_ENCODING_EAGER)
         copy_here(d, d->tail, place, nbytes);
-    else if (road == WFI_ROAD_REMOTE)
+    else if (encoding == WFI_ENCODING_PULL)
         add_segment(d, place, nbytes);
     else
         check_landed(d, nbytes);

@@ -35,7 +35,7 @@ typedef struct wfi_decode_options {
     /* Asked before a slab is taken where `place` gave none; a failure ends it, with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
-    size_t landed_count; /* how many landing places we offered; a LANDED beyond is a protocol error */
+    size_t landed_count; /* how many landing places we offered; a PUSH beyond is a protocol error */
 } wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */

@@ -111,14 +111,14 @@ static void encode_rref(encoding *e, weft_rref *rref)
 /* A result that the caller wants in its landing place `index`. */
 static void encode_landed(encoding *e, weft_tensor *tensor, size_t index)
 {
-    wfi_write_u8(&e->out->meta, WFI_ROAD_LANDED);
+    wfi_write_u8(&e->out->meta, WFI_ENCODING_PUSH);
     wfi_write_u32(&e->out->meta, (uint32_t)index);
     add_remote(e, tensor, WFI_NO_PATCH, index);
 }
 
 static void encode_remote(encoding *e, weft_tensor *tensor)
 {
-    wfi_write_u8(&e->out->meta, WFI_ROAD_REMOTE);
+    wfi_write_u8(&e->out->meta, WFI_ENCODING_PULL);
     size_t patch = e->out->meta.size;
     wfi_write_u64(&e->out->meta, 0);
     wfi_write_u64(&e->out->meta, 0);
@@ -128,7 +128,7 @@ static void encode_remote(encoding *e, weft_tensor *tensor)
 static void encode_inline(encoding *e, weft_tensor *tensor, size_t nbytes)
 {
     wfi_encoded *out = e->out;
-    wfi_write_u8(&out->meta, WFI_ROAD_META);
+    wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
     wfi_write_bytes(&out->meta, weft_tensor_data(tensor), nbytes);
     out->copied_bytes += wfi_copied(nbytes);
 }

@@ -52,11 +52,11 @@ enum wfi_reply_flags {
 };
 
 /* Where a tensor's bytes are. */
-enum wfi_tensor_road {
-    WFI_ROAD_META = 0,   /* right here in meta */
-    WFI_ROAD_PART = 1,   /* behind meta, in order; read, and not written any more */
-    WFI_ROAD_REMOTE = 2, /* to be pulled: address, key */
-    WFI_ROAD_LANDED = 3, /* were pushed into landing place number u32 */
+enum wfi_tensor_encoding {
+    WFI_ENCODING_INLINE = 0, /* right here in meta */
+    WFI_ENCODING_EAGER = 1,  /* behind meta, in order; read, and not written any more */
+    WFI_ENCODING_PULL = 2,   /* to be pulled: address, key */
+    WFI_ENCODING_PUSH = 3,   /* were pushed into landing place number u32 */
 };
 
 #define WFI_INLINE_LIMIT 2048 /* payload that rides in the frame; above it, nothing is copied */

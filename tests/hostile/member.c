@@ -153,7 +153,7 @@ static void wild_keys(arena *a, unsigned n)
         begin_meta(&meta, 1);
         wfi_write_u8(&meta, WEFT_TENSOR);
         wfi_write_tensor_type(&meta, WEFT_FLOAT32, WEFT_SHAPE(100, 100));
-        wfi_write_u8(&meta, WFI_ROAD_REMOTE);
+        wfi_write_u8(&meta, WFI_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
         end_meta(one, &meta, n % 3 == 1);
@@ -191,7 +191,7 @@ static void wild_lengths(arena *a, unsigned n)
         wfi_write_u8(&meta, 2);
         wfi_write_u64(&meta, length);
         wfi_write_u64(&meta, n % 2 ? 8 : 1);
-        wfi_write_u8(&meta, WFI_ROAD_REMOTE);
+        wfi_write_u8(&meta, WFI_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
         end_meta(one, &meta, false);
