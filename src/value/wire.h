@@ -35,14 +35,14 @@ enum wfi_rpc_message {
     WFI_RPC_FORK = 5,
     WFI_RPC_FORKED = 6,
     WFI_RPC_DROP = 7,
-    WFI_RPC_PART = 8,
+    WFI_RPC_ITEM = 8,
     WFI_RPC_TOOK = 9,
     WFI_RPC_REFUSED = 10,
 };
 
 enum wfi_call_flags {
     WFI_CALL_REMOTE = 1, /* the result stays with the callee, under an rref name */
-    WFI_CALL_PARTS = 2,  /* the caller takes parts */
+    WFI_CALL_ITEMS = 2,  /* the caller takes parts */
     WFI_CALL_TRACED = 4, /* trace, span and time follow */
 };
 

@@ -216,7 +216,7 @@ static void deep_lists(arena *a, unsigned n)
 /* About calls that others made, or nobody. Ids of theirs are their incarnation and a count. */
 static void calls_of_others(arena *a, unsigned n)
 {
-    static const uint8_t types[] = {WFI_RPC_REPLY, WFI_RPC_PART, WFI_RPC_TOOK, WFI_RPC_DONE, WFI_RPC_CANCEL};
+    static const uint8_t types[] = {WFI_RPC_REPLY, WFI_RPC_ITEM, WFI_RPC_TOOK, WFI_RPC_DONE, WFI_RPC_CANCEL};
     int to = (int)(n % VICTIMS), of = (to + (int)(n / 3 % 3)) % VICTIMS;
     uint64_t count = atomic_load(&a->at->victims[of].calls);
     for (uint64_t i = 0; i < 8; i++) {

@@ -86,7 +86,7 @@ bool wfi_budget_is_exhausted(const weft_agent *agent)
     return agent->held_bytes > budget_of(agent) / 4 * 5 + REFUSALS;
 }
 
-void wfi_budget_keep_part(weft_agent *agent, int64_t bytes)
+void wfi_budget_keep_item(weft_agent *agent, int64_t bytes)
 {
     agent->held_bytes += (size_t)bytes;
 }

@@ -51,7 +51,7 @@ bool wfi_budget_is_exhausted(const weft_agent *agent);
 /* Whether that caller has left so much here that nothing more should be made for it. */
 bool wfi_budget_is_sated(const weft_agent *agent, int rank);
 /* Parts of results: counted, and bounded by their number. `bytes` may be negative. */
-void wfi_budget_keep_part(weft_agent *agent, int64_t bytes);
+void wfi_budget_keep_item(weft_agent *agent, int64_t bytes);
 /* The call is over: all of it. */
 void wfi_budget_release(wfi_charge *charge);
 

@@ -19,8 +19,8 @@ static void on_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_read
 {
     if (type == WFI_RPC_REPLY)
         wfi_call_on_reply(agent, from, reader);
-    else if (type == WFI_RPC_PART)
-        wfi_parts_in_on_part(agent, from, reader);
+    else if (type == WFI_RPC_ITEM)
+        wfi_items_in_on_item(agent, from, reader);
     else
         wfi_calls_on_refused(agent, from, reader);
 }
@@ -88,7 +88,7 @@ static void free_client(weft_agent *agent)
 }
 
 const wfi_component wfi_client_component = {
-    .messages = WFI_TAKES(WFI_RPC_REPLY) | WFI_TAKES(WFI_RPC_PART) | WFI_TAKES(WFI_RPC_REFUSED),
+    .messages = WFI_TAKES(WFI_RPC_REPLY) | WFI_TAKES(WFI_RPC_ITEM) | WFI_TAKES(WFI_RPC_REFUSED),
     .open = open_client,
     .message = on_message,
     .peer_gone = fail_calls,

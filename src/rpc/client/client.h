@@ -53,7 +53,7 @@ struct wfi_request {
     bool is_attempt;            /* which leaves that to client/retry.c */
     unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
     wfi_child child;            /* of the served call that this one is made for, if any */
-    struct wfi_parts_in *parts; /* streamed results: client/stream.c */
+    struct wfi_items_in *items; /* streamed results: client/stream.c */
     wfi_span span;
     wfi_task release;
     uint8_t function_size;

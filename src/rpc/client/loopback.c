@@ -34,12 +34,12 @@ static void complete(wfi_loopback *loop, weft_error *error)
     wfi_net_timer_clear(agent->net, &loop->call.timer);
 }
 
-/* The same once its parts are through. `stop`: these are not waited for. [agent lock] */
+/* The same once its items are through. `stop`: these are not waited for. [agent lock] */
 static void settle(wfi_loopback *loop, weft_error *error, bool stop)
 {
     if (!loop->future || loop->landing)
         return; /* completed before, or about to be */
-    if (!loop->parts || !wfi_parts_in_wait(loop->parts, NULL, error, false, stop))
+    if (!loop->items || !wfi_items_in_wait(loop->items, NULL, error, false, stop))
         complete(loop, error);
 }
 
@@ -126,7 +126,7 @@ static void cancel(void *owner, uint64_t id)
 
 static const wfi_canceller local_canceller = {.hold = hold, .cancel = cancel};
 
-/* ---- Parts of its results ---------------------------------------------------------------------------------------------- */
+/* ---- Items of its results ---------------------------------------------------------------------------------------------- */
 
 static void drop_stream(void *owner)
 {
@@ -151,17 +151,17 @@ static void fail_stream(void *owner, weft_error *error)
 static const wfi_stream_owner_ops stream_owner = {
     .hold = hold, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
 
-static weft_status send_part(weft_call *call, weft_args part)
+static weft_status send_item(weft_call *call, weft_args item)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     weft_values *values;
-    weft_status st = loop->parts ? weft_values_create(part, &values) : WEFT_ERR_STATE;
+    weft_status st = loop->items ? weft_values_create(item, &values) : WEFT_ERR_STATE;
     if (st)
         return st;
     wfi_net_lock(call->agent->net);
-    st = wfi_parts_may_send(call);
+    st = wfi_items_may_send(call);
     if (!st)
-        st = wfi_parts_in_give(loop->parts, values);
+        st = wfi_items_in_give(loop->items, values);
     wfi_net_unlock(call->agent->net);
     if (st)
         weft_values_unref(values);
@@ -261,8 +261,8 @@ static void respond(weft_call *call)
     agent->stats.calls_served++;
     WFI_TELL_HOOKS(answered, call);
     wfi_serve_settle_owned(call);
-    if (loop->parts)
-        wfi_parts_in_expect_given(loop->parts);
+    if (loop->items)
+        wfi_items_in_expect_given(loop->items);
     settle(loop, loop->failure ? loop->failure : call->error, loop->failure != NULL);
     wfi_list_remove(&loop->link);
     wfi_serve_drop_hold(call); /* the list's */
@@ -277,13 +277,13 @@ static void fini(weft_call *call)
     wfi_loopback *loop = wfi_loopback_of(call);
     weft_error_unref(loop->failure);
     weft_future_unref(loop->future);
-    wfi_parts_in_free(loop->parts);
+    wfi_items_in_free(loop->items);
     weft_rref_unref(loop->rref);
     weft_values_unref(loop->land);
 }
 
 static const wfi_responder_ops responder = {
-    .begin = begin, .left = left, .respond = respond, .send_part = send_part, .fini = fini};
+    .begin = begin, .left = left, .respond = respond, .send_item = send_item, .fini = fini};
 
 /* ---- The agent's end --------------------------------------------------------------------------------------------------- */
 
@@ -409,9 +409,9 @@ static weft_status make(weft_agent *agent, const wfi_call_spec *spec, wfi_loopba
     if (!st && !loop->future)
         st = WEFT_ERR_MEMORY;
     if (!st && spec->options->on_item)
-        st = wfi_parts_in_create(agent, spec->options->on_item, spec->options->item_arg, &loop->parts);
-    if (loop->parts)
-        wfi_parts_in_own(loop->parts, loop, &stream_owner, NULL);
+        st = wfi_items_in_create(agent, spec->options->on_item, spec->options->item_arg, &loop->items);
+    if (loop->items)
+        wfi_items_in_own(loop->items, loop, &stream_owner, NULL);
     return st;
 }
 

@@ -11,7 +11,7 @@ typedef struct wfi_loopback {
     wfi_span outer;      /* its caller's span */
     weft_future *future; /* NULL: it has completed */
     weft_rref *rref;
-    wfi_parts_in *parts; /* NULL: the caller takes none */
+    wfi_items_in *items; /* NULL: the caller takes none */
     weft_values *land;   /* the places for its results, as one list of tensors */
     bool landing;        /* they are being filled */
     bool starved;        /* memory was out for waiting for a reference */

@@ -55,7 +55,7 @@ static weft_status refuse(const weft_agent *agent, const weft_rpc_options *optio
 {
     weft_error *error = targets_at_null
                             ? weft_error_create(WEFT_ERR_INVALID, "%zu targets at NULL", targets_at_null)
-                            : weft_error_create(WEFT_ERR_INVALID, "a multicast takes neither landing places nor parts");
+                            : weft_error_create(WEFT_ERR_INVALID, "a multicast takes neither landing places nor items");
     wfi_rpc_give_error(agent, options, error);
     return WEFT_ERR_INVALID;
 }

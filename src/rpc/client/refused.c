@@ -20,8 +20,8 @@ static void refuse(wfi_request *call, bool no_memory)
     weft_error *error = wfi_error_create(&detail, "that worker is %s: the call did not run",
                                          no_memory ? "out of memory" : "over its memory budget");
     WFI_TELL_HOOKS(replied, call);
-    if (call->parts)
-        (void)wfi_parts_in_expect(call->parts, 0);
+    if (call->items)
+        (void)wfi_items_in_expect(call->items, 0);
     wfi_call_complete(call, NULL, error, !call->land_exposed); /* as after a REPLY with an error */
     weft_error_unref(error);
 }

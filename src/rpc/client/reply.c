@@ -71,7 +71,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t id = wfi_read_u64(reader);
     uint8_t flags = wfi_read_u8(reader);
-    uint32_t parts = wfi_read_u32(reader);
+    uint32_t items = wfi_read_u32(reader);
     if (reader->failed)
         return;
     wfi_request *call = wfi_map_get(&agent->calls, id);
@@ -81,7 +81,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
             say_done(agent, from, id);
         return;
     }
-    if (call->parts && !wfi_parts_in_expect(call->parts, parts))
+    if (call->items && !wfi_items_in_expect(call->items, items))
         return; /* a second reply */
     WFI_TELL_HOOKS(replied, call);
     if (flags & WFI_REPLY_ERROR) {

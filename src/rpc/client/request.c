@@ -29,7 +29,7 @@ static void free_call(wfi_request *call)
     free(call->land);
     free(call->land_exposures);
     wfi_inbound_fini(&call->results);
-    wfi_parts_in_free(call->parts);
+    wfi_items_in_free(call->items);
     wfi_outbound_fini(&call->arguments);
     wfi_writer_fini(&call->header);
     weft_future_unref(call->future);
@@ -88,7 +88,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
 {
     weft_agent *agent = call->agent;
     wfi_assert_held(wfi_net_mutex(agent->net));
-    if (call->completed || (call->parts && wfi_parts_in_wait(call->parts, values, error, quiet, call->failure != NULL)))
+    if (call->completed || (call->items && wfi_items_in_wait(call->items, values, error, quiet, call->failure != NULL)))
         return;
     call->completed = true;
     wfi_map_take(&agent->calls, call->id);
@@ -254,7 +254,7 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
 {
     wfi_writer *w = &call->header;
     wfi_write_u64(w, call->id);
-    wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->parts ? WFI_CALL_PARTS : 0) |
+    wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->items ? WFI_CALL_ITEMS : 0) |
                               (call->span.trace ? WFI_CALL_TRACED : 0)));
     wfi_write_u64(w, timeout_ns);
     wfi_write_u8(w, call->function_size);
@@ -484,13 +484,13 @@ static void fail_stream(void *owner, weft_error *error)
 static const wfi_stream_owner_ops stream_owner = {
     .hold = hold_stream, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
 
-static weft_status take_parts(wfi_request *call, const weft_rpc_options *options)
+static weft_status take_items(wfi_request *call, const weft_rpc_options *options)
 {
     if (!options->on_item)
         return WEFT_OK;
-    weft_status st = wfi_parts_in_create(call->agent, options->on_item, options->item_arg, &call->parts);
+    weft_status st = wfi_items_in_create(call->agent, options->on_item, options->item_arg, &call->items);
     if (!st)
-        wfi_parts_in_own(call->parts, call, &stream_owner, call);
+        wfi_items_in_own(call->items, call, &stream_owner, call);
     return st;
 }
 
@@ -505,7 +505,7 @@ static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)
     call->future = wfi_agent_future(call->agent);
     if (!call->future)
         return WEFT_ERR_MEMORY;
-    weft_status st = take_parts(call, spec->options);
+    weft_status st = take_items(call, spec->options);
     if (!st)
         st = pack_arguments(call, spec);
     return st ? st : take_landing(call, spec->options->land);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/stream.c - parts of results as they come to the caller; see server/stream.h. */
+/* client/stream.c - items of results as they come to the caller; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/client/stream.h"
 #include "rpc/server/stream.h"
@@ -10,22 +10,22 @@
 #include <stdlib.h>
 
 typedef struct slot {
-    wfi_parts_in *parts;
+    wfi_items_in *items;
     enum { SLOT_FREE, SLOT_COMING, SLOT_READY } state;
-    wfi_inbound inbound; /* of a part that comes over the wire */
+    wfi_inbound inbound; /* of a item that comes over the wire */
     weft_values *values; /* of one of a call to ourselves */
 } slot;
 
 /* Guarded by the agent's lock; what a slot holds belongs to the task while `in_hand`. */
-struct wfi_parts_in {
+struct wfi_items_in {
     weft_agent *agent;
     weft_item_fn fn;
     void *arg;
-    void *owner; /* whose parts they are */
+    void *owner; /* whose items they are */
     const wfi_stream_owner_ops *ops;
     wfi_request *call; /* NULL: they are given by ourselves */
 
-    uint32_t next;  /* number of the part to be handed over next */
+    uint32_t next;  /* number of the item to be handed over next */
     uint32_t given; /* by ourselves */
     uint32_t expected;
     bool known;   /* how many there will be */
@@ -33,30 +33,30 @@ struct wfi_parts_in {
     bool in_hand; /* the user's function has one */
     bool stopped; /* nothing more is handed over */
     wfi_task task;
-    slot slots[WFI_PARTS_MAX]; /* part n in slot n % WFI_PARTS_MAX */
+    slot slots[WFI_ITEMS_MAX]; /* item n in slot n % WFI_ITEMS_MAX */
 
     bool waiting, quiet; /* the call's end waits for us, with these */
     const weft_values *values;
     weft_error *error;
 };
 
-weft_status wfi_parts_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_parts_in **out)
+weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_items_in **out)
 {
-    wfi_parts_in *parts = wfi_calloc(1, sizeof *parts);
-    if (!parts)
+    wfi_items_in *items = wfi_calloc(1, sizeof *items);
+    if (!items)
         return WEFT_ERR_MEMORY;
-    parts->agent = agent;
-    parts->fn = fn;
-    parts->arg = arg;
-    *out = parts;
+    items->agent = agent;
+    items->fn = fn;
+    items->arg = arg;
+    *out = items;
     return WEFT_OK;
 }
 
-void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call)
+void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call)
 {
-    parts->owner = owner;
-    parts->ops = ops;
-    parts->call = call;
+    items->owner = owner;
+    items->ops = ops;
+    items->call = call;
 }
 
 static void empty(slot *s)
@@ -67,190 +67,190 @@ static void empty(slot *s)
     s->inbound = (wfi_inbound){0};
 }
 
-void wfi_parts_in_free(wfi_parts_in *parts)
+void wfi_items_in_free(wfi_items_in *items)
 {
-    if (!parts)
+    if (!items)
         return;
-    for (int i = 0; i < WFI_PARTS_MAX; i++)
-        empty(&parts->slots[i]);
-    weft_error_unref(parts->error);
-    free(parts);
+    for (int i = 0; i < WFI_ITEMS_MAX; i++)
+        empty(&items->slots[i]);
+    weft_error_unref(items->error);
+    free(items);
 }
 
-static slot *slot_of(wfi_parts_in *parts, uint32_t number)
+static slot *slot_of(wfi_items_in *items, uint32_t number)
 {
-    return &parts->slots[number % WFI_PARTS_MAX];
+    return &items->slots[number % WFI_ITEMS_MAX];
 }
 
 /* ---- The call's end ---------------------------------------------------------------------------------------------- */
 
-static bool settled(const wfi_parts_in *parts)
+static bool settled(const wfi_items_in *items)
 {
-    if (parts->in_hand)
+    if (items->in_hand)
         return false;
-    if (!parts->stopped)
-        return !parts->running && parts->known && parts->next >= parts->expected;
+    if (!items->stopped)
+        return !items->running && items->known && items->next >= items->expected;
     /* A task that has no worker yet will find nothing to do: it is not waited for, since workers may be busy for long. */
-    for (int i = 0; i < WFI_PARTS_MAX; i++)
-        if (parts->slots[i].state == SLOT_COMING)
+    for (int i = 0; i < WFI_ITEMS_MAX; i++)
+        if (items->slots[i].state == SLOT_COMING)
             return false;
     return true;
 }
 
-static void end_if_settled(wfi_parts_in *parts)
+static void end_if_settled(wfi_items_in *items)
 {
-    if (!parts->waiting || !settled(parts))
+    if (!items->waiting || !settled(items))
         return;
-    weft_error *error = parts->error;
-    parts->error = NULL;
-    parts->waiting = false;
-    parts->ops->end(parts->owner, parts->values, error, parts->quiet);
+    weft_error *error = items->error;
+    items->error = NULL;
+    items->waiting = false;
+    items->ops->end(items->owner, items->values, error, items->quiet);
     weft_error_unref(error);
 }
 
-static void stop(wfi_parts_in *parts)
+static void stop(wfi_items_in *items)
 {
-    parts->stopped = true;
-    for (int i = 0; i < WFI_PARTS_MAX; i++)
-        if (parts->slots[i].state == SLOT_COMING)
-            wfi_inbound_cancel(&parts->slots[i].inbound);
+    items->stopped = true;
+    for (int i = 0; i < WFI_ITEMS_MAX; i++)
+        if (items->slots[i].state == SLOT_COMING)
+            wfi_inbound_cancel(&items->slots[i].inbound);
 }
 
-bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const weft_error *error, bool quiet,
+bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet,
                        bool stop_now)
 {
-    if (parts->waiting && parts->stopped)
+    if (items->waiting && items->stopped)
         return true;                /* it ends already, and not well */
-    weft_error_unref(parts->error); /* an end that waited, and is overtaken by this one */
-    parts->error = NULL;
-    parts->waiting = false;
-    if (stop_now && !parts->stopped)
-        stop(parts);
-    if (settled(parts))
+    weft_error_unref(items->error); /* an end that waited, and is overtaken by this one */
+    items->error = NULL;
+    items->waiting = false;
+    if (stop_now && !items->stopped)
+        stop(items);
+    if (settled(items))
         return false;
-    parts->waiting = true;
-    parts->values = values;
-    parts->error = error ? weft_error_ref(error) : NULL;
-    parts->quiet = quiet;
+    items->waiting = true;
+    items->values = values;
+    items->error = error ? weft_error_ref(error) : NULL;
+    items->quiet = quiet;
     return true;
 }
 
-bool wfi_parts_in_expect(wfi_parts_in *parts, uint32_t count)
+bool wfi_items_in_expect(wfi_items_in *items, uint32_t count)
 {
-    bool first = !parts->known;
+    bool first = !items->known;
     if (first)
-        parts->expected = count;
-    parts->known = true;
+        items->expected = count;
+    items->known = true;
     return first;
 }
 
-void wfi_parts_in_expect_given(wfi_parts_in *parts)
+void wfi_items_in_expect_given(wfi_items_in *items)
 {
-    (void)wfi_parts_in_expect(parts, parts->given);
+    (void)wfi_items_in_expect(items, items->given);
 }
 
 /* ---- Handing over ------------------------------------------------------------------------------------------------ */
 
-static void say_took(const wfi_parts_in *parts)
+static void say_took(const wfi_items_in *items)
 {
     uint8_t room[12];
     wfi_writer writer;
-    if (!parts->call || parts->agent->stopped || wfi_peer_status(parts->call->peer))
+    if (!items->call || items->agent->stopped || wfi_peer_status(items->call->peer))
         return;
     wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_u64(&writer, parts->call->id);
-    wfi_write_u32(&writer, parts->next);
-    wfi_post_answer(parts->agent, parts->call->peer, WFI_RPC_TOOK, &writer, &parts->call->notifications);
+    wfi_write_u64(&writer, items->call->id);
+    wfi_write_u32(&writer, items->next);
+    wfi_post_answer(items->agent, items->call->peer, WFI_RPC_TOOK, &writer, &items->call->notifications);
 }
 
 /* Not while another runs; the lock is let go around the user's function. */
 static void hand_over_all(wfi_task *task)
 {
-    wfi_parts_in *parts = wfi_container_of(task, wfi_parts_in, task);
-    wfi_net *net = parts->agent->net;
+    wfi_items_in *items = wfi_container_of(task, wfi_items_in, task);
+    wfi_net *net = items->agent->net;
     wfi_net_lock(net);
-    for (slot *s; !parts->stopped && (s = slot_of(parts, parts->next))->state == SLOT_READY;) {
-        parts->in_hand = true;
+    for (slot *s; !items->stopped && (s = slot_of(items, items->next))->state == SLOT_READY;) {
+        items->in_hand = true;
         wfi_net_unlock(net);
-        parts->fn(s->values ? s->values : s->inbound.values, parts->arg);
+        items->fn(s->values ? s->values : s->inbound.values, items->arg);
         empty(s);
         wfi_net_lock(net);
-        parts->in_hand = false;
+        items->in_hand = false;
         s->state = SLOT_FREE;
-        say_took(parts);
-        parts->next++;
+        say_took(items);
+        items->next++;
     }
-    parts->running = false;
-    end_if_settled(parts);
-    parts->ops->drop(parts->owner);
+    items->running = false;
+    end_if_settled(items);
+    items->ops->drop(items->owner);
     wfi_net_unlock(net);
 }
 
-static void begin(wfi_parts_in *parts)
+static void begin(wfi_items_in *items)
 {
-    if (parts->running || parts->stopped || slot_of(parts, parts->next)->state != SLOT_READY)
+    if (items->running || items->stopped || slot_of(items, items->next)->state != SLOT_READY)
         return;
-    parts->running = true;
-    parts->ops->hold(parts->owner);
-    parts->task.run = hand_over_all;
-    wfi_net_defer(parts->agent->net, &parts->task, WFI_DEFER_WORKER);
+    items->running = true;
+    items->ops->hold(items->owner);
+    items->task.run = hand_over_all;
+    wfi_net_defer(items->agent->net, &items->task, WFI_DEFER_WORKER);
 }
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
-static void part_ready(wfi_inbound *inbound, weft_status status)
+static void item_ready(wfi_inbound *inbound, weft_status status)
 {
     slot *s = wfi_container_of(inbound, slot, inbound);
-    wfi_parts_in *parts = s->parts;
-    wfi_request *call = parts->call;
-    s->state = status || parts->stopped ? SLOT_FREE : SLOT_READY; /* what it holds goes with the call */
-    if (parts->stopped) {
-        end_if_settled(parts);
+    wfi_items_in *items = s->items;
+    wfi_request *call = items->call;
+    s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* what it holds goes with the call */
+    if (items->stopped) {
+        end_if_settled(items);
     } else if (status) {
         wfi_error_detail detail = {.code = status,
                                    .remote_code = WEFT_ERR_UNKNOWN, /* it has run, so far */
                                    .function = call->function,
                                    .worker = wfi_peer_rank(call->peer)};
-        parts->ops->fail(parts->owner, wfi_error_create(&detail, "a part of the results: %s", inbound->problem));
+        items->ops->fail(items->owner, wfi_error_create(&detail, "a item of the results: %s", inbound->problem));
     } else {
-        begin(parts);
+        begin(items);
     }
 }
 
-void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t id = wfi_read_u64(reader);
     uint32_t number = wfi_read_u32(reader);
     uint8_t flags = wfi_read_u8(reader);
     wfi_request *call = reader->failed || flags ? NULL : wfi_map_get(&agent->calls, id);
-    if (!call || call->peer != from || !call->parts || call->failure || call->completed)
+    if (!call || call->peer != from || !call->items || call->failure || call->completed)
         return; /* late, or nonsense */
-    wfi_parts_in *parts = call->parts;
-    slot *s = slot_of(parts, number);
-    if (parts->stopped || number - parts->next >= WFI_PARTS_MAX || s->state != SLOT_FREE ||
-        (parts->known && number >= parts->expected) || !wfi_may_answer(agent, from))
+    wfi_items_in *items = call->items;
+    slot *s = slot_of(items, number);
+    if (items->stopped || number - items->next >= WFI_ITEMS_MAX || s->state != SLOT_FREE ||
+        (items->known && number >= items->expected) || !wfi_may_answer(agent, from))
         return;
     if (wfi_notifications_promise(agent, 1, &call->notifications)) {
         wfi_net_untake(agent->net); /* no memory to say later that it was taken */
         return;
     }
-    s->parts = parts;
+    s->items = items;
     s->state = SLOT_COMING;
-    s->inbound = (wfi_inbound){.agent = agent, .peer = from, .ready = part_ready};
+    s->inbound = (wfi_inbound){.agent = agent, .peer = from, .ready = item_ready};
     wfi_inbound_start(&s->inbound, reader);
 }
 
-weft_status wfi_parts_in_give(wfi_parts_in *parts, weft_values *values)
+weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values)
 {
-    slot *s = slot_of(parts, parts->given);
-    if (parts->stopped)
+    slot *s = slot_of(items, items->given);
+    if (items->stopped)
         return WEFT_ERR_CANCELLED;
-    if (parts->given - parts->next >= WFI_PARTS_MAX)
+    if (items->given - items->next >= WFI_ITEMS_MAX)
         return WEFT_ERR_AGAIN;
-    parts->given++;
-    s->parts = parts;
+    items->given++;
+    s->items = items;
     s->values = values;
     s->state = SLOT_READY;
-    begin(parts);
+    begin(items);
     return WEFT_OK;
 }

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/stream.h - parts of results as they come to the caller; server/stream.h says how they are sent and bounded. */
-#ifndef WFI_PARTS_IN_H
-#define WFI_PARTS_IN_H
+/* client/stream.h - items of results as they come to the caller; server/stream.h says how they are sent and bounded. */
+#ifndef WFI_ITEMS_IN_H
+#define WFI_ITEMS_IN_H
 
 #include "rpc/client/client.h"
 
-typedef struct wfi_parts_in wfi_parts_in;
+typedef struct wfi_items_in wfi_items_in;
 
-/* The call that parts belong to. All [agent lock]. */
+/* The call that items belong to. All [agent lock]. */
 typedef struct wfi_stream_owner_ops {
     void (*hold)(void *owner);
     void (*drop)(void *owner);
-    void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* its end waited for parts */
-    void (*fail)(void *owner, weft_error *error); /* a part cannot be had. Takes over `error` */
+    void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* its end waited for items */
+    void (*fail)(void *owner, weft_error *error); /* a item cannot be had. Takes over `error` */
 } wfi_stream_owner_ops;
 
-weft_status wfi_parts_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_parts_in **out);
+weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_items_in **out);
 /* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else NULL. */
-void wfi_parts_in_own(wfi_parts_in *parts, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call);
-void wfi_parts_in_free(wfi_parts_in *parts);                                      /* not locked */
-void wfi_parts_in_on_part(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-/* A part of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
-weft_status wfi_parts_in_give(wfi_parts_in *parts, weft_values *values);
+void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call);
+void wfi_items_in_free(wfi_items_in *items);                                      /* not locked */
+void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
+/* A item of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
+weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values);
 /* How many there will be. False: it was told before. [agent lock] */
-bool wfi_parts_in_expect(wfi_parts_in *parts, uint32_t count);
-void wfi_parts_in_expect_given(wfi_parts_in *parts); /* of a call to ourselves: no more than were given. [agent lock] */
+bool wfi_items_in_expect(wfi_items_in *items, uint32_t count);
+void wfi_items_in_expect_given(wfi_items_in *items); /* of a call to ourselves: no more than were given. [agent lock] */
 /*
- * Whether the call's end has to wait for parts; then it comes again when they are through, by the owner's `end` with the
+ * Whether the call's end has to wait for items; then it comes again when they are through, by the owner's `end` with the
  * same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
- * without the parts that have not been handed over; only an on_item that runs, or a payload under way, is waited for.
+ * without the items that have not been handed over; only an on_item that runs, or a payload under way, is waited for.
  * [agent lock]
  */
-bool wfi_parts_in_wait(wfi_parts_in *parts, const weft_values *values, const weft_error *error, bool quiet, bool stop);
+bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop);
 
 #endif

@@ -301,7 +301,7 @@ static void on_ended(weft_call *call)
 static void on_settled_here(weft_call *call, weft_status status)
 {
     const wfi_loopback *loop = wfi_loopback_of(call);
-    uint64_t done = loop->parts ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
+    uint64_t done = loop->items ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
     uint64_t now = done ? done : wfi_net_now(call->agent->net);
     call_over(call->agent, call->id, call->from, function_of(call), &loop->outer, now, status);
 }

@@ -102,7 +102,7 @@ void wfi_serve_leave_table(weft_call *call)
 
 void wfi_serve_leave_if_over(weft_call *call)
 {
-    if (call->replied && !call->awaiting_done && !wfi_parts_out_busy(call))
+    if (call->replied && !call->awaiting_done && !wfi_items_out_busy(call))
         wfi_serve_leave_table(call);
 }
 

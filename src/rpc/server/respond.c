@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLY_HEADER 13 /* bytes: id, flags, how many parts */
+#define REPLY_HEADER 13 /* bytes: id, flags, how many items */
 
 static void message_done(wfi_message *message, weft_status status)
 {
@@ -32,7 +32,7 @@ static void give_up(weft_call *call)
     wfi_outbound_withdraw(&call->outbound, call->peer, true);
     call->awaiting_done = false;
     WFI_TELL_HOOKS(ended, call);
-    wfi_parts_out_drop(call);
+    wfi_items_out_drop(call);
     wfi_serve_leave_table(call);
 }
 
@@ -44,13 +44,13 @@ static void send_bare_reply(weft_call *call)
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, call->id);
     wfi_write_u8(&writer, WFI_REPLY_ERROR);
-    wfi_write_u32(&writer, wfi_parts_out_count(call));
+    wfi_write_u32(&writer, wfi_items_out_count(call));
     wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
     wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->notifications);
     WFI_TELL_HOOKS(ended, call);
     call->replied = true;
-    wfi_serve_lean(call, wfi_parts_out_busy(call));
+    wfi_serve_lean(call, wfi_items_out_busy(call));
     wfi_serve_leave_if_over(call);
 }
 
@@ -80,7 +80,7 @@ static void send_reply(weft_call *call)
     agent->stats.bytes_packed += call->outbound.body.packed_bytes;
     agent->stats.bytes_copied += call->outbound.body.copied_bytes;
     call->replied = true;
-    wfi_serve_lean(call, call->awaiting_done || wfi_parts_out_busy(call));
+    wfi_serve_lean(call, call->awaiting_done || wfi_items_out_busy(call));
     wfi_serve_leave_if_over(call);
 }
 
@@ -90,7 +90,7 @@ static void write_error_reply(weft_call *call)
     wfi_writer_init_growing(&call->header);
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, WFI_REPLY_ERROR);
-    wfi_write_u32(&call->header, wfi_parts_out_count(call));
+    wfi_write_u32(&call->header, wfi_items_out_count(call));
     wfi_error_write(&call->header, call->error);
     call->awaiting_done = false;
 }
@@ -102,7 +102,7 @@ static weft_status write_reply(weft_call *call)
     call->awaiting_done = wfi_outbound_exposes(&call->outbound, header_size) || call->outbound.body.rref_count;
     wfi_write_u64(&call->header, call->id);
     wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
-    wfi_write_u32(&call->header, wfi_parts_out_count(call));
+    wfi_write_u32(&call->header, wfi_items_out_count(call));
     return wfi_outbound_publish(&call->outbound, call->peer, &call->header);
 }
 
@@ -292,9 +292,9 @@ static void fini(weft_call *call)
     wfi_outbound_fini(&call->outbound);
     wfi_writer_fini(&call->header);
     free(call->pushes);
-    free(call->parts);
+    free(call->items);
     free(call->arguments);
 }
 
 const wfi_responder_ops wfi_wire_responder = {
-    .begin = begin, .left = left, .respond = respond, .send_part = wfi_parts_out_send, .fini = fini};
+    .begin = begin, .left = left, .respond = respond, .send_item = wfi_items_out_send, .fini = fini};

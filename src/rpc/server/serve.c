@@ -163,9 +163,9 @@ void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
     call->function = wfi_function_find(agent, name);
     weft_status remote = flags & WFI_CALL_REMOTE ? read_remote(call, reader) : WEFT_OK;
-    weft_status parts = flags & WFI_CALL_PARTS ? wfi_parts_out_create(&call->parts) : WEFT_OK;
-    if (parts)
-        wfi_serve_refuse(call, wfi_call_error(call, parts, "no memory for its parts"));
+    weft_status items = flags & WFI_CALL_ITEMS ? wfi_items_out_create(&call->items) : WEFT_OK;
+    if (items)
+        wfi_serve_refuse(call, wfi_call_error(call, items, "no memory for its items"));
     else if (remote)
         wfi_serve_refuse(call, wfi_call_error(call, remote,
                                               remote == WEFT_ERR_MEMORY ? "no memory for the reference to its result"
@@ -210,7 +210,7 @@ void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint32_t number = wfi_read_u32(reader);
     if (!call || reader->failed)
         return;
-    wfi_parts_out_took(call, number);
+    wfi_items_out_took(call, number);
     wfi_serve_leave_if_over(call);
 }
 
@@ -219,7 +219,7 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
 {
     call->cancelled = true;
     wfi_serve_unwanted(call, why, text);
-    wfi_parts_out_drop(call);
+    wfi_items_out_drop(call);
     if (call->stage == WFI_SERVE_SERVING)
         wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */
     if (call->stage == WFI_SERVE_TAKING)

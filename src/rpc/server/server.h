@@ -39,7 +39,7 @@ typedef struct wfi_responder_ops {
     void (*left)(weft_call *call); /* its handler has returned, and it is deferred. [agent lock] */
     void (*respond)(
         weft_call *call); /* its results or error are set: the user's hold goes. Not locked, the agent entered */
-    weft_status (*send_part)(weft_call *call, weft_args part); /* weft_call_send_item. Not locked, the agent entered */
+    weft_status (*send_item)(weft_call *call, weft_args item); /* weft_call_send_item. Not locked, the agent entered */
     void (*fini)(weft_call *call);                             /* its own, before the call is freed. Not locked */
 } wfi_responder_ops;
 
@@ -108,7 +108,7 @@ struct weft_call {
     size_t row;
     bool queued;                 /* for a batch: batch/batch.h */
     bool is_late;                /* a batch began without it */
-    struct wfi_parts_out *parts; /* parts sent and not taken: server/stream.c; NULL: the caller takes none */
+    struct wfi_items_out *items; /* items sent and not taken: server/stream.c; NULL: the caller takes none */
     unsigned notifications;      /* promised for it: a refusal, should there be no memory for its answer */
     wfi_charge charge;           /* against the memory budget; of a call to ourselves: unused */
     wfi_span span;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server/stream.c - parts of results on their way to the caller; see server/stream.h. */
+/* server/stream.c - items of results on their way to the caller; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-/* One part; guarded by the agent's lock once it was sent. It holds its call, and lives until net and the caller let go of it. */
-typedef struct part_out {
+/* One item; guarded by the agent's lock once it was sent. It holds its call, and lives until net and the caller let go of it. */
+typedef struct item_out {
     wfi_list link;
     weft_call *call;
     uint32_t number;
@@ -20,95 +20,95 @@ typedef struct part_out {
     wfi_message message;
     bool message_out, over;
     wfi_task release;
-} part_out;
+} item_out;
 
-weft_status wfi_parts_out_create(wfi_parts_out **out)
+weft_status wfi_items_out_create(wfi_items_out **out)
 {
-    wfi_parts_out *parts = wfi_calloc(1, sizeof *parts);
-    if (!parts)
+    wfi_items_out *items = wfi_calloc(1, sizeof *items);
+    if (!items)
         return WEFT_ERR_MEMORY;
-    wfi_list_init(&parts->waiting);
-    *out = parts;
+    wfi_list_init(&items->waiting);
+    *out = items;
     return WEFT_OK;
 }
 
-uint32_t wfi_parts_out_count(const weft_call *call)
+uint32_t wfi_items_out_count(const weft_call *call)
 {
-    return call->parts ? call->parts->sent : 0;
+    return call->items ? call->items->sent : 0;
 }
 
 /* ---- Letting go -------------------------------------------------------------------------------------------------- */
 
-static void free_part(part_out *part)
+static void free_item(item_out *item)
 {
-    wfi_outbound_fini(&part->outbound);
-    wfi_writer_fini(&part->header);
-    free(part);
+    wfi_outbound_fini(&item->outbound);
+    wfi_writer_fini(&item->header);
+    free(item);
 }
 
 static void release_task(wfi_task *task)
 {
-    free_part(wfi_container_of(task, part_out, release));
+    free_item(wfi_container_of(task, item_out, release));
 }
 
-static void free_if_over(part_out *part)
+static void free_if_over(item_out *item)
 {
-    if (!part->over || part->message_out)
+    if (!item->over || item->message_out)
         return;
-    wfi_net *net = part->call->agent->net;
-    part->release.run = release_task;
-    wfi_net_defer(net, &part->release, WFI_DEFER_RELEASE);
-    wfi_serve_drop_hold(part->call);
+    wfi_net *net = item->call->agent->net;
+    item->release.run = release_task;
+    wfi_net_defer(net, &item->release, WFI_DEFER_RELEASE);
+    wfi_serve_drop_hold(item->call);
 }
 
 static void message_done(wfi_message *message, weft_status status)
 {
-    part_out *part = wfi_container_of(message, part_out, message);
+    item_out *item = wfi_container_of(message, item_out, message);
     (void)status; /* where it never arrived the peer is gone, which ends the call */
-    part->message_out = false;
-    free_if_over(part);
+    item->message_out = false;
+    free_if_over(item);
 }
 
-static void end_part(part_out *part)
+static void end_item(item_out *item)
 {
-    weft_agent *agent = part->call->agent;
-    wfi_outbound_withdraw(&part->outbound, part->call->peer, true);
-    wfi_budget_keep_part(agent, -(int64_t)part->kept);
-    wfi_list_remove(&part->link);
-    part->call->parts->count--;
-    part->over = true;
-    free_if_over(part);
+    weft_agent *agent = item->call->agent;
+    wfi_outbound_withdraw(&item->outbound, item->call->peer, true);
+    wfi_budget_keep_item(agent, -(int64_t)item->kept);
+    wfi_list_remove(&item->link);
+    item->call->items->count--;
+    item->over = true;
+    free_if_over(item);
 }
 
-void wfi_parts_out_took(weft_call *call, uint32_t number)
+void wfi_items_out_took(weft_call *call, uint32_t number)
 {
-    if (!call->parts)
+    if (!call->items)
         return;
-    for (wfi_list *link = call->parts->waiting.next; link != &call->parts->waiting; link = link->next) {
-        part_out *part = wfi_container_of(link, part_out, link);
-        if (part->number != number)
+    for (wfi_list *link = call->items->waiting.next; link != &call->items->waiting; link = link->next) {
+        item_out *item = wfi_container_of(link, item_out, link);
+        if (item->number != number)
             continue;
-        call->agent->stats.bytes_sent += part->outbound.exposed_bytes;
-        end_part(part);
+        call->agent->stats.bytes_sent += item->outbound.exposed_bytes;
+        end_item(item);
         return;
     }
 }
 
-void wfi_parts_out_drop(weft_call *call)
+void wfi_items_out_drop(weft_call *call)
 {
-    if (!call->parts)
+    if (!call->items)
         return;
-    while (!wfi_list_empty(&call->parts->waiting)) {
-        part_out *part = wfi_container_of(call->parts->waiting.next, part_out, link);
-        if (part->message_out && wfi_peer_unsend(call->peer, &part->message))
-            part->message_out = false;
-        end_part(part);
+    while (!wfi_list_empty(&call->items->waiting)) {
+        item_out *item = wfi_container_of(call->items->waiting.next, item_out, link);
+        if (item->message_out && wfi_peer_unsend(call->peer, &item->message))
+            item->message_out = false;
+        end_item(item);
     }
 }
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
-weft_status wfi_parts_may_send(const weft_call *call)
+weft_status wfi_items_may_send(const weft_call *call)
 {
     if (call->stage != WFI_SERVE_SERVING)
         return WEFT_ERR_STATE;
@@ -118,49 +118,49 @@ weft_status wfi_parts_may_send(const weft_call *call)
 /* [agent lock] */
 static weft_status may_send(const weft_call *call)
 {
-    weft_status st = call->parts ? wfi_parts_may_send(call) : WEFT_ERR_STATE;
-    return !st && call->parts->count >= WFI_PARTS_MAX ? WEFT_ERR_AGAIN : st;
+    weft_status st = call->items ? wfi_items_may_send(call) : WEFT_ERR_STATE;
+    return !st && call->items->count >= WFI_ITEMS_MAX ? WEFT_ERR_AGAIN : st;
 }
 
-static weft_status send_locked(weft_call *call, part_out *part)
+static weft_status send_locked(weft_call *call, item_out *item)
 {
     weft_status st = may_send(call);
     if (st)
         return st;
-    part->number = call->parts->sent;
-    part->kept = wfi_outbound_bytes(&part->outbound);
-    wfi_write_u64(&part->header, call->id);
-    wfi_write_u32(&part->header, part->number);
-    wfi_write_u8(&part->header, 0);
-    st = wfi_outbound_publish(&part->outbound, call->peer, &part->header);
+    item->number = call->items->sent;
+    item->kept = wfi_outbound_bytes(&item->outbound);
+    wfi_write_u64(&item->header, call->id);
+    wfi_write_u32(&item->header, item->number);
+    wfi_write_u8(&item->header, 0);
+    st = wfi_outbound_publish(&item->outbound, call->peer, &item->header);
     if (st)
         return st;
     /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
-    part->message = (wfi_message){.type = WFI_RPC_PART,
-                                  .urgent = !part->outbound.body.rref_count,
+    item->message = (wfi_message){.type = WFI_RPC_ITEM,
+                                  .urgent = !item->outbound.body.rref_count,
                                   .owed = true,
                                   .lasts = true,
-                                  .head = part->header.data,
-                                  .head_size = part->header.size,
+                                  .head = item->header.data,
+                                  .head_size = item->header.size,
                                   .done = message_done};
-    st = wfi_peer_send(call->peer, &part->message);
+    st = wfi_peer_send(call->peer, &item->message);
     if (st) {
-        wfi_outbound_withdraw(&part->outbound, call->peer, true); /* nobody was told of them */
+        wfi_outbound_withdraw(&item->outbound, call->peer, true); /* nobody was told of them */
         return st;
     }
-    part->message_out = true;
-    part->call = call;
+    item->message_out = true;
+    item->call = call;
     call->holds++;
-    call->parts->sent++;
-    call->parts->count++;
-    wfi_list_push_back(&call->parts->waiting, &part->link);
-    wfi_budget_keep_part(call->agent, (int64_t)part->kept);
-    call->agent->stats.bytes_packed += part->outbound.body.packed_bytes;
-    call->agent->stats.bytes_copied += part->outbound.body.copied_bytes;
+    call->items->sent++;
+    call->items->count++;
+    wfi_list_push_back(&call->items->waiting, &item->link);
+    wfi_budget_keep_item(call->agent, (int64_t)item->kept);
+    call->agent->stats.bytes_packed += item->outbound.body.packed_bytes;
+    call->agent->stats.bytes_copied += item->outbound.body.copied_bytes;
     return WEFT_OK;
 }
 
-weft_status wfi_parts_out_send(weft_call *call, weft_args values)
+weft_status wfi_items_out_send(weft_call *call, weft_args values)
 {
     wfi_net *net = call->agent->net;
     wfi_net_lock(net);
@@ -168,29 +168,29 @@ weft_status wfi_parts_out_send(weft_call *call, weft_args values)
     wfi_net_unlock(net);
     if (st)
         return st;
-    part_out *part = wfi_calloc(1, sizeof *part);
-    if (!part)
+    item_out *item = wfi_calloc(1, sizeof *item);
+    if (!item)
         return WEFT_ERR_MEMORY;
-    wfi_writer_init_growing(&part->header);
-    st = wfi_encode(&part->outbound.body, values, &(wfi_encode_options){0});
+    wfi_writer_init_growing(&item->header);
+    st = wfi_encode(&item->outbound.body, values, &(wfi_encode_options){0});
     if (!st) {
-        wfi_encode_landing_count(&part->outbound.body, 0);
+        wfi_encode_landing_count(&item->outbound.body, 0);
         wfi_net_lock(net);
-        st = send_locked(call, part);
+        st = send_locked(call, item);
         wfi_net_unlock(net);
     }
     if (st)
-        free_part(part);
+        free_item(item);
     return st;
 }
 
-weft_status weft_call_send_item(weft_call *call, weft_args part)
+weft_status weft_call_send_item(weft_call *call, weft_args item)
 {
-    if (!wfi_args_are_readable(part))
+    if (!wfi_args_are_readable(item))
         return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(call->agent))
         return WEFT_ERR_CANCELLED;
-    weft_status st = call->responder->send_part(call, part);
+    weft_status st = call->responder->send_item(call, item);
     wfi_agent_leave(call->agent);
     return st;
 }

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server/stream.h - results that stream: parts sent ahead of the reply.
+ * server/stream.h - results that stream: items sent ahead of the reply.
  *
  * The callee (server/stream.c) numbers them from 0, exposes their large tensors and keeps each until the caller said TOOK, at most
- * WFI_PARTS_MAX of them. The caller (client/stream.c) takes them in side by side, hands them to on_item in order, one at a time,
+ * WFI_ITEMS_MAX of them. The caller (client/stream.c) takes them in side by side, hands them to on_item in order, one at a time,
  * and says TOOK after each: so a slow on_item slows the sender down, and neither side ever holds more. The reply says how many
- * parts there are; the call's future completes after the last of them, and never while on_item runs.
+ * items there are; the call's future completes after the last of them, and never while on_item runs.
  *
- * A call to ourselves has the second half only: its parts are handed over by reference.
+ * A call to ourselves has the second half only: its items are handed over by reference.
  */
-#ifndef WFI_PARTS_OUT_H
-#define WFI_PARTS_OUT_H
+#ifndef WFI_ITEMS_OUT_H
+#define WFI_ITEMS_OUT_H
 
 #include "rpc/server/server.h"
 
-#define WFI_PARTS_MAX 16
+#define WFI_ITEMS_MAX 16
 
-typedef struct wfi_parts_out {
+typedef struct wfi_items_out {
     wfi_list waiting; /* those not taken */
     size_t count;     /* of them */
     uint32_t sent;
-} wfi_parts_out;
+} wfi_items_out;
 
-/* ---- The callee's. A call without parts (NULL) answers as one that has sent none. -------------------------------------- */
+/* ---- The callee's. A call without items (NULL) answers as one that has sent none. -------------------------------------- */
 
 /* Whether some are not taken. [agent lock] */
-static inline bool wfi_parts_out_busy(const weft_call *call)
+static inline bool wfi_items_out_busy(const weft_call *call)
 {
-    return call->parts && call->parts->count > 0;
+    return call->items && call->items->count > 0;
 }
-weft_status wfi_parts_out_create(wfi_parts_out **out);
-uint32_t wfi_parts_out_count(const weft_call *call);       /* sent so far; [agent lock] */
-void wfi_parts_out_took(weft_call *call, uint32_t number); /* [agent lock] */
-/* WEFT_OK, or why no part can be sent now: WEFT_ERR_STATE, WEFT_ERR_CANCELLED. [agent lock] */
-weft_status wfi_parts_may_send(const weft_call *call);
-weft_status wfi_parts_out_send(weft_call *call, weft_args values); /* as responder.send_part */
-void wfi_parts_out_drop(weft_call *call);                          /* nobody will take them; [agent lock] */
+weft_status wfi_items_out_create(wfi_items_out **out);
+uint32_t wfi_items_out_count(const weft_call *call);       /* sent so far; [agent lock] */
+void wfi_items_out_took(weft_call *call, uint32_t number); /* [agent lock] */
+/* WEFT_OK, or why no item can be sent now: WEFT_ERR_STATE, WEFT_ERR_CANCELLED. [agent lock] */
+weft_status wfi_items_may_send(const weft_call *call);
+weft_status wfi_items_out_send(weft_call *call, weft_args values); /* as responder.send_item */
+void wfi_items_out_drop(weft_call *call);                          /* nobody will take them; [agent lock] */
 
 #endif
