@@ -291,7 +291,7 @@ static void stop_from_outside(weft_agent *agent)
     agent->stopped = true;
     fail_everything(agent);
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
-    wfi_net_timer_clear(agent->net, &agent->stall_timer);
+    wfi_net_timer_clear(agent->net, &agent->overload_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
     for (const wfi_component *const *at = wfi_components; *at; at++)

@@ -99,9 +99,9 @@ struct weft_agent {
     bool probed;
     uint64_t probe_round;
     wfi_timer probe_timer;
-    wfi_timer stall_timer;    /* agent/overload.c */
-    uint64_t stall_taken;     /* tasks, when it last looked */
-    bool stall_seen;          /* and all workers waited */
+    wfi_timer overload_timer; /* agent/overload.c */
+    uint64_t overload_taken;  /* tasks, when it last looked */
+    bool overload_seen;       /* and all workers waited */
     uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
     bool refuses_calls;
     weft_future *terminated;
@@ -172,7 +172,7 @@ void wfi_on_probe(void *arg, uint64_t round);
 void wfi_on_terminated(void *arg);
 
 /* Looks whether calls wait that no worker can take: whenever one has come (agent/overload.c). [agent lock] */
-void wfi_stall_watch(weft_agent *agent);
+void wfi_overload_watch(weft_agent *agent);
 
 /* Waits until the job is over (agent/closing.c). Not locked. */
 weft_status wfi_agent_await_end(weft_agent *agent);

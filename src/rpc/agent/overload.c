@@ -24,25 +24,25 @@ static void turn_all_away(weft_agent *agent)
 
 static void look(wfi_timer *timer)
 {
-    weft_agent *agent = wfi_container_of(timer, weft_agent, stall_timer);
-    uint64_t taken, before = agent->stall_taken;
+    weft_agent *agent = wfi_container_of(timer, weft_agent, overload_timer);
+    uint64_t taken, before = agent->overload_taken;
     bool stuck = wfi_executor_is_stuck(agent->executor, &taken);
-    if (stuck && agent->stall_seen && taken == before)
+    if (stuck && agent->overload_seen && taken == before)
         turn_all_away(agent);
-    agent->stall_seen = stuck;
-    agent->stall_taken = taken;
-    wfi_stall_watch(agent);
+    agent->overload_seen = stuck;
+    agent->overload_taken = taken;
+    wfi_overload_watch(agent);
 }
 
 /* Cheap where calls are served faster than they come: nothing is set while there are workers for all. */
-void wfi_stall_watch(weft_agent *agent)
+void wfi_overload_watch(weft_agent *agent)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
-    if (agent->stopped || agent->stall_timer.heap_index || agent->serving <= (size_t)agent->options.values.workers)
+    if (agent->stopped || agent->overload_timer.heap_index || agent->serving <= (size_t)agent->options.values.workers)
         return;
-    agent->stall_timer.fire = look;
+    agent->overload_timer.fire = look;
     uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);
-    if (wfi_net_timer_set(agent->net, &agent->stall_timer, when))
+    if (wfi_net_timer_set(agent->net, &agent->overload_timer, when))
         wfi_log_agent(agent, WEFT_LOG_WARN, 0,
                       "no memory to watch over a queue of calls: it is tried again with the next call");
 }

@@ -187,7 +187,7 @@ static void leave(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     wfi_batcher *batcher = wfi_batcher_of(call->function);
-    batcher->stats.left_out += atomic_load(&call->unwanted) != WEFT_OK;
+    batcher->stats.left_out += atomic_load(&call->cancel_reason) != WEFT_OK;
     wfi_batch_unqueue(call);
     wfi_batch_leave_row(call);
     wfi_batcher_pump(batcher); /* what waited for it alone may begin */
@@ -271,8 +271,8 @@ static void join(weft_call *call)
     wfi_tensor_types types =
         types_of(tensors, wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE));
     weft_error *error = cannot_be_a_row(call, &types);
-    if (!error && atomic_load(&call->unwanted)) /* one to ourselves, given up while it waited for its references */
-        error = wfi_call_error(call, (weft_status)atomic_load(&call->unwanted), "nobody waits for it any more");
+    if (!error && atomic_load(&call->cancel_reason)) /* one to ourselves, given up while it waited for its references */
+        error = wfi_call_error(call, (weft_status)atomic_load(&call->cancel_reason), "nobody waits for it any more");
     if (!error && !call->queued) /* one to ourselves */
         error = wfi_batch_admit(call);
     bool is_late = !error && call->batch && !call->batch->open;

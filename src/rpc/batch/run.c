@@ -260,7 +260,7 @@ static void leave_out(weft_call *call, weft_status why)
 }
 
 /* Those that are still wanted stay; the last ones take the rows of those that do not. */
-static void leave_out_unwanted(weft_batch *batch)
+static void leave_out_cancelled(weft_batch *batch)
 {
     size_t row = 0;
     while (row < batch->count) {
@@ -302,7 +302,7 @@ void wfi_batch_task(wfi_task *task)
     weft_batch *batch = wfi_container_of(task, weft_batch, task);
     const weft_function *function = batch->batcher->function;
     size_t before = batch->count;
-    leave_out_unwanted(batch);
+    leave_out_cancelled(batch);
     weft_status st = assemble(batch);
     hand_over(batch, before - batch->count, !st);
     if (st || !batch->count) {

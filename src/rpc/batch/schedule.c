@@ -15,8 +15,8 @@
 
 #include <string.h>
 
-#define GRACE_NS 10000000u     /* for calls that are being pulled when the time is over */
-#define WEIGHT 0.125           /* of the newest value in an average */
+#define GRACE_NS 10000000u /* for calls that are being pulled when the time is over */
+#define WEIGHT 0.125       /* of the newest value in an average */
 
 typedef enum wfi_reason { NOT_YET, BY_SIZE, BY_TIME, BY_CALLERS, BY_CLOSING } wfi_reason;
 
@@ -186,7 +186,7 @@ static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     batch->task.urgency = wfi_serve_urgency(function);
     bool is_inline = function->flags & WEFT_INLINE;
     wfi_net_defer(batch->agent->net, &batch->task, is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER);
-    wfi_stall_watch(batch->agent);
+    wfi_overload_watch(batch->agent);
 }
 
 /* ---- Looking ------------------------------------------------------------------------------------------------------- */

@@ -80,7 +80,7 @@ static void give_up(wfi_loopback *loop, weft_status why, const char *text)
     call->cancelled = true;
     fail_unless_read(loop);
     wfi_serve_uncount(call);
-    wfi_serve_unwanted(call, why, text);
+    wfi_serve_cancel(call, why, text);
 }
 
 void wfi_local_settle_left(weft_agent *agent)
@@ -234,7 +234,7 @@ static weft_status begin(weft_call *call)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     wfi_net_lock(call->agent->net);
-    weft_status why = (weft_status)atomic_load(&call->unwanted);
+    weft_status why = (weft_status)atomic_load(&call->cancel_reason);
     loop->begun = !why;
     wfi_net_unlock(call->agent->net);
     return why;
@@ -257,7 +257,7 @@ static void respond(weft_call *call)
     wfi_serve_end_watch(call);
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
-    wfi_calls_forget_within(call);
+    wfi_children_forget(call);
     agent->stats.calls_served++;
     WFI_TELL_HOOKS(answered, call);
     wfi_serve_settle_owned(call);

@@ -18,31 +18,31 @@ static void tell(weft_call *call, weft_status why, const char *text)
     weft_error_unref(error);
 }
 
-void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text)
+void wfi_serve_cancel(weft_call *call, weft_status why, const char *text)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (call->stage == WFI_SERVE_ANSWERING || atomic_load(&call->unwanted))
+    if (call->stage == WFI_SERVE_ANSWERING || atomic_load(&call->cancel_reason))
         return;
-    atomic_store(&call->unwanted, why);
+    atomic_store(&call->cancel_reason, why);
     call->agent->stats.calls_cancelled++;
     if (call->peer)
         wfi_net_timer_clear(call->agent->net, &call->timer);
     tell(call, why, text);
-    wfi_calls_cancel_within(call, why, text);
+    wfi_children_cancel(call, why, text);
     if (call->queued && call->stage == WFI_SERVE_SERVING)
         wfi_runner_of(call->function)->ops->withdraw(call, why, text);
 }
 
 static void deadline_passed(wfi_timer *timer)
 {
-    wfi_serve_unwanted(wfi_container_of(timer, weft_call, timer), WEFT_ERR_TIMEOUT, "the call's time ran out");
+    wfi_serve_cancel(wfi_container_of(timer, weft_call, timer), WEFT_ERR_TIMEOUT, "the call's time ran out");
 }
 
 void wfi_serve_watch_deadline(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     /* A call to ourselves has its timer from the start. */
-    if (!call->peer || call->deadline_ns == WFI_NEVER || call->timer.heap_index || atomic_load(&call->unwanted))
+    if (!call->peer || call->deadline_ns == WFI_NEVER || call->timer.heap_index || atomic_load(&call->cancel_reason))
         return;
     call->timer.fire = deadline_passed;
     if (wfi_net_timer_set(call->agent->net, &call->timer, call->deadline_ns))
@@ -55,7 +55,7 @@ void wfi_serve_end_watch(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     if (call->peer)
         wfi_net_timer_clear(call->agent->net, &call->timer);
-    if (call->cancellation && !atomic_load(&call->unwanted)) {
+    if (call->cancellation && !atomic_load(&call->cancel_reason)) {
         weft_status st = wfi_future_complete(call->cancellation, NULL, NULL);
         (void)st; /* as in tell */
     }
@@ -65,7 +65,7 @@ void wfi_serve_end_watch(weft_call *call)
 
 bool weft_call_cancelled(const weft_call *call)
 {
-    if (atomic_load(&call->unwanted))
+    if (atomic_load(&call->cancel_reason))
         return true;
     if (call->deadline_ns == WFI_NEVER)
         return false;
@@ -96,7 +96,7 @@ weft_future *weft_call_cancellation(weft_call *call)
     wfi_net_lock(agent->net);
     if (!call->cancellation) {
         call->cancellation = wfi_agent_future(agent);
-        weft_status why = (weft_status)atomic_load(&call->unwanted);
+        weft_status why = (weft_status)atomic_load(&call->cancel_reason);
         if (why)
             tell(call, why, weft_status_text(why));
         else if (call->cancellation)

@@ -35,15 +35,15 @@ void wfi_child_end(wfi_child *child, const weft_error *error)
 }
 
 /* What those within it hear: only the time-out is theirs as well. */
-static weft_status reason_within(weft_status why)
+static weft_status reason_for_children(weft_status why)
 {
     return why == WEFT_ERR_TIMEOUT ? WEFT_ERR_TIMEOUT : WEFT_ERR_CANCELLED;
 }
 
 weft_status wfi_parent_status(const weft_call *parent, uint64_t now)
 {
-    if (parent->unwanted || parent->cancelled)
-        return reason_within(parent->unwanted);
+    if (parent->cancel_reason || parent->cancelled)
+        return reason_for_children(parent->cancel_reason);
     return now >= parent->deadline_ns ? WEFT_ERR_TIMEOUT : WEFT_OK;
 }
 
@@ -56,12 +56,12 @@ static void end_children(weft_call *call, weft_status why, const char *text)
     }
 }
 
-void wfi_calls_forget_within(weft_call *call)
+void wfi_children_forget(weft_call *call)
 {
     end_children(call, WEFT_OK, NULL);
 }
 
-void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text)
+void wfi_children_cancel(weft_call *call, weft_status why, const char *text)
 {
-    end_children(call, reason_within(why), text);
+    end_children(call, reason_for_children(why), text);
 }

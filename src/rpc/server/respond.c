@@ -224,7 +224,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     wfi_serve_end_watch(call);
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
-    wfi_calls_forget_within(call);
+    wfi_children_forget(call);
     call->agent->stats.calls_served++;
     WFI_TELL_HOOKS(answered, call);
     if (!call->deferred || wfi_runner_of(call->function)) /* else its handler may still have them */

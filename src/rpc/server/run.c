@@ -53,13 +53,13 @@ static void run_wanted(weft_call *call)
 weft_status wfi_serve_begin(weft_call *call)
 {
     wfi_net *net = call->agent->net;
-    weft_status why = (weft_status)atomic_load(&call->unwanted);
+    weft_status why = (weft_status)atomic_load(&call->cancel_reason);
     if (why)
         return why;
     if (call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
         return call->responder->begin(call);
     wfi_net_lock(net);
-    wfi_serve_unwanted(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
+    wfi_serve_cancel(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
     wfi_net_unlock(net);
     return WEFT_ERR_TIMEOUT;
 }
@@ -103,7 +103,7 @@ void wfi_serve_run(weft_call *call)
     if (call->function->flags & WFI_AT_ONCE)
         kind = WFI_DEFER_RELEASE;
     wfi_net_defer(call->agent->net, &call->task, kind);
-    wfi_stall_watch(call->agent);
+    wfi_overload_watch(call->agent);
 }
 
 /* ---- Not to be run ----------------------------------------------------------------------------------------------- */

@@ -218,7 +218,7 @@ void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 static void cancel_call(weft_call *call, weft_status why, const char *text)
 {
     call->cancelled = true;
-    wfi_serve_unwanted(call, why, text);
+    wfi_serve_cancel(call, why, text);
     wfi_items_out_drop(call);
     if (call->stage == WFI_SERVE_SERVING)
         wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */

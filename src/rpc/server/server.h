@@ -100,7 +100,7 @@ struct weft_call {
 
     wfi_owned *owned; /* rpc_remote: where the result stays */
 
-    atomic_int unwanted;       /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
+    atomic_int cancel_reason;  /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
     weft_future *cancellation; /* made at first asking */
     wfi_list children;         /* wfi_child: what was started within it */
     weft_error *inner;         /* the last failure of those; [agent lock] */
@@ -136,7 +136,7 @@ void wfi_serve_orphan_all(weft_agent *agent);
 void wfi_serve_finish_late(weft_call *call);
 /* Nobody wants the answer any more: tells the handler, and cancels what was started within it. Once it is being answered, or
  * was unwanted before, nothing happens. [agent lock] */
-void wfi_serve_unwanted(weft_call *call, weft_status why, const char *text);
+void wfi_serve_cancel(weft_call *call, weft_status why, const char *text);
 /* Something hangs on the call's deadline (its cancellation was asked for; calls were made within it): sees that it is told when
  * it passes. The handler's own looks at the clock need no timer. [agent lock] */
 void wfi_serve_watch_deadline(weft_call *call);
@@ -180,9 +180,9 @@ weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
 /* A call made within it failed: if its handler returns the same, the error goes on with its chain. */
 void wfi_parent_note(weft_call *parent, const weft_error *error);
 /* It has been answered, or will never be: what was started within it goes on alone. */
-void wfi_calls_forget_within(weft_call *call);
+void wfi_children_forget(weft_call *call);
 /* Cancels what was started within a call that nobody wants any more, and forgets it all. */
-void wfi_calls_cancel_within(weft_call *call, weft_status why, const char *text);
+void wfi_children_cancel(weft_call *call, weft_status why, const char *text);
 
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
