@@ -85,7 +85,7 @@ typedef struct wfi_fabric_limits {
     size_t message_max;       /* bytes of one message */
     size_t rma_max;           /* bytes of one read or write */
     size_t send_parts_max;    /* iovecs of one send; >= 2 */
-    size_t brief_max;         /* bytes of one brief send; 0: there is no such thing */
+    size_t inject_max;        /* bytes of one brief send; 0: there is no such thing */
     bool keys_per_transfer;   /* registering is cheap: keys live for one transfer */
     bool needs_local_regions; /* send, receive, read and write need a region's descriptor */
     bool target_must_progress;
@@ -117,7 +117,7 @@ typedef struct wfi_room {
 } wfi_room;
 
 #define WFI_ROOMS_MAX 2 /* of one receive */
-#define WFI_BRIEF_AHEAD 7
+#define WFI_INJECT_AHEAD 7
 
 typedef struct wfi_fabric_ops {
     size_t size; /* of this struct */
@@ -154,9 +154,9 @@ typedef struct wfi_fabric_ops {
     weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
     weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
     /* Optional. Like send, but copied, and not reported: a completion costs more than a few bytes do. Whoever uses it has fewer than
-     * WFI_BRIEF_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is
+     * WFI_INJECT_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is
      * lost, a broken lane says. WEFT_ERR_MEMORY: no room for the copy; send needs none. */
-    weft_status (*send_brief)(wfi_lane *lane, const void *data, size_t size);
+    weft_status (*inject)(wfi_lane *lane, const void *data, size_t size);
     weft_status (*read)(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                         uint64_t key);
     /* Completes when the data is in the target's memory (acknowledged), not when it left. */

@@ -53,7 +53,7 @@ static void set_limits(wfofi_fabric *fabric)
         .message_max = info->ep_attr->max_msg_size,
         .rma_max = info->ep_attr->max_msg_size,
         .send_parts_max = info->tx_attr->iov_limit,
-        .brief_max = fabric->provider->sockets ? WFOFI_BRIEF_MAX : 0,
+        .inject_max = fabric->provider->sockets ? WFOFI_INJECT_MAX : 0,
         .keys_per_transfer = fabric->provider->keys_per_transfer,
         .needs_local_regions = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0,
         .target_must_progress = fabric->provider->progress_at_target,

@@ -64,7 +64,7 @@ void wfofi_lane_abandon(wfi_lane *lane)
 {
     close_endpoint(lane);
     wfi_mutex_fini(&lane->lock);
-    free(lane->briefs);
+    free(lane->injected);
     free(lane);
 }
 
@@ -87,6 +87,6 @@ void wfofi_lane_end(wfi_lane *lane)
     close_endpoint(lane);
     settle_rest(lane);
     wfi_mutex_fini(&lane->lock);
-    free(lane->briefs);
+    free(lane->injected);
     free(lane);
 }

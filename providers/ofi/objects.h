@@ -38,7 +38,7 @@
 #include <stdatomic.h>
 
 #define WFOFI_API FI_VERSION(1, 17)
-#define WFOFI_BRIEF_MAX 192
+#define WFOFI_INJECT_MAX 192
 #define WFOFI_STRANGERS_MAX 256 /* looked after at a time */
 
 typedef struct wfofi_fabric {
@@ -97,8 +97,8 @@ struct wfi_lane {
     wfofi_lane_state state;
     wfi_list ops;
     unsigned receives, sends, reads; /* outstanding; `sends` counts reads and writes too */
-    uint8_t *briefs;      /* the last WFI_BRIEF_AHEAD, WFOFI_BRIEF_MAX bytes each; NULL: there was none yet */
-    unsigned brief_count; /* guarded by the caller, who sends one at a time on a lane */
+    uint8_t *injected;       /* the last WFI_INJECT_AHEAD, WFOFI_INJECT_MAX bytes each; NULL: there was none yet */
+    unsigned injected_count; /* guarded by the caller, who sends one at a time on a lane */
 };
 
 struct wfi_connect_request {

@@ -99,10 +99,10 @@ static weft_status take_slot(wfi_lane *lane, uint8_t **out)
     wfi_mutex_lock(&lane->lock);
     if (lane->state != WFOFI_CONNECTED)
         status = lane->state == WFOFI_CONNECTING ? WEFT_ERR_STATE : WEFT_ERR_UNREACHABLE;
-    else if (!lane->briefs && !(lane->briefs = malloc((size_t)WFI_BRIEF_AHEAD * WFOFI_BRIEF_MAX)))
+    else if (!lane->injected && !(lane->injected = malloc((size_t)WFI_INJECT_AHEAD * WFOFI_INJECT_MAX)))
         status = WEFT_ERR_MEMORY;
     else
-        *out = lane->briefs + (size_t)(lane->brief_count % WFI_BRIEF_AHEAD) * WFOFI_BRIEF_MAX;
+        *out = lane->injected + (size_t)(lane->injected_count % WFI_INJECT_AHEAD) * WFOFI_INJECT_MAX;
     wfi_mutex_unlock(&lane->lock);
     return status;
 }
@@ -111,10 +111,10 @@ static weft_status take_slot(wfi_lane *lane, uint8_t **out)
  * libfabric's tcp signals every completion over a pair of sockets: a write, and a read after the next look for events. Without a
  * completion the buffer is free when the peer has the message, at the latest; so there are as many as the caller may be ahead.
  */
-weft_status wfofi_send_brief(wfi_lane *lane, const void *data, size_t size)
+weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size)
 {
     uint8_t *slot;
-    if (size == 0 || size > WFOFI_BRIEF_MAX)
+    if (size == 0 || size > WFOFI_INJECT_MAX)
         return WEFT_ERR_INVALID;
     weft_status status = take_slot(lane, &slot);
     if (status != WEFT_OK)
@@ -126,7 +126,7 @@ weft_status wfofi_send_brief(wfi_lane *lane, const void *data, size_t size)
     ssize_t ret = fi_sendmsg(lane->ep, &message, 0);
     if (ret != 0)
         return wfofi_status((int)ret); /* the slot is still the next one's: others hold what is on its way */
-    lane->brief_count++;
+    lane->injected_count++;
     return WEFT_OK;
 }
 

@@ -298,7 +298,7 @@ static void note_done(wfi_message *message, weft_status status)
     free(sent);
 }
 
-static weft_status send_note(net_host *host, int to, uint64_t number, size_t size, bool urgent, bool owed)
+static weft_status send_note(net_host *host, int to, uint64_t number, size_t size, bool urgent, bool exempt)
 {
     note *sent = calloc(1, sizeof(*sent) + size);
     must(sent, "memory", host->rank);
@@ -309,7 +309,7 @@ static weft_status send_note(net_host *host, int to, uint64_t number, size_t siz
     size_t half = size / 2;
     sent->message = (wfi_message){.type = 7,
                                   .urgent = urgent,
-                                  .owed = owed,
+                                  .exempt = exempt,
                                   .head = &sent->number,
                                   .head_size = sizeof(sent->number),
                                   .parts = {{sent->body, half}, {sent->body + half, size - half}},

@@ -75,9 +75,9 @@ static void messages_arrive_whole_and_in_order(void **state)
 /* Behind one that fills the socket they have to wait; their bytes are copied all the same, in order, and nothing is reported. */
 static void brief_ones_arrive_whole_and_in_order(void **state)
 {
-    enum { ROUNDS = 8, BRIEF = WFI_BRIEF_AHEAD - 2, LARGE = 8 << 20 };
+    enum { ROUNDS = 8, BRIEF = WFI_INJECT_AHEAD - 2, LARGE = 8 << 20 };
     wire *w = *state;
-    size_t most = tcp->limits(w->a.fabric)->brief_max;
+    size_t most = tcp->limits(w->a.fabric)->inject_max;
     ofi_job receives[BRIEF + 1], send;
     uint8_t *body = pattern(LARGE, 3), *in = malloc(LARGE), small[BRIEF][256], from[256];
     assert_true(most > 0 && most <= sizeof from);
@@ -92,7 +92,7 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
         assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_part){.data = body, .size = LARGE}, 1), WEFT_OK);
         for (int i = 0; i < BRIEF; i++) {
             memset(from, round * BRIEF + i, sizeof from);
-            assert_int_equal(tcp->send_brief(w->link.lane, from, most - (size_t)i), WEFT_OK);
+            assert_int_equal(tcp->inject(w->link.lane, from, most - (size_t)i), WEFT_OK);
         }
         ofi_until(&w->a, &w->b, receives[BRIEF].reports && send.reports);
         assert_int_equal(w->a.completions, before + 1);
@@ -103,11 +103,11 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
             assert_memory_equal(small[i], from, most - (size_t)i);
         }
     }
-    assert_int_equal(tcp->send_brief(w->link.lane, from, most + 1), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->send_brief(w->link.lane, from, 0), WEFT_ERR_INVALID);
+    assert_int_equal(tcp->inject(w->link.lane, from, most + 1), WEFT_ERR_INVALID);
+    assert_int_equal(tcp->inject(w->link.lane, from, 0), WEFT_ERR_INVALID);
     ofi_hang_up(w->other);
     ofi_until(&w->a, &w->b, w->link.closed);
-    assert_int_equal(tcp->send_brief(w->link.lane, from, 1), WEFT_ERR_UNREACHABLE);
+    assert_int_equal(tcp->inject(w->link.lane, from, 1), WEFT_ERR_UNREACHABLE);
     free(in);
     free(body);
 }

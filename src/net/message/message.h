@@ -36,8 +36,8 @@ typedef struct wfi_message {
     wfi_list link;
     uint8_t type; /* the upper layer's, < 0xF0 */
     bool urgent;
-    bool owed;  /* not urgent, since it stays behind what waits, but like those not refused by a full queue */
-    bool lasts; /* where memory or descriptors are out it waits for some, however long: others depend on it */
+    bool exempt;     /* not urgent, since it stays behind what waits, but like those not refused by a full queue */
+    bool persistent; /* where memory or descriptors are out it waits for some, however long: others depend on it */
     const void *head;
     size_t head_size;
     struct {
@@ -55,7 +55,7 @@ typedef struct wfi_message {
 } wfi_message;
 
 /* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed; never for
- * urgent or owed ones: whoever sends these bounds them), or the peer's status; then done is
+ * urgent or exempt ones: whoever sends these bounds them), or the peer's status; then done is
  * not called. */
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
 /* Takes back one that has not left; true: done will not be called. */
@@ -133,7 +133,7 @@ bool wfi_peer_has_to_send(const wfi_peer *peer);
 size_t wfi_message_size(const wfi_message *message);   /* head and parts */
 size_t wfi_message_weight(const wfi_message *message); /* what it counts in kept_bytes */
 void wfi_control_acknowledge(wfi_control *control, uint64_t position);
-void wfi_control_fail_queued(wfi_control *control, weft_status why); /* what has not left, but for what lasts */
+void wfi_control_fail_queued(wfi_control *control, weft_status why); /* what has not left, but for what is persistent */
 void wfi_control_fail_messages(wfi_control *control, weft_status why);
 
 /* send.c */

@@ -65,7 +65,7 @@ void wfi_control_fail_queued(wfi_control *control, weft_status why)
     for (wfi_list *link = control->queued.next, *next; link != &control->queued; link = next) {
         wfi_message *message = wfi_container_of(link, wfi_message, link);
         next = link->next;
-        if (!message->lasts)
+        if (!message->persistent)
             finish_message(control, message, why);
     }
 }

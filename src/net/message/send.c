@@ -100,7 +100,7 @@ static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-static_assert(WFI_RECEIVE_DEPTH < WFI_BRIEF_AHEAD, "credits keep fewer frames on their way");
+static_assert(WFI_RECEIVE_DEPTH < WFI_INJECT_AHEAD, "credits keep fewer frames on their way");
 
 /* Takes the frame over, unless it fails. */
 static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
@@ -118,14 +118,14 @@ static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     wfi_frame_write(&head, conn->keys->out, tx->data);
     tx->flight.conn = conn;
     weft_status status = WEFT_ERR_MEMORY;
-    if (tx->used <= transport->limits->brief_max)
-        status = transport->ops->send_brief(conn->lane, tx->data, tx->used);
-    bool is_brief = !status;
+    if (tx->used <= transport->limits->inject_max)
+        status = transport->ops->inject(conn->lane, tx->data, tx->used);
+    bool is_injected = !status;
     if (status == WEFT_ERR_MEMORY) /* it is too long for that, or there was no room for a copy */
         status = transport->ops->send(conn->lane, &tx->flight.op, &whole, 1);
     if (status)
         return status;
-    if (is_brief)
+    if (is_injected)
         tx_recycle(transport, tx);
     else
         conn->outstanding++;
@@ -267,7 +267,7 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    if (!message->urgent && !message->owed && control->kept_bytes >= transport->queue_limit_bytes)
+    if (!message->urgent && !message->exempt && control->kept_bytes >= transport->queue_limit_bytes)
         return WEFT_ERR_AGAIN;
     message->net.sequence = 0;
     wfi_list_init(&message->link);

@@ -144,8 +144,8 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     notification->rank = wfi_peer_rank(to);
     notification->message = (wfi_message){.type = type,
                                           .urgent = how.urgent,
-                                          .owed = true, /* it was promised */
-                                          .lasts = true,
+                                          .exempt = true, /* it was promised */
+                                          .persistent = true,
                                           .head = notification->room,
                                           .head_size = bytes->size,
                                           .keeps = how.urgent ? 0 : sizeof *notification,

@@ -19,7 +19,7 @@ typedef struct wfi_call_spec {
     wfi_shared_body **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
-    bool owed;                      /* into a full queue as well: whoever starts these bounds them */
+    bool exempt;                    /* into a full queue as well: whoever starts these bounds them */
     bool waited;                    /* there was no room at first: for the error, if the time then ran out */
 } wfi_call_spec;
 

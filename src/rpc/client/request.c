@@ -279,13 +279,13 @@ static size_t held_by(const wfi_request *call)
            call->arguments.small_bytes;
 }
 
-static void fill_message(wfi_request *call, bool owed)
+static void fill_message(wfi_request *call, bool exempt)
 {
     wfi_message *message = &call->message;
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
-                             .owed = owed,
+                             .exempt = exempt,
                              .keeps = held_by(call),
                              .done = message_done};
 }
@@ -393,7 +393,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
         goto withdraw;
-    fill_message(call, spec->owed);
+    fill_message(call, spec->exempt);
     st = wfi_peer_send(call->peer, &call->message);
     if (st)
         goto forget;

@@ -34,7 +34,7 @@ typedef struct retry {
     weft_tensor **land; /* referenced; options.land is them */
     weft_rref *remote;
     uint64_t deadline_ns;
-    bool owed;
+    bool exempt;
 
     /* ---- agent lock ---- */
     wfi_list link; /* agent->retries */
@@ -344,7 +344,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .packed = &r->packed,
                           .parent = (const weft_call *const *)&r->child.parent,
                           .deadline_ns = r->deadline_ns,
-                          .owed = r->owed,
+                          .exempt = r->exempt,
                           .waited = r->awaits_room};
     if (r->options.retry.attempt_ms && !r->remote) {
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
@@ -432,7 +432,7 @@ static weft_status keep_plan(retry *r, const wfi_call_spec *spec)
         r->to.name = r->name;
     }
     r->remote = weft_rref_ref(spec->remote);
-    r->owed = spec->owed;
+    r->exempt = spec->exempt;
     if (spec->packed && *spec->packed)
         r->packed = wfi_shared_body_ref(*spec->packed);
     r->future = wfi_agent_future(r->agent);

@@ -77,7 +77,7 @@ static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_
                           .function = wfi_gather_function.name,
                           .arguments = arguments,
                           .options = &how,
-                          .owed = kind == WFI_GATHER_ABSENT,
+                          .exempt = kind == WFI_GATHER_ABSENT,
                           .parent = &how.parent};
     weft_status st = wfi_rpc_start(agent, &spec, out, &error);
     weft_error_unref(error);

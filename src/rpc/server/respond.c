@@ -65,8 +65,8 @@ static void send_reply(weft_call *call)
      * and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
                                   .urgent = !call->outbound.body.rref_count,
-                                  .owed = true,
-                                  .lasts = true,
+                                  .exempt = true,
+                                  .persistent = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
                                   .done = message_done};

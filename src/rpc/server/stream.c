@@ -138,8 +138,8 @@ static weft_status send_locked(weft_call *call, item_out *item)
     /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
     item->message = (wfi_message){.type = WFI_RPC_ITEM,
                                   .urgent = !item->outbound.body.rref_count,
-                                  .owed = true,
-                                  .lasts = true,
+                                  .exempt = true,
+                                  .persistent = true,
                                   .head = item->header.data,
                                   .head_size = item->header.size,
                                   .done = message_done};
