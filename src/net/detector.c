@@ -58,7 +58,7 @@ static void give_up(wfi_peer *peer, uint64_t silent)
     peer->needed_ns = transport->progress->now_ns;
     if (bulk)
         wfi_channel_broken(bulk); /* or its chunks would be under way for ever */
-    wfi_works_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
+    wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
     WFI_FOR_CLIENTS (client, transport)
         if (client->upcalls->peer_unreachable)
             client->upcalls->peer_unreachable(client->arg, peer, text);
@@ -86,11 +86,11 @@ void wfi_peer_ping(wfi_peer *peer)
     if (whole->ping.out)
         return;
     whole->pinged_ns = wfi_progress_now(peer->transport->progress);
-    wfi_note_send(&whole->ping, WFI_NOTE_PING, 0);
+    wfi_control_message_send(&whole->ping, WFI_CONTROL_PING, 0);
 }
 
 /* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
-static void ping_arrived(wfi_note *note)
+static void ping_arrived(wfi_control_message *note)
 {
     wfi_whole_peer *whole = wfi_container_of(note, wfi_whole_peer, ping);
     const wfi_transport *transport = whole->peer.transport;
@@ -133,7 +133,7 @@ static void give_up_bulk(wfi_peer *peer)
     channel->failures = 0;
     wfi_peer_bulk_trouble(peer, text, sizeof(text));
     wfi_log_net(peer->transport, WEFT_LOG_WARN, "%s; what waits for one fails", text);
-    wfi_works_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
+    wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
 }
 
 /* Transfers wait and there is no lane. */
@@ -269,7 +269,7 @@ void wfi_detector_init(wfi_whole_peer *whole)
 {
     whole->peer.silence = (wfi_timer){.fire = silence_due, .reserved = true};
     wfi_list_init(&whole->lean_link);
-    wfi_note_init(&whole->ping, &whole->peer, ping_arrived);
+    wfi_control_message_init(&whole->ping, &whole->peer, ping_arrived);
 }
 
 void wfi_detector_fail(wfi_whole_peer *whole)

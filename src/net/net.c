@@ -187,8 +187,8 @@ static wfi_net *net_create(const wfi_net_options *options)
     wfi_net_keys_make(keys, options->sim);
     const wfi_net_client clients[] = {
         {.last_type = WFI_CLIENT_TYPES_END - 1, .upcalls = options->upcalls, .arg = options->arg},
-        {.first_type = WFI_NOTE_PING, .last_type = WFI_NOTE_PING, .upcalls = &wfi_detector_upcalls},
-        {.first_type = WFI_NOTE_QUESTION, .last_type = WFI_NOTE_DIAL, .upcalls = &wfi_bulk_upcalls}};
+        {.first_type = WFI_CONTROL_PING, .last_type = WFI_CONTROL_PING, .upcalls = &wfi_detector_upcalls},
+        {.first_type = WFI_CONTROL_REVALIDATE, .last_type = WFI_CONTROL_DIAL, .upcalls = &wfi_bulk_upcalls}};
     for (size_t i = 0; i < sizeof(clients) / sizeof(*clients); i++)
         wfi_transport_add_client(&net->transport, &clients[i]);
     net->link_source.ops = &link_source;

@@ -190,7 +190,7 @@ typedef struct wfi_whole_peer {
     wfi_list lean_link;    /* in wfi_net.leaners: the store may have to be told otherwise */
     int awaited;           /* so many wait for an answer of its */
     uint64_t suspected_ns; /* when the store was last asked to look */
-    wfi_note ping;
+    wfi_control_message ping;
     uint64_t pinged_ns;
 } wfi_whole_peer;
 
@@ -208,7 +208,7 @@ void wfi_member_catch_up(wfi_net *net); /* what was told while opening. [locked]
 void wfi_member_forget(wfi_net *net);   /* what was told, if opening failed */
 
 /* detector.c; [locked] */
-extern const wfi_upcalls wfi_detector_upcalls; /* of its client: takes WFI_NOTE_PING */
+extern const wfi_upcalls wfi_detector_upcalls; /* of its client: takes WFI_CONTROL_PING */
 void wfi_detector_init(wfi_whole_peer *whole);
 void wfi_detector_fail(wfi_whole_peer *whole);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);

@@ -32,7 +32,7 @@ static void bulk_ask(wfi_channel *channel)
 {
     wfi_bulk *bulk = wfi_bulk_of(channel);
     if (!bulk->dial.out)
-        wfi_note_send(&bulk->dial, WFI_NOTE_DIAL, 0);
+        wfi_control_message_send(&bulk->dial, WFI_CONTROL_DIAL, 0);
 }
 
 static void bulk_up(wfi_channel *channel)
@@ -40,8 +40,8 @@ static void bulk_up(wfi_channel *channel)
     wfi_bulk *bulk = wfi_bulk_of(channel);
     wfi_progress *progress = channel->peer->transport->progress;
     (void)wfi_timer_set(progress, &channel->timer, channel->used_ns + WFI_IDLE_NS);
-    wfi_works_doubt(bulk);
-    wfi_works_pump(bulk);
+    wfi_transfers_invalidate(bulk);
+    wfi_transfers_pump(bulk);
 }
 
 static void bulk_down(wfi_channel *channel, wfi_conn *conn)
@@ -52,12 +52,12 @@ static void bulk_down(wfi_channel *channel, wfi_conn *conn)
 
 static void bulk_retry(wfi_channel *channel)
 {
-    wfi_works_pump(wfi_bulk_of(channel));
+    wfi_transfers_pump(wfi_bulk_of(channel));
 }
 
 static void bulk_starved(wfi_channel *channel, weft_status lack)
 {
-    wfi_works_fail(wfi_bulk_of(channel), lack);
+    wfi_transfers_fail(wfi_bulk_of(channel), lack);
 }
 
 static uint64_t bulk_position(const wfi_channel *channel)
@@ -95,10 +95,10 @@ static void take_note(void *arg, wfi_peer *from, uint8_t type, const uint8_t *by
     wfi_reader reader;
     (void)arg;
     wfi_reader_init(&reader, bytes, size);
-    if (type == WFI_NOTE_QUESTION)
-        wfi_bulk_take_question(bulk, &reader);
-    else if (type == WFI_NOTE_ANSWER)
-        wfi_bulk_take_answer(bulk, &reader);
+    if (type == WFI_CONTROL_REVALIDATE)
+        wfi_bulk_take_revalidate(bulk, &reader);
+    else if (type == WFI_CONTROL_REVALIDATED)
+        wfi_bulk_take_revalidated(bulk, &reader);
     else
         wfi_channel_wanted(&bulk->channel);
     if (reader.failed)
@@ -109,19 +109,19 @@ const wfi_upcalls wfi_bulk_upcalls = {.message = take_note};
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static void question_arrived(wfi_note *note)
+static void question_arrived(wfi_control_message *note)
 {
-    wfi_works_ask(wfi_container_of(note, wfi_bulk, question));
+    wfi_transfers_ask(wfi_container_of(note, wfi_bulk, question));
 }
 
-static void answer_arrived(wfi_note *note)
+static void answer_arrived(wfi_control_message *note)
 {
     wfi_bulk *bulk = wfi_container_of(note, wfi_bulk, answer);
     if (bulk->answer_due)
         wfi_bulk_answer(bulk);
 }
 
-static void dial_arrived(wfi_note *note)
+static void dial_arrived(wfi_control_message *note)
 {
     (void)note; /* the peer does what it can */
 }
@@ -131,13 +131,13 @@ void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer)
     wfi_channel_init(&bulk->channel, peer, WFI_BULK, &bulk_ops);
     wfi_list_init(&bulk->works);
     wfi_list_init(&bulk->exposed);
-    wfi_note_init(&bulk->question, peer, question_arrived);
-    wfi_note_init(&bulk->answer, peer, answer_arrived);
-    wfi_note_init(&bulk->dial, peer, dial_arrived);
+    wfi_control_message_init(&bulk->question, peer, question_arrived);
+    wfi_control_message_init(&bulk->answer, peer, answer_arrived);
+    wfi_control_message_init(&bulk->dial, peer, dial_arrived);
 }
 
 void wfi_bulk_fail(wfi_bulk *bulk, weft_status why)
 {
-    wfi_works_fail(bulk, why);
+    wfi_transfers_fail(bulk, why);
     wfi_exposed_end_all(bulk);
 }

@@ -74,7 +74,7 @@ void wfi_transfer_cancel(wfi_transfer *transfer); /* done follows, at once or so
 /* ---- The bulk channel: bulk.c ---------------------------------------------------------------------------------- */
 
 /* A transfer while net has it. */
-typedef struct wfi_work {
+typedef struct wfi_transfer_state {
     wfi_list link; /* in wfi_bulk.works, taking turns */
     wfi_transfer *owner;
     struct wfi_bulk *bulk;
@@ -87,14 +87,14 @@ typedef struct wfi_work {
     wfi_done ended;
     bool ending;      /* takes no more chunks; ends with status when none is under way */
     bool interrupted; /* had chunks under way when the last lane went */
-    bool doubted;     /* such a lane has a successor: one chunk at a time, until one is through */
-    bool vouched;     /* the peer says that the first free chunk is still on offer */
+    bool unvalidated; /* such a lane has a successor: one chunk at a time, until one is through */
+    bool validated;   /* the peer says that the first free chunk is still on offer */
     weft_status status;
-} wfi_work;
+} wfi_transfer_state;
 
 typedef struct wfi_chunk {
     wfi_flight flight;
-    wfi_work *work; /* NULL once the lane closed under it */
+    wfi_transfer_state *work; /* NULL once the lane closed under it */
     uint64_t index;
     size_t size;
 } wfi_chunk;
@@ -117,15 +117,15 @@ typedef struct wfi_query { /* may I still do that? */
 
 typedef struct wfi_bulk {
     wfi_channel channel;
-    wfi_list works;            /* wfi_work.link */
-    wfi_list exposed;          /* wfi_exposed.link */
-    wfi_note question, answer; /* whether memory is still on offer */
-    wfi_note dial;             /* please open the bulk lane */
-    wfi_work *asked;           /* the work that the question is about; NULL: none waits for the answer */
-    uint64_t questions;        /* asked so far: the number of the last one */
-    wfi_query query;           /* the peer's newest question */
-    bool answer_due;           /* to it, once the answer before it has arrived */
-    uint64_t ended_by_peer;    /* lanes that it closed on purpose, as told in each hello: none was lost by that */
+    wfi_list works;                       /* wfi_transfer_state.link */
+    wfi_list exposed;                     /* wfi_exposed.link */
+    wfi_control_message question, answer; /* whether memory is still on offer */
+    wfi_control_message dial;             /* please open the bulk lane */
+    wfi_transfer_state *asked;            /* the work that the question is about; NULL: none waits for the answer */
+    uint64_t questions;                   /* asked so far: the number of the last one */
+    wfi_query query;                      /* the peer's newest question */
+    bool answer_due;                      /* to it, once the answer before it has arrived */
+    uint64_t ended_by_peer; /* lanes that it closed on purpose, as told in each hello: none was lost by that */
     /* Since when transfers wait for a lane, if there is none: time in which the peer answers otherwise. */
     uint64_t stuck_ns;
 } wfi_bulk;
@@ -149,27 +149,30 @@ static inline wfi_window *wfi_conn_window(const wfi_conn *conn)
     return wfi_conn_own(conn);
 }
 
-extern const wfi_upcalls wfi_bulk_upcalls; /* of its client: takes WFI_NOTE_QUESTION to WFI_NOTE_DIAL */
+extern const wfi_upcalls wfi_bulk_upcalls; /* of its client: takes WFI_CONTROL_REVALIDATE to WFI_CONTROL_DIAL */
 void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer);
 void wfi_bulk_fail(wfi_bulk *bulk, weft_status why); /* all transfers and exposures; its channel has ended */
 
 /* transfer.c */
 bool wfi_bulk_is_stuck(const wfi_bulk *bulk); /* transfers wait, and there is no lane */
-void wfi_works_pump(wfi_bulk *bulk);
-void wfi_works_fail(wfi_bulk *bulk, weft_status why);
-wfi_work *wfi_work_at(wfi_list *node);
-void wfi_work_end(wfi_work *work, weft_status why);
-bool wfi_work_has_free(wfi_work *work); /* moves `next` to the first free chunk; false if there is none */
+void wfi_transfers_pump(wfi_bulk *bulk);
+void wfi_transfers_fail(wfi_bulk *bulk, weft_status why);
+wfi_transfer_state *wfi_transfer_state_at(wfi_list *node);
+void wfi_transfer_state_end(wfi_transfer_state *work, weft_status why);
+bool wfi_transfer_state_has_free(
+    wfi_transfer_state *work); /* moves `next` to the first free chunk; false if there is none */
 /* Where chunk `index` lies: its segment, whose number goes to *at (NULL: nowhere). */
-const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size, size_t *at);
+const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *work, uint64_t index, uint64_t *remote,
+                                            uint64_t *size, size_t *at);
 void wfi_chunks_free_spares(wfi_transport *transport);
 
 /* revalidate.c */
-void wfi_works_doubt(wfi_bulk *bulk); /* a new lane is up: those that the last one took along ask before they go on */
-void wfi_works_ask(wfi_bulk *bulk);   /* the next question, if there is one */
-void wfi_bulk_answer(wfi_bulk *bulk); /* the peer's newest question, once the answer before has arrived */
-void wfi_bulk_take_question(wfi_bulk *bulk, wfi_reader *reader);
-void wfi_bulk_take_answer(wfi_bulk *bulk, wfi_reader *reader);
+void wfi_transfers_invalidate(
+    wfi_bulk *bulk);                    /* a new lane is up: those that the last one took along ask before they go on */
+void wfi_transfers_ask(wfi_bulk *bulk); /* the next question, if there is one */
+void wfi_bulk_answer(wfi_bulk *bulk);   /* the peer's newest question, once the answer before has arrived */
+void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader);
+void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 
 /* expose.c */
 void wfi_exposed_end_all(wfi_bulk *bulk); /* closes the regions; the records stay with their owners */

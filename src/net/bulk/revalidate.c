@@ -26,55 +26,56 @@ static bool ask(wfi_bulk *bulk, wfi_transfer_kind kind, uint64_t address, uint64
     wfi_write_u64(&writer, size);
     wfi_write_u8(&writer, kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
     assert(!writer.failed);
-    wfi_note_send(&bulk->question, WFI_NOTE_QUESTION, writer.size);
+    wfi_control_message_send(&bulk->question, WFI_CONTROL_REVALIDATE, writer.size);
     return true;
 }
 
 /* Sends the question; false: one is still on its way. */
-static bool ask_about(wfi_work *work)
+static bool ask_about(wfi_transfer_state *work)
 {
     wfi_bulk *bulk = work->bulk;
     uint64_t remote, size;
-    const wfi_segment *segment = wfi_work_place(work, work->next, &remote, &size, NULL);
+    const wfi_segment *segment = wfi_transfer_state_place(work, work->next, &remote, &size, NULL);
     if (!ask(bulk, work->owner->kind, remote, segment->remote_key, size))
         return false;
     bulk->asked = work;
     return true;
 }
 
-void wfi_works_ask(wfi_bulk *bulk)
+void wfi_transfers_ask(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->works.next; node != &bulk->works && !bulk->asked; node = node->next) {
-        wfi_work *work = wfi_work_at(node);
-        if (work->doubted && !work->vouched && !work->under_way && wfi_work_has_free(work) && !ask_about(work))
+        wfi_transfer_state *work = wfi_transfer_state_at(node);
+        if (work->unvalidated && !work->validated && !work->under_way && wfi_transfer_state_has_free(work) &&
+            !ask_about(work))
             return;
     }
 }
 
 static void told(wfi_bulk *bulk, bool offered)
 {
-    wfi_work *work = bulk->asked;
+    wfi_transfer_state *work = bulk->asked;
     bulk->asked = NULL;
     if (work && offered)
-        work->vouched = true;
+        work->validated = true;
     else if (work)
-        wfi_work_end(work, WEFT_ERR_PROTOCOL);
-    wfi_works_ask(bulk);
-    wfi_works_pump(bulk);
+        wfi_transfer_state_end(work, WEFT_ERR_PROTOCOL);
+    wfi_transfers_ask(bulk);
+    wfi_transfers_pump(bulk);
 }
 
-void wfi_works_doubt(wfi_bulk *bulk)
+void wfi_transfers_invalidate(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->works.next; node != &bulk->works; node = node->next) {
-        wfi_work *work = wfi_work_at(node);
-        work->doubted = work->doubted || work->interrupted;
-        work->vouched = work->vouched && !work->interrupted;
+        wfi_transfer_state *work = wfi_transfer_state_at(node);
+        work->unvalidated = work->unvalidated || work->interrupted;
+        work->validated = work->validated && !work->interrupted;
         work->interrupted = false;
     }
-    wfi_works_ask(bulk);
+    wfi_transfers_ask(bulk);
 }
 
-void wfi_bulk_take_answer(wfi_bulk *bulk, wfi_reader *reader)
+void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 {
     uint64_t number = wfi_read_u64(reader);
     bool offered = wfi_read_u8(reader);
@@ -101,10 +102,10 @@ void wfi_bulk_answer(wfi_bulk *bulk)
     wfi_writer_init(&writer, bulk->answer.bytes, sizeof(bulk->answer.bytes));
     wfi_write_u64(&writer, bulk->query.number);
     wfi_write_u8(&writer, covers_query(bulk));
-    wfi_note_send(&bulk->answer, WFI_NOTE_ANSWER, writer.size);
+    wfi_control_message_send(&bulk->answer, WFI_CONTROL_REVALIDATED, writer.size);
 }
 
-void wfi_bulk_take_question(wfi_bulk *bulk, wfi_reader *reader)
+void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader)
 {
     wfi_query query;
     query.number = wfi_read_u64(reader);

@@ -24,17 +24,17 @@ static uint64_t chunk_max(const wfi_transport *transport)
     return transport->limits->rma_max < WFI_CHUNK_BYTES ? transport->limits->rma_max : WFI_CHUNK_BYTES;
 }
 
-static uint64_t work_chunks(const wfi_work *work)
+static uint64_t work_chunks(const wfi_transfer_state *work)
 {
     return work->first[work->owner->segment_count];
 }
 
-static bool is_taken(const wfi_work *work, uint64_t index)
+static bool is_taken(const wfi_transfer_state *work, uint64_t index)
 {
     return work->taken[index / 64] >> (index % 64) & 1;
 }
 
-bool wfi_work_has_free(wfi_work *work)
+bool wfi_transfer_state_has_free(wfi_transfer_state *work)
 {
     uint64_t count = work_chunks(work);
     while (work->next < count && is_taken(work, work->next))
@@ -52,7 +52,7 @@ static uint64_t count_chunks(const wfi_transport *transport, const wfi_transfer 
     return count;
 }
 
-static weft_status take_regions(wfi_transport *transport, wfi_work *work)
+static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *work)
 {
     weft_status status = WEFT_OK;
     if (!transport->limits->needs_local_regions)
@@ -65,7 +65,7 @@ static weft_status take_regions(wfi_transport *transport, wfi_work *work)
     return status;
 }
 
-static void work_destroy(wfi_work *work)
+static void work_destroy(wfi_transfer_state *work)
 {
     for (size_t i = 0; work->regions && i < work->owner->segment_count; i++) {
         if (work->regions[i])
@@ -77,11 +77,11 @@ static void work_destroy(wfi_work *work)
     free(work);
 }
 
-static weft_status work_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_work **out)
+static weft_status work_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out)
 {
     wfi_transport *transport = transport_of(bulk);
     uint64_t chunks = count_chunks(transport, transfer), max = chunk_max(transport);
-    wfi_work *work = wfi_calloc(1, sizeof(*work));
+    wfi_transfer_state *work = wfi_calloc(1, sizeof(*work));
     if (!work)
         return WEFT_ERR_MEMORY;
     work->owner = transfer;
@@ -104,7 +104,7 @@ static weft_status work_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_work 
 
 static void tell_owner(wfi_done *done)
 {
-    wfi_work *work = wfi_container_of(done, wfi_work, ended);
+    wfi_transfer_state *work = wfi_container_of(done, wfi_transfer_state, ended);
     wfi_transfer *owner = work->owner;
     weft_status status = work->status;
     work_destroy(work);
@@ -113,7 +113,7 @@ static void tell_owner(wfi_done *done)
 }
 
 /* It has ended if nothing of it is under way and nothing more will be. */
-static void finish_if_over(wfi_work *work)
+static void finish_if_over(wfi_transfer_state *work)
 {
     bool complete = work->done == work_chunks(work);
     if (work->under_way || !(complete || work->ending))
@@ -127,7 +127,7 @@ static void finish_if_over(wfi_work *work)
     wfi_progress_end(transport_of(work->bulk)->progress, &work->ended, WFI_DONE_TRANSFER);
 }
 
-void wfi_work_end(wfi_work *work, weft_status why)
+void wfi_transfer_state_end(wfi_transfer_state *work, weft_status why)
 {
     if (!work->ending)
         work->status = why;
@@ -153,7 +153,7 @@ static wfi_chunk *chunk_take(wfi_transport *transport)
 }
 
 /* The segment that chunk `index` lies in: the last one that does not begin after it. Empty segments have no chunks. */
-static size_t segment_of(const wfi_work *work, uint64_t index)
+static size_t segment_of(const wfi_transfer_state *work, uint64_t index)
 {
     size_t low = 0, high = work->owner->segment_count;
     while (high - low > 1) {
@@ -166,7 +166,8 @@ static size_t segment_of(const wfi_work *work, uint64_t index)
     return low;
 }
 
-const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t *remote, uint64_t *size, size_t *which)
+const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *work, uint64_t index, uint64_t *remote,
+                                            uint64_t *size, size_t *which)
 {
     uint64_t max = chunk_max(transport_of(work->bulk));
     size_t at = segment_of(work, index);
@@ -182,10 +183,10 @@ const wfi_segment *wfi_work_place(const wfi_work *work, uint64_t index, uint64_t
 static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
 {
     const wfi_fabric_ops *ops = conn->transport->ops;
-    const wfi_work *work = chunk->work;
+    const wfi_transfer_state *work = chunk->work;
     uint64_t remote, size;
     size_t which;
-    const wfi_segment *segment = wfi_work_place(work, chunk->index, &remote, &size, &which);
+    const wfi_segment *segment = wfi_transfer_state_place(work, chunk->index, &remote, &size, &which);
     wfi_region *region = work->regions ? work->regions[which] : NULL;
     char *local = (char *)segment->local + (remote - segment->remote_address);
     chunk->size = size;
@@ -195,7 +196,7 @@ static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
     return ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
 }
 
-static weft_status work_post_next(wfi_conn *conn, wfi_work *work)
+static weft_status work_post_next(wfi_conn *conn, wfi_transfer_state *work)
 {
     wfi_chunk *chunk = chunk_take(conn->transport);
     if (!chunk) {
@@ -232,7 +233,7 @@ static void chunk_leave(wfi_chunk *chunk)
 static void chunk_dropped(wfi_flight *flight)
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
-    wfi_work *work = chunk->work;
+    wfi_transfer_state *work = chunk->work;
     uint64_t index = chunk->index;
     work->taken[index / 64] &= ~(UINT64_C(1) << (index % 64));
     if (index < work->next)
@@ -246,21 +247,21 @@ static void chunk_done(wfi_chunk *chunk)
 {
     wfi_conn *conn = chunk->flight.conn;
     weft_stats *stats = &conn->transport->stats;
-    wfi_work *work = chunk->work;
+    wfi_transfer_state *work = chunk->work;
     wfi_transfer *owner = work->owner;
     uint64_t *count = owner->kind == WFI_PULL ? &stats->bytes_received : &stats->bytes_sent;
     *count += chunk->size;
     wfi_list_remove(&chunk->flight.link);
     chunk_leave(chunk);
     work->done++;
-    work->doubted = work->vouched = false;
+    work->unvalidated = work->validated = false;
     wfi_channel_moved(conn);
     uint64_t remote, size;
     size_t at;
-    const wfi_segment *segment = wfi_work_place(work, chunk->index, &remote, &size, &at);
+    const wfi_segment *segment = wfi_transfer_state_place(work, chunk->index, &remote, &size, &at);
     owner->ops->chunk(owner, at, remote - segment->remote_address, size);
     finish_if_over(work);
-    wfi_works_pump(wfi_bulk_of(conn->channel));
+    wfi_transfers_pump(wfi_bulk_of(conn->channel));
 }
 
 static void chunk_completed(wfi_flight *flight, const wfi_completion *completion)
@@ -278,16 +279,16 @@ static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped 
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
-wfi_work *wfi_work_at(wfi_list *node)
+wfi_transfer_state *wfi_transfer_state_at(wfi_list *node)
 {
-    return wfi_container_of(node, wfi_work, link);
+    return wfi_container_of(node, wfi_transfer_state, link);
 }
 
-static wfi_work *next_work(wfi_bulk *bulk)
+static wfi_transfer_state *next_work(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->works.next; node != &bulk->works; node = node->next) {
-        wfi_work *work = wfi_work_at(node);
-        if (wfi_work_has_free(work) && (!work->doubted || (work->vouched && !work->under_way)))
+        wfi_transfer_state *work = wfi_transfer_state_at(node);
+        if (wfi_transfer_state_has_free(work) && (!work->unvalidated || (work->validated && !work->under_way)))
             return work;
     }
     return NULL;
@@ -299,11 +300,11 @@ static bool has_room(const wfi_conn *conn)
     return window->chunk_bytes < WINDOW_BYTES && window->chunk_count < WINDOW_CHUNKS;
 }
 
-void wfi_works_pump(wfi_bulk *bulk)
+void wfi_transfers_pump(wfi_bulk *bulk)
 {
     wfi_conn *conn;
     while ((conn = wfi_channel_up(&bulk->channel)) && has_room(conn)) {
-        wfi_work *work = next_work(bulk);
+        wfi_transfer_state *work = next_work(bulk);
         if (!work)
             return;
         weft_status status = work_post_next(conn, work);
@@ -325,10 +326,10 @@ bool wfi_bulk_is_stuck(const wfi_bulk *bulk)
     return !wfi_list_empty(&bulk->works) && !wfi_channel_up(&bulk->channel);
 }
 
-void wfi_works_fail(wfi_bulk *bulk, weft_status why)
+void wfi_transfers_fail(wfi_bulk *bulk, weft_status why)
 {
     while (!wfi_list_empty(&bulk->works))
-        wfi_work_end(wfi_work_at(bulk->works.next), why);
+        wfi_transfer_state_end(wfi_transfer_state_at(bulk->works.next), why);
 }
 
 /* ---- The contract ---------------------------------------------------------------------------------------------- */
@@ -338,7 +339,7 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     wfi_transport *transport = peer->transport;
     wfi_bulk *bulk = wfi_peer_bulk(peer);
     wfi_assert_held(&transport->progress->lock);
-    wfi_work *work;
+    wfi_transfer_state *work;
     if (transport->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
@@ -352,7 +353,7 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     wfi_list_push_back(&bulk->works, &work->link);
     finish_if_over(work); /* nothing to move */
     if (wfi_channel_up(&bulk->channel))
-        wfi_works_pump(bulk);
+        wfi_transfers_pump(bulk);
     else
         wfi_channel_want(&bulk->channel);
     wfi_peer_watch(peer);
@@ -363,13 +364,13 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
 
 void wfi_transfer_cancel(wfi_transfer *transfer)
 {
-    wfi_work *work = transfer->net;
+    wfi_transfer_state *work = transfer->net;
     if (!work || work->ending || (!work->under_way && work->done == work_chunks(work)))
         return;
     wfi_channel *channel = &work->bulk->channel;
     bool busy = work->under_way > 0;
     wfi_assert_held(&channel->peer->transport->progress->lock);
-    wfi_work_end(work, WEFT_ERR_CANCELLED);
+    wfi_transfer_state_end(work, WEFT_ERR_CANCELLED);
     /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have ended. */
     if (busy && channel->conn) {
         wfi_channel_end(channel);

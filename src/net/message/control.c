@@ -105,7 +105,7 @@ void wfi_control_fail(wfi_control *control, weft_status why)
 
 static void note_done(wfi_message *message, weft_status status)
 {
-    wfi_note *note = wfi_container_of(message, wfi_note, message);
+    wfi_control_message *note = wfi_container_of(message, wfi_control_message, message);
     wfi_peer *peer = note->peer;
     note->out = false;
     if (!status)
@@ -113,13 +113,14 @@ static void note_done(wfi_message *message, weft_status status)
     wfi_peer_unref(peer);
 }
 
-void wfi_note_init(wfi_note *note, wfi_peer *peer, void (*acknowledged)(wfi_note *note))
+void wfi_control_message_init(wfi_control_message *note, wfi_peer *peer,
+                              void (*acknowledged)(wfi_control_message *note))
 {
     note->peer = peer;
     note->acknowledged = acknowledged;
 }
 
-void wfi_note_send(wfi_note *note, uint8_t type, size_t size)
+void wfi_control_message_send(wfi_control_message *note, uint8_t type, size_t size)
 {
     note->message =
         (wfi_message){.type = type, .urgent = true, .head = note->bytes, .head_size = size, .done = note_done};

@@ -3,7 +3,7 @@
  * message.h - messages to peers, on their control channels: in order, each once, across connections that break.
  *
  * WHAT IT OFFERS. wfi_peer_send: a message (wfi_message) that its owner embeds, and that is the owner's again when `done` was called.
- * Arriving ones go to the client (wfi_net_client) of their type. wfi_note: net's own messages to the peer's net.
+ * Arriving ones go to the client (wfi_net_client) of their type. wfi_control_message: net's own messages to the peer's net.
  *
  * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,
  * acknowledgements) go ahead of the others and have reserved credits. Several messages for one peer share a frame when the
@@ -150,20 +150,27 @@ void wfi_control_ack_due(wfi_timer *timer);
 
 /* ---- Control messages: control.c ------------------------------------------------------------------------------- */
 
-enum { WFI_NOTE_PING = 0xF0, WFI_NOTE_QUESTION, WFI_NOTE_ANSWER, WFI_NOTE_DIAL, WFI_NET_MESSAGES_END };
-#define WFI_CLIENT_TYPES_END WFI_NOTE_PING /* the layers above have what is below */
+enum {
+    WFI_CONTROL_PING = 0xF0,
+    WFI_CONTROL_REVALIDATE,
+    WFI_CONTROL_REVALIDATED,
+    WFI_CONTROL_DIAL,
+    WFI_NET_MESSAGES_END
+};
+#define WFI_CLIENT_TYPES_END WFI_CONTROL_PING /* the layers above have what is below */
 
 /* A message of net's own, to a peer's net: embedded beside the peer, one of a kind under way at a time. */
-typedef struct wfi_note {
+typedef struct wfi_control_message {
     wfi_message message;
     wfi_peer *peer;
     bool out; /* until it is acknowledged */
     uint8_t bytes[40];
-    void (*acknowledged)(struct wfi_note *note);
-} wfi_note;
+    void (*acknowledged)(struct wfi_control_message *note);
+} wfi_control_message;
 
-void wfi_note_init(wfi_note *note, wfi_peer *peer, void (*acknowledged)(wfi_note *note));
-void wfi_note_send(wfi_note *note, uint8_t type, size_t size); /* of note->bytes; it is not out */
+void wfi_control_message_init(wfi_control_message *note, wfi_peer *peer,
+                              void (*acknowledged)(wfi_control_message *note));
+void wfi_control_message_send(wfi_control_message *note, uint8_t type, size_t size); /* of note->bytes; it is not out */
 
 /* ---- The form of frames: frame.c ------------------------------------------------------------------------------- */
 
