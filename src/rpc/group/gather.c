@@ -23,31 +23,31 @@ static const char *kind_name(wfi_gather_kind kind)
     return kind == WFI_GATHER_BARRIER ? "a barrier" : "an all-gather";
 }
 
-static const wfi_share *any_share(const wfi_round *round)
+static const wfi_contribution *any_contribution(const wfi_round *round)
 {
     for (size_t i = 0; i < round->size; i++)
-        if (round->shares[i])
-            return round->shares[i];
+        if (round->contributions[i])
+            return round->contributions[i];
     return NULL;
 }
 
 /* It was sent again, because the answer was lost: who waits now is the newer one. */
-static void take_place_of(wfi_share *share, wfi_share *before)
+static void take_place_of(wfi_contribution *contribution, wfi_contribution *before)
 {
-    weft_error *error = wfi_group_problem(share->group, WEFT_ERR_CANCELLED, -1, "it was sent again");
-    wfi_share_fail(before, error);
+    weft_error *error = wfi_group_problem(contribution->group, WEFT_ERR_CANCELLED, -1, "it was sent again");
+    wfi_contribution_fail(before, error);
     weft_error_unref(error);
-    before->wait = share->wait;
-    before->wait->share = before;
-    share->wait = NULL;
-    wfi_share_discard(share);
+    before->wait = contribution->wait;
+    before->wait->contribution = before;
+    contribution->wait = NULL;
+    wfi_contribution_discard(contribution);
 }
 
 /* What this worker has not come to before it leaves an elastic job, it will not come to. */
 static void fail_if_leaving(weft_group *group, wfi_round *round)
 {
     const weft_agent *agent = group->agent;
-    if (!agent->closing || !agent->options.values.elastic || round->failure || round->shares[group->index])
+    if (!agent->closing || !agent->options.values.elastic || round->failure || round->contributions[group->index])
         return;
     int me = wfi_agent_rank(agent);
     wfi_round_fail(round, wfi_group_problem(group, WEFT_ERR_PEER_LEFT, me, "rank %d, a member of group \"%s\", leaves",
@@ -61,16 +61,16 @@ void wfi_gather_leaving(weft_group *group)
 }
 
 /* What a member says that cannot take part. */
-static weft_error *why_absent(const weft_group *group, const wfi_share *share)
+static weft_error *why_absent(const weft_group *group, const wfi_contribution *contribution)
 {
     int64_t code;
     const char *text;
-    if (share->kind != WFI_GATHER_ABSENT || weft_values_get_i64(share->values, 0, &code) ||
-        weft_values_get_string(share->values, 1, &text))
+    if (contribution->kind != WFI_GATHER_ABSENT || weft_values_get_i64(contribution->values, 0, &code) ||
+        weft_values_get_string(contribution->values, 1, &text))
         return NULL; /* no such thing was said */
-    return wfi_group_problem(group, (weft_status)code, share->from,
-                             "rank %d could not take part in operation %llu of group \"%s\": %s", share->from,
-                             (unsigned long long)share->number, group->key.name, text);
+    return wfi_group_problem(group, (weft_status)code, contribution->from,
+                             "rank %d could not take part in operation %llu of group \"%s\": %s", contribution->from,
+                             (unsigned long long)contribution->number, group->key.name, text);
 }
 
 static bool is_good_absence(const weft_values *values)
@@ -81,34 +81,34 @@ static bool is_good_absence(const weft_values *values)
            wfi_status_is_known((int)code) && !weft_values_get_string(values, 1, &text);
 }
 
-static void fail_if_absent(weft_group *group, wfi_round *round, const wfi_share *share)
+static void fail_if_absent(weft_group *group, wfi_round *round, const wfi_contribution *contribution)
 {
-    weft_error *why = why_absent(group, share);
+    weft_error *why = why_absent(group, contribution);
     if (why)
         wfi_round_fail(round, why);
 }
 
-static void put_in_round(weft_group *group, wfi_round *round, wfi_share *share, int index)
+static void put_in_round(weft_group *group, wfi_round *round, wfi_contribution *contribution, int index)
 {
-    const wfi_share *other = any_share(round);
-    share->round = round;
-    fail_if_absent(group, round, share);
-    if (round->shares[index]) {
-        take_place_of(share, round->shares[index]);
-        share = round->shares[index];
+    const wfi_contribution *other = any_contribution(round);
+    contribution->round = round;
+    fail_if_absent(group, round, contribution);
+    if (round->contributions[index]) {
+        take_place_of(contribution, round->contributions[index]);
+        contribution = round->contributions[index];
     } else {
-        round->shares[index] = share;
+        round->contributions[index] = contribution;
         round->come++;
     }
-    if (other && !round->failure && other->kind != share->kind)
+    if (other && !round->failure && other->kind != contribution->kind)
         wfi_round_fail(round,
-                       wfi_group_problem(group, WEFT_ERR_STATE, share->from,
+                       wfi_group_problem(group, WEFT_ERR_STATE, contribution->from,
                                          "operation %llu of group \"%s\" is %s on rank %d and %s on rank %d",
                                          (unsigned long long)round->number, group->key.name, kind_name(other->kind),
-                                         other->from, kind_name(share->kind), share->from));
+                                         other->from, kind_name(contribution->kind), contribution->from));
     fail_if_leaving(group, round);
     if (round->failure)
-        wfi_share_fail(share, round->failure);
+        wfi_contribution_fail(contribution, round->failure);
     if (round->come == round->size)
         wfi_round_close(group, round);
 }
@@ -125,42 +125,43 @@ static void break_without_memory(weft_group *group, uint64_t number)
 }
 
 /* A part for a group that is open here. */
-static void admit(weft_group *group, wfi_share *share)
+static void admit(weft_group *group, wfi_contribution *contribution)
 {
     wfi_round *round;
-    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)share->from + 1);
-    share->group = group;
-    if (!member || member->incarnation != share->incarnation || group->index != 0) {
-        wfi_share_refuse(share, wfi_group_problem(group, WEFT_ERR_INVALID, -1,
+    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)contribution->from + 1);
+    contribution->group = group;
+    if (!member || member->incarnation != contribution->incarnation || group->index != 0) {
+        wfi_contribution_refuse(contribution,
+                                wfi_group_problem(group, WEFT_ERR_INVALID, -1,
                                                   "rank %d is no member of group \"%s\", or does not gather there",
-                                                  share->from, group->key.name));
+                                                  contribution->from, group->key.name));
         return;
     }
     if (group->broken) {
-        wfi_share_refuse(share, weft_error_ref(group->broken));
+        wfi_contribution_refuse(contribution, weft_error_ref(group->broken));
         return;
     }
-    weft_status st = wfi_round_find(group, share->number, &round);
+    weft_status st = wfi_round_find(group, contribution->number, &round);
     if (st == WEFT_ERR_MEMORY)
-        break_without_memory(group, share->number);
+        break_without_memory(group, contribution->number);
     if (st == WEFT_ERR_MEMORY)
-        wfi_share_refuse(share, weft_error_ref(group->broken));
+        wfi_contribution_refuse(contribution, weft_error_ref(group->broken));
     else if (st)
-        wfi_share_refuse(share,
-                         wfi_group_problem(group, st, -1, "operation %llu of group \"%s\": %s",
-                                           (unsigned long long)share->number, group->key.name,
-                                           st == WEFT_ERR_BUSY ? "too many operations are under way" : "it is over"));
+        wfi_contribution_refuse(
+            contribution, wfi_group_problem(group, st, -1, "operation %llu of group \"%s\": %s",
+                                            (unsigned long long)contribution->number, group->key.name,
+                                            st == WEFT_ERR_BUSY ? "too many operations are under way" : "it is over"));
     else
-        put_in_round(group, round, share, member->index);
+        put_in_round(group, round, contribution, member->index);
 }
 
 /* ---- Early parts ----------------------------------------------------------------------------------------------------- */
 
-static void leave_record(wfi_share *share)
+static void leave_record(wfi_contribution *contribution)
 {
-    wfi_list_remove(&share->link);
-    wfi_groups_of(share->group->agent)->early_parts--;
-    wfi_groups_of(share->group->agent)->early_by_rank[share->from]--;
+    wfi_list_remove(&contribution->link);
+    wfi_groups_of(contribution->group->agent)->early_parts--;
+    wfi_groups_of(contribution->group->agent)->early_by_rank[contribution->from]--;
 }
 
 static void forget_if_empty(weft_group *record)
@@ -172,17 +173,17 @@ static void forget_if_empty(weft_group *record)
 }
 
 /* Takes over `error`. */
-static void refuse_early(wfi_share *share, weft_error *error)
+static void refuse_early(wfi_contribution *contribution, weft_error *error)
 {
-    leave_record(share);
-    wfi_share_refuse(share, error);
+    leave_record(contribution);
+    wfi_contribution_refuse(contribution, error);
 }
 
 static wfi_round *round_without(weft_group *group, int index)
 {
     for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
         wfi_round *round = wfi_container_of(link, wfi_round, link);
-        if (round->shares[0] && round->shares[0]->wait && !round->shares[index])
+        if (round->contributions[0] && round->contributions[0]->wait && !round->contributions[index])
             return round;
     }
     return NULL;
@@ -192,17 +193,17 @@ static wfi_round *round_without(weft_group *group, int index)
  * A part for another list of members under the name of a group that waits, here, for that very worker: the lists differ by
  * mistake. If nothing waits for it, it may belong to a group that this worker is about to make.
  */
-static bool is_mistaken(weft_group *group, wfi_share *share)
+static bool is_mistaken(weft_group *group, wfi_contribution *contribution)
 {
-    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)share->from + 1);
+    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)contribution->from + 1);
     wfi_round *round = member ? round_without(group, member->index) : NULL;
     if (!round)
         return false;
-    weft_error *error = wfi_group_problem(group, WEFT_ERR_INVALID, share->from,
-                                          "rank %d made group \"%s\" with other members than rank %d", share->from,
-                                          group->key.name, wfi_agent_rank(group->agent));
+    weft_error *error = wfi_group_problem(group, WEFT_ERR_INVALID, contribution->from,
+                                          "rank %d made group \"%s\" with other members than rank %d",
+                                          contribution->from, group->key.name, wfi_agent_rank(group->agent));
     wfi_round_fail(round, weft_error_ref(error));
-    refuse_early(share, error);
+    refuse_early(contribution, error);
     return true;
 }
 
@@ -219,7 +220,7 @@ static void look_for_mistakes_in(weft_group *group, weft_group *record)
         return;
     for (wfi_list *link = record->early.next; link != &record->early; link = next) {
         next = link->next;
-        (void)is_mistaken(group, wfi_container_of(link, wfi_share, link));
+        (void)is_mistaken(group, wfi_container_of(link, wfi_contribution, link));
     }
 }
 
@@ -242,20 +243,20 @@ static void look_among_records(weft_agent *agent, weft_group *group)
     }
 }
 
-static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_share *share)
+static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_contribution *contribution)
 {
     weft_group *record = wfi_group_find(agent, key, false);
     if (!record)
         record = wfi_group_make(agent, key);
     if (!record) {
-        wfi_share_refuse(share,
-                         wfi_group_problem(share->group, WEFT_ERR_MEMORY, wfi_agent_rank(agent), "out of memory"));
+        wfi_contribution_refuse(contribution, wfi_group_problem(contribution->group, WEFT_ERR_MEMORY,
+                                                                wfi_agent_rank(agent), "out of memory"));
         return;
     }
-    share->group = record;
-    wfi_list_push_back(&record->early, &share->link);
+    contribution->group = record;
+    wfi_list_push_back(&record->early, &contribution->link);
     wfi_groups_of(agent)->early_parts++;
-    wfi_groups_of(agent)->early_by_rank[share->from]++;
+    wfi_groups_of(agent)->early_by_rank[contribution->from]++;
     look_among_groups(agent, record);
     forget_if_empty(record);
 }
@@ -263,9 +264,9 @@ static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_share *s
 void wfi_gather_adopt(weft_group *group, weft_group *record)
 {
     while (record && !wfi_list_empty(&record->early)) {
-        wfi_share *share = wfi_container_of(record->early.next, wfi_share, link);
-        leave_record(share);
-        admit(group, share);
+        wfi_contribution *contribution = wfi_container_of(record->early.next, wfi_contribution, link);
+        leave_record(contribution);
+        admit(group, contribution);
     }
     if (record)
         forget_if_empty(record);
@@ -278,7 +279,7 @@ static void name_missing(const weft_group *group, const wfi_round *round, char *
     size_t missing = round->size - round->come, named = 0;
     size_t size = (size_t)snprintf(out, room, missing == 1 ? "rank" : "ranks");
     for (size_t i = 0; i < round->size && named < NAMED_MISSING_MAX; i++) {
-        if (!round->shares[i])
+        if (!round->contributions[i])
             size += (size_t)snprintf(out + size, room - size, "%s %d", named++ ? "," : "", group->members[i].rank);
     }
     if (missing > named)
@@ -287,51 +288,52 @@ static void name_missing(const weft_group *group, const wfi_round *round, char *
 
 static void timer_fired(wfi_timer *timer)
 {
-    wfi_share *share = wfi_container_of(timer, wfi_gather_wait, timer)->share;
-    weft_group *group = share->group;
+    wfi_contribution *contribution = wfi_container_of(timer, wfi_gather_wait, timer)->contribution;
+    weft_group *group = contribution->group;
     char missing[160];
-    if (!share->round) {
-        refuse_early(share, wfi_group_problem(group, WEFT_ERR_TIMEOUT, wfi_agent_rank(group->agent),
-                                              "rank %d has not made group \"%s\" with these members",
-                                              wfi_agent_rank(group->agent), group->key.name));
+    if (!contribution->round) {
+        refuse_early(contribution, wfi_group_problem(group, WEFT_ERR_TIMEOUT, wfi_agent_rank(group->agent),
+                                                     "rank %d has not made group \"%s\" with these members",
+                                                     wfi_agent_rank(group->agent), group->key.name));
         forget_if_empty(group);
         return;
     }
-    name_missing(group, share->round, missing, sizeof missing);
+    name_missing(group, contribution->round, missing, sizeof missing);
     weft_error *error = wfi_group_problem(group, WEFT_ERR_TIMEOUT, -1, "%s of group \"%s\": %s did not come",
-                                          kind_name(share->kind), group->key.name, missing);
-    wfi_share_fail(share, error);
+                                          kind_name(contribution->kind), group->key.name, missing);
+    wfi_contribution_fail(contribution, error);
     weft_error_unref(error);
 }
 
-static weft_status set_timer(weft_agent *agent, wfi_share *share, int64_t timeout_ms)
+static weft_status set_timer(weft_agent *agent, wfi_contribution *contribution, int64_t timeout_ms)
 {
-    share->wait->timer.fire = timer_fired;
+    contribution->wait->timer.fire = timer_fired;
     if (timeout_ms < 0)
         return WEFT_OK;
-    return wfi_net_timer_set(agent->net, &share->wait->timer, wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
+    return wfi_net_timer_set(agent->net, &contribution->wait->timer,
+                             wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
 }
 
 /* ---- Our own part ------------------------------------------------------------------------------------------------------ */
 
 /* Takes over nothing. */
-static wfi_share *make_share(int from, uint32_t incarnation, uint64_t number, wfi_gather_kind kind)
+static wfi_contribution *make_contribution(int from, uint32_t incarnation, uint64_t number, wfi_gather_kind kind)
 {
-    wfi_share *share = wfi_calloc(1, sizeof *share);
+    wfi_contribution *contribution = wfi_calloc(1, sizeof *contribution);
     wfi_gather_wait *wait = wfi_calloc(1, sizeof *wait);
-    if (!share || !wait) {
-        free(share);
+    if (!contribution || !wait) {
+        free(contribution);
         free(wait);
         return NULL;
     }
-    share->from = from;
-    share->incarnation = incarnation;
-    share->number = number;
-    share->kind = kind;
-    share->wait = wait;
-    wait->share = share;
-    wfi_list_init(&share->link);
-    return share;
+    contribution->from = from;
+    contribution->incarnation = incarnation;
+    contribution->number = number;
+    contribution->kind = kind;
+    contribution->wait = wait;
+    wait->contribution = contribution;
+    wfi_list_init(&contribution->link);
+    return contribution;
 }
 
 weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_values *values,
@@ -339,22 +341,22 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
 {
     weft_agent *agent = group->agent;
     const wfi_group_member *self = &group->members[group->index];
-    wfi_share *share = make_share(self->rank, self->incarnation, number, kind);
+    wfi_contribution *contribution = make_contribution(self->rank, self->incarnation, number, kind);
     wfi_round *round;
-    weft_status st = share ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status st = contribution ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st && !group->broken)
         st = wfi_round_find(group, number, &round);
     if (st != WEFT_ERR_MEMORY)
-        st = set_timer(agent, share, timeout_ms);
+        st = set_timer(agent, contribution, timeout_ms);
     if (st) {
-        if (share)
-            free(share->wait);
-        free(share);
+        if (contribution)
+            free(contribution->wait);
+        free(contribution);
         return st;
     }
-    share->values = weft_values_ref(values);
-    share->wait->future = weft_future_ref(future);
-    admit(group, share);
+    contribution->values = weft_values_ref(values);
+    contribution->wait->future = weft_future_ref(future);
+    admit(group, contribution);
     look_among_records(agent, group);
     return WEFT_OK;
 }
@@ -389,24 +391,25 @@ static weft_error *why_it_is_over(weft_group *nobody)
                              nobody->key.name);
 }
 
-static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_share *share, int64_t timeout_ms)
+static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_contribution *contribution, int64_t timeout_ms)
 {
     weft_group *group = wfi_group_find(agent, key, true);
     weft_group nobody = {.agent = agent, .key = *key}; /* to refuse in the name of */
     int me = wfi_agent_rank(agent);
-    weft_status st = set_timer(agent, share, timeout_ms);
-    share->group = &nobody;
+    weft_status st = set_timer(agent, contribution, timeout_ms);
+    contribution->group = &nobody;
     if (st)
-        wfi_share_refuse(share, wfi_group_problem(&nobody, st, me, "%s", weft_status_text(st)));
+        wfi_contribution_refuse(contribution, wfi_group_problem(&nobody, st, me, "%s", weft_status_text(st)));
     else if (group)
-        admit(group, share);
+        admit(group, contribution);
     else if (key->generation < wfi_group_generation(agent, key))
-        wfi_share_refuse(share, why_it_is_over(&nobody));
+        wfi_contribution_refuse(contribution, why_it_is_over(&nobody));
     else if (agent->stopped || (agent->closing && agent->options.values.elastic))
-        wfi_share_refuse(share, wfi_group_problem(&nobody, WEFT_ERR_PEER_LEFT, me,
+        wfi_contribution_refuse(contribution,
+                                wfi_group_problem(&nobody, WEFT_ERR_PEER_LEFT, me,
                                                   "rank %d closes, and has not made group \"%s\"", me, key->name));
     else
-        keep_early(agent, key, share);
+        keep_early(agent, key, contribution);
 }
 
 static bool read_key(weft_call *call, wfi_group_key *key)
@@ -460,24 +463,25 @@ static weft_status run_gather(weft_call *call, void *user)
         return WEFT_ERR_INVALID;
     if (is_too_early(call, &key) || is_sated(call, kind))
         return WEFT_ERR_BUSY;
-    wfi_share *share = make_share(call->from, wfi_peer_incarnation(call->peer), (uint64_t)weft_call_i64(call, 4),
-                                  (wfi_gather_kind)kind);
-    weft_status st = share ? weft_values_create(weft_call_list(call, 7), &share->values) : WEFT_ERR_MEMORY;
-    if (!st && kind == WFI_GATHER_ABSENT && !is_good_absence(share->values))
+    wfi_contribution *contribution = make_contribution(call->from, wfi_peer_incarnation(call->peer),
+                                                       (uint64_t)weft_call_i64(call, 4), (wfi_gather_kind)kind);
+    weft_status st =
+        contribution ? weft_values_create(weft_call_list(call, 7), &contribution->values) : WEFT_ERR_MEMORY;
+    if (!st && kind == WFI_GATHER_ABSENT && !is_good_absence(contribution->values))
         st = WEFT_ERR_INVALID;
     if (st) {
-        if (share)
-            weft_values_unref(share->values);
-        if (share)
-            free(share->wait);
-        free(share);
+        if (contribution)
+            weft_values_unref(contribution->values);
+        if (contribution)
+            free(contribution->wait);
+        free(contribution);
         return st;
     }
     int64_t timeout_ms = weft_call_i64(call, 6);
-    share->wait->call = weft_call_defer(call);
+    contribution->wait->call = weft_call_defer(call);
     wfi_net_lock(agent->net);
-    share->charged = wfi_budget_take_arguments(&call->charge);
-    take_in(agent, &key, share, timeout_ms);
+    contribution->charged = wfi_budget_take_arguments(&call->charge);
+    take_in(agent, &key, contribution, timeout_ms);
     wfi_net_unlock(agent->net);
     return WEFT_DEFERRED;
 }
@@ -496,11 +500,12 @@ static void refuse_record(weft_agent *agent, weft_group *record, int from, weft_
     wfi_list *next;
     int me = wfi_agent_rank(agent);
     for (wfi_list *link = record->early.next; link != &record->early; link = next) {
-        wfi_share *share = wfi_container_of(link, wfi_share, link);
+        wfi_contribution *contribution = wfi_container_of(link, wfi_contribution, link);
         next = link->next;
-        if (from < 0 || share->from == from)
-            refuse_early(share, wfi_group_problem(record, why, me, "rank %d closes, and has not made group \"%s\"", me,
-                                                  record->key.name));
+        if (from < 0 || contribution->from == from)
+            refuse_early(contribution,
+                         wfi_group_problem(record, why, me, "rank %d closes, and has not made group \"%s\"", me,
+                                           record->key.name));
     }
     forget_if_empty(record);
 }

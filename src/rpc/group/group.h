@@ -53,7 +53,7 @@ typedef struct wfi_group_member {
 typedef struct wfi_gather_wait {
     wfi_task task;
     wfi_timer timer;
-    struct wfi_share *share;
+    struct wfi_contribution *contribution;
     weft_call *call;
     weft_future *future;
     weft_values *results;
@@ -61,7 +61,7 @@ typedef struct wfi_gather_wait {
 } wfi_gather_wait;
 
 /* A member's part in an operation, where it is gathered. */
-typedef struct wfi_share {
+typedef struct wfi_contribution {
     wfi_list link; /* early ones: in their record */
     wfi_task release;
     weft_group *group;
@@ -73,7 +73,7 @@ typedef struct wfi_share {
     weft_values *values;
     size_t charged; /* bytes against the memory budget, for the values of another member; until it is discarded */
     wfi_gather_wait *wait; /* NULL: told already */
-} wfi_share;
+} wfi_contribution;
 
 /* An operation under way. */
 typedef struct wfi_round {
@@ -82,8 +82,8 @@ typedef struct wfi_round {
     char group_name[WFI_GROUP_NAME_MAX + 1];
     uint64_t number;
     size_t size, come;
-    weft_error *failure; /* it cannot succeed any more; those who come later are told the same */
-    wfi_share *shares[]; /* by place in the group */
+    weft_error *failure;               /* it cannot succeed any more; those who come later are told the same */
+    wfi_contribution *contributions[]; /* by place in the group */
 } wfi_round;
 
 /* Guarded by the agent's lock; key, size, index and members are constant once it is opened. */
@@ -132,9 +132,11 @@ static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
 
 weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
     WEFT_PRINTF(4, 5);
-void wfi_share_fail(wfi_share *share, const weft_error *error); /* the part stays; who brought it waits no more */
-void wfi_share_refuse(wfi_share *share, weft_error *error);     /* and the part goes. Takes over `error` */
-void wfi_share_discard(wfi_share *share);                       /* nobody waits for it */
+void wfi_contribution_fail(wfi_contribution *contribution,
+                           const weft_error *error); /* the part stays; who brought it waits no more */
+void wfi_contribution_refuse(wfi_contribution *contribution,
+                             weft_error *error);               /* and the part goes. Takes over `error` */
+void wfi_contribution_discard(wfi_contribution *contribution); /* nobody waits for it */
 weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
 void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
 void wfi_round_close(weft_group *group, wfi_round *round);

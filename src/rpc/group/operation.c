@@ -85,53 +85,53 @@ static void owe(const weft_group *group, const wfi_gather_wait *wait)
     wfi_groups_of(group->agent)->owed_answers++;
 }
 
-/* The share's part stays; whoever brought it waits no more. */
-void wfi_share_fail(wfi_share *share, const weft_error *error)
+/* The contribution's part stays; whoever brought it waits no more. */
+void wfi_contribution_fail(wfi_contribution *contribution, const weft_error *error)
 {
-    wfi_gather_wait *wait = share->wait;
-    wfi_net *net = share->group->agent->net;
+    wfi_gather_wait *wait = contribution->wait;
+    wfi_net *net = contribution->group->agent->net;
     if (!wait)
         return;
-    share->wait = NULL;
-    owe(share->group, wait);
+    contribution->wait = NULL;
+    owe(contribution->group, wait);
     wfi_net_timer_clear(net, &wait->timer);
     wait->error = weft_error_ref(error);
     wait->task.run = tell_task;
     wfi_net_defer(net, &wait->task, WFI_DEFER_RELEASE);
 }
 
-static void free_share(wfi_share *share)
+static void free_contribution(wfi_contribution *contribution)
 {
-    if (!share)
+    if (!contribution)
         return;
-    weft_values_unref(share->values);
-    free(share);
+    weft_values_unref(contribution->values);
+    free(contribution);
 }
 
-static void free_share_task(wfi_task *task)
+static void free_contribution_task(wfi_task *task)
 {
-    free_share(wfi_container_of(task, wfi_share, release));
+    free_contribution(wfi_container_of(task, wfi_contribution, release));
 }
 
-static void uncharge(const weft_group *group, wfi_share *share)
+static void uncharge(const weft_group *group, wfi_contribution *contribution)
 {
-    wfi_budget_give_back(group->agent, share->charged);
-    share->charged = 0;
+    wfi_budget_give_back(group->agent, contribution->charged);
+    contribution->charged = 0;
 }
 
-void wfi_share_discard(wfi_share *share)
+void wfi_contribution_discard(wfi_contribution *contribution)
 {
-    uncharge(share->group, share);
-    share->release.run = free_share_task;
-    wfi_net_defer(share->group->agent->net, &share->release, WFI_DEFER_RELEASE);
+    uncharge(contribution->group, contribution);
+    contribution->release.run = free_contribution_task;
+    wfi_net_defer(contribution->group->agent->net, &contribution->release, WFI_DEFER_RELEASE);
 }
 
 /* Tells it, and forgets what it brought. Takes over `error`. */
-void wfi_share_refuse(wfi_share *share, weft_error *error)
+void wfi_contribution_refuse(wfi_contribution *contribution, weft_error *error)
 {
-    wfi_share_fail(share, error);
+    wfi_contribution_fail(contribution, error);
     weft_error_unref(error);
-    wfi_share_discard(share);
+    wfi_contribution_discard(contribution);
 }
 
 /* ---- Records and groups -------------------------------------------------------------------------------------------- */
@@ -172,7 +172,7 @@ void wfi_group_free(weft_group *group)
     free(group);
 }
 
-/* One map for all names: equal keys of different groups only share a counter, and do so on every member. */
+/* One map for all names: equal keys of different groups only contribution a counter, and do so on every member. */
 static uint64_t generation_key(const wfi_group_key *key)
 {
     return wfi_hash_bytes(key->name, strlen(key->name)) ^ key->members_hash;
@@ -280,13 +280,13 @@ static void lean(weft_group *group)
 /* Everybody's values, as lists in the group's order. Not locked. */
 static weft_status collect(const wfi_round *round, weft_values **out)
 {
-    if (round->shares[0]->kind == WFI_GATHER_BARRIER)
+    if (round->contributions[0]->kind == WFI_GATHER_BARRIER)
         return weft_values_create(WEFT_NO_VALUES, out);
     weft_value *lists = wfi_calloc(round->size, sizeof *lists);
     if (!lists)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < round->size; i++)
-        lists[i] = weft_of_list(weft_values_args(round->shares[i]->values));
+        lists[i] = weft_of_list(weft_values_args(round->contributions[i]->values));
     weft_status st = weft_values_create((weft_args){lists, round->size}, out);
     free(lists);
     return st;
@@ -308,13 +308,13 @@ static void end_round(wfi_task *task)
                                           problem[0] ? problem : weft_status_text(st));
     }
     for (size_t i = 0; i < round->size; i++) {
-        wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
+        wfi_gather_wait *wait = round->contributions[i] ? round->contributions[i]->wait : NULL;
         if (wait) {
             wait->error = round->failure ? weft_error_ref(round->failure) : NULL;
             wait->results = weft_values_ref(results);
             tell(wait);
         }
-        free_share(round->shares[i]);
+        free_contribution(round->contributions[i]);
     }
     weft_values_unref(results);
     weft_error_unref(round->failure);
@@ -328,9 +328,9 @@ void wfi_round_close(weft_group *group, wfi_round *round)
     wfi_list_remove(&round->link);
     group->round_count--;
     for (size_t i = 0; i < round->size; i++) {
-        wfi_gather_wait *wait = round->shares[i] ? round->shares[i]->wait : NULL;
-        if (round->shares[i])
-            uncharge(group, round->shares[i]); /* soon they are gone */
+        wfi_gather_wait *wait = round->contributions[i] ? round->contributions[i]->wait : NULL;
+        if (round->contributions[i])
+            uncharge(group, round->contributions[i]); /* soon they are gone */
         if (!wait)
             continue;
         wfi_net_timer_clear(net, &wait->timer);
@@ -343,7 +343,7 @@ void wfi_round_close(weft_group *group, wfi_round *round)
 
 static wfi_round *open_round(weft_group *group)
 {
-    wfi_round *round = wfi_calloc(1, sizeof *round + group->size * sizeof *round->shares);
+    wfi_round *round = wfi_calloc(1, sizeof *round + group->size * sizeof *round->contributions);
     if (!round)
         return NULL;
     memcpy(round->group_name, group->key.name, sizeof round->group_name);
@@ -376,8 +376,8 @@ void wfi_round_fail(wfi_round *round, weft_error *error)
     if (!round->failure)
         round->failure = weft_error_ref(error);
     for (size_t i = 0; i < round->size; i++)
-        if (round->shares[i])
-            wfi_share_fail(round->shares[i], error);
+        if (round->contributions[i])
+            wfi_contribution_fail(round->contributions[i], error);
     weft_error_unref(error);
 }
 
@@ -393,8 +393,8 @@ void wfi_gather_fail_all(weft_group *group, const weft_error *error)
 void wfi_gather_fail_own(weft_group *group, const weft_error *error)
 {
     for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
-        wfi_share *own = wfi_container_of(link, wfi_round, link)->shares[group->index];
+        wfi_contribution *own = wfi_container_of(link, wfi_round, link)->contributions[group->index];
         if (own)
-            wfi_share_fail(own, error);
+            wfi_contribution_fail(own, error);
     }
 }
