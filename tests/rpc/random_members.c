@@ -289,9 +289,9 @@ static bool serves_early_parts_alone(const cJSON *dump)
 
 void check_quiet(life *l)
 {
-    static const char *const nothing[] = {
-        "value_count",           "handle_count", "fork_count",    "reference_count", "unconfirmed_count",
-        "awaiting_confirmation", "call_count",   "serving_count", "held_bytes",      "letters"};
+    static const char *const nothing[] = {"value_count",       "handle_count",          "fork_count", "reference_count",
+                                          "unconfirmed_count", "awaiting_confirmation", "call_count", "serving_count",
+                                          "held_bytes",        "notifications"};
     cJSON *dump = read_dump(l);
     weft_stats stats;
     if (serves_early_parts_alone(dump)) {

@@ -56,8 +56,8 @@ static size_t use_up_letters(void)
 {
     weft_agent *victim = scene.victim;
     wfi_net_lock(victim->net);
-    size_t count = victim->spare_letter_count - victim->promised_letters;
-    victim->promised_letters += count;
+    size_t count = victim->spare_notification_count - victim->promised_notifications;
+    victim->promised_notifications += count;
     wfi_net_unlock(victim->net);
     return count;
 }
@@ -65,7 +65,7 @@ static size_t use_up_letters(void)
 static void give_letters_back(size_t count)
 {
     wfi_net_lock(scene.victim->net);
-    scene.victim->promised_letters -= count;
+    scene.victim->promised_notifications -= count;
     wfi_net_unlock(scene.victim->net);
 }
 

@@ -12,7 +12,7 @@
 typedef struct slot {
     wfi_items_in *items;
     enum { SLOT_FREE, SLOT_COMING, SLOT_READY } state;
-    wfi_inbound inbound; /* of a item that comes over the wire */
+    wfi_inbound inbound; /* of an item that comes over the wire */
     weft_values *values; /* of one of a call to ourselves */
 } slot;
 
@@ -211,7 +211,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
                                    .remote_code = WEFT_ERR_UNKNOWN, /* it has run, so far */
                                    .function = call->function,
                                    .worker = wfi_peer_rank(call->peer)};
-        items->ops->fail(items->owner, wfi_error_create(&detail, "a item of the results: %s", inbound->problem));
+        items->ops->fail(items->owner, wfi_error_create(&detail, "an item of the results: %s", inbound->problem));
     } else {
         begin(items);
     }

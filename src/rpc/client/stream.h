@@ -12,7 +12,7 @@ typedef struct wfi_stream_owner_ops {
     void (*hold)(void *owner);
     void (*drop)(void *owner);
     void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* its end waited for items */
-    void (*fail)(void *owner, weft_error *error); /* a item cannot be had. Takes over `error` */
+    void (*fail)(void *owner, weft_error *error); /* an item cannot be had. Takes over `error` */
 } wfi_stream_owner_ops;
 
 weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_items_in **out);
@@ -20,7 +20,7 @@ weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, w
 void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call);
 void wfi_items_in_free(wfi_items_in *items);                                      /* not locked */
 void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-/* A item of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
+/* An item of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
 weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values);
 /* How many there will be. False: it was told before. [agent lock] */
 bool wfi_items_in_expect(wfi_items_in *items, uint32_t count);

@@ -172,7 +172,7 @@ void wfi_group_free(weft_group *group)
     free(group);
 }
 
-/* One map for all names: equal keys of different groups only contribution a counter, and do so on every member. */
+/* One map for all names: equal keys of different groups only share a counter, and do so on every member. */
 static uint64_t generation_key(const wfi_group_key *key)
 {
     return wfi_hash_bytes(key->name, strlen(key->name)) ^ key->members_hash;
