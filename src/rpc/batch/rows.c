@@ -315,7 +315,7 @@ void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
         return; /* nothing to place, or it will be refused */
     for (size_t i = 0; i < types->count; i++)
         if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
-            return; /* likewise */
+            return;                     /* likewise */
     (void)find_row(call, types->items); /* without one it is pulled elsewhere, and copied */
 }
 
@@ -324,7 +324,8 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
     weft_call *call = arg;
     weft_batch *batch = call->batch;
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (!batch || (!batch->open && !batch->slabs[index])) /* once it has begun, its slabs are the handler's to look at */
+    if (!batch ||
+        (!batch->open && !batch->slabs[index])) /* once it has begun, its slabs are the handler's to look at */
         return NULL;
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
     if (!slab || (int64_t)call->row >= weft_tensor_size(slab, 0))
