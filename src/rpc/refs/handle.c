@@ -6,7 +6,6 @@
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
-#include "rpc/agent/notify.h"
 #include "value/value.h"
 
 #include <stdlib.h>
