@@ -90,9 +90,9 @@ void wfi_peer_ping(wfi_peer *peer)
 }
 
 /* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
-static void ping_arrived(wfi_control_message *note)
+static void ping_arrived(wfi_control_message *own)
 {
-    wfi_whole_peer *whole = wfi_container_of(note, wfi_whole_peer, ping);
+    wfi_whole_peer *whole = wfi_container_of(own, wfi_whole_peer, ping);
     const wfi_transport *transport = whole->peer.transport;
     if (transport->death_timeout_ms >= 0 &&
         elapsed(&whole->peer, whole->pinged_ns) >= wfi_transport_bound_ns(transport) / 4)
@@ -171,7 +171,7 @@ static void look_at_silence(wfi_peer *peer)
     control->waiting_ns = peer->transport->progress->now_ns;
     wfi_channel_broken(conn);
     if (bulk && wfi_conn_window(bulk)
-                    ->chunk_count) /* the same road: the kernel may wait for much longer until it tries again */
+                    ->chunk_count) /* the same path: the kernel may wait for much longer until it tries again */
         wfi_channel_broken(bulk);
 }
 

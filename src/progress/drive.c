@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drive.c - a thread that waits for a future makes the progress itself, for a while; see token.c. Without threads whoever waits, or
- * calls wfi_progress_run, does all of it.
+ * drive.c - a thread that waits for a future polls by itself for a while (token.c has the rules). An agent without threads is polled by
+ * nobody else: by whoever waits, or calls wfi_progress_run.
  */
 #include "progress/progress.h"
 

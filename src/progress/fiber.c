@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fiber.c - in the simulation: the one fiber that sees to the net. */
+/* fiber.c - in the simulation: the one fiber of an agent that polls its sources and runs its timers. */
 #include "progress/progress.h"
 
 static void fiber_park(wfi_progress *progress, uint64_t drained_by)

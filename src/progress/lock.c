@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.c - the agent's lock, and what is done when it is let go: callbacks that are due (lock still held), then the
- * releases, inline handlers and tasks that were deferred (lock no longer held).
+ * lock.c - the agent's lock, and what happens when it is released. First, still under the lock, callbacks that are due run (wfi_done).
+ * Then, without it, what was deferred: memory is freed, inline handlers run, tasks go to the executor.
  */
 #include "progress/progress.h"
 

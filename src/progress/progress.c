@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - made and unmade; its sources; the time. */
+/* progress.c - makes and destroys a wfi_progress, takes in its sources, and tells the time. */
 #include "progress/progress.h"
 
 #include <assert.h>

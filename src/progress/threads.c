@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads.c - who sees to the net: the poller and the event thread, the leader in the executor's idle hook.
- * token.c has the rules.
+ * threads.c - the threads that poll when no user's thread does: the poller, the event thread, and the leader, a worker of the executor that
+ * has nothing else to do. token.c has the rules by which they take turns.
  */
 #include "progress/progress.h"
 

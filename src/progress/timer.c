@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timer.c - timers in a binary heap, earliest first; the heap's places count from 1, so that 0 means "not set". */
+/* timer.c - timers in a binary heap, the earliest first. heap_index counts from 1, so that 0 means "not set". */
 #include "progress/progress.h"
 
 #include <stdlib.h>

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * token.c - the progress token: who may poll the completion queue now.
+ * token.c - the progress token: the right to poll the sources. One thread at a time holds it; the others wait, or sleep.
  *
- *   FREE            nobody polls; whoever watches (below) will take it when it has been unused for a pause
- *   AWAKE           its holder polls, dispatches, or runs inline handlers
- *   ..._ASLEEP      its holder sleeps in poll(2) and touches nothing: it may be robbed of the token by one exchange, without
- *                   waking it. When it gets up it sees that, and goes to rest. A waiting thread is robbed by others of its
- *                   kind only.
+ * STATE of the token:
+ *   FREE            Nobody polls. The watcher (below) takes it when nobody has used it for a watch interval.
+ *   AWAKE           Its holder polls, hands out what came, or runs inline handlers.
+ *   ..._ASLEEP      Its holder sleeps in poll(2) and touches nothing. Another thread may rob it of the token with one atomic exchange,
+ *                   without waking it; when the holder wakes it sees that, and rests. Only another waiting thread robs a waiting thread.
  *
- * WHO TAKES IT. A waiting thread, from a sleeper at once, from a spinning poller or leader by asking (`wanted`); it gives it
- * back as soon as its future is done and wakes nobody: calls that follow each other find the token free, and no thread
- * switch stands in their way. One that has spun in vain lies down with it for some milliseconds, so that what it waits for wakes
- * nobody but itself; if it takes longer, it leaves the token to the watcher. The leader (a worker in the executor's idle hook), so
- * that it can run the handler of what it reads. The poller, when no worker is in the hook.
+ * WHO TAKES IT.
+ *   A waiting thread takes it from a sleeper at once, and from a spinning poller or leader by asking (`wanted`). It gives it back as soon
+ *   as its future is complete, and wakes nobody: so calls that follow each other find the token free, and no thread has to be
+ *   switched in between. A waiting thread that has spun in vain sleeps with the token for some milliseconds, so that the event it waits
+ *   for wakes nobody else. If it takes longer, the thread leaves the token to the watcher.
+ *   The leader (a worker in the executor's idle hook) takes it so that it can run the handler of what it reads.
+ *   The poller takes it when no worker is in the hook.
  *
- * WHO WATCHES. The leader if there is one, else the poller: it pauses, and takes the token when a whole pause has passed without
- * anybody using it. Whoever gives the token up and still waits for something calls the watcher (wfi_watcher_wake). When
- * all is idle the watcher holds the token asleep, and nothing wakes before the next event or timer.
+ * WHO WATCHES. The leader if there is one, else the poller. It sleeps for a watch interval, and takes the token if nobody has used it
+ * meanwhile. Whoever gives the token up and still waits for something wakes the watcher (wfi_watcher_wake). When the job is idle the
+ * watcher holds the token asleep, and nothing runs before the next event or timer.
  *
- * TIMERS. sleep_until_ns (under the lock) is what the sleepers know; a timer set earlier wakes them.
+ * TIMERS. sleep_until_ns (under the lock) is when the sleepers will wake by themselves; whoever sets an earlier timer wakes them.
  */
 #include "progress/progress.h"
 
@@ -73,14 +75,15 @@ static bool take_from(wfi_progress *progress, int state, wfi_role role)
     return true;
 }
 
-/* Not where the token was given back to it just when it got up: then it is anybody's. */
+/* Whether a waiting thread sleeps with the token. False if the thread has just woken while another gave the token back to it: then
+ * anybody may take the token. */
 static bool waiter_lies(const wfi_progress *progress)
 {
     return atomic_load(&progress->token.asleep[WFI_SLEEPER_WAITER]);
 }
 
-/* Free, or from a sleeper. The poller does not rob the leader: it is the leader's substitute. One who asks cannot be asleep
- * itself: then the token was given back just when it got up. */
+/* Takes the token if it is free, or robs a sleeper of it. The poller does not rob the leader, since it only stands in for it. If the
+ * state names the asking thread's own role as asleep, the token was given back to it just when it woke. */
 bool wfi_token_take(wfi_progress *progress, wfi_role role)
 {
     switch (atomic_load_explicit(&progress->token.state, memory_order_relaxed)) {
@@ -103,7 +106,7 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
         return true;
     if (atomic_load_explicit(&progress->token.state, memory_order_relaxed) == WFI_TOKEN_WAITER_ASLEEP &&
         waiter_lies(progress))
-        return false; /* it sees to everything, and does not give way */
+        return false; /* that thread sees to everything while it sleeps, and does not give way */
     bool waiter = role == WFI_WAITER, got;
     uint64_t until = wfi_now(progress->clock) + ASK_NS;
     if (waiter)
@@ -119,7 +122,8 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
     return got;
 }
 
-/* Back to the sleeper that was robbed, who has not noticed: it still sleeps over completions and timers. */
+/* Gives the token back to the sleeper that was robbed of it. That one has not noticed: it still waits for events and timers. False: nobody
+ * sleeps who was robbed. */
 static bool give_back(wfi_progress *progress)
 {
     for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
@@ -143,7 +147,7 @@ bool wfi_token_release(wfi_progress *progress, wfi_role role)
     return false;
 }
 
-/* Under the token, before sleeping: reasons not to. */
+/* Asked by the holder before it sleeps. */
 static bool should_stay_up(wfi_progress *progress, int sleeper)
 {
     return atomic_load(&progress->stop) || atomic_load(&progress->token.wanted) ||
@@ -178,7 +182,7 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
     }
     if (!may_sleep || should_stay_up(progress, sleeper))
         return true;
-    atomic_store(&progress->token.robbed[sleeper], true); /* for whoever robs us: it becomes true by that */
+    atomic_store(&progress->token.robbed[sleeper], true); /* only read if somebody robs us, and then it is so */
     atomic_store(&progress->token.state, asleep);
     if (timeout_ns)
         (void)wfi_sleeper_sleep(progress, sleeper, fds, 1 + progress->source_count, timeout_ns);

@@ -56,7 +56,7 @@ typedef struct wfi_decoded {
 } wfi_decoded;
 
 /*
- * Decodes `meta`, taking the bytes of PART tensors from `tail`. On failure nothing is held.
+ * Decodes `meta`, taking the bytes of EAGER tensors from `tail`. On failure nothing is held.
  * WEFT_ERR_PROTOCOL (malformed), WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a place does not fit), WEFT_ERR_MEMORY.
  */
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);

@@ -6,7 +6,7 @@
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
  * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
- * PART    id u64, number u32 (from 0), flags u8 (0), body      a part of the results, ahead of the reply
+ * ITEM    id u64, number u32 (from 0), flags u8 (0), body      an item of the results, ahead of the reply
  * TOOK    id u64, number u32     the caller has that part whole, and its on_item has seen it
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * REFUSED first id u64, last id u64, no memory u8    none of the calls of the caller's with these ids and in between ran, or will
@@ -16,7 +16,7 @@
  * DROP    rref name, fork u64, gave_up u8    that reference is gone; 1: its creator's, whose call failed or will never come
  * FETCH is a call of the reserved function "weft:fetch".
  *
- * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked PART) or elsewhere (u8 1, address u64,
+ * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked EAGER) or elsewhere (u8 1, address u64,
  * key u64, size u64 of meta to be pulled). Meta: values, then the caller's landing places.
  */
 #ifndef WFI_RPC_WIRE_H

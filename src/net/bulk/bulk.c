@@ -89,7 +89,7 @@ static const wfi_channel_ops bulk_ops = {.conn_bytes = sizeof(wfi_window),
 
 /* ---- What peers say -------------------------------------------------------------------------------------------- */
 
-static void take_note(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
     wfi_bulk *bulk = wfi_peer_bulk(from);
     wfi_reader reader;
@@ -102,28 +102,28 @@ static void take_note(void *arg, wfi_peer *from, uint8_t type, const uint8_t *by
     else
         wfi_channel_wanted(&bulk->channel);
     if (reader.failed)
-        wfi_channel_nonsense(from->channels[WFI_CONTROL]->conn, "a note that is too short");
+        wfi_channel_nonsense(from->channels[WFI_CONTROL]->conn, "a control message that is too short");
 }
 
-const wfi_upcalls wfi_bulk_upcalls = {.message = take_note};
+const wfi_upcalls wfi_bulk_upcalls = {.message = take_message};
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static void question_arrived(wfi_control_message *note)
+static void revalidate_arrived(wfi_control_message *own)
 {
-    wfi_transfers_ask(wfi_container_of(note, wfi_bulk, question));
+    wfi_transfers_ask(wfi_container_of(own, wfi_bulk, revalidate));
 }
 
-static void answer_arrived(wfi_control_message *note)
+static void revalidated_arrived(wfi_control_message *own)
 {
-    wfi_bulk *bulk = wfi_container_of(note, wfi_bulk, answer);
+    wfi_bulk *bulk = wfi_container_of(own, wfi_bulk, revalidated);
     if (bulk->answer_due)
         wfi_bulk_answer(bulk);
 }
 
-static void dial_arrived(wfi_control_message *note)
+static void dial_arrived(wfi_control_message *own)
 {
-    (void)note; /* the peer does what it can */
+    (void)own; /* the peer does what it can */
 }
 
 void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer)
@@ -131,8 +131,8 @@ void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer)
     wfi_channel_init(&bulk->channel, peer, WFI_BULK, &bulk_ops);
     wfi_list_init(&bulk->works);
     wfi_list_init(&bulk->exposed);
-    wfi_control_message_init(&bulk->question, peer, question_arrived);
-    wfi_control_message_init(&bulk->answer, peer, answer_arrived);
+    wfi_control_message_init(&bulk->revalidate, peer, revalidate_arrived);
+    wfi_control_message_init(&bulk->revalidated, peer, revalidated_arrived);
     wfi_control_message_init(&bulk->dial, peer, dial_arrived);
 }
 

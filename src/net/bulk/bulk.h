@@ -117,15 +117,15 @@ typedef struct wfi_query { /* may I still do that? */
 
 typedef struct wfi_bulk {
     wfi_channel channel;
-    wfi_list works;                       /* wfi_transfer_state.link */
-    wfi_list exposed;                     /* wfi_exposed.link */
-    wfi_control_message question, answer; /* whether memory is still on offer */
-    wfi_control_message dial;             /* please open the bulk lane */
-    wfi_transfer_state *asked;            /* the work that the question is about; NULL: none waits for the answer */
-    uint64_t questions;                   /* asked so far: the number of the last one */
-    wfi_query query;                      /* the peer's newest question */
-    bool answer_due;                      /* to it, once the answer before it has arrived */
-    uint64_t ended_by_peer; /* lanes that it closed on purpose, as told in each hello: none was lost by that */
+    wfi_list works;                              /* wfi_transfer_state.link */
+    wfi_list exposed;                            /* wfi_exposed.link */
+    wfi_control_message revalidate, revalidated; /* whether memory is still on offer */
+    wfi_control_message dial;                    /* please open the bulk lane */
+    wfi_transfer_state *asked; /* the work that the question is about; NULL: none waits for the answer */
+    uint64_t questions;        /* asked so far: the number of the last one */
+    wfi_query query;           /* the peer's newest question */
+    bool answer_due;           /* to it, once the answer before it has arrived */
+    uint64_t ended_by_peer;    /* lanes that it closed on purpose, as told in each hello: none was lost by that */
     /* Since when transfers wait for a lane, if there is none: time in which the peer answers otherwise. */
     uint64_t stuck_ns;
 } wfi_bulk;

@@ -17,16 +17,16 @@
 static bool ask(wfi_bulk *bulk, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size)
 {
     wfi_writer writer;
-    if (bulk->question.out)
+    if (bulk->revalidate.out)
         return false;
-    wfi_writer_init(&writer, bulk->question.bytes, sizeof(bulk->question.bytes));
+    wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
     wfi_write_u64(&writer, ++bulk->questions);
     wfi_write_u64(&writer, address);
     wfi_write_u64(&writer, key);
     wfi_write_u64(&writer, size);
     wfi_write_u8(&writer, kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
     assert(!writer.failed);
-    wfi_control_message_send(&bulk->question, WFI_CONTROL_REVALIDATE, writer.size);
+    wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
     return true;
 }
 
@@ -96,13 +96,13 @@ static bool covers_query(const wfi_bulk *bulk)
 void wfi_bulk_answer(wfi_bulk *bulk)
 {
     wfi_writer writer;
-    bulk->answer_due = bulk->answer.out;
+    bulk->answer_due = bulk->revalidated.out;
     if (bulk->answer_due)
         return;
-    wfi_writer_init(&writer, bulk->answer.bytes, sizeof(bulk->answer.bytes));
+    wfi_writer_init(&writer, bulk->revalidated.bytes, sizeof(bulk->revalidated.bytes));
     wfi_write_u64(&writer, bulk->query.number);
     wfi_write_u8(&writer, covers_query(bulk));
-    wfi_control_message_send(&bulk->answer, WFI_CONTROL_REVALIDATED, writer.size);
+    wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
 
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader)

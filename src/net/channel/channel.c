@@ -8,7 +8,7 @@
  * which they see things.
  *
  * ONE WAY. A firewall may let one of two workers dial the other and not the reverse. Where an attempt at a bulk lane fails, or takes
- * long (detector.c), a note on the control lane asks the peer to try as well; the peer does so for WANTED_NS, though it needs no
+ * long (detector.c), a control message asks the peer to try as well; the peer does so for WANTED_NS, though it needs no
  * such lane itself. Once that was how the lane came up, the next attempts ask at once. A control lane is asked for by way of the
  * store, which passes on whom each worker suspects (DIAL in job/protocol/protocol.h). Where neither gets through, detector.c ends what waits.
  */

@@ -14,7 +14,7 @@
  * its generation is no longer new (channel.c).
  *
  * The sign is a hash under the job's key over the same. It says no more than that a member made this: of a worker that the store has
- * not announced here yet there is no key to check the proof with, and those who come too early are told from strangers by it.
+ * not announced here yet there is no key to check the proof with, and by it those who come too early are told from unauthenticated peers.
  *
  * The keys are hashes under the pair's key over both workers and both nonces, one for each direction: a frame of one
  * connection is noise on every other.

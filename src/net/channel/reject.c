@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reject.c - strangers and nonsense: counted all, said aloud a few times a second. */
+/* reject.c - unauthenticated peers and malformed requests: all are counted, and a few a second are logged. */
 #include "net/channel/channel.h"
 
 #include <stdarg.h>

@@ -3,13 +3,13 @@
  * control.c - the control channel as channel.c sees it; and what a net says to a peer's net, in messages of its own among those of
  * the layers above.
  *
- *   0xF0 PING      nothing: that it is acknowledged is the answer
- *   0xF1 QUESTION  number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?
- *   0xF2 ANSWER    number u64, yes u8
- *   0xF3 DIAL      nothing: I cannot open a bulk lane to you, so open one to me
+ *   0xF0 PING         nothing: that it is acknowledged is the answer
+ *   0xF1 REVALIDATE   number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?
+ *   0xF2 REVALIDATED  number u64, yes u8
+ *   0xF3 DIAL         nothing: I cannot open a bulk lane to you, so open one to me
  *
- * Each kind has one note, embedded beside the peer, so none of it needs memory and nobody can make us keep more: who asks
- * again before the last answer has arrived gets an answer to the newest question only.
+ * Each kind has one control message, embedded beside the peer, so none of it needs memory and nobody can make us keep more: who asks
+ * again before the last answer has arrived gets an answer to the newest one only.
  */
 #include "net/message/message.h"
 
@@ -103,31 +103,29 @@ void wfi_control_fail(wfi_control *control, weft_status why)
 
 /* ---- Control messages ------------------------------------------------------------------------------------------ */
 
-static void note_done(wfi_message *message, weft_status status)
+static void own_done(wfi_message *message, weft_status status)
 {
-    wfi_control_message *note = wfi_container_of(message, wfi_control_message, message);
-    wfi_peer *peer = note->peer;
-    note->out = false;
+    wfi_control_message *own = wfi_container_of(message, wfi_control_message, message);
+    wfi_peer *peer = own->peer;
+    own->out = false;
     if (!status)
-        note->acknowledged(note);
+        own->acknowledged(own);
     wfi_peer_unref(peer);
 }
 
-void wfi_control_message_init(wfi_control_message *note, wfi_peer *peer,
-                              void (*acknowledged)(wfi_control_message *note))
+void wfi_control_message_init(wfi_control_message *own, wfi_peer *peer, void (*acknowledged)(wfi_control_message *own))
 {
-    note->peer = peer;
-    note->acknowledged = acknowledged;
+    own->peer = peer;
+    own->acknowledged = acknowledged;
 }
 
-void wfi_control_message_send(wfi_control_message *note, uint8_t type, size_t size)
+void wfi_control_message_send(wfi_control_message *own, uint8_t type, size_t size)
 {
-    note->message =
-        (wfi_message){.type = type, .urgent = true, .head = note->bytes, .head_size = size, .done = note_done};
-    note->out = true;
-    (void)wfi_peer_ref(note->peer); /* until it is done */
-    if (!wfi_peer_send(note->peer, &note->message))
+    own->message = (wfi_message){.type = type, .urgent = true, .head = own->bytes, .head_size = size, .done = own_done};
+    own->out = true;
+    (void)wfi_peer_ref(own->peer); /* until it is done */
+    if (!wfi_peer_send(own->peer, &own->message))
         return;
-    note->out = false; /* the peer is gone, or we are */
-    wfi_peer_unref(note->peer);
+    own->out = false; /* the peer is gone, or we are */
+    wfi_peer_unref(own->peer);
 }

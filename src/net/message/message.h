@@ -165,12 +165,11 @@ typedef struct wfi_control_message {
     wfi_peer *peer;
     bool out; /* until it is acknowledged */
     uint8_t bytes[40];
-    void (*acknowledged)(struct wfi_control_message *note);
+    void (*acknowledged)(struct wfi_control_message *own);
 } wfi_control_message;
 
-void wfi_control_message_init(wfi_control_message *note, wfi_peer *peer,
-                              void (*acknowledged)(wfi_control_message *note));
-void wfi_control_message_send(wfi_control_message *note, uint8_t type, size_t size); /* of note->bytes; it is not out */
+void wfi_control_message_init(wfi_control_message *own, wfi_peer *peer, void (*acknowledged)(wfi_control_message *own));
+void wfi_control_message_send(wfi_control_message *own, uint8_t type, size_t size); /* of own->bytes; it is not out */
 
 /* ---- The form of frames: frame.c ------------------------------------------------------------------------------- */
 
