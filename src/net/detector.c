@@ -41,7 +41,7 @@ static uint64_t elapsed(const wfi_peer *peer, uint64_t since)
 
 static bool is_needed(const wfi_whole_peer *whole)
 {
-    return whole->awaited > 0 || wfi_peer_has_to_send(&whole->peer) || !wfi_list_empty(&whole->bulk.works);
+    return whole->awaited > 0 || wfi_peer_has_to_send(&whole->peer) || !wfi_list_empty(&whole->bulk.transfers);
 }
 
 /* The lanes themselves are tried on: channel_needed goes by what is to be sent. */
@@ -200,38 +200,39 @@ static void silence_due(wfi_timer *timer)
         wfi_peer_suspect(peer, "no connection to it opens");
 }
 
-/* ---- Leaning --------------------------------------------------------------------------------------------------- */
+/* ---- Interest -------------------------------------------------------------------------------------------------- */
 
-#define LEAN_LOOKS 8 /* within the bound */
+#define INTEREST_LOOKS 8 /* within the bound */
 
-static void look_at_leaners_soon(wfi_net *net)
+static void tell_interest_soon(wfi_net *net)
 {
-    uint64_t look_ns = wfi_transport_bound_ns(&net->transport) / LEAN_LOOKS;
-    if (!net->lean_timer.heap_index)
-        (void)wfi_timer_set(&net->progress, &net->lean_timer, wfi_now(net->progress.clock) + look_ns);
+    uint64_t look_ns = wfi_transport_bound_ns(&net->transport) / INTEREST_LOOKS;
+    if (!net->interest_timer.heap_index)
+        (void)wfi_timer_set(&net->progress, &net->interest_timer, wfi_now(net->progress.clock) + look_ns);
 }
 
 /* False: it could not be told for want of memory. */
-static bool tell_need(wfi_net *net, wfi_whole_peer *whole)
+static bool tell_interest(wfi_net *net, wfi_whole_peer *whole)
 {
     const wfi_peer *peer = &whole->peer;
-    bool needed = whole->leaning > 0;
-    if (needed != whole->needed && !wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, needed))
+    bool interested = whole->interest > 0;
+    if (interested != whole->interest_told &&
+        !wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, interested))
         return false;
-    whole->needed = needed;
+    whole->interest_told = interested;
     return true;
 }
 
-void wfi_lean_due(wfi_timer *timer)
+void wfi_interest_due(wfi_timer *timer)
 {
-    wfi_net *net = wfi_container_of(timer, wfi_net, lean_timer);
-    while (!wfi_list_empty(&net->leaners)) {
-        wfi_whole_peer *whole = wfi_container_of(net->leaners.next, wfi_whole_peer, lean_link);
-        if (!tell_need(net, whole)) {
-            look_at_leaners_soon(net);
+    wfi_net *net = wfi_container_of(timer, wfi_net, interest_timer);
+    while (!wfi_list_empty(&net->interest_changed)) {
+        wfi_whole_peer *whole = wfi_container_of(net->interest_changed.next, wfi_whole_peer, interest_link);
+        if (!tell_interest(net, whole)) {
+            tell_interest_soon(net);
             return;
         }
-        wfi_list_remove(&whole->lean_link);
+        wfi_list_remove(&whole->interest_link);
     }
 }
 
@@ -239,24 +240,24 @@ void wfi_lean_due(wfi_timer *timer)
  * Calls come and go faster than the store should hear of them: a peer whose sum has left what the store believes is put on
  * a list, and looked at when the timer fires, once for the whole list. Nothing changes, nothing fires.
  */
-void wfi_peer_lean(wfi_peer *peer, int change)
+void wfi_peer_interest(wfi_peer *peer, int change)
 {
     wfi_net *net = wfi_net_of(peer);
     wfi_whole_peer *whole = whole_of(peer);
     wfi_assert_held(&net->progress.lock);
-    whole->leaning += change;
-    if ((whole->leaning > 0) == whole->needed || peer->status || net->transport.closing ||
+    whole->interest += change;
+    if ((whole->interest > 0) == whole->interest_told || peer->status || net->transport.closing ||
         net->transport.death_timeout_ms < 0)
         return;
-    if (wfi_list_empty(&whole->lean_link))
-        wfi_list_push_back(&net->leaners, &whole->lean_link);
-    look_at_leaners_soon(net);
+    if (wfi_list_empty(&whole->interest_link))
+        wfi_list_push_back(&net->interest_changed, &whole->interest_link);
+    tell_interest_soon(net);
 }
 
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes)
 {
     wfi_whole_peer *whole = whole_of(peer);
-    wfi_peer_lean(peer, change);
+    wfi_peer_interest(peer, change);
     whole->awaited += change;
     if (whole->awaited > 0)
         wfi_peer_watch(peer);
@@ -268,12 +269,12 @@ void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes)
 void wfi_detector_init(wfi_whole_peer *whole)
 {
     whole->peer.silence = (wfi_timer){.fire = silence_due, .reserved = true};
-    wfi_list_init(&whole->lean_link);
+    wfi_list_init(&whole->interest_link);
     wfi_control_message_init(&whole->ping, &whole->peer, ping_arrived);
 }
 
 void wfi_detector_fail(wfi_whole_peer *whole)
 {
     wfi_timer_clear(whole->peer.transport->progress, &whole->peer.silence);
-    wfi_list_remove(&whole->lean_link);
+    wfi_list_remove(&whole->interest_link);
 }

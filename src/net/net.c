@@ -79,7 +79,7 @@ bool wfi_net_is_flushed(const wfi_net *net)
 {
     for (const wfi_list *link = net->transport.known.next; link != &net->transport.known; link = link->next) {
         const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
-        bool is_empty = !wfi_peer_has_to_send(peer) && wfi_list_empty(&wfi_peer_bulk(peer)->works);
+        bool is_empty = !wfi_peer_has_to_send(peer) && wfi_list_empty(&wfi_peer_bulk(peer)->transfers);
         if (!peer->status && !peer->unreachable && !is_empty)
             return false;
     }
@@ -194,8 +194,8 @@ static wfi_net *net_create(const wfi_net_options *options)
     net->link_source.ops = &link_source;
     net->link_fd = -1;
     wfi_list_init(&net->early);
-    wfi_list_init(&net->leaners);
-    net->lean_timer = (wfi_timer){.fire = wfi_lean_due, .reserved = true};
+    wfi_list_init(&net->interest_changed);
+    net->interest_timer = (wfi_timer){.fire = wfi_interest_due, .reserved = true};
     return net;
 }
 
@@ -342,7 +342,7 @@ static void fail_everything(wfi_net *net)
         if (net->transport.peers[rank])
             wfi_peer_fail(net->transport.peers[rank], WEFT_ERR_CLOSED);
     }
-    wfi_timer_clear(&net->progress, &net->lean_timer);
+    wfi_timer_clear(&net->progress, &net->interest_timer);
     wfi_progress_unlock(&net->progress);
 }
 

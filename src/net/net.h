@@ -48,13 +48,13 @@ typedef struct wfi_net {
     int link_fd;                   /* [token] what its news can be read from; -1: nothing */
     wfi_store_counts store_counts; /* as last asked, if the store is ours */
 
-    bool open;           /* the table is here; upcalls may go up */
-    bool stopped;        /* wfi_net_stop is through */
-    weft_status gone;    /* why we are out ourselves; WEFT_OK */
-    weft_status verdict; /* about ourselves, told while opening */
-    wfi_list early;      /* what the store told while we were opening */
-    wfi_list leaners;    /* peers about which the store may have to be told, when lean_timer fires */
-    wfi_timer lean_timer;
+    bool open;                 /* the table is here; upcalls may go up */
+    bool stopped;              /* wfi_net_stop is through */
+    weft_status gone;          /* why we are out ourselves; WEFT_OK */
+    weft_status verdict;       /* about ourselves, told while opening */
+    wfi_list early;            /* what the store told while we were opening */
+    wfi_list interest_changed; /* peers about which the store may have to be told, when interest_timer fires */
+    wfi_timer interest_timer;
 } wfi_net;
 
 /* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
@@ -167,9 +167,9 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
 
 /* ---- Who can be reached: detector.c ---------------------------------------------------------------------------- */
 
-/* change: +1 or -1. While the sum is above 0 this worker depends on the peer, and hears of its death within the bound. Cheap:
+/* change: +1 or -1. While the sum is above 0 this worker has interest in the peer, and hears of its death within the bound. Cheap:
  * net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
-void wfi_peer_lean(wfi_peer *peer, int change);
+void wfi_peer_interest(wfi_peer *peer, int change);
 /* The same, of one who also waits for an answer of the peer's, for which `bytes` are kept (wfi_peer_kept_bytes). While there are such,
  * and nothing is heard, the peer is asked for a sign, and peer_unreachable comes if there is none. [locked] */
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
@@ -185,11 +185,11 @@ typedef struct wfi_whole_peer {
     wfi_control control;
     wfi_bulk bulk;
     /* detector.c's */
-    int leaning;           /* how much above depends on it */
-    bool needed;           /* as the store was told */
-    wfi_list lean_link;    /* in wfi_net.leaners: the store may have to be told otherwise */
-    int awaited;           /* so many wait for an answer of its */
-    uint64_t suspected_ns; /* when the store was last asked to look */
+    int interest;           /* how much above depends on it */
+    bool interest_told;     /* whether there is some, as the store was told */
+    wfi_list interest_link; /* in wfi_net.interest_changed: the store may have to be told otherwise */
+    int awaited;            /* so many wait for an answer of its */
+    uint64_t suspected_ns;  /* when the store was last asked to look */
     wfi_control_message ping;
     uint64_t pinged_ns;
 } wfi_whole_peer;
@@ -213,6 +213,6 @@ void wfi_detector_init(wfi_whole_peer *whole);
 void wfi_detector_fail(wfi_whole_peer *whole);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);
 void wfi_peer_ping(wfi_peer *peer);
-void wfi_lean_due(wfi_timer *timer);
+void wfi_interest_due(wfi_timer *timer);
 
 #endif

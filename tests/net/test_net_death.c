@@ -28,10 +28,10 @@ static uint64_t now_ms(void)
     return wfi_now(&wfi_clock_real) / 1000000;
 }
 
-static void lean_on(net_host *host, int rank)
+static void interest_in(net_host *host, int rank)
 {
     wfi_net_lock(host->net);
-    wfi_peer_lean(host_peer(host, rank), 1);
+    wfi_peer_interest(host_peer(host, rank), 1);
     wfi_net_unlock(host->net);
 }
 
@@ -42,7 +42,7 @@ static void be_worker(net_world *world, int rank)
     alarm(30);
     host_open(host);
     if (rank)
-        lean_on(host, 0);
+        interest_in(host, 0);
     atomic_store(&seen->opened, 1);
     while (!atomic_load(&host->self_gone)) {
         atomic_store(&seen->gone, atomic_load(&host->gone));
@@ -96,7 +96,7 @@ static void a_stopped_worker_is_noticed_and_told(void **state)
     world.store_fd = listen_anywhere(&world.port);
     pid_t child = fork_worker(&world, 1);
     host_open(host);
-    lean_on(host, 1); /* with nothing outstanding to it: on one who leans on nobody no heartbeat is spent */
+    interest_in(host, 1); /* with nothing outstanding to it: on one who is interested in nobody no heartbeat is spent */
     assert_true(comes(&witnesses[1].opened, 10000));
     usleep(100000);
     assert_int_equal(kill(child, SIGSTOP), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_idle.c - a net with nothing to do sends nothing and wakes nobody; on whom it leans it looks at only after that
+ * test_net_idle.c - a net with nothing to do sends nothing and wakes nobody; of its interest in a peer it speaks only after that
  * has changed.
  */
 #include "net/net_host.h"
@@ -83,12 +83,12 @@ static void an_idle_net_is_silent(void **state)
     world_tcp(&tcp, 2, idle);
 }
 
-/* ---- Leaning --------------------------------------------------------------------------------------------------- */
+/* ---- Interest -------------------------------------------------------------------------------------------------- */
 
-static void lean(net_host *host, int change)
+static void add_interest(net_host *host, int change)
 {
     wfi_net_lock(host->net);
-    wfi_peer_lean(host_peer(host, 1), change);
+    wfi_peer_interest(host_peer(host, 1), change);
     wfi_net_unlock(host->net);
 }
 
@@ -99,34 +99,34 @@ static bool told(net_host *host)
         host_pause(host, 1000000);
     assert_int_equal(timers(host), 0);
     wfi_net_lock(host->net);
-    assert_true(wfi_list_empty(&host->net->leaners));
-    bool needed = wfi_container_of(host_peer(host, 1), wfi_whole_peer, peer)->needed;
+    assert_true(wfi_list_empty(&host->net->interest_changed));
+    bool interested = wfi_container_of(host_peer(host, 1), wfi_whole_peer, peer)->interest_told;
     wfi_net_unlock(host->net);
-    return needed;
+    return interested;
 }
 
-static void leaning(net_host *host)
+static void interest_changes(net_host *host)
 {
     if (host->rank == 0) {
         assert_int_equal(timers(host), 0);
-        lean(host, 1);
+        add_interest(host, 1);
         assert_int_equal(timers(host), 1);
         assert_true(told(host));
-        lean(host, 1);
+        add_interest(host, 1);
         assert_int_equal(timers(host), 0); /* it knows */
-        lean(host, -1);
+        add_interest(host, -1);
         assert_int_equal(timers(host), 0);
         assert_true(told(host));
         for (int i = 0; i < 1000; i++) { /* calls that follow each other */
-            lean(host, -1);
-            lean(host, 1);
+            add_interest(host, -1);
+            add_interest(host, 1);
         }
         assert_int_equal(timers(host), 1);
         assert_true(told(host));
-        lean(host, -1);
+        add_interest(host, -1);
         assert_false(told(host));
-        lean(host, 1);
-        lean(host, -1); /* over before anybody looked */
+        add_interest(host, 1);
+        add_interest(host, -1); /* over before anybody looked */
         assert_false(told(host));
     }
     host_meet(host, &host->world->finished);
@@ -135,17 +135,17 @@ static void leaning(net_host *host)
 static void the_store_hears_of_what_lasts(void **state)
 {
     net_world world = {.death_timeout_ms = 200};
-    world_sim(&world, 1, 2, leaning, NULL);
+    world_sim(&world, 1, 2, interest_changes, NULL);
     net_world tcp = {.death_timeout_ms = 400};
-    world_tcp(&tcp, 2, leaning);
+    world_tcp(&tcp, 2, interest_changes);
 }
 
 static void unbounded(net_host *host)
 {
     if (host->rank == 0) {
-        lean(host, 1);
+        add_interest(host, 1);
         assert_int_equal(timers(host), 0); /* nobody is declared dead for silence: nothing to ask for */
-        lean(host, -1);
+        add_interest(host, -1);
     }
     host_meet(host, &host->world->finished);
 }

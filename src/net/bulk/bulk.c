@@ -19,13 +19,13 @@ static void bulk_release(wfi_conn *conn)
 
 static bool bulk_needed(const wfi_channel *channel)
 {
-    return !wfi_list_empty(&wfi_bulk_of(channel)->works);
+    return !wfi_list_empty(&wfi_bulk_of(channel)->transfers);
 }
 
 static bool bulk_idle(const wfi_channel *channel)
 {
     const wfi_bulk *bulk = wfi_bulk_of(channel);
-    return wfi_list_empty(&bulk->works) && wfi_list_empty(&bulk->exposed);
+    return wfi_list_empty(&bulk->transfers) && wfi_list_empty(&bulk->exposed);
 }
 
 static void bulk_ask(wfi_channel *channel)
@@ -129,7 +129,7 @@ static void dial_arrived(wfi_control_message *own)
 void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer)
 {
     wfi_channel_init(&bulk->channel, peer, WFI_BULK, &bulk_ops);
-    wfi_list_init(&bulk->works);
+    wfi_list_init(&bulk->transfers);
     wfi_list_init(&bulk->exposed);
     wfi_control_message_init(&bulk->revalidate, peer, revalidate_arrived);
     wfi_control_message_init(&bulk->revalidated, peer, revalidated_arrived);

@@ -75,7 +75,7 @@ void wfi_transfer_cancel(wfi_transfer *transfer); /* done follows, at once or so
 
 /* A transfer while net has it. */
 typedef struct wfi_transfer_state {
-    wfi_list link; /* in wfi_bulk.works, taking turns */
+    wfi_list link; /* in wfi_bulk.transfers, taking turns */
     wfi_transfer *owner;
     struct wfi_bulk *bulk;
     void **regions;   /* per segment, where the fabric wants local ones; else NULL */
@@ -117,7 +117,7 @@ typedef struct wfi_query { /* may I still do that? */
 
 typedef struct wfi_bulk {
     wfi_channel channel;
-    wfi_list works;                              /* wfi_transfer_state.link */
+    wfi_list transfers;                          /* wfi_transfer_state.link */
     wfi_list exposed;                            /* wfi_exposed.link */
     wfi_control_message revalidate, revalidated; /* whether memory is still on offer */
     wfi_control_message dial;                    /* please open the bulk lane */

@@ -44,7 +44,7 @@ static bool ask_about(wfi_transfer_state *work)
 
 void wfi_transfers_ask(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->works.next; node != &bulk->works && !bulk->asked; node = node->next) {
+    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers && !bulk->asked; node = node->next) {
         wfi_transfer_state *work = wfi_transfer_state_at(node);
         if (work->unvalidated && !work->validated && !work->under_way && wfi_transfer_state_has_free(work) &&
             !ask_about(work))
@@ -66,7 +66,7 @@ static void told(wfi_bulk *bulk, bool offered)
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->works.next; node != &bulk->works; node = node->next) {
+    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
         wfi_transfer_state *work = wfi_transfer_state_at(node);
         work->unvalidated = work->unvalidated || work->interrupted;
         work->validated = work->validated && !work->interrupted;

@@ -286,7 +286,7 @@ wfi_transfer_state *wfi_transfer_state_at(wfi_list *node)
 
 static wfi_transfer_state *next_work(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->works.next; node != &bulk->works; node = node->next) {
+    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
         wfi_transfer_state *work = wfi_transfer_state_at(node);
         if (wfi_transfer_state_has_free(work) && (!work->unvalidated || (work->validated && !work->under_way)))
             return work;
@@ -317,19 +317,19 @@ void wfi_transfers_pump(wfi_bulk *bulk)
             return;
         }
         wfi_list_remove(&work->link);
-        wfi_list_push_back(&bulk->works, &work->link);
+        wfi_list_push_back(&bulk->transfers, &work->link);
     }
 }
 
 bool wfi_bulk_is_stuck(const wfi_bulk *bulk)
 {
-    return !wfi_list_empty(&bulk->works) && !wfi_channel_up(&bulk->channel);
+    return !wfi_list_empty(&bulk->transfers) && !wfi_channel_up(&bulk->channel);
 }
 
 void wfi_transfers_fail(wfi_bulk *bulk, weft_status why)
 {
-    while (!wfi_list_empty(&bulk->works))
-        wfi_transfer_state_end(wfi_transfer_state_at(bulk->works.next), why);
+    while (!wfi_list_empty(&bulk->transfers))
+        wfi_transfer_state_end(wfi_transfer_state_at(bulk->transfers.next), why);
 }
 
 /* ---- The contract ---------------------------------------------------------------------------------------------- */
@@ -348,9 +348,9 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     if (status)
         return status;
     transfer->net = work;
-    if (wfi_list_empty(&bulk->works))
+    if (wfi_list_empty(&bulk->transfers))
         bulk->stuck_ns = wfi_progress_now(transport->progress);
-    wfi_list_push_back(&bulk->works, &work->link);
+    wfi_list_push_back(&bulk->transfers, &work->link);
     finish_if_over(work); /* nothing to move */
     if (wfi_channel_up(&bulk->channel))
         wfi_transfers_pump(bulk);

@@ -175,7 +175,7 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
         st = WEFT_ERR_STATE;
     if (!st) {
         seat->watches += (size_t)by;
-        wfi_peer_lean(peer, by);
+        wfi_peer_interest(peer, by);
     }
     wfi_net_unlock(agent->net);
     return st;

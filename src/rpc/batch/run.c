@@ -285,7 +285,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
         call->deferred = true;
         call->batch_left = &batch->has_left;
         if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
-            wfi_serve_lean(call, true);
+            wfi_serve_interest(call, true);
         wfi_serve_drop_hold(call); /* the batch's; the user's is left */
     }
     batch->spare_bytes += batch->made_bytes; /* until the batch is over */

@@ -105,7 +105,7 @@ struct weft_group {
     wfi_list rounds;
     size_t round_count;
     uint64_t opened_below; /* every lower number has its round open, or is over */
-    bool leaning;
+    bool interested;
 };
 
 extern const weft_function wfi_gather_function; /* "weft:gather" */

@@ -266,15 +266,15 @@ void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
 
 /* ---- Operations ---------------------------------------------------------------------------------------------------- */
 
-static void lean(weft_group *group)
+static void update_interest(weft_group *group)
 {
-    bool needed = group->round_count > 0;
-    if (needed == group->leaning)
+    bool interested = group->round_count > 0;
+    if (interested == group->interested)
         return;
-    group->leaning = needed;
+    group->interested = interested;
     for (size_t i = 0; i < group->size; i++)
         if (group->members[i].peer)
-            wfi_peer_lean(group->members[i].peer, needed ? 1 : -1);
+            wfi_peer_interest(group->members[i].peer, interested ? 1 : -1);
 }
 
 /* Everybody's values, as lists in the group's order. Not locked. */
@@ -338,7 +338,7 @@ void wfi_round_close(weft_group *group, wfi_round *round)
     }
     round->task.run = end_round;
     wfi_net_defer(net, &round->task, WFI_DEFER_RELEASE);
-    lean(group);
+    update_interest(group);
 }
 
 static wfi_round *open_round(weft_group *group)
@@ -351,7 +351,7 @@ static wfi_round *open_round(weft_group *group)
     round->number = group->opened_below++;
     group->round_count++;
     wfi_list_push_back(&group->rounds, &round->link);
-    lean(group);
+    update_interest(group);
     return round;
 }
 

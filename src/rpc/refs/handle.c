@@ -80,9 +80,9 @@ static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
 void wfi_rref_set_owner(weft_rref *rref, wfi_peer *owner)
 {
     if (owner)
-        wfi_peer_lean(wfi_peer_ref(owner), +1);
+        wfi_peer_interest(wfi_peer_ref(owner), +1);
     if (rref->owner)
-        wfi_peer_lean(rref->owner, -1);
+        wfi_peer_interest(rref->owner, -1);
     wfi_peer_unref(rref->owner);
     rref->owner = owner;
 }

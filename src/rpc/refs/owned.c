@@ -165,7 +165,7 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
     wfi_list_push_back(&owned->forks, &fork->of_value);
     wfi_list_push_back(&book->forks, &fork->of_peer);
     book->count++;
-    wfi_peer_lean(peer, +1);
+    wfi_peer_interest(peer, +1);
     return WEFT_OK;
 }
 
@@ -175,7 +175,7 @@ static void remove_fork(weft_agent *agent, wfi_fork *fork)
     wfi_list_remove(&fork->of_value);
     wfi_list_remove(&fork->of_peer);
     wfi_refs_of(agent)->books[wfi_peer_rank(fork->peer)].count--;
-    wfi_peer_lean(fork->peer, -1);
+    wfi_peer_interest(fork->peer, -1);
     free(fork);
 }
 

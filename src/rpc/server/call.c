@@ -90,7 +90,7 @@ void wfi_serve_drop_hold(weft_call *call)
 
 void wfi_serve_leave_table(weft_call *call)
 {
-    wfi_serve_lean(call, false);
+    wfi_serve_interest(call, false);
     if (!call->in_table)
         return;
     call->in_table = false;
@@ -106,11 +106,11 @@ void wfi_serve_leave_if_over(weft_call *call)
         wfi_serve_leave_table(call);
 }
 
-void wfi_serve_lean(weft_call *call, bool lean)
+void wfi_serve_interest(weft_call *call, bool interested)
 {
-    if (call->peer && call->leans != lean)
-        wfi_peer_lean(call->peer, lean ? 1 : -1);
-    call->leans = lean;
+    if (call->peer && call->interested != interested)
+        wfi_peer_interest(call->peer, interested ? 1 : -1);
+    call->interested = interested;
 }
 
 void wfi_serve_uncount(weft_call *call)

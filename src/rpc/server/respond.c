@@ -50,7 +50,7 @@ static void send_bare_reply(weft_call *call)
     wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->notifications);
     WFI_TELL_HOOKS(ended, call);
     call->replied = true;
-    wfi_serve_lean(call, wfi_items_out_busy(call));
+    wfi_serve_interest(call, wfi_items_out_busy(call));
     wfi_serve_leave_if_over(call);
 }
 
@@ -80,7 +80,7 @@ static void send_reply(weft_call *call)
     agent->stats.bytes_packed += call->outbound.body.packed_bytes;
     agent->stats.bytes_copied += call->outbound.body.copied_bytes;
     call->replied = true;
-    wfi_serve_lean(call, call->awaiting_done || wfi_items_out_busy(call));
+    wfi_serve_interest(call, call->awaiting_done || wfi_items_out_busy(call));
     wfi_serve_leave_if_over(call);
 }
 

@@ -24,7 +24,7 @@ static void leave_deferred(weft_call *call)
     if (call->peer && !call->keep_arguments)
         wfi_budget_release_arguments(&call->charge);
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
-        wfi_serve_lean(call, true);
+        wfi_serve_interest(call, true);
     call->has_left = true;
     call->responder->left(call);
     wfi_serve_drop_hold(call);

@@ -255,7 +255,7 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const cha
         call->in_map = false;
     for (cursor = 0; (call = wfi_map_next(&gone, &cursor, &id));) {
         cancel_call(call, why, text);
-        wfi_serve_lean(call, false);
+        wfi_serve_interest(call, false);
         if (call->stage == WFI_SERVE_SERVING) /* nothing of it is under way, but at its user */
             wfi_serve_leave_table(call);
     }

@@ -80,7 +80,7 @@ struct weft_call {
     wfi_serve_stage stage;
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
     bool ran;                        /* its handler has begun */
-    bool leans;                      /* on the peer: it is deferred, or its results are kept */
+    bool interested;                 /* on the peer: it is deferred, or its results are kept */
     void (*over)(weft_agent *agent); /* NULL; or called when the last hold goes, while the agent lives. [agent lock] */
 
     wfi_inbound *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
@@ -160,8 +160,8 @@ void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
 /* Out of the table, once the answer has gone and nothing is kept for the caller any more. [agent lock] */
 void wfi_serve_leave_if_over(weft_call *call);
-void wfi_serve_lean(weft_call *call, bool lean); /* [agent lock] */
-void wfi_serve_uncount(weft_call *call);         /* it does not keep the agent from closing any more. [agent lock] */
+void wfi_serve_interest(weft_call *call, bool interested); /* [agent lock] */
+void wfi_serve_uncount(weft_call *call); /* it does not keep the agent from closing any more. [agent lock] */
 /* What the handler left undone is released: arguments, the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
 
