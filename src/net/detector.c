@@ -261,7 +261,10 @@ void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes)
     whole->awaited += change;
     if (whole->awaited > 0)
         wfi_peer_watch(peer);
-    whole->control.kept_bytes += change > 0 ? bytes : -bytes;
+    if (change > 0)
+        whole->control.kept_bytes += bytes;
+    else
+        wfi_control_release(&whole->control, bytes);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */

@@ -90,6 +90,7 @@ void wfi_control_init(wfi_control *control, wfi_peer *peer)
     wfi_list_init(&control->urgent);
     wfi_list_init(&control->queued);
     wfi_list_init(&control->sent);
+    wfi_list_init(&control->waiters);
     control->resend = &control->sent;
     control->ack = (wfi_timer){.fire = wfi_control_ack_due, .reserved = true};
 }

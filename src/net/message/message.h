@@ -64,6 +64,20 @@ bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
  * (wfi_peer_depend). */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
 
+/*
+ * Waiting until a peer's queue has room: embedded in whoever waits. `woken` is called once there may be room, or the peer is gone;
+ * it may be too late for that again. One waiter is woken at a time: after it has tried (or given up) it calls wfi_room_leave,
+ * which wakes the next one if there is room yet. All [locked].
+ */
+typedef struct wfi_room_waiter {
+    wfi_done woken; /* its `run` is the owner's */
+    wfi_peer *peer; /* held from wfi_room_await to wfi_room_leave; else NULL */
+} wfi_room_waiter;
+
+bool wfi_peer_has_room(const wfi_peer *peer);
+void wfi_room_await(wfi_room_waiter *waiter, wfi_peer *peer); /* after leaving, if it waited before */
+void wfi_room_leave(wfi_room_waiter *waiter); /* no-op if it did not wait; woken is not called any more */
+
 /* ---- The control channel --------------------------------------------------------------------------------------- */
 
 typedef struct wfi_control {
@@ -75,6 +89,7 @@ typedef struct wfi_control {
     uint64_t sequence;       /* of the last message that left */
     uint64_t acknowledged;
     size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_depend added */
+    wfi_list waiters;    /* wfi_room_waiter.woken.link: not woken yet */
     uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
 
     /* Receiving. */
@@ -130,8 +145,9 @@ void wfi_control_fail(wfi_control *control,
 
 /* queue.c */
 bool wfi_peer_has_to_send(const wfi_peer *peer);
-size_t wfi_message_size(const wfi_message *message);   /* head and parts */
-size_t wfi_message_weight(const wfi_message *message); /* what it counts in kept_bytes */
+size_t wfi_message_size(const wfi_message *message);          /* head and parts */
+size_t wfi_message_weight(const wfi_message *message);        /* what it counts in kept_bytes */
+void wfi_control_release(wfi_control *control, size_t bytes); /* less is kept: somebody may wait for that */
 void wfi_control_acknowledge(wfi_control *control, uint64_t position);
 void wfi_control_fail_queued(wfi_control *control, weft_status why); /* what has not left, but for what is persistent */
 void wfi_control_fail_messages(wfi_control *control, weft_status why);

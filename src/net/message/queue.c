@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c - the messages that a peer has not acknowledged: what they weigh, and how they end. */
+/* queue.c - the messages that a peer has not acknowledged: what they weigh, who waits until they weigh less, and how they end. */
 #include "net/message/message.h"
 
 size_t wfi_message_size(const wfi_message *message)
@@ -26,6 +26,56 @@ size_t wfi_peer_kept_bytes(const wfi_peer *peer)
     return wfi_peer_control(peer)->kept_bytes;
 }
 
+/* ---- Room ------------------------------------------------------------------------------------------------------ */
+
+bool wfi_peer_has_room(const wfi_peer *peer)
+{
+    return wfi_peer_kept_bytes(peer) < peer->transport->queue_limit_bytes;
+}
+
+static void wake_first(wfi_control *control)
+{
+    wfi_list *first = wfi_list_pop_front(&control->waiters);
+    if (first)
+        wfi_progress_end(control->channel.peer->transport->progress, wfi_container_of(first, wfi_done, link),
+                         WFI_DONE_MESSAGE);
+}
+
+static void wake_if_room(wfi_peer *peer)
+{
+    if (peer->status || wfi_peer_has_room(peer))
+        wake_first(wfi_peer_control(peer));
+}
+
+void wfi_control_release(wfi_control *control, size_t bytes)
+{
+    control->kept_bytes -= bytes;
+    wake_if_room(control->channel.peer);
+}
+
+void wfi_room_await(wfi_room_waiter *waiter, wfi_peer *peer)
+{
+    wfi_assert_held(&peer->transport->progress->lock);
+    wfi_room_leave(waiter);
+    wfi_peer_ref(peer);
+    waiter->peer = peer;
+    wfi_list_push_back(&wfi_peer_control(peer)->waiters, &waiter->woken.link);
+    wake_if_room(peer);
+}
+
+void wfi_room_leave(wfi_room_waiter *waiter)
+{
+    wfi_peer *peer = waiter->peer;
+    if (!peer)
+        return;
+    wfi_list_remove(&waiter->woken.link); /* of the waiters, or of what is to be told */
+    waiter->peer = NULL;
+    wake_if_room(peer);
+    wfi_peer_unref(peer);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------------------------ */
+
 static void tell_owner(wfi_done *done)
 {
     wfi_message *message = wfi_container_of(done, wfi_message, net.ended);
@@ -35,10 +85,10 @@ static void tell_owner(wfi_done *done)
 static void finish_message(wfi_control *control, wfi_message *message, weft_status status)
 {
     wfi_list_remove(&message->link);
-    control->kept_bytes -= wfi_message_weight(message);
     message->net.status = status;
     message->net.ended.run = tell_owner;
     wfi_progress_end(control->channel.peer->transport->progress, &message->net.ended, WFI_DONE_MESSAGE);
+    wfi_control_release(control, wfi_message_weight(message));
 }
 
 void wfi_control_acknowledge(wfi_control *control, uint64_t position)
@@ -76,4 +126,6 @@ void wfi_control_fail_messages(wfi_control *control, weft_status why)
     fail_all(control, &control->urgent, why);
     fail_all(control, &control->queued, why);
     control->resend = &control->sent;
+    while (!wfi_list_empty(&control->waiters))
+        wake_first(control);
 }

@@ -267,7 +267,7 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    if (!message->urgent && !message->exempt && control->kept_bytes >= transport->queue_limit_bytes)
+    if (!message->urgent && !message->exempt && !wfi_peer_has_room(peer))
         return WEFT_ERR_AGAIN;
     message->net.sequence = 0;
     wfi_list_init(&message->link);
@@ -288,7 +288,7 @@ bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message)
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
         return false;
     wfi_list_remove(&message->link);
-    wfi_peer_control(peer)->kept_bytes -= wfi_message_weight(message);
+    wfi_control_release(wfi_peer_control(peer), wfi_message_weight(message));
     return true;
 }
 

@@ -42,7 +42,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, 
                  retry->attempts, (long long)retry->pause_ms, (long long)retry->pause_most_ms,
                  (long long)retry->attempt_ms);
     if (options->parent && options->parent->agent != agent)
-        wfi_find(out, "within is a call of another agent");
+        wfi_find(out, "parent is a call of another agent");
     if (spec->remote && options->land.count)
         wfi_find(out, "land: the result of weft_rpc_remote stays where it is made");
     wfi_find_in_tensors(options->land, "land", out);

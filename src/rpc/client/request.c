@@ -279,13 +279,13 @@ static size_t held_by(const wfi_request *call)
            call->arguments.small_bytes;
 }
 
-static void fill_message(wfi_request *call, bool exempt)
+static void fill_message(wfi_request *call)
 {
     wfi_message *message = &call->message;
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
-                             .exempt = exempt,
+                             .exempt = true, /* launch has looked whether there is room */
                              .keeps = held_by(call),
                              .done = message_done};
 }
@@ -381,10 +381,12 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
         st = wfi_call_limit(agent, spec, now, &deadline_ns);
     if (st)
         return st;
+    if (!call->span.begun_ns) /* else it waited for room in the queue */
+        call->span.begun_ns = now;
+    if (!spec->exempt && !wfi_peer_has_room(call->peer))
+        return WEFT_ERR_AGAIN;
     call->id = wfi_call_next_id(agent);
     call->child.parent = (weft_call *)*spec->parent; /* which it joins when it is on its way */
-    if (!call->span.begun_ns)                        /* else it waited for room in the queue */
-        call->span.begun_ns = now;
     WFI_TELL_HOOKS(started, call);
     st = wfi_notifications_promise(agent, 2, &call->notifications);
     if (!st)
@@ -393,7 +395,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
         goto withdraw;
-    fill_message(call, spec->exempt);
+    fill_message(call);
     st = wfi_peer_send(call->peer, &call->message);
     if (st)
         goto forget;
@@ -407,35 +409,69 @@ withdraw:
     return st;
 }
 
-/* A launch that found the queue full leaves the call as it was prepared, but for its header and landing places. */
-static void rewind_call(wfi_request *call, size_t meta_size)
+/* ---- Waiting for room -------------------------------------------------------------------------------------------- */
+
+/* A thread that waits until the queue to a peer has room: on its stack. */
+typedef struct room_wait {
+    wfi_room_waiter room;
+    wfi_child child; /* of the served call that the new call is made for: its end ends the wait */
+    weft_status end; /* why that call ended before it was answered */
+    wfi_parker parker;
+} room_wait;
+
+static void room_came(wfi_done *done)
 {
-    call->header.size = 0;
-    wfi_outbound_rewind(&call->arguments, meta_size);
+    wfi_unpark(&wfi_container_of(done, room_wait, room.woken)->parker);
+}
+
+static void parent_ended_wait(wfi_child *child, weft_status why, const char *text)
+{
+    room_wait *wait = wfi_container_of(child, room_wait, child);
+    (void)text;
+    wait->end = why;
+    if (why)
+        wfi_unpark(&wait->parker);
+}
+
+/* Sleeps until there may be room, the time limit, or the end of the served call that the new call is made for: WEFT_OK, WEFT_ERR_DEADLOCK
+ * where the thread must not sleep, or why that call ended. [agent lock], which it lets go meanwhile */
+static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room_wait *wait)
+{
+    weft_agent *agent = call->agent;
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    uint64_t deadline_ns;
+    weft_status st = wfi_call_limit(agent, spec, wfi_net_now(agent->net), &deadline_ns);
+    if (st)
+        return st;
+    spec->waited = true;
+    wfi_parker_init(&wait->parker);
+    wfi_room_await(&wait->room, call->peer);
+    wfi_child_join(&wait->child, (weft_call *)*spec->parent);
+    wfi_net_unlock(agent->net);
+    wfi_executor_block_begin(); /* what makes room may need a worker: another one takes this one's place */
+    bool can_wait = driver->drive(driver, &wait->parker, deadline_ns);
+    wfi_executor_block_end();
+    wfi_net_lock(agent->net);
+    wfi_child_leave(&wait->child);
+    return can_wait ? wait->end : WEFT_ERR_DEADLOCK;
 }
 
 static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_call_spec *spec)
 {
-    weft_agent *agent = call->agent;
-    wfi_driver *driver = wfi_net_driver(agent->net);
-    size_t meta_size = call->arguments.body.meta.size;
-    for (;;) {
-        wfi_net_lock(agent->net);
-        weft_status st = launch(call, rank, spec); /* looks at the time limit and at the parent, each time */
-        wfi_net_unlock(agent->net);
-        if (st != WEFT_ERR_AGAIN || !spec->options->wait_for_room)
-            return st;
-        spec->waited = true;
-        rewind_call(call, meta_size);
-        wfi_parker nobody; /* nothing unparks it: look again in a millisecond */
-        wfi_parker_init(&nobody);
-        wfi_executor_block_begin(); /* what makes room may need a worker: another one takes this one's place */
-        bool can_wait = driver->drive(driver, &nobody, wfi_deadline(driver->clock, 1));
-        wfi_executor_block_end();
-        if (!can_wait)
-            return WEFT_ERR_DEADLOCK;
+    room_wait wait = {.room.woken.run = room_came, .child.parent_over = parent_ended_wait};
+    wfi_net_lock(call->agent->net);
+    weft_status st = launch(call, rank, spec);
+    while (st == WEFT_ERR_AGAIN && spec->options->wait_for_room) {
+        st = sleep_until_room(call, spec, &wait);
+        if (!st)
+            st = launch(call, rank, spec);
     }
+    wfi_room_leave(&wait.room);
+    wfi_net_unlock(call->agent->net);
+    return st;
 }
+
+/* ---- Preparing --------------------------------------------------------------------------------------------------- */
 
 weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 {

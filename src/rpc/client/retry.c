@@ -20,7 +20,6 @@
 
 #define PAUSE_MS 50
 #define PAUSE_MOST_MS 5000
-#define ROOM_NS 1000000u /* waiting for room: how long until the next look */
 
 typedef struct retry {
     weft_agent *agent;
@@ -43,6 +42,7 @@ typedef struct retry {
     wfi_observer observer;
     bool starting, over;
     bool awaits_room; /* which the last attempt did not find */
+    wfi_room_waiter room;
     weft_error *stop; /* no more attempts: what it ends with, unless the one under way does better */
     bool may_have_run;
     int attempts;
@@ -157,6 +157,7 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     rest(r, 0);
     wfi_list_remove(&r->link);
     wfi_net_timer_clear(r->agent->net, &r->timer);
+    wfi_room_leave(&r->room);
     wfi_child_end(&r->child, failure);
     wfi_call_settle(r->future, r->remote, values, failure);
     weft_error_unref(failure);
@@ -288,12 +289,27 @@ static uint64_t next_pause(retry *r, uint64_t now)
     return pause;
 }
 
+/* Until the peer's queue has room or the time is up: then the last attempt ends with WEFT_ERR_TIMEOUT, as without retries. [agent lock] */
+static weft_status await_room(retry *r, wfi_peer *peer)
+{
+    weft_status st = WEFT_OK;
+    r->attempts--; /* what found no room was none */
+    if (r->deadline_ns != WFI_NEVER)
+        st = wfi_net_timer_set(r->agent->net, &r->timer, r->deadline_ns);
+    if (!st)
+        wfi_room_await(&r->room, peer);
+    return st;
+}
+
 /* An attempt failed: a pause and the next one, or the end. [agent lock] */
 static void consider(retry *r, const weft_error *error, bool started)
 {
     weft_status why = weft_error_code(error);
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
-    bool no_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
+    wfi_peer *full = NULL; /* whose queue had no room for it */
+    if (why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room)
+        full = wfi_net_peer(r->agent->net, weft_error_worker(error));
+    bool no_room = full != NULL;
     r->agent->stats.calls_retried += !started && !no_room && r->attempts > 1;
     r->may_have_run |=
         weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
@@ -301,13 +317,15 @@ static void consider(retry *r, const weft_error *error, bool started)
         finish(r, NULL, started || !r->stop ? error : r->stop);
         return;
     }
-    r->attempts -= no_room; /* that was none */
     r->awaits_room = no_room;
-    uint64_t at = now + (no_room ? ROOM_NS : next_pause(r, now));
-    if (no_room && at > r->deadline_ns)
-        at = r->deadline_ns; /* it waits until then: the last look ends with WEFT_ERR_TIMEOUT, as without retries */
     rest(r, held_by(r));
-    if ((at >= r->deadline_ns && !no_room) || wfi_net_timer_set(r->agent->net, &r->timer, at))
+    uint64_t at = no_room ? 0 : now + next_pause(r, now);
+    weft_status st = WEFT_ERR_TIMEOUT;
+    if (no_room)
+        st = await_room(r, full);
+    else if (at < r->deadline_ns)
+        st = wfi_net_timer_set(r->agent->net, &r->timer, at);
+    if (st)
         finish(r, NULL, error);
 }
 
@@ -383,22 +401,38 @@ static void again_task(wfi_task *task)
     r->starting = go;
     r->attempts += go;
     wfi_net_unlock(agent->net);
-    if (go && begin(r, false, &error)) {
-        wfi_net_lock(agent->net);
+    weft_status st = go ? begin(r, false, &error) : WEFT_OK;
+    wfi_net_lock(agent->net);
+    wfi_room_leave(&r->room); /* if it was woken for room: that is taken, or the next one's */
+    if (st) {
         r->starting = false;
         consider(r, error, false);
-        wfi_net_unlock(agent->net);
-        weft_error_unref(error);
     }
+    wfi_net_unlock(agent->net);
+    weft_error_unref(error);
     drop(r);
     wfi_agent_leave(agent);
+}
+
+/* [agent lock] */
+static void go_on(retry *r)
+{
+    atomic_fetch_add(&r->refs, 1);
+    wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
 }
 
 static void pause_over(wfi_timer *timer)
 {
     retry *r = wfi_container_of(timer, retry, timer);
-    atomic_fetch_add(&r->refs, 1);
-    wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
+    wfi_room_leave(&r->room);
+    go_on(r);
+}
+
+static void room_came(wfi_done *done)
+{
+    retry *r = wfi_container_of(done, retry, room.woken);
+    wfi_net_timer_clear(r->agent->net, &r->timer);
+    go_on(r); /* it leaves after its attempt, which wakes the next one */
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
@@ -453,6 +487,7 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     r->child.parent_over = parent_over;
     r->observer.completed = attempt_over;
     r->timer.fire = pause_over;
+    r->room.woken.run = room_came;
     r->task.run = again_task;
     weft_status st = keep_plan(r, spec);
     if (st)
