@@ -27,15 +27,6 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
     }
 }
 
-/* What another sleeper, robbed of the token, knows of timers: it may go on sleeping when the token is given back to it. */
-static uint64_t sleepers_know(wfi_progress *progress)
-{
-    wfi_mutex_lock(&progress->lock);
-    uint64_t until_ns = progress->sleep_until_ns;
-    wfi_mutex_unlock(&progress->lock);
-    return until_ns;
-}
-
 /* What was set meanwhile, and only the waiting thread knew of, is told. Whoever robbed it may have let another sleeper lie down, who
  * knows of more: what is said to be known is never less than what some sleeper does. */
 static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
@@ -59,7 +50,11 @@ static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_
     if (atomic_exchange(&progress->token.sleeper_taken, true))
         return true; /* another waiting thread lies there, robbed */
     if (wfi_park_on_begin(parker, progress->token.unpark_fd)) {
-        uint64_t now = wfi_now(progress->clock), known_ns = sleepers_know(progress);
+        uint64_t now = wfi_now(progress->clock);
+        /* What another sleeper, robbed of the token, knows of timers: it may go on sleeping when the token is given back to it. */
+        wfi_mutex_lock(&progress->lock);
+        uint64_t known_ns = progress->sleep_until_ns;
+        wfi_mutex_unlock(&progress->lock);
         while (ours && now < until_ns && !wfi_parker_is_unparked(parker) && !atomic_load(&progress->stop) &&
                !atomic_load(&progress->token.wanted)) {
             ours = wfi_token_sleep(progress, WFI_SLEEPER_WAITER, progress->token.unpark_fd, until_ns);

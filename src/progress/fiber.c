@@ -2,17 +2,6 @@
 /* fiber.c - in the simulation: the one fiber of an agent that polls its sources and runs its timers. */
 #include "progress/progress.h"
 
-static void fiber_park(wfi_progress *progress, uint64_t drained_by)
-{
-    wfi_mutex_lock(&progress->lock);
-    uint64_t next = atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed);
-    progress->sleep_until_ns = next < drained_by ? next : drained_by;
-    uint64_t until = progress->sleep_until_ns;
-    wfi_mutex_unlock(&progress->lock);
-    (void)wfi_park(&progress->fiber_parker, until);
-    progress->sleep_until_ns = 0;
-}
-
 static void fiber_main(void *arg)
 {
     wfi_progress *progress = arg;
@@ -28,7 +17,8 @@ static void fiber_main(void *arg)
             drained_by = wfi_now(progress->clock) + WFI_DRAIN_NS;
         if (stop && (!wfi_progress_outstanding(progress) || wfi_now(progress->clock) >= drained_by))
             break;
-        fiber_park(progress, drained_by);
+        (void)wfi_park(&progress->fiber_parker, wfi_timers_sleep_until(progress, drained_by));
+        progress->sleep_until_ns = 0;
     }
     progress->fiber_runs = false;
     progress->fiber_ended = true;

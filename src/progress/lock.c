@@ -50,13 +50,6 @@ static void end_inline(wfi_progress *progress)
     atomic_store_explicit(&progress->inline_busy, false, memory_order_release);
 }
 
-static void run_inline(wfi_progress *progress, wfi_task *task)
-{
-    begin_inline(progress);
-    task->run(task);
-    end_inline(progress);
-}
-
 bool wfi_progress_is_inline(wfi_progress *progress)
 {
     return atomic_load(&progress->inline_busy) &&
@@ -109,10 +102,13 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
     bool may_inline = role == WFI_POLLER || role == WFI_LEADER || role == WFI_MANUAL;
     while (!wfi_list_empty(&lists[WFI_DEFER_INLINE])) {
         wfi_task *task = next_task(&lists[WFI_DEFER_INLINE]);
-        if (may_inline)
-            run_inline(progress, task);
-        else
+        if (!may_inline) {
             wfi_executor_submit(progress->executor, task);
+            continue;
+        }
+        begin_inline(progress);
+        task->run(task);
+        end_inline(progress);
     }
     if (role == WFI_LEADER && !wfi_list_empty(&lists[WFI_DEFER_WORKER]))
         mine = next_task(&lists[WFI_DEFER_WORKER]);

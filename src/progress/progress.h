@@ -216,6 +216,9 @@ void wfi_timer_clear(wfi_progress *progress, wfi_timer *timer);                 
 weft_status wfi_timers_reserve(wfi_progress *progress, size_t count);
 void wfi_timers_release(wfi_progress *progress, size_t count);
 size_t wfi_timers_fire(wfi_progress *progress);
+/* Somebody is about to sleep until the earliest timer, or until_ns if that is earlier: when. Whoever sets an earlier timer wakes it. Not
+ * [locked]. */
+uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns);
 
 /* ---- Rounds: round.c, drive.c -------------------------------------------------------------------------------------- */
 

@@ -10,27 +10,17 @@ static void place(wfi_progress *progress, size_t index, wfi_timer *timer)
     timer->heap_index = index;
 }
 
-static void sift_up(wfi_progress *progress, size_t index, wfi_timer *timer)
+/* Puts the timer where it belongs, up or down from `index`, which is free. */
+static void sift(wfi_progress *progress, size_t index, wfi_timer *timer)
 {
-    while (index > 1 && progress->heap[index / 2]->deadline_ns > timer->deadline_ns) {
+    for (; index > 1 && progress->heap[index / 2]->deadline_ns > timer->deadline_ns; index /= 2)
         place(progress, index, progress->heap[index / 2]);
-        index /= 2;
-    }
-    place(progress, index, timer);
-}
-
-static void sift_down(wfi_progress *progress, size_t index, wfi_timer *timer)
-{
-    for (;;) {
-        size_t child = 2 * index;
-        if (child > progress->heap_count)
-            break;
+    for (size_t child; (child = 2 * index) <= progress->heap_count; index = child) {
         if (child < progress->heap_count && progress->heap[child + 1]->deadline_ns < progress->heap[child]->deadline_ns)
             child++;
         if (progress->heap[child]->deadline_ns >= timer->deadline_ns)
             break;
         place(progress, index, progress->heap[child]);
-        index = child;
     }
     place(progress, index, timer);
 }
@@ -82,10 +72,7 @@ weft_status wfi_timer_set(wfi_progress *progress, wfi_timer *timer, uint64_t dea
         index = ++progress->heap_count;
     }
     timer->deadline_ns = deadline_ns;
-    if (index > 1 && progress->heap[index / 2]->deadline_ns > deadline_ns)
-        sift_up(progress, index, timer);
-    else
-        sift_down(progress, index, timer);
+    sift(progress, index, timer);
     publish(progress);
     /* Whoever sleeps with the token knows only the deadlines that stood when it lay down. */
     if (deadline_ns < progress->sleep_until_ns) {
@@ -104,13 +91,19 @@ void wfi_timer_clear(wfi_progress *progress, wfi_timer *timer)
     timer->heap_index = 0;
     progress->heap_others -= !timer->reserved;
     wfi_timer *last = progress->heap[progress->heap_count--];
-    if (last != timer) {
-        if (index > 1 && progress->heap[index / 2]->deadline_ns > last->deadline_ns)
-            sift_up(progress, index, last);
-        else
-            sift_down(progress, index, last);
-    }
+    if (last != timer)
+        sift(progress, index, last);
     publish(progress);
+}
+
+uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns)
+{
+    wfi_mutex_lock(&progress->lock);
+    uint64_t next = atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed);
+    uint64_t earlier = next < until_ns ? next : until_ns;
+    progress->sleep_until_ns = earlier;
+    wfi_mutex_unlock(&progress->lock);
+    return earlier;
 }
 
 size_t wfi_timers_fire(wfi_progress *progress)

@@ -156,23 +156,11 @@ static bool should_stay_up(wfi_progress *progress, int sleeper)
            (sleeper == WFI_SLEEPER_POLLER && atomic_load(&progress->token.leader_wants));
 }
 
-static uint64_t announce_sleep(wfi_progress *progress, uint64_t until_ns)
-{
-    wfi_mutex_lock(&progress->lock);
-    uint64_t next = atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed);
-    progress->sleep_until_ns = next < until_ns ? next : until_ns;
-    uint64_t until = progress->sleep_until_ns;
-    wfi_mutex_unlock(&progress->lock);
-    uint64_t now = wfi_now(progress->clock);
-    if (until == WFI_NEVER)
-        return WFI_NEVER;
-    return until > now ? until - now : 0;
-}
-
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns)
 {
     int asleep = asleep_state[sleeper];
-    uint64_t timeout_ns = announce_sleep(progress, until_ns);
+    uint64_t until = wfi_timers_sleep_until(progress, until_ns), now = wfi_now(progress->clock);
+    uint64_t timeout_ns = until == WFI_NEVER ? WFI_NEVER : until > now ? until - now : 0;
     int fds[WFI_SLEEPER_FDS] = {fd_extra};
     bool may_sleep = true;
     for (size_t i = 0; i < progress->source_count; i++) {
