@@ -23,3 +23,14 @@ void *wfi_calloc(size_t count, size_t size)
     __asm__("" : "+r"(block)); /* or the compiler makes a calloc of malloc and memset */
     return block != NULL ? memset(block, 0, bytes) : NULL;
 }
+
+void *wfi_grow(void *array, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return array;
+    size_t larger = *capacity ? *capacity * 2 : 8;
+    void *grown = realloc(array, larger * size);
+    if (grown)
+        *capacity = larger;
+    return grown;
+}

@@ -31,20 +31,6 @@ static WEFT_PRINTF(3, 4) void fail(decoding *d, weft_status status, const char *
     d->status = status;
 }
 
-/* Makes room for one more element of `size` bytes in a growing array. */
-static bool grow(void **array, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return true;
-    size_t larger = *capacity ? *capacity * 2 : 8;
-    void *grown = realloc(*array, larger * size);
-    if (!grown)
-        return false;
-    *array = grown;
-    *capacity = larger;
-    return true;
-}
-
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
 #define TENSOR_OVERHEAD 256 /* a tensor and its storage, about */
@@ -127,10 +113,12 @@ static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
     wfi_decoded *out = d->out;
     uint64_t address = wfi_read_u64(d->meta), key = wfi_read_u64(d->meta);
-    if (!grow((void **)&out->segments, out->segment_count, &out->segment_capacity, sizeof(wfi_segment))) {
+    wfi_segment *segments = wfi_grow(out->segments, out->segment_count, &out->segment_capacity, sizeof *segments);
+    if (!segments) {
         fail(d, WEFT_ERR_MEMORY, "no memory for the list of segments");
         return;
     }
+    out->segments = segments;
     out->segments[out->segment_count++] = (wfi_segment){.local = weft_tensor_data(place),
                                                         .storage = place->storage,
                                                         .size = nbytes,
@@ -240,10 +228,12 @@ static void decode_rref(decoding *d, weft_value *value)
         add(d, RREF_OVERHEAD);
         return;
     }
-    if (!grow((void **)&out->rrefs, out->rref_count, &out->rref_capacity, sizeof *out->rrefs)) {
+    wfi_decoded_rref *rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof *rrefs);
+    if (!rrefs) {
         fail(d, WEFT_ERR_MEMORY, "no memory for references");
         return;
     }
+    out->rrefs = rrefs;
     value->type = WEFT_RREF;
     value->as.rref = NULL;
     out->rrefs[out->rref_count++] = (wfi_decoded_rref){value, name};
@@ -280,14 +270,6 @@ static void decode_value(decoding *d, weft_value *value, int depth)
         fail(d, WEFT_ERR_PROTOCOL, "truncated metadata");
 }
 
-/* Measuring, one value takes the place of all. */
-static void measure_list(decoding *d, uint32_t count, int depth)
-{
-    add(d, count * sizeof(weft_value));
-    for (weft_value value; count && !d->status; count--)
-        decode_value(d, &value, depth);
-}
-
 static void decode_list(decoding *d, weft_value *value, int depth)
 {
     uint32_t count = wfi_read_u32(d->meta);
@@ -295,8 +277,10 @@ static void decode_list(decoding *d, weft_value *value, int depth)
         fail(d, WEFT_ERR_PROTOCOL, "a list of %u values at depth %d", count, depth);
         return;
     }
-    if (!d->options) {
-        measure_list(d, count, depth);
+    if (!d->options) { /* measuring, one value takes the place of all */
+        add(d, count * sizeof(weft_value));
+        for (weft_value one; count && !d->status; count--)
+            decode_value(d, &one, depth);
         return;
     }
     weft_value *items = wfi_calloc(count + 1, sizeof *items);

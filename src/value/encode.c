@@ -2,6 +2,7 @@
 /* encode.c - values on their way out; see encode.h. */
 #include "value/encode.h"
 
+#include "base/alloc.h"
 #include "tensor/tensor.h"
 #include "value/reference.h"
 #include "value/walk.h"
@@ -23,15 +24,6 @@ typedef struct sizing {
     size_t tensors;
 } sizing;
 
-static void size_tensor(const weft_tensor *tensor, sizing *sum)
-{
-    uint64_t nbytes = tensor ? weft_tensor_nbytes(tensor) : 0;
-    sum->tensors++;
-    sum->meta += 32 + 8 * WEFT_MAX_DIMS;
-    sum->payload += nbytes;
-    sum->tiny += nbytes <= WFI_TINY_TENSOR ? nbytes : 0;
-}
-
 static sizing size_of(weft_args values)
 {
     wfi_walk walk;
@@ -44,8 +36,13 @@ static sizing size_of(weft_args values)
             sum.meta += value->as.bytes.size;
         else if (value->type == WEFT_RREF)
             sum.meta += 32;
-        for (size_t i = 0; i < tensors.count; i++)
-            size_tensor(tensors.items[i], &sum);
+        for (size_t i = 0; i < tensors.count; i++) {
+            uint64_t nbytes = tensors.items[i] ? weft_tensor_nbytes(tensors.items[i]) : 0;
+            sum.payload += nbytes;
+            sum.tiny += nbytes <= WFI_TINY_TENSOR ? nbytes : 0;
+        }
+        sum.tensors += tensors.count;
+        sum.meta += tensors.count * (32 + 8 * WEFT_MAX_DIMS);
     }
     return sum;
 }
@@ -70,16 +67,12 @@ weft_status wfi_encode_fits(weft_args values, char *problem, size_t room)
 static void add_remote(encoding *e, weft_tensor *tensor, size_t patch, size_t landing)
 {
     wfi_encoded *out = e->out;
-    if (out->remote_count == out->remote_capacity) {
-        size_t capacity = out->remote_capacity ? out->remote_capacity * 2 : 8;
-        wfi_encoded_tensor *grown = realloc(out->remote, capacity * sizeof *grown);
-        if (!grown) {
-            e->status = WEFT_ERR_MEMORY;
-            return;
-        }
-        out->remote = grown;
-        out->remote_capacity = capacity;
+    wfi_encoded_tensor *remote = wfi_grow(out->remote, out->remote_count, &out->remote_capacity, sizeof *remote);
+    if (!remote) {
+        e->status = WEFT_ERR_MEMORY;
+        return;
     }
+    out->remote = remote;
     out->remote[out->remote_count++] =
         (wfi_encoded_tensor){.tensor = weft_tensor_ref(tensor), .patch = patch, .landing = landing};
     out->remote_bytes += weft_tensor_nbytes(tensor);
@@ -89,76 +82,37 @@ static void encode_rref(encoding *e, weft_rref *rref)
 {
     wfi_encoded *out = e->out;
     wfi_rref_name name;
-    weft_status st = wfi_reference_pass(rref, &name);
-    if (st) {
-        e->status = st;
+    e->status = wfi_reference_pass(rref, &name);
+    if (e->status)
+        return;
+    weft_rref **rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof(*rrefs));
+    if (!rrefs) {
+        e->status = WEFT_ERR_MEMORY;
         return;
     }
-    if (out->rref_count == out->rref_capacity) {
-        size_t capacity = out->rref_capacity ? out->rref_capacity * 2 : 4;
-        weft_rref **grown = realloc(out->rrefs, capacity * sizeof(*grown));
-        if (!grown) {
-            e->status = WEFT_ERR_MEMORY;
-            return;
-        }
-        out->rrefs = grown;
-        out->rref_capacity = capacity;
-    }
+    out->rrefs = rrefs;
     out->rrefs[out->rref_count++] = weft_rref_ref(rref);
     wfi_write_rref_name(&out->meta, &name);
 }
 
-/* A result that the caller wants in its landing place `index`. */
-static void encode_landed(encoding *e, weft_tensor *tensor, size_t index)
+/* A result in the caller's landing place of that number. False: it does not fit, or there is none. */
+static bool fits_landing(const wfi_encode_options *options, const weft_tensor *tensor, size_t index)
 {
-    wfi_write_u8(&e->out->meta, WFI_ENCODING_PUSH);
-    wfi_write_u32(&e->out->meta, (uint32_t)index);
-    add_remote(e, tensor, WFI_NO_PATCH, index);
-}
-
-static void encode_remote(encoding *e, weft_tensor *tensor)
-{
-    wfi_write_u8(&e->out->meta, WFI_ENCODING_PULL);
-    size_t patch = e->out->meta.size;
-    wfi_write_u64(&e->out->meta, 0);
-    wfi_write_u64(&e->out->meta, 0);
-    add_remote(e, tensor, patch, 0);
-}
-
-static void encode_inline(encoding *e, weft_tensor *tensor, size_t nbytes)
-{
-    wfi_encoded *out = e->out;
-    wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
-    wfi_write_bytes(&out->meta, weft_tensor_data(tensor), nbytes);
-    out->copied_bytes += wfi_copied(nbytes);
-}
-
-static void explain_landing(const encoding *e, const weft_tensor *tensor, size_t index)
-{
-    char result[WFI_TENSOR_TEXT], place[WFI_TENSOR_TEXT];
-    const wfi_encode_options *options = e->options;
-    if (!options->problem)
-        return;
-    wfi_tensor_type_text(result, weft_tensor_dtype(tensor), weft_tensor_shape(tensor));
-    if (index >= options->landing_count)
-        snprintf(options->problem, options->problem_room,
-                 "tensor %zu of the results is %s: the caller has %zu landing places", index, result,
-                 options->landing_count);
-    else
-        snprintf(options->problem, options->problem_room, "tensor %zu of the results is %s, its landing place is %s",
-                 index, result,
-                 wfi_tensor_type_text(place, options->landing[index].dtype, options->landing[index].shape));
-}
-
-static bool fits_landing(const encoding *e, const weft_tensor *tensor, size_t index)
-{
-    if (!e->options->landing)
-        return true;
-    const wfi_landing *place = index < e->options->landing_count ? &e->options->landing[index] : NULL;
+    const wfi_landing *place = index < options->landing_count ? &options->landing[index] : NULL;
     weft_shape have = weft_tensor_shape(tensor);
     if (place && weft_tensor_dtype(tensor) == place->dtype && wfi_shape_equal(&have, &place->shape))
         return true;
-    explain_landing(e, tensor, index);
+    if (!options->problem)
+        return false;
+    char result[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
+    wfi_tensor_type_text(result, weft_tensor_dtype(tensor), have);
+    if (place)
+        snprintf(options->problem, options->problem_room, "tensor %zu of the results is %s, its landing place is %s",
+                 index, result, wfi_tensor_type_text(waits, place->dtype, place->shape));
+    else
+        snprintf(options->problem, options->problem_room,
+                 "tensor %zu of the results is %s: the caller has %zu landing places", index, result,
+                 options->landing_count);
     return false;
 }
 
@@ -172,16 +126,26 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         return;
     }
     size_t nbytes = weft_tensor_nbytes(flat);
+    bool has_landing = e->options->landing;
     out->packed_bytes += flat == tensor ? 0 : nbytes;
     wfi_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
-    if (!fits_landing(e, flat, index))
+    if (has_landing && !fits_landing(e->options, flat, index)) {
         e->status = WEFT_ERR_SHAPE;
-    else if (e->all_inline || nbytes <= WFI_TINY_TENSOR)
-        encode_inline(e, flat, nbytes);
-    else if (e->options->landing)
-        encode_landed(e, flat, index);
-    else
-        encode_remote(e, flat);
+    } else if (e->all_inline || nbytes <= WFI_TINY_TENSOR) {
+        wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
+        wfi_write_bytes(&out->meta, weft_tensor_data(flat), nbytes);
+        out->copied_bytes += wfi_copied(nbytes);
+    } else if (has_landing) {
+        wfi_write_u8(&out->meta, WFI_ENCODING_PUSH);
+        wfi_write_u32(&out->meta, (uint32_t)index);
+        add_remote(e, flat, WFI_NO_PATCH, index);
+    } else {
+        wfi_write_u8(&out->meta, WFI_ENCODING_PULL);
+        size_t patch = out->meta.size; /* its address and key, once it is exposed */
+        wfi_write_u64(&out->meta, 0);
+        wfi_write_u64(&out->meta, 0);
+        add_remote(e, flat, patch, 0);
+    }
     weft_tensor_unref(flat);
 }
 
@@ -245,17 +209,9 @@ static void encode_value(encoding *e, const weft_value *value, int depth)
         e->status = WEFT_ERR_INVALID;
 }
 
-static void encode_values(encoding *e, weft_args values)
-{
-    wfi_walk walk;
-    wfi_walk_begin(&walk, values);
-    encode_list(e, values, 0);
-    for (const weft_value *value; !e->status && (value = wfi_walk_next(&walk));)
-        encode_value(e, value, walk.depth);
-}
-
 weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_options *options)
 {
+    wfi_walk walk;
     sizing size = size_of(values);
     *encoded = (wfi_encoded){0};
     encoding e = {.out = encoded, .options = options, .status = WEFT_OK};
@@ -264,7 +220,10 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
     if (size.tensors > WEFT_MAX_CALL_TENSORS)
         e.status = WEFT_ERR_TOO_LARGE;
     else
-        encode_values(&e, values);
+        encode_list(&e, values, 0);
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; !e.status && (value = wfi_walk_next(&walk));)
+        encode_value(&e, value, walk.depth);
     if (!e.status && options->landing && encoded->tensor_count != options->landing_count) {
         e.status = WEFT_ERR_SHAPE;
         if (options->problem)

@@ -2,6 +2,7 @@
 /* values.c - lists of tagged values: literals, and their owned, counted form. */
 #include "value/value.h"
 
+#include "base/alloc.h"
 #include "value/walk.h"
 
 #include <stdatomic.h>
@@ -287,14 +288,10 @@ weft_status weft_values_add(weft_values *values, weft_value value)
         return WEFT_ERR_INVALID;
     if (values->count >= WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
-    if (values->count == values->capacity) {
-        size_t capacity = values->capacity ? values->capacity * 2 : 8;
-        weft_value *items = realloc(values->items, capacity * sizeof *items);
-        if (!items)
-            return WEFT_ERR_MEMORY;
-        values->items = items;
-        values->capacity = capacity;
-    }
+    weft_value *items = wfi_grow(values->items, values->count, &values->capacity, sizeof *items);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    values->items = items;
     weft_status st = wfi_value_own(&value, &values->items[values->count]);
     if (!st)
         values->count++;
@@ -369,95 +366,61 @@ void wfi_values_drop(void *values)
 
 /* ---- Typed reading ---------------------------------------------------------------------------------------------- */
 
-static weft_status look_up(const weft_values *values, size_t index, weft_type type, const weft_value **out)
+/* Copies a value of that type: the first `size` bytes of its member of the union. */
+static weft_status get(const weft_values *values, size_t index, weft_type type, void *out, size_t size)
 {
     if (!values || index >= values->count)
         return WEFT_ERR_NOT_FOUND;
     if (values->items[index].type != type)
         return WEFT_ERR_TYPE;
-    *out = &values->items[index];
+    memcpy(out, &values->items[index].as, size);
     return WEFT_OK;
 }
 
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_BOOL, &value);
-    if (!st)
-        *out = value->as.boolean;
-    return st;
+    return get(values, index, WEFT_BOOL, out, sizeof *out);
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_I64, &value);
-    if (!st)
-        *out = value->as.i64;
-    return st;
+    return get(values, index, WEFT_I64, out, sizeof *out);
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_F64, &value);
-    if (!st)
-        *out = value->as.f64;
-    return st;
+    return get(values, index, WEFT_F64, out, sizeof *out);
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_STRING, &value);
-    if (!st)
-        *out = value->as.bytes.data;
-    return st;
+    return get(values, index, WEFT_STRING, out, sizeof *out);
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_BYTES, &value);
-    if (st)
-        return st;
-    *data = value->as.bytes.data;
-    *size = value->as.bytes.size;
-    return WEFT_OK;
+    weft_status st = get(values, index, WEFT_BYTES, data, sizeof *data);
+    if (!st)
+        *size = values->items[index].as.bytes.size;
+    return st;
 }
 
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_TENSOR, &value);
-    if (!st)
-        *out = value->as.tensor;
-    return st;
+    return get(values, index, WEFT_TENSOR, out, sizeof *out);
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_TENSORS, &value);
-    if (!st)
-        *out = value->as.tensors;
-    return st;
+    return get(values, index, WEFT_TENSORS, out, sizeof *out);
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_RREF, &value);
-    if (!st)
-        *out = value->as.rref;
-    return st;
+    return get(values, index, WEFT_RREF, out, sizeof *out);
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
-    const weft_value *value;
-    weft_status st = look_up(values, index, WEFT_LIST, &value);
-    if (!st)
-        *out = value->as.list;
-    return st;
+    return get(values, index, WEFT_LIST, out, sizeof *out);
 }
