@@ -123,6 +123,18 @@ void wfi_error_give(weft_error **out, weft_error *error)
         weft_error_unref(error);
 }
 
+weft_status wfi_error_fail(weft_error **out, weft_status code, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = code, .worker = -1};
+    va_list args;
+    if (!out)
+        return code;
+    va_start(args, format);
+    *out = wfi_error_create_v(&detail, format, args);
+    va_end(args);
+    return code;
+}
+
 weft_error *weft_error_ref(const weft_error *error)
 {
     weft_error *mine = (weft_error *)error; /* only the count changes */

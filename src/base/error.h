@@ -30,6 +30,8 @@ weft_error *wfi_error_with_hop(const weft_error *error, int rank);
 weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_status remote_code, int worker);
 /* Moves `error` to *out if out is not NULL, else drops it. For functions with an optional error output. */
 void wfi_error_give(weft_error **out, weft_error *error);
+/* Gives one of here, with that text, if anybody asked for it (out is not NULL). Returns `code`. */
+weft_status wfi_error_fail(weft_error **out, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error);
 /* One without texts and hops: 21 bytes. */

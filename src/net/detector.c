@@ -33,7 +33,7 @@ static wfi_whole_peer *whole_of(const wfi_peer *peer)
     return wfi_container_of(peer, wfi_whole_peer, peer);
 }
 
-static uint64_t elapsed(const wfi_peer *peer, uint64_t since)
+static uint64_t time_since(const wfi_peer *peer, uint64_t since)
 {
     uint64_t now = peer->transport->progress->now_ns;
     return now > since ? now - since : 0;
@@ -45,7 +45,7 @@ static bool is_needed(const wfi_whole_peer *whole)
 }
 
 /* The lanes themselves are tried on: channel_needed goes by what is to be sent. */
-static void give_up(wfi_peer *peer, uint64_t silent)
+static void give_up_peer(wfi_peer *peer, uint64_t silent)
 {
     wfi_transport *transport = peer->transport;
     wfi_conn *bulk = wfi_channel_up(peer->channels[WFI_BULK]);
@@ -59,9 +59,8 @@ static void give_up(wfi_peer *peer, uint64_t silent)
     if (bulk)
         wfi_channel_broken(bulk); /* or its chunks would be under way for ever */
     wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
-    WFI_FOR_CLIENTS (client, transport)
-        if (client->upcalls->peer_unreachable)
-            client->upcalls->peer_unreachable(client->arg, peer, text);
+    WFI_FOR_CLIENTS (client, transport, peer_unreachable)
+        client->upcalls->peer_unreachable(client->arg, peer, text);
 }
 
 /* ---- Signs of life --------------------------------------------------------------------------------------------- */
@@ -95,7 +94,7 @@ static void ping_arrived(wfi_control_message *own)
     wfi_whole_peer *whole = wfi_container_of(own, wfi_whole_peer, ping);
     const wfi_transport *transport = whole->peer.transport;
     if (transport->death_timeout_ms >= 0 &&
-        elapsed(&whole->peer, whole->pinged_ns) >= wfi_transport_bound_ns(transport) / 4)
+        time_since(&whole->peer, whole->pinged_ns) >= wfi_transport_bound_ns(transport) / 4)
         whole->bulk.stuck_ns = wfi_progress_now(transport->progress);
 }
 
@@ -140,7 +139,7 @@ static void give_up_bulk(wfi_peer *peer)
 static void look_at_bulk(wfi_peer *peer)
 {
     wfi_channel *channel = peer->channels[WFI_BULK];
-    uint64_t bound = wfi_transport_bound_ns(peer->transport), stuck = elapsed(peer, whole_of(peer)->bulk.stuck_ns);
+    uint64_t bound = wfi_transport_bound_ns(peer->transport), stuck = time_since(peer, whole_of(peer)->bulk.stuck_ns);
     bool has_tried = channel->conn || channel->why, is_heard = !whole_of(peer)->ping.out;
     if (stuck >= bound && has_tried && is_heard) {
         give_up_bulk(peer);
@@ -158,7 +157,7 @@ static void look_at_bulk(wfi_peer *peer)
 static void look_at_silence(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
-    uint64_t silent = elapsed(peer, later(peer->heard_ns, control->waiting_ns)),
+    uint64_t silent = time_since(peer, later(peer->heard_ns, control->waiting_ns)),
              bound = wfi_transport_bound_ns(peer->transport), half = bound / 2;
     if (silent < half) {
         wfi_peer_look_within(peer, half - silent);
@@ -189,9 +188,9 @@ static void silence_due(wfi_timer *timer)
     wfi_peer_look_within(peer, bound / 2); /* first: what follows may need it anew */
     if (wfi_bulk_is_stuck(&whole->bulk))
         look_at_bulk(peer);
-    uint64_t unheard = elapsed(peer, later(peer->heard_ns, peer->needed_ns));
+    uint64_t unheard = time_since(peer, later(peer->heard_ns, peer->needed_ns));
     if (unheard >= WFI_REACH_BOUNDS * bound)
-        give_up(peer, unheard);
+        give_up_peer(peer, unheard);
     else if (!wfi_list_empty(&whole->control.sent))
         look_at_silence(peer);
     else if (unheard >= bound && !wfi_peer_has_to_send(peer))
@@ -211,27 +210,19 @@ static void tell_interest_soon(wfi_net *net)
         (void)wfi_timer_set(&net->progress, &net->interest_timer, wfi_now(net->progress.clock) + look_ns);
 }
 
-/* False: it could not be told for want of memory. */
-static bool tell_interest(wfi_net *net, wfi_whole_peer *whole)
-{
-    const wfi_peer *peer = &whole->peer;
-    bool interested = whole->interest > 0;
-    if (interested != whole->interest_told &&
-        !wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, interested))
-        return false;
-    whole->interest_told = interested;
-    return true;
-}
-
 void wfi_interest_due(wfi_timer *timer)
 {
     wfi_net *net = wfi_container_of(timer, wfi_net, interest_timer);
     while (!wfi_list_empty(&net->interest_changed)) {
         wfi_whole_peer *whole = wfi_container_of(net->interest_changed.next, wfi_whole_peer, interest_link);
-        if (!tell_interest(net, whole)) {
-            tell_interest_soon(net);
+        const wfi_peer *peer = &whole->peer;
+        bool interested = whole->interest > 0;
+        if (interested != whole->interest_told &&
+            !wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, interested)) {
+            tell_interest_soon(net); /* there was no memory for it */
             return;
         }
+        whole->interest_told = interested;
         wfi_list_remove(&whole->interest_link);
     }
 }

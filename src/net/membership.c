@@ -21,15 +21,6 @@ typedef struct news {
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
-/* All that is remembered of those who held the rank before. */
-static void take_over(wfi_peer *peer, const wfi_peer *former)
-{
-    bool left = former->status == WEFT_ERR_PEER_LEFT;
-    memcpy(peer->left + left, former->left, sizeof(peer->left) - left * sizeof(*peer->left));
-    if (left)
-        peer->left[0] = former->member.incarnation;
-}
-
 weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
 {
     wfi_transport *transport = &net->transport;
@@ -48,8 +39,12 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
     wfi_bulk_init(&whole->bulk, peer);
     wfi_detector_init(whole);
     wfi_list_push_back(&transport->known, &peer->link);
-    if (former)
-        take_over(peer, former);
+    if (former) { /* all that is remembered of those who held the rank before */
+        bool left = former->status == WEFT_ERR_PEER_LEFT;
+        memcpy(peer->left + left, former->left, sizeof(peer->left) - left * sizeof(*peer->left));
+        if (left)
+            peer->left[0] = former->member.incarnation;
+    }
     transport->peers[peer->rank] = peer;
     wfi_peer_unref(former);
     return WEFT_OK;
@@ -76,9 +71,8 @@ static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
         return;
     wfi_peer_fail(peer, why);
     wfi_progress_settle(transport->progress);
-    WFI_FOR_CLIENTS (client, transport)
-        if (client->upcalls->peer_gone)
-            client->upcalls->peer_gone(client->arg, peer, why, text);
+    WFI_FOR_CLIENTS (client, transport, peer_gone)
+        client->upcalls->peer_gone(client->arg, peer, why, text);
 }
 
 static void self_gone(wfi_net *net, weft_status why, const char *text)
@@ -90,9 +84,8 @@ static void self_gone(wfi_net *net, weft_status why, const char *text)
         if (net->transport.peers[rank])
             peer_gone(net->transport.peers[rank], why, text);
     }
-    WFI_FOR_CLIENTS (client, &net->transport)
-        if (client->upcalls->self_gone)
-            client->upcalls->self_gone(client->arg, why, text);
+    WFI_FOR_CLIENTS (client, &net->transport, self_gone)
+        client->upcalls->self_gone(client->arg, why, text);
 }
 
 static void tell_self(wfi_net *net, weft_status why, const char *text)
@@ -118,9 +111,8 @@ static void peer_joined(wfi_net *net, const wfi_member *member)
     if (wfi_peer_create(net, member))
         self_gone(net, WEFT_ERR_MEMORY, "out of memory for a worker that joined");
     else
-        WFI_FOR_CLIENTS (client, &net->transport)
-            if (client->upcalls->peer_joined)
-                client->upcalls->peer_joined(client->arg, net->transport.peers[member->rank]);
+        WFI_FOR_CLIENTS (client, &net->transport, peer_joined)
+            client->upcalls->peer_joined(client->arg, net->transport.peers[member->rank]);
 }
 
 static void take_news(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
@@ -143,7 +135,7 @@ static void keep_news(wfi_net *net, const wfi_member *member, weft_status why)
     wfi_list_push_back(&net->early, &kept->link);
 }
 
-static void tell(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
+static void tell_of_member(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
 {
     if (member->rank < 0 || member->rank >= net->transport.world_size)
         return;
@@ -155,21 +147,21 @@ static void tell(wfi_net *net, const wfi_member *member, weft_status why, const 
     wfi_progress_unlock(&net->progress);
 }
 
-static void on_joined(void *arg, const wfi_member *member)
+static void on_member_joined(void *arg, const wfi_member *member)
 {
-    tell(arg, member, WEFT_OK, NULL);
+    tell_of_member(arg, member, WEFT_OK, NULL);
 }
 
 static void on_died(void *arg, int rank, uint32_t incarnation, const char *why)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
-    tell(arg, &who, WEFT_ERR_PEER_DEAD, why);
+    tell_of_member(arg, &who, WEFT_ERR_PEER_DEAD, why);
 }
 
 static void on_left(void *arg, int rank, uint32_t incarnation)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
-    tell(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
+    tell_of_member(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
 /* Where its connection stands we were slow to answer, perhaps: a ping finds out, and detector.c breaks it if nobody acknowledges that. */
@@ -214,9 +206,8 @@ static void on_probe(void *arg, uint64_t round)
     wfi_net *net = arg;
     wfi_progress_lock(&net->progress);
     if (net->open && !net->transport.closing)
-        WFI_FOR_CLIENTS (client, &net->transport)
-            if (client->upcalls->probe)
-                client->upcalls->probe(client->arg, round);
+        WFI_FOR_CLIENTS (client, &net->transport, probe)
+            client->upcalls->probe(client->arg, round);
     wfi_progress_unlock(&net->progress);
 }
 
@@ -225,15 +216,14 @@ static void on_terminated(void *arg)
     wfi_net *net = arg;
     wfi_progress_lock(&net->progress);
     if (net->open && !net->transport.closing)
-        WFI_FOR_CLIENTS (client, &net->transport)
-            if (client->upcalls->terminated)
-                client->upcalls->terminated(client->arg);
+        WFI_FOR_CLIENTS (client, &net->transport, terminated)
+            client->upcalls->terminated(client->arg);
     wfi_progress_unlock(&net->progress);
 }
 
 const wfi_rendezvous_events *wfi_member_events(void)
 {
-    static const wfi_rendezvous_events events = {.joined = on_joined,
+    static const wfi_rendezvous_events events = {.joined = on_member_joined,
                                                  .died = on_died,
                                                  .left = on_left,
                                                  .dial = on_dial,

@@ -104,16 +104,6 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
         wfi_rendezvous_report(net->rendezvous, round, report);
 }
 
-/* ---- Opening --------------------------------------------------------------------------------------------------- */
-
-static weft_status refuse(weft_error **error, weft_status code, const char *text)
-{
-    wfi_error_detail detail = {.code = code, .worker = -1};
-    if (error)
-        wfi_error_give(error, wfi_error_create(&detail, "%s", text));
-    return code;
-}
-
 /* ---- The link as a source of progress -------------------------------------------------------------------------- */
 
 static size_t link_poll(wfi_source *source)
@@ -162,7 +152,7 @@ static const wfi_source_ops link_source = {.poll = link_poll,
                                            .may_sleep = link_may_sleep,
                                            .outstanding = link_outstanding};
 
-/* ---- Opening: the net itself ----------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
 
 static wfi_net *net_create(const wfi_net_options *options)
 {
@@ -185,12 +175,11 @@ static wfi_net *net_create(const wfi_net_options *options)
     net->transport.keys = keys;
     net->transport.suspect = wfi_peer_suspect;
     wfi_net_keys_make(keys, options->sim);
-    const wfi_net_client clients[] = {
-        {.last_type = WFI_CLIENT_TYPES_END - 1, .upcalls = options->upcalls, .arg = options->arg},
-        {.first_type = WFI_CONTROL_PING, .last_type = WFI_CONTROL_PING, .upcalls = &wfi_detector_upcalls},
-        {.first_type = WFI_CONTROL_REVALIDATE, .last_type = WFI_CONTROL_DIAL, .upcalls = &wfi_bulk_upcalls}};
-    for (size_t i = 0; i < sizeof(clients) / sizeof(*clients); i++)
-        wfi_transport_add_client(&net->transport, &clients[i]);
+    wfi_net_client *clients = net->transport.clients;
+    clients[0] = (wfi_net_client){0, WFI_CLIENT_TYPES_END - 1, options->upcalls, options->arg};
+    clients[1] = (wfi_net_client){WFI_CONTROL_PING, WFI_CONTROL_PING, &wfi_detector_upcalls, NULL};
+    clients[2] = (wfi_net_client){WFI_CONTROL_REVALIDATE, WFI_CONTROL_DIAL, &wfi_bulk_upcalls, NULL};
+    net->transport.client_count = 3;
     net->link_source.ops = &link_source;
     net->link_fd = -1;
     wfi_list_init(&net->early);
@@ -232,7 +221,7 @@ static void warn_of_loopback(const weft_agent_options *agent, int store_fd)
 }
 
 /* Rank 0 binds the store's port before the fabric takes one, whose range may have it. */
-static weft_status bind_store(const wfi_net_options *options, int *store_fd, weft_error **error)
+static weft_status bind_store_port(const wfi_net_options *options, int *store_fd, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
     bool binds = agent->rank == 0 && options->store_fd < 0 && !options->sim && agent->master_addr;
@@ -246,7 +235,7 @@ static weft_status bind_store(const wfi_net_options *options, int *store_fd, wef
 }
 
 /* The store's descriptor is the link's from here on. */
-static weft_status join(wfi_net *net, const wfi_net_options *options, int store_fd, weft_error **error)
+static weft_status join_job(wfi_net *net, const wfi_net_options *options, int store_fd, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
     uint8_t address[WFI_ADDRESS_MAX];
@@ -279,18 +268,18 @@ static weft_status join(wfi_net *net, const wfi_net_options *options, int store_
     memcpy(net->transport.keys->job, wfi_rendezvous_job_key(net->rendezvous), sizeof(net->transport.keys->job));
     status = take_table(net, wfi_rendezvous_members(net->rendezvous));
     wfi_rendezvous_drop_members(net->rendezvous);
-    return status ? refuse(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
+    return status ? wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
 }
 
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error)
 {
     int store_fd;
-    weft_status status = bind_store(options, &store_fd, error);
+    weft_status status = bind_store_port(options, &store_fd, error);
     if (status)
         return status;
     wfi_net *net = sodium_init() < 0 ? NULL : net_create(options);
     if (!net) {
-        status = refuse(error, WEFT_ERR_MEMORY, "out of memory");
+        status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
         goto close_store;
     }
     status = wfi_progress_open(&net->progress) ? wfi_descriptors_fail("make events", error) : WEFT_OK;
@@ -298,7 +287,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
         status = wfi_transport_open(&net->transport, options->agent, error);
     if (status)
         goto close_store;
-    status = join(net, options, store_fd, error);
+    status = join_job(net, options, store_fd, error);
     store_fd = -1;
     if (status)
         goto close_net;
@@ -317,7 +306,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     status = wfi_threads_start(&net->progress);
     if (!status)
         return WEFT_OK;
-    (void)refuse(error, status, "a thread could not be started");
+    (void)wfi_error_fail(error, status, "a thread could not be started");
     *out = NULL;
     goto close_net;
 close_store:
@@ -330,7 +319,7 @@ close_net:
 
 /* ---- Closing --------------------------------------------------------------------------------------------------- */
 
-static void fail_everything(wfi_net *net)
+static void fail_peers(wfi_net *net)
 {
     wfi_progress_lock(&net->progress);
     for (int rank = 0; rank < net->transport.world_size; rank++) {
@@ -356,7 +345,7 @@ void wfi_net_stop(wfi_net *net)
     if (net->stopped)
         return;
     if (net->transport.peers)
-        fail_everything(net);
+        fail_peers(net);
     wfi_progress_remove(&net->progress, &net->link_source);
     if (net->rendezvous)
         wfi_rendezvous_close(net->rendezvous);

@@ -110,7 +110,7 @@ static void *events_main(void *arg)
 
 /* ---- Starting and stopping ------------------------------------------------------------------------------------- */
 
-static weft_status start(pthread_t *thread, void *(*run)(void *), wfi_progress *progress)
+static weft_status create_thread(pthread_t *thread, void *(*run)(void *), wfi_progress *progress)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -126,11 +126,11 @@ weft_status wfi_threads_start(wfi_progress *progress)
         return wfi_fiber_start(progress);
     if (progress->no_threads)
         return WEFT_OK;
-    weft_status status = start(&progress->events, events_main, progress);
+    weft_status status = create_thread(&progress->events, events_main, progress);
     if (status)
         return status;
     progress->events_started = true;
-    status = start(&progress->poller, poller_main, progress);
+    status = create_thread(&progress->poller, poller_main, progress);
     if (status)
         return status;
     progress->poller_started = true;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static void place(wfi_progress *progress, size_t index, wfi_timer *timer)
+static void put_at(wfi_progress *progress, size_t index, wfi_timer *timer)
 {
     progress->heap[index] = timer;
     timer->heap_index = index;
@@ -14,18 +14,18 @@ static void place(wfi_progress *progress, size_t index, wfi_timer *timer)
 static void sift(wfi_progress *progress, size_t index, wfi_timer *timer)
 {
     for (; index > 1 && progress->heap[index / 2]->deadline_ns > timer->deadline_ns; index /= 2)
-        place(progress, index, progress->heap[index / 2]);
+        put_at(progress, index, progress->heap[index / 2]);
     for (size_t child; (child = 2 * index) <= progress->heap_count; index = child) {
         if (child < progress->heap_count && progress->heap[child + 1]->deadline_ns < progress->heap[child]->deadline_ns)
             child++;
         if (progress->heap[child]->deadline_ns >= timer->deadline_ns)
             break;
-        place(progress, index, progress->heap[child]);
+        put_at(progress, index, progress->heap[child]);
     }
-    place(progress, index, timer);
+    put_at(progress, index, timer);
 }
 
-static weft_status make_room(wfi_progress *progress, size_t timers)
+static weft_status reserve_heap(wfi_progress *progress, size_t timers)
 {
     if (timers < progress->heap_capacity) /* they begin at 1 */
         return WEFT_OK;
@@ -41,7 +41,7 @@ static weft_status make_room(wfi_progress *progress, size_t timers)
 
 weft_status wfi_timers_reserve(wfi_progress *progress, size_t count)
 {
-    weft_status status = make_room(progress, progress->heap_others + progress->heap_reserved + count);
+    weft_status status = reserve_heap(progress, progress->heap_others + progress->heap_reserved + count);
     if (!status)
         progress->heap_reserved += count;
     return status;
@@ -53,7 +53,7 @@ void wfi_timers_release(wfi_progress *progress, size_t count)
     progress->heap_reserved -= count;
 }
 
-static void publish(wfi_progress *progress)
+static void publish_deadline(wfi_progress *progress)
 {
     uint64_t next = progress->heap_count ? progress->heap[1]->deadline_ns : WFI_NEVER;
     atomic_store_explicit(&progress->next_deadline_ns, next, memory_order_relaxed);
@@ -65,7 +65,7 @@ weft_status wfi_timer_set(wfi_progress *progress, wfi_timer *timer, uint64_t dea
     size_t index = timer->heap_index;
     if (!index) {
         size_t others = progress->heap_others + !timer->reserved;
-        weft_status status = make_room(progress, others + progress->heap_reserved);
+        weft_status status = reserve_heap(progress, others + progress->heap_reserved);
         if (status)
             return status;
         progress->heap_others = others;
@@ -73,7 +73,7 @@ weft_status wfi_timer_set(wfi_progress *progress, wfi_timer *timer, uint64_t dea
     }
     timer->deadline_ns = deadline_ns;
     sift(progress, index, timer);
-    publish(progress);
+    publish_deadline(progress);
     /* Whoever sleeps with the token knows only the deadlines that stood when it lay down. */
     if (deadline_ns < progress->sleep_until_ns) {
         progress->sleep_until_ns = deadline_ns;
@@ -93,7 +93,7 @@ void wfi_timer_clear(wfi_progress *progress, wfi_timer *timer)
     wfi_timer *last = progress->heap[progress->heap_count--];
     if (last != timer)
         sift(progress, index, last);
-    publish(progress);
+    publish_deadline(progress);
 }
 
 uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns)

@@ -66,7 +66,7 @@ void wfi_token_fini(wfi_progress *progress)
     wfi_spin_fini(progress);
 }
 
-static bool take_from(wfi_progress *progress, int state, wfi_role role)
+static bool take_token_from(wfi_progress *progress, int state, wfi_role role)
 {
     if (!atomic_compare_exchange_strong(&progress->token.state, &state, WFI_TOKEN_AWAKE))
         return false;
@@ -88,13 +88,14 @@ bool wfi_token_take(wfi_progress *progress, wfi_role role)
 {
     switch (atomic_load_explicit(&progress->token.state, memory_order_relaxed)) {
     case WFI_TOKEN_FREE:
-        return take_from(progress, WFI_TOKEN_FREE, role);
+        return take_token_from(progress, WFI_TOKEN_FREE, role);
     case WFI_TOKEN_POLLER_ASLEEP:
-        return take_from(progress, WFI_TOKEN_POLLER_ASLEEP, role);
+        return take_token_from(progress, WFI_TOKEN_POLLER_ASLEEP, role);
     case WFI_TOKEN_LEADER_ASLEEP:
-        return role != WFI_POLLER && take_from(progress, WFI_TOKEN_LEADER_ASLEEP, role);
+        return role != WFI_POLLER && take_token_from(progress, WFI_TOKEN_LEADER_ASLEEP, role);
     case WFI_TOKEN_WAITER_ASLEEP:
-        return (role == WFI_WAITER || !waiter_lies(progress)) && take_from(progress, WFI_TOKEN_WAITER_ASLEEP, role);
+        return (role == WFI_WAITER || !waiter_lies(progress)) &&
+               take_token_from(progress, WFI_TOKEN_WAITER_ASLEEP, role);
     default:
         return false;
     }

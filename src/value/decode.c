@@ -36,7 +36,7 @@ static WEFT_PRINTF(3, 4) void fail(decoding *d, weft_status status, const char *
 #define TENSOR_OVERHEAD 256 /* a tensor and its storage, about */
 #define RREF_OVERHEAD 512   /* a handle, its place in the tables, and the message that announces it */
 
-static void add(decoding *d, uint64_t bytes)
+static void count_bytes(decoding *d, uint64_t bytes)
 {
     d->bytes = bytes > UINT64_MAX - d->bytes ? UINT64_MAX : d->bytes + bytes;
 }
@@ -48,8 +48,8 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
     if (d->types)
         d->types->count++;
     d->tensor_count++;
-    add(d, nbytes);
-    add(d, TENSOR_OVERHEAD);
+    count_bytes(d, nbytes);
+    count_bytes(d, TENSOR_OVERHEAD);
     if (encoding == WFI_ENCODING_INLINE)
         (void)wfi_read_bytes(d->meta, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
@@ -60,7 +60,7 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
-static bool admit(decoding *d, weft_dtype dtype, weft_shape shape)
+static bool admit_tensor(decoding *d, weft_dtype dtype, weft_shape shape)
 {
     uint64_t bytes = weft_dtype_size(dtype);
     for (int i = 0; i < shape.ndim; i++)
@@ -72,11 +72,11 @@ static bool admit(decoding *d, weft_dtype dtype, weft_shape shape)
     return !st;
 }
 
-static weft_tensor *find_place(decoding *d, weft_dtype dtype, weft_shape shape)
+static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
 {
     size_t index = d->tensor_count++;
     weft_tensor *place = d->options->place ? d->options->place(d->options->place_arg, index, dtype, shape) : NULL;
-    if (!place && d->options->admit && !admit(d, dtype, shape))
+    if (!place && d->options->admit && !admit_tensor(d, dtype, shape))
         return NULL;
     if (!place) {
         place = weft_tensor_empty(shape, dtype);
@@ -158,7 +158,7 @@ static weft_tensor *decode_tensor(decoding *d)
         measure_tensor(d, &type, nbytes, encoding);
         return NULL;
     }
-    weft_tensor *place = find_place(d, type.dtype, type.shape);
+    weft_tensor *place = place_for(d, type.dtype, type.shape);
     if (!place)
         return NULL;
     if (encoding == WFI_ENCODING_INLINE)
@@ -211,7 +211,7 @@ static void decode_bytes(decoding *d, weft_type type, weft_value *value)
         return;
     }
     if (!d->options) {
-        add(d, size);
+        count_bytes(d, size);
         return;
     }
     weft_value borrowed = {.type = type, .as.bytes = {bytes ? bytes : (const uint8_t *)"", size}};
@@ -225,7 +225,7 @@ static void decode_rref(decoding *d, weft_value *value)
     wfi_decoded *out = d->out;
     wfi_rref_name name = wfi_read_rref_name(d->meta);
     if (!d->options) {
-        add(d, RREF_OVERHEAD);
+        count_bytes(d, RREF_OVERHEAD);
         return;
     }
     wfi_decoded_rref *rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof *rrefs);
@@ -278,7 +278,7 @@ static void decode_list(decoding *d, weft_value *value, int depth)
         return;
     }
     if (!d->options) { /* measuring, one value takes the place of all */
-        add(d, count * sizeof(weft_value));
+        count_bytes(d, count * sizeof(weft_value));
         for (weft_value one; count && !d->status; count--)
             decode_value(d, &one, depth);
         return;

@@ -367,7 +367,7 @@ void wfi_values_drop(void *values)
 /* ---- Typed reading ---------------------------------------------------------------------------------------------- */
 
 /* Copies a value of that type: the first `size` bytes of its member of the union. */
-static weft_status get(const weft_values *values, size_t index, weft_type type, void *out, size_t size)
+static weft_status copy_member(const weft_values *values, size_t index, weft_type type, void *out, size_t size)
 {
     if (!values || index >= values->count)
         return WEFT_ERR_NOT_FOUND;
@@ -379,27 +379,27 @@ static weft_status get(const weft_values *values, size_t index, weft_type type, 
 
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
-    return get(values, index, WEFT_BOOL, out, sizeof *out);
+    return copy_member(values, index, WEFT_BOOL, out, sizeof *out);
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
-    return get(values, index, WEFT_I64, out, sizeof *out);
+    return copy_member(values, index, WEFT_I64, out, sizeof *out);
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
-    return get(values, index, WEFT_F64, out, sizeof *out);
+    return copy_member(values, index, WEFT_F64, out, sizeof *out);
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
-    return get(values, index, WEFT_STRING, out, sizeof *out);
+    return copy_member(values, index, WEFT_STRING, out, sizeof *out);
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
-    weft_status st = get(values, index, WEFT_BYTES, data, sizeof *data);
+    weft_status st = copy_member(values, index, WEFT_BYTES, data, sizeof *data);
     if (!st)
         *size = values->items[index].as.bytes.size;
     return st;
@@ -407,20 +407,20 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
 
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
-    return get(values, index, WEFT_TENSOR, out, sizeof *out);
+    return copy_member(values, index, WEFT_TENSOR, out, sizeof *out);
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
-    return get(values, index, WEFT_TENSORS, out, sizeof *out);
+    return copy_member(values, index, WEFT_TENSORS, out, sizeof *out);
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
-    return get(values, index, WEFT_RREF, out, sizeof *out);
+    return copy_member(values, index, WEFT_RREF, out, sizeof *out);
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
-    return get(values, index, WEFT_LIST, out, sizeof *out);
+    return copy_member(values, index, WEFT_LIST, out, sizeof *out);
 }

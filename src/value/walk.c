@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static void enter(wfi_walk *walk, weft_args list)
+static void enter_list(wfi_walk *walk, weft_args list)
 {
     walk->lists[walk->depth].items = list.items;
     walk->lists[walk->depth].count = list.items ? list.count : 0;
@@ -15,7 +15,7 @@ void wfi_walk_begin(wfi_walk *walk, weft_args values)
 {
     walk->depth = 0;
     walk->last = NULL;
-    enter(walk, values);
+    enter_list(walk, values);
 }
 
 const weft_value *wfi_walk_next(wfi_walk *walk)
@@ -23,7 +23,7 @@ const weft_value *wfi_walk_next(wfi_walk *walk)
     const weft_value *last = walk->last;
     if (last && last->type == WEFT_LIST && walk->depth < WEFT_MAX_LIST_DEPTH) {
         walk->depth++;
-        enter(walk, last->as.list);
+        enter_list(walk, last->as.list);
     }
     while (walk->depth > 0 && walk->lists[walk->depth].at == walk->lists[walk->depth].count)
         walk->depth--;

@@ -157,7 +157,6 @@ void wfi_bulk_fail(wfi_bulk *bulk, weft_status why); /* all transfers and exposu
 bool wfi_bulk_is_stuck(const wfi_bulk *bulk); /* transfers wait, and there is no lane */
 void wfi_transfers_pump(wfi_bulk *bulk);
 void wfi_transfers_fail(wfi_bulk *bulk, weft_status why);
-wfi_transfer_state *wfi_transfer_state_at(wfi_list *node);
 void wfi_transfer_state_end(wfi_transfer_state *work, weft_status why);
 bool wfi_transfer_state_has_free(
     wfi_transfer_state *work); /* moves `next` to the first free chunk; false if there is none */

@@ -13,61 +13,40 @@
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* Whether `size` bytes there may still be read or written, as `kind` does. False: the question before is still on its way. */
-static bool ask(wfi_bulk *bulk, wfi_transfer_kind kind, uint64_t address, uint64_t key, uint64_t size)
-{
-    wfi_writer writer;
-    if (bulk->revalidate.out)
-        return false;
-    wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
-    wfi_write_u64(&writer, ++bulk->questions);
-    wfi_write_u64(&writer, address);
-    wfi_write_u64(&writer, key);
-    wfi_write_u64(&writer, size);
-    wfi_write_u8(&writer, kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
-    assert(!writer.failed);
-    wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
-    return true;
-}
-
-/* Sends the question; false: one is still on its way. */
-static bool ask_about(wfi_transfer_state *work)
+/* Whether the next chunk's memory may still be read or written. */
+static void ask_about(wfi_transfer_state *work)
 {
     wfi_bulk *bulk = work->bulk;
+    wfi_writer writer;
     uint64_t remote, size;
     const wfi_segment *segment = wfi_transfer_state_place(work, work->next, &remote, &size, NULL);
-    if (!ask(bulk, work->owner->kind, remote, segment->remote_key, size))
-        return false;
+    wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
+    wfi_write_u64(&writer, ++bulk->questions);
+    wfi_write_u64(&writer, remote);
+    wfi_write_u64(&writer, segment->remote_key);
+    wfi_write_u64(&writer, size);
+    wfi_write_u8(&writer, work->owner->kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+    assert(!writer.failed);
     bulk->asked = work;
-    return true;
+    wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
 }
 
+/* One at a time: not while the question before is still on its way. */
 void wfi_transfers_ask(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers && !bulk->asked; node = node->next) {
-        wfi_transfer_state *work = wfi_transfer_state_at(node);
-        if (work->unvalidated && !work->validated && !work->under_way && wfi_transfer_state_has_free(work) &&
-            !ask_about(work))
+    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
+        wfi_transfer_state *work = wfi_container_of(node, wfi_transfer_state, link);
+        if (bulk->asked || bulk->revalidate.out)
             return;
+        if (work->unvalidated && !work->validated && !work->under_way && wfi_transfer_state_has_free(work))
+            ask_about(work);
     }
-}
-
-static void told(wfi_bulk *bulk, bool offered)
-{
-    wfi_transfer_state *work = bulk->asked;
-    bulk->asked = NULL;
-    if (work && offered)
-        work->validated = true;
-    else if (work)
-        wfi_transfer_state_end(work, WEFT_ERR_PROTOCOL);
-    wfi_transfers_ask(bulk);
-    wfi_transfers_pump(bulk);
 }
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *work = wfi_transfer_state_at(node);
+        wfi_transfer_state *work = wfi_container_of(node, wfi_transfer_state, link);
         work->unvalidated = work->unvalidated || work->interrupted;
         work->validated = work->validated && !work->interrupted;
         work->interrupted = false;
@@ -79,29 +58,33 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 {
     uint64_t number = wfi_read_u64(reader);
     bool offered = wfi_read_u8(reader);
-    if (!reader->failed && number == bulk->questions)
-        told(bulk, offered);
+    wfi_transfer_state *work = bulk->asked;
+    if (reader->failed || number != bulk->questions)
+        return;
+    bulk->asked = NULL;
+    if (work && offered)
+        work->validated = true;
+    else if (work)
+        wfi_transfer_state_end(work, WEFT_ERR_PROTOCOL);
+    wfi_transfers_ask(bulk);
+    wfi_transfers_pump(bulk);
 }
 
 /* ---- Answering ------------------------------------------------------------------------------------------------- */
 
 /* Only once the answer before has arrived: looking through what is exposed takes time. */
-static bool covers_query(const wfi_bulk *bulk)
-{
-    const wfi_query *query = &bulk->query;
-    bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
-    return is_one && wfi_exposed_covers(bulk, query->address, query->key, query->size, query->access);
-}
-
 void wfi_bulk_answer(wfi_bulk *bulk)
 {
+    const wfi_query *query = &bulk->query;
     wfi_writer writer;
     bulk->answer_due = bulk->revalidated.out;
     if (bulk->answer_due)
         return;
+    bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
+    bool offered = is_one && wfi_exposed_covers(bulk, query->address, query->key, query->size, query->access);
     wfi_writer_init(&writer, bulk->revalidated.bytes, sizeof(bulk->revalidated.bytes));
-    wfi_write_u64(&writer, bulk->query.number);
-    wfi_write_u8(&writer, covers_query(bulk));
+    wfi_write_u64(&writer, query->number);
+    wfi_write_u8(&writer, offered);
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
 

@@ -14,7 +14,7 @@
 #define WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
 #define WINDOW_CHUNKS 64
 
-static wfi_transport *transport_of(const wfi_bulk *bulk)
+static wfi_transport *bulk_transport(const wfi_bulk *bulk)
 {
     return bulk->channel.peer->transport;
 }
@@ -29,28 +29,15 @@ static uint64_t work_chunks(const wfi_transfer_state *work)
     return work->first[work->owner->segment_count];
 }
 
-static bool is_taken(const wfi_transfer_state *work, uint64_t index)
-{
-    return work->taken[index / 64] >> (index % 64) & 1;
-}
-
 bool wfi_transfer_state_has_free(wfi_transfer_state *work)
 {
     uint64_t count = work_chunks(work);
-    while (work->next < count && is_taken(work, work->next))
+    while (work->next < count && (work->taken[work->next / 64] >> (work->next % 64) & 1))
         work->next++;
     return !work->ending && work->next < count;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t count_chunks(const wfi_transport *transport, const wfi_transfer *transfer)
-{
-    uint64_t count = 0, max = chunk_max(transport);
-    for (size_t i = 0; i < transfer->segment_count; i++)
-        count += transfer->segments[i].size / max + (transfer->segments[i].size % max != 0);
-    return count;
-}
 
 static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *work)
 {
@@ -61,7 +48,7 @@ static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *wo
     if (!work->regions)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < work->owner->segment_count && !status; i++)
-        work->regions[i] = wfi_local_region(transport, work->owner->segments[i].storage, &status);
+        status = wfi_reg_cache_get(transport->cache, work->owner->segments[i].storage, &work->regions[i]);
     return status;
 }
 
@@ -69,7 +56,7 @@ static void work_destroy(wfi_transfer_state *work)
 {
     for (size_t i = 0; work->regions && i < work->owner->segment_count; i++) {
         if (work->regions[i])
-            wfi_local_region_put(transport_of(work->bulk), work->owner->segments[i].storage);
+            wfi_reg_cache_put(bulk_transport(work->bulk)->cache, work->owner->segments[i].storage);
     }
     free(work->regions);
     free(work->first);
@@ -79,30 +66,32 @@ static void work_destroy(wfi_transfer_state *work)
 
 static weft_status work_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out)
 {
-    wfi_transport *transport = transport_of(bulk);
-    uint64_t chunks = count_chunks(transport, transfer), max = chunk_max(transport);
+    wfi_transport *transport = bulk_transport(bulk);
+    uint64_t chunks = 0, max = chunk_max(transport);
     wfi_transfer_state *work = wfi_calloc(1, sizeof(*work));
     if (!work)
         return WEFT_ERR_MEMORY;
     work->owner = transfer;
     work->bulk = bulk;
     work->first = malloc((transfer->segment_count + 1) * sizeof(*work->first));
-    work->taken = wfi_calloc(chunks / 64 + 1, sizeof(*work->taken));
-    if (!work->first || !work->taken || take_regions(transport, work)) {
-        work_destroy(work);
-        return WEFT_ERR_MEMORY;
-    }
-    uint64_t first = 0;
+    if (!work->first)
+        goto destroy;
     for (size_t i = 0; i < transfer->segment_count; i++) {
-        work->first[i] = first;
-        first += transfer->segments[i].size / max + (transfer->segments[i].size % max != 0);
+        work->first[i] = chunks;
+        chunks += transfer->segments[i].size / max + (transfer->segments[i].size % max != 0);
     }
-    work->first[transfer->segment_count] = first;
+    work->first[transfer->segment_count] = chunks;
+    work->taken = wfi_calloc(chunks / 64 + 1, sizeof(*work->taken));
+    if (!work->taken || take_regions(transport, work))
+        goto destroy;
     *out = work;
     return WEFT_OK;
+destroy:
+    work_destroy(work);
+    return WEFT_ERR_MEMORY;
 }
 
-static void tell_owner(wfi_done *done)
+static void tell_transfer_owner(wfi_done *done)
 {
     wfi_transfer_state *work = wfi_container_of(done, wfi_transfer_state, ended);
     wfi_transfer *owner = work->owner;
@@ -123,8 +112,8 @@ static void finish_if_over(wfi_transfer_state *work)
     if (work->bulk->asked == work)
         work->bulk->asked = NULL;
     wfi_list_remove(&work->link);
-    work->ended.run = tell_owner;
-    wfi_progress_end(transport_of(work->bulk)->progress, &work->ended, WFI_DONE_TRANSFER);
+    work->ended.run = tell_transfer_owner;
+    wfi_progress_end(bulk_transport(work->bulk)->progress, &work->ended, WFI_DONE_TRANSFER);
 }
 
 void wfi_transfer_state_end(wfi_transfer_state *work, weft_status why)
@@ -143,7 +132,7 @@ static wfi_chunk *chunk_take(wfi_transport *transport)
 {
     wfi_list *spare = wfi_list_pop_front(&transport->spares[WFI_BULK]);
     if (spare)
-        return wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_chunk, flight);
+        return wfi_container_of(spare, wfi_chunk, flight.link);
     wfi_chunk *chunk = wfi_calloc(1, sizeof(*chunk));
     if (!chunk)
         return NULL;
@@ -169,7 +158,7 @@ static size_t segment_of(const wfi_transfer_state *work, uint64_t index)
 const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *work, uint64_t index, uint64_t *remote,
                                             uint64_t *size, size_t *which)
 {
-    uint64_t max = chunk_max(transport_of(work->bulk));
+    uint64_t max = chunk_max(bulk_transport(work->bulk));
     size_t at = segment_of(work, index);
     const wfi_segment *segment = &work->owner->segments[at];
     uint64_t offset = (index - work->first[at]) * max, left = segment->size - offset;
@@ -279,32 +268,23 @@ static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped 
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
-wfi_transfer_state *wfi_transfer_state_at(wfi_list *node)
-{
-    return wfi_container_of(node, wfi_transfer_state, link);
-}
-
 static wfi_transfer_state *next_work(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *work = wfi_transfer_state_at(node);
+        wfi_transfer_state *work = wfi_container_of(node, wfi_transfer_state, link);
         if (wfi_transfer_state_has_free(work) && (!work->unvalidated || (work->validated && !work->under_way)))
             return work;
     }
     return NULL;
 }
 
-static bool has_room(const wfi_conn *conn)
-{
-    const wfi_window *window = wfi_conn_window(conn);
-    return window->chunk_bytes < WINDOW_BYTES && window->chunk_count < WINDOW_CHUNKS;
-}
-
 void wfi_transfers_pump(wfi_bulk *bulk)
 {
     wfi_conn *conn;
-    while ((conn = wfi_channel_up(&bulk->channel)) && has_room(conn)) {
-        wfi_transfer_state *work = next_work(bulk);
+    while ((conn = wfi_channel_up(&bulk->channel))) {
+        const wfi_window *window = wfi_conn_window(conn);
+        bool has_room = window->chunk_bytes < WINDOW_BYTES && window->chunk_count < WINDOW_CHUNKS;
+        wfi_transfer_state *work = has_room ? next_work(bulk) : NULL;
         if (!work)
             return;
         weft_status status = work_post_next(conn, work);
@@ -329,7 +309,7 @@ bool wfi_bulk_is_stuck(const wfi_bulk *bulk)
 void wfi_transfers_fail(wfi_bulk *bulk, weft_status why)
 {
     while (!wfi_list_empty(&bulk->transfers))
-        wfi_transfer_state_end(wfi_transfer_state_at(bulk->transfers.next), why);
+        wfi_transfer_state_end(wfi_container_of(bulk->transfers.next, wfi_transfer_state, link), why);
 }
 
 /* ---- The contract ---------------------------------------------------------------------------------------------- */
@@ -387,5 +367,5 @@ void wfi_chunks_free_spares(wfi_transport *transport)
 {
     wfi_list *node;
     while ((node = wfi_list_pop_front(&transport->spares[WFI_BULK])))
-        free(wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_chunk, flight));
+        free(wfi_container_of(node, wfi_chunk, flight.link));
 }

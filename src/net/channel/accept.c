@@ -34,37 +34,24 @@ static weft_status take_request(wfi_channel *channel, wfi_connect_request *reque
 }
 
 /*
- * Who says that it asks; NULL if the answer is no. One that is newer than what the store has told us asks again, and by then we have
+ * Who asks, and has proved it; NULL: the answer is no. One that is newer than what the store has told us asks again, and by then we have
  * been told, its public key too; one that is older is dead, and whoever speaks in its name gets nowhere.
  */
-static wfi_peer *asker(wfi_transport *transport, const wfi_hello *hello)
-{
-    wfi_peer *peer = transport->peers[hello->rank];
-    if (peer && hello->incarnation == peer->member.incarnation)
-        return peer;
-    if (peer && hello->incarnation < peer->member.incarnation) {
-        wfi_transport_refused(transport, "a connection of an incarnation of worker %d that is over was refused",
-                              hello->rank);
-    }
-    return NULL;
-}
-
-/* A worker numbers its requests upwards: an old number is a recording, a very large one wants to use the numbers up. */
-static bool is_new(const wfi_channel *channel, uint32_t generation)
-{
-    return generation > channel->asked &&
-           (generation < channel->generation || generation - channel->generation < JUMP_MAX);
-}
-
-/* Who asks, and has proved it; NULL: the answer is no. */
 static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, wfi_hello *hello)
 {
     if (!wfi_hello_read(transport, event->data, event->data_size, 0, hello) || hello->answer) {
         wfi_transport_refused(transport, "a connection without proof of the job's key was refused");
         return NULL;
     }
-    wfi_peer *peer = asker(transport, hello);
-    const uint8_t *pair_key = peer ? wfi_peer_pair_key(peer) : NULL;
+    wfi_peer *peer = transport->peers[hello->rank];
+    if (!peer || hello->incarnation > peer->member.incarnation)
+        return NULL;
+    if (hello->incarnation < peer->member.incarnation) {
+        wfi_transport_refused(transport, "a connection of an incarnation of worker %d that is over was refused",
+                              hello->rank);
+        return NULL;
+    }
+    const uint8_t *pair_key = wfi_peer_pair_key(peer);
     if (!pair_key || wfi_hello_is_proven(pair_key, &transport->self, event->data, 0))
         return pair_key ? peer : NULL;
     wfi_transport_refused(transport, "a connection in the name of worker %d, without proof of its key, was refused",
@@ -76,23 +63,20 @@ static void on_request(wfi_transport *transport, const wfi_event *event)
 {
     wfi_hello hello;
     wfi_peer *peer = proven_asker(transport, event, &hello);
-    if (!peer) {
-        transport->ops->reject(transport->fabric, event->request);
-        return;
-    }
+    if (!peer)
+        goto reject;
     wfi_channel *channel = peer->channels[hello.kind];
-    if (!is_new(channel, hello.generation)) {
+    /* A worker numbers its requests upwards: an old number is a recording, a very large one wants to use the numbers up. */
+    if (hello.generation <= channel->asked ||
+        (hello.generation >= channel->generation && hello.generation - channel->generation >= JUMP_MAX)) {
         wfi_transport_refused(transport, "a connection that was asked for before was refused; worker %d", hello.rank);
-        transport->ops->reject(transport->fabric, event->request);
-        return;
+        goto reject;
     }
     wfi_silent_excuse(transport, hello.generation - channel->asked - 1);
     channel->asked = hello.generation;
     if (peer->status || transport->closing || !request_wins(channel, hello.generation) ||
-        !channel->ops->take_position(channel, hello.position)) {
-        transport->ops->reject(transport->fabric, event->request);
-        return;
-    }
+        !channel->ops->take_position(channel, hello.position))
+        goto reject;
     if (channel->conn) {
         channel->lost = channel->lost || channel->conn->up;
         wfi_conn_close(channel->conn);
@@ -102,6 +86,9 @@ static void on_request(wfi_transport *transport, const wfi_event *event)
     weft_status status = take_request(channel, event->request, &hello);
     if (status)
         wfi_channel_failed(channel, status, "a connection could not be taken");
+    return;
+reject:
+    transport->ops->reject(transport->fabric, event->request);
 }
 
 static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_event *event)

@@ -31,15 +31,6 @@ static bool channel_needed(const wfi_channel *channel)
     return channel->ops->needed(channel) || channel->wanted_ns > wfi_progress_now(peer->transport->progress);
 }
 
-/*
- * How long an attempt may take: twice as long after each that failed. Many workers that connect at once on few processors
- * would else tear down what is about to be answered, again and again.
- */
-static uint64_t attempt_limit(const wfi_channel *channel)
-{
-    return WFI_CONNECT_LIMIT_NS << (channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS);
-}
-
 static void channel_retry(wfi_channel *channel)
 {
     wfi_transport *transport = channel->peer->transport;
@@ -79,18 +70,6 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
  * Few attempts are under way at a time, of those that failed before fewer still: peers that do not answer keep nobody from
  * those that do, and hundreds of workers that connect to each other at once do not wear each other out.
  */
-static bool has_turn(const wfi_channel *channel)
-{
-    return channel->peer->transport->attempts < (channel->failures ? ATTEMPTS_AGAIN : ATTEMPTS_MAX);
-}
-
-static void await_turn(wfi_channel *channel)
-{
-    wfi_transport *transport = channel->peer->transport;
-    if (wfi_list_empty(&channel->turn))
-        wfi_list_push_back(channel->failures ? &transport->turns_again : &transport->turns, &channel->turn);
-}
-
 static void give_turns(wfi_transport *transport, wfi_list *turns, unsigned limit)
 {
     while (transport->attempts < limit && !wfi_list_empty(turns)) {
@@ -113,10 +92,14 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
 {
     wfi_channel *channel = conn->channel;
     wfi_progress *progress = conn->transport->progress;
+    /* Twice as long after each that failed. Many workers that connect at once on few processors would else tear down what is about to
+     * be answered, again and again. */
+    unsigned doublings = channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS;
     if (!status)
         status = channel->ops->attach(conn);
     if (!status)
-        status = wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + attempt_limit(channel));
+        status =
+            wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + (WFI_CONNECT_LIMIT_NS << doublings));
     if (status)
         wfi_conn_close(conn);
     return status;
@@ -126,8 +109,9 @@ static void channel_connect(wfi_channel *channel)
 {
     wfi_peer *peer = channel->peer;
     wfi_transport *transport = peer->transport;
-    if (!has_turn(channel)) {
-        await_turn(channel);
+    if (transport->attempts >= (channel->failures ? ATTEMPTS_AGAIN : ATTEMPTS_MAX)) {
+        if (wfi_list_empty(&channel->turn))
+            wfi_list_push_back(channel->failures ? &transport->turns_again : &transport->turns, &channel->turn);
         return;
     }
     wfi_conn *conn = wfi_conn_create(channel, true, ++channel->generation);
@@ -209,28 +193,20 @@ void wfi_channel_end(wfi_channel *channel)
     wfi_conn_close(channel->conn);
 }
 
-/* One that nobody uses any more goes, where its owner set the timer for that; either side may see it first. */
-static void channel_idle(wfi_channel *channel)
-{
-    wfi_progress *progress = channel->peer->transport->progress;
-    uint64_t now = progress->now_ns, until = channel->used_ns + WFI_IDLE_NS;
-    if (!channel->ops->idle(channel) || until > now) {
-        (void)wfi_timer_set(progress, &channel->timer, until > now ? until : now + WFI_IDLE_NS);
-        return;
-    }
-    wfi_channel_end(channel);
-}
-
 static void channel_timer(wfi_timer *timer)
 {
     wfi_channel *channel = wfi_container_of(timer, wfi_channel, timer);
     wfi_conn *conn = channel->conn;
+    wfi_progress *progress = channel->peer->transport->progress;
+    uint64_t now = progress->now_ns, until = channel->used_ns + WFI_IDLE_NS;
     if (!conn)
         wfi_channel_want(channel);
     else if (!conn->up)
         wfi_attempt_failed(conn, "the connection was not answered");
-    else
-        channel_idle(channel);
+    else if (until > now || !channel->ops->idle(channel))
+        (void)wfi_timer_set(progress, &channel->timer, until > now ? until : now + WFI_IDLE_NS);
+    else /* nobody uses it any more, and its owner set the timer for that; either side may see it first */
+        wfi_channel_end(channel);
 }
 
 void wfi_channel_is_up(wfi_channel *channel)

@@ -284,10 +284,11 @@ struct wfi_transport {
     weft_stats stats;
 };
 
-/* In the order in which they hear. */
-#define WFI_FOR_CLIENTS(client, transport)                                                                             \
+/* Those who want to hear that, in the order in which they do. */
+#define WFI_FOR_CLIENTS(client, transport, upcall)                                                                     \
     for (const wfi_net_client *client = (transport)->clients;                                                          \
-         client < (transport)->clients + (transport)->client_count; client++)
+         client < (transport)->clients + (transport)->client_count; client++)                                          \
+        if (client->upcalls->upcall)
 
 /* transport.c. Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new from here on; fini also closes
  * the fabric, and frees the peers. */
@@ -296,11 +297,8 @@ void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const 
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
-void wfi_transport_add_client(wfi_transport *transport, const wfi_net_client *client); /* copied */
 /* There was no memory to post something: it is tried again, and given up after a while. */
 void wfi_transport_starve(wfi_transport *transport);
-void *wfi_local_region(wfi_transport *transport, wfi_storage *storage, weft_status *status);
-void wfi_local_region_put(wfi_transport *transport, wfi_storage *storage);
 uint64_t wfi_transport_bound_ns(const wfi_transport *transport); /* within which deaths are detected */
 
 /* accept.c */

@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "base/guarded.h"
 #include "net/channel/channel.h"
-#include "sim/sim.h"
 
 #include <stdlib.h>
 
@@ -13,16 +12,6 @@ static void conn_free(wfi_conn *conn)
     wfi_peer_unref(conn->peer);
     wfi_guarded_free(conn->keys);
     free(conn);
-}
-
-/* In the simulation from its seed: every byte that travels replays. */
-static uint64_t new_nonce(const wfi_transport *transport)
-{
-    uint64_t nonce;
-    if (transport->sim)
-        return wfi_sim_random(transport->sim);
-    randombytes_buf(&nonce, sizeof(nonce));
-    return nonce;
 }
 
 wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation)
@@ -37,7 +26,7 @@ wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation)
     conn->ours = ours;
     conn->generation = generation;
     wfi_list_init(&conn->flights);
-    conn->nonce = new_nonce(transport);
+    wfi_random_bytes(transport->sim, &conn->nonce, sizeof(conn->nonce));
     conn->keys = wfi_guarded_calloc(sizeof(*conn->keys));
     if (!conn->keys || !wfi_peer_pair_key(channel->peer) || channel->ops->prepare(conn))
         goto free_conn;
@@ -63,16 +52,6 @@ void wfi_attempt_over(wfi_conn *conn)
                             wfi_now(transport->progress->clock)); /* not from in here: lanes are changing */
 }
 
-/* What was under way goes back to its owners; the operations themselves are still to be reported. */
-static void detach_flights(wfi_conn *conn)
-{
-    wfi_list *node;
-    while ((node = wfi_list_pop_front(&conn->flights))) {
-        wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
-        flight->ops->dropped(flight);
-    }
-}
-
 void wfi_conn_close(wfi_conn *conn)
 {
     wfi_transport *transport = conn->transport;
@@ -90,7 +69,11 @@ void wfi_conn_close(wfi_conn *conn)
     if (conn->lane)
         transport->ops->lane_close(conn->lane);
     conn->lane = NULL;
-    detach_flights(conn);
+    /* What was under way goes back to its owners; the operations themselves are still to be reported. */
+    for (wfi_list *node; (node = wfi_list_pop_front(&conn->flights));) {
+        wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
+        flight->ops->dropped(flight);
+    }
     channel->ops->down(channel, conn);
     conn->up = false;
     if (conn->outstanding)

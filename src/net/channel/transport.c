@@ -15,22 +15,6 @@
     UINT64_C(5000000)     /* so often events are looked for without threads: they have no descriptor to sleep on */
 #define UNPRIVILEGED 1024 /* the first port that anybody may have */
 
-static weft_status refuse(weft_error **error, weft_status code, const char *text)
-{
-    wfi_error_detail detail = {.code = code, .worker = -1};
-    if (error)
-        wfi_error_give(error, wfi_error_create(&detail, "%s", text));
-    return code;
-}
-
-static weft_status refuse_value(weft_error **error, const char *what, const char *value, const char *hint)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
-    if (error)
-        wfi_error_give(error, wfi_error_create(&detail, "%s is \"%s\": %s", what, value, hint));
-    return WEFT_ERR_INVALID;
-}
-
 static bool read_port(const char **text, long *out)
 {
     char *end;
@@ -75,16 +59,9 @@ static void cache_close(void *domain, void *region)
     transport->ops->region_close(transport->fabric, region);
 }
 
-static weft_status cache_create(wfi_transport *transport)
-{
-    static const wfi_reg_ops ops = {.open = cache_open, .close = cache_close};
-    if (transport->limits->keys_per_transfer && !transport->limits->needs_local_regions)
-        return WEFT_OK;
-    return wfi_reg_cache_create(&ops, transport, 256, &transport->cache);
-}
-
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error)
 {
+    static const wfi_reg_ops cached = {.open = cache_open, .close = cache_close};
     wfi_fabric_options how = {.rank = transport->progress->fibers ? transport->progress->group
                                       : agent->has_rank           ? transport->rank
                                                                   : -1,
@@ -96,43 +73,26 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
                               .ready_arg = transport->progress};
     transport->ops = wfi_fabric_find(agent->fabric);
     if (!transport->ops)
-        return refuse_value(error, "fabric (WEFT_FABRIC)", agent->fabric, "this build has \"tcp\" and \"sim\"");
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "fabric (WEFT_FABRIC) is \"%s\": this build has \"tcp\" and \"sim\"", agent->fabric);
     if (!read_ports(agent->ports, &how))
-        return refuse_value(error, "ports (WEFT_PORTS)", agent->ports,
-                            "\"low-high\", each 1 to 65535, low not above high; or one port from 1024 on");
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "ports (WEFT_PORTS) is \"%s\": \"low-high\", each 1 to 65535, low not above high; or one "
+                              "port from 1024 on",
+                              agent->ports);
     weft_status status = transport->ops->open(&how, &transport->fabric, error);
     if (status)
         return status;
     transport->limits = transport->ops->limits(transport->fabric);
+    if (!transport->limits->keys_per_transfer || transport->limits->needs_local_regions)
+        status = wfi_reg_cache_create(&cached, transport, 256, &transport->cache);
     transport->peers = wfi_calloc((size_t)transport->world_size, sizeof(*transport->peers));
-    if (!transport->peers || cache_create(transport))
-        return refuse(error, WEFT_ERR_MEMORY, "out of memory");
+    if (!transport->peers || status)
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
     return WEFT_OK;
 }
 
-/* ---- Regions that last ----------------------------------------------------------------------------------------- */
-
-void *wfi_local_region(wfi_transport *transport, wfi_storage *storage, weft_status *status)
-{
-    void *region = NULL;
-    *status = wfi_reg_cache_get(transport->cache, storage, &region);
-    return region;
-}
-
-void wfi_local_region_put(wfi_transport *transport, wfi_storage *storage)
-{
-    wfi_reg_cache_put(transport->cache, storage);
-}
-
 /* ---- Completions ----------------------------------------------------------------------------------------------- */
-
-static void dispatch(const wfi_completion *completion)
-{
-    wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
-    wfi_conn *conn = flight->conn;
-    flight->ops->completed(flight, completion); /* the flight may be another's, or gone, from here on */
-    wfi_conn_reported(conn);
-}
 
 /* Some post found no room; completions since then may have made some. */
 static void post_again(wfi_transport *transport)
@@ -189,8 +149,13 @@ static size_t transport_poll(wfi_source *source)
 static void transport_take(wfi_source *source)
 {
     wfi_transport *transport = transport_of(source);
-    for (size_t i = 0; i < transport->completion_count; i++)
-        dispatch(&transport->completions[i]);
+    for (size_t i = 0; i < transport->completion_count; i++) {
+        const wfi_completion *completion = &transport->completions[i];
+        wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
+        wfi_conn *conn = flight->conn;
+        flight->ops->completed(flight, completion); /* the flight may be another's, or gone, from here on */
+        wfi_conn_reported(conn);
+    }
     transport->completion_count = 0;
     if (transport->stuck)
         post_again(transport);
@@ -257,12 +222,6 @@ void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const 
     wfi_list_init(&transport->turns_again);
     for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
         wfi_list_init(&transport->spares[kind]);
-}
-
-void wfi_transport_add_client(wfi_transport *transport, const wfi_net_client *client)
-{
-    assert(transport->client_count < WFI_CLIENTS);
-    transport->clients[transport->client_count++] = *client;
 }
 
 void wfi_transport_quiet(wfi_transport *transport)

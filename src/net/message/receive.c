@@ -178,7 +178,7 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
 }
 
 /* Returns credits: at once when the peer may be short of them, else soon, unless something goes there anyway. */
-static void answer(wfi_conn *conn)
+static void return_credits(wfi_conn *conn)
 {
     wfi_peer *peer = conn->peer;
     wfi_control *control = wfi_peer_control(peer);
@@ -205,7 +205,7 @@ static void receive(wfi_rx *rx, size_t size)
         return;
     }
     wfi_conn_frames(conn)->consumed++; /* only now: the credit stands for a receive that is posted */
-    answer(conn);
+    return_credits(conn);
 }
 
 static void frame_received(wfi_flight *flight, const wfi_completion *completion)
@@ -230,7 +230,7 @@ void wfi_frames_early(wfi_conn *conn)
 {
     wfi_list *node;
     while (!conn->closed && (node = wfi_list_pop_front(&wfi_conn_frames(conn)->early))) {
-        wfi_rx *rx = wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_rx, flight);
+        wfi_rx *rx = wfi_container_of(node, wfi_rx, flight.link);
         receive(rx, rx->size);
     }
 }

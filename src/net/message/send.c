@@ -42,8 +42,7 @@ static wfi_tx *tx_create(wfi_transport *transport)
 static wfi_tx *tx_take(wfi_transport *transport)
 {
     wfi_list *spare = wfi_list_pop_front(&transport->spares[WFI_CONTROL]);
-    wfi_tx *tx =
-        spare ? wfi_container_of(wfi_container_of(spare, wfi_flight, link), wfi_tx, flight) : tx_create(transport);
+    wfi_tx *tx = spare ? wfi_container_of(spare, wfi_tx, flight.link) : tx_create(transport);
     if (!tx) {
         wfi_transport_starve(transport);
         return NULL;
@@ -102,8 +101,8 @@ static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
 
 static_assert(WFI_RECEIVE_DEPTH < WFI_INJECT_AHEAD, "credits keep fewer frames on their way");
 
-/* Takes the frame over, unless it fails. */
-static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
+/* Takes the frame over. False: the lane would not take it, and will later, or never. */
+static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
 {
     wfi_transport *transport = conn->transport;
     wfi_frames *frames = wfi_conn_frames(conn);
@@ -123,27 +122,21 @@ static weft_status post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     bool is_injected = !status;
     if (status == WEFT_ERR_MEMORY) /* it is too long for that, or there was no room for a copy */
         status = transport->ops->send(conn->lane, &tx->flight.op, &whole, 1);
-    if (status)
-        return status;
-    if (is_injected)
+    if (status || is_injected)
         tx_recycle(transport, tx);
     else
         conn->outstanding++;
+    if (status == WEFT_ERR_AGAIN)
+        transport->stuck = true;
+    else if (status)
+        wfi_channel_broken(conn);
+    if (status)
+        return false;
     frames->sent++;
     frames->told = frames->consumed;
     control->owes_ack = false;
     transport->stats.frames_sent++;
-    return WEFT_OK;
-}
-
-/* The lane would not take it: later, or never. */
-static void post_refused(wfi_conn *conn, wfi_tx *tx, weft_status status)
-{
-    tx_recycle(conn->transport, tx);
-    if (status == WEFT_ERR_AGAIN)
-        conn->transport->stuck = true;
-    else
-        wfi_channel_broken(conn);
+    return true;
 }
 
 static int64_t credit(const wfi_conn *conn)
@@ -179,11 +172,8 @@ static bool send_again(wfi_conn *conn)
     uint64_t first = wfi_container_of(control->resend, wfi_message, link)->net.sequence;
     (void)put_list(tx, control->resend, &control->sent);
     unsigned count = tx->count;
-    weft_status status = post_frame(conn, tx, first);
-    if (status) {
-        post_refused(conn, tx, status);
+    if (!post_frame(conn, tx, first))
         return false;
-    }
     while (count--)
         control->resend = control->resend->next;
     return true;
@@ -198,11 +188,8 @@ static bool send_new(wfi_conn *conn, bool requests_too)
     if (put_list(tx, control->urgent.next, &control->urgent) && requests_too)
         (void)put_list(tx, control->queued.next, &control->queued);
     unsigned count = tx->count;
-    weft_status status = post_frame(conn, tx, control->sequence + 1);
-    if (status) {
-        post_refused(conn, tx, status);
+    if (!post_frame(conn, tx, control->sequence + 1))
         return false;
-    }
     (void)commit(control, &control->queued, commit(control, &control->urgent, count));
     return true;
 }
@@ -237,11 +224,8 @@ void wfi_peer_send_ack(wfi_peer *peer)
     if (frames->consumed == frames->told)
         return;
     wfi_tx *tx = tx_take(conn->transport);
-    if (!tx)
-        return;
-    weft_status status = post_frame(conn, tx, wfi_peer_control(peer)->sequence + 1);
-    if (status)
-        post_refused(conn, tx, status);
+    if (tx)
+        (void)post_frame(conn, tx, wfi_peer_control(peer)->sequence + 1);
 }
 
 static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
@@ -297,5 +281,5 @@ void wfi_frames_free_spares(wfi_transport *transport)
     wfi_list *node;
     assert(transport->closing);
     while ((node = wfi_list_pop_front(&transport->spares[WFI_CONTROL])))
-        tx_recycle(transport, wfi_container_of(wfi_container_of(node, wfi_flight, link), wfi_tx, flight));
+        tx_recycle(transport, wfi_container_of(node, wfi_tx, flight.link));
 }
