@@ -210,7 +210,7 @@ static size_t compose(uint8_t type, uint8_t *bytes)
 
 static void send_nonsense(weft_agent *agent, int to)
 {
-    uint8_t type = (uint8_t)below(11), bytes[INSIDE_MESSAGE_MAX];
+    uint8_t type = (uint8_t)below(INSIDE_REFUSED + 2) /* 0 and the last are nobody's */, bytes[INSIDE_MESSAGE_MAX];
     size_t size = compose(type, bytes);
     if (below(3))
         size = mutate(bytes, size);
