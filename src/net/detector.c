@@ -23,7 +23,7 @@
 
 #include <stdio.h>
 
-static uint64_t later(uint64_t a, uint64_t b)
+static uint64_t later_of(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -37,11 +37,6 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
 {
     uint64_t now = peer->transport->progress->now_ns;
     return now > since ? now - since : 0;
-}
-
-static bool is_needed(const wfi_whole_peer *whole)
-{
-    return whole->awaited > 0 || wfi_peer_has_to_send(&whole->peer) || !wfi_list_empty(&whole->bulk.transfers);
 }
 
 /* The lanes themselves are tried on: channel_needed goes by what is to be sent. */
@@ -157,7 +152,7 @@ static void look_at_bulk(wfi_peer *peer)
 static void look_at_silence(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
-    uint64_t silent = time_since(peer, later(peer->heard_ns, control->waiting_ns)),
+    uint64_t silent = time_since(peer, later_of(peer->heard_ns, control->waiting_ns)),
              bound = wfi_transport_bound_ns(peer->transport), half = bound / 2;
     if (silent < half) {
         wfi_peer_look_within(peer, half - silent);
@@ -178,7 +173,8 @@ static void silence_due(wfi_timer *timer)
 {
     wfi_peer *peer = wfi_container_of(timer, wfi_peer, silence);
     wfi_whole_peer *whole = whole_of(peer);
-    if (!is_needed(whole))
+    bool is_needed = whole->awaited > 0 || wfi_peer_has_to_send(peer) || !wfi_list_empty(&whole->bulk.transfers);
+    if (!is_needed)
         return;
     uint64_t now = peer->transport->progress->now_ns, late = now - timer->deadline_ns;
     uint64_t bound = wfi_transport_bound_ns(peer->transport);
@@ -188,7 +184,7 @@ static void silence_due(wfi_timer *timer)
     wfi_peer_look_within(peer, bound / 2); /* first: what follows may need it anew */
     if (wfi_bulk_is_stuck(&whole->bulk))
         look_at_bulk(peer);
-    uint64_t unheard = time_since(peer, later(peer->heard_ns, peer->needed_ns));
+    uint64_t unheard = time_since(peer, later_of(peer->heard_ns, peer->needed_ns));
     if (unheard >= WFI_REACH_BOUNDS * bound)
         give_up_peer(peer, unheard);
     else if (!wfi_list_empty(&whole->control.sent))

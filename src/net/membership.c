@@ -124,26 +124,20 @@ static void take_news(wfi_net *net, const wfi_member *member, weft_status why, c
         peer_gone(peer, why, text);
 }
 
-static void keep_news(wfi_net *net, const wfi_member *member, weft_status why)
-{
-    news *kept = malloc(sizeof(*kept));
-    if (!kept) {
-        net->verdict = WEFT_ERR_MEMORY;
-        return;
-    }
-    *kept = (news){.member = *member, .why = why};
-    wfi_list_push_back(&net->early, &kept->link);
-}
-
 static void tell_of_member(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
 {
     if (member->rank < 0 || member->rank >= net->transport.world_size)
         return;
     wfi_progress_lock(&net->progress);
-    if (!net->open)
-        keep_news(net, member, why);
-    else if (!net->transport.closing && member->rank != net->transport.rank)
+    news *kept = net->open ? NULL : malloc(sizeof(*kept));
+    if (kept) {
+        *kept = (news){.member = *member, .why = why};
+        wfi_list_push_back(&net->early, &kept->link);
+    } else if (!net->open) {
+        net->verdict = WEFT_ERR_MEMORY;
+    } else if (!net->transport.closing && member->rank != net->transport.rank) {
         take_news(net, member, why, text);
+    }
     wfi_progress_unlock(&net->progress);
 }
 
@@ -221,9 +215,7 @@ static void on_terminated(void *arg)
     wfi_progress_unlock(&net->progress);
 }
 
-const wfi_rendezvous_events *wfi_member_events(void)
-{
-    static const wfi_rendezvous_events events = {.joined = on_member_joined,
+const wfi_rendezvous_events wfi_member_events = {.joined = on_member_joined,
                                                  .died = on_died,
                                                  .left = on_left,
                                                  .dial = on_dial,
@@ -231,8 +223,6 @@ const wfi_rendezvous_events *wfi_member_events(void)
                                                  .store_lost = on_store_lost,
                                                  .probe = on_probe,
                                                  .terminated = on_terminated};
-    return &events;
-}
 
 void wfi_member_catch_up(wfi_net *net)
 {

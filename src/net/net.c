@@ -106,7 +106,7 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
 
 /* ---- The link as a source of progress -------------------------------------------------------------------------- */
 
-static size_t link_poll(wfi_source *source)
+static size_t link_none(wfi_source *source) /* neither completions nor anything outstanding */
 {
     (void)source;
     return 0;
@@ -138,19 +138,13 @@ static bool link_may_sleep(wfi_source *source)
     return true;
 }
 
-static size_t link_outstanding(wfi_source *source)
-{
-    (void)source;
-    return 0;
-}
-
 /* Where there are no threads: elsewhere the link has a thread, or a fiber, of its own. */
-static const wfi_source_ops link_source = {.poll = link_poll,
+static const wfi_source_ops link_source = {.poll = link_none,
                                            .take = link_take,
                                            .events = link_events,
                                            .wait_fd = link_wait_fd,
                                            .may_sleep = link_may_sleep,
-                                           .outstanding = link_outstanding};
+                                           .outstanding = link_none};
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
@@ -239,7 +233,7 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
 {
     const weft_agent_options *agent = options->agent;
     uint8_t address[WFI_ADDRESS_MAX];
-    wfi_rendezvous_events events = *wfi_member_events();
+    wfi_rendezvous_events events = wfi_member_events;
     events.arg = net;
     wfi_rendezvous_options how = {.rank = net->transport.rank,
                                   .world_size = net->transport.world_size,

@@ -203,9 +203,9 @@ static inline wfi_net *wfi_net_of(const wfi_peer *peer)
 weft_status wfi_peer_create(wfi_net *net,
                             const wfi_member *member); /* it takes its seat, from one that has ended. [locked] */
 void wfi_peer_fail(wfi_peer *peer, weft_status why);   /* closes its channels, fails what is outstanding. [locked] */
-const wfi_rendezvous_events *wfi_member_events(void);
-void wfi_member_catch_up(wfi_net *net); /* what was told while opening. [locked] */
-void wfi_member_forget(wfi_net *net);   /* what was told, if opening failed */
+extern const wfi_rendezvous_events wfi_member_events;  /* but for `arg`, the wfi_net */
+void wfi_member_catch_up(wfi_net *net);                /* what was told while opening. [locked] */
+void wfi_member_forget(wfi_net *net);                  /* what was told, if opening failed */
 
 /* detector.c; [locked] */
 extern const wfi_upcalls wfi_detector_upcalls; /* of its client: takes WFI_CONTROL_PING */

@@ -2,7 +2,7 @@
 /* fiber.c - in the simulation: the one fiber of an agent that polls its sources and runs its timers. */
 #include "progress/progress.h"
 
-static void fiber_main(void *arg)
+static void poll_in_fiber(void *arg)
 {
     wfi_progress *progress = arg;
     wfi_source *source = progress->sources[0];
@@ -44,7 +44,7 @@ void wfi_fiber_stop(wfi_progress *progress)
 
 weft_status wfi_fiber_start(wfi_progress *progress)
 {
-    weft_status status = wfi_fiber_spawn(progress->fibers, progress->group, fiber_main, progress);
+    weft_status status = wfi_fiber_spawn(progress->fibers, progress->group, poll_in_fiber, progress);
     progress->fiber_made = !status;
     return status;
 }

@@ -256,7 +256,6 @@ void wfi_progress_wake(wfi_progress *progress); /* whoever sleeps over the compl
 void wfi_fiber_ready(void *progress);           /* in the simulation: something came */
 
 void wfi_spin_init(wfi_progress *progress);
-void wfi_spin_fini(wfi_progress *progress);
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);
 /* False: to sleep. Otherwise *now_ns is later if others had the core meanwhile. */
 bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns);

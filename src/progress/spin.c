@@ -67,12 +67,6 @@ void wfi_spin_init(wfi_progress *progress)
         atomic_store(&progress->token.spin[role].limit_ns, progress->token.spin_max_ns);
 }
 
-void wfi_spin_fini(wfi_progress *progress)
-{
-    if (progress->token.load_fd >= 0)
-        close(progress->token.load_fd);
-}
-
 /* "0.20 0.18 0.12 3/80 11206": three would run now. */
 static bool is_crowded(const wfi_progress *progress)
 {

@@ -17,15 +17,6 @@
 
 /* ---- Watching -------------------------------------------------------------------------------------------------- */
 
-/* The leader stays: until it leaves there is nothing to do. */
-static void poller_block(wfi_progress *progress)
-{
-    atomic_store(&progress->token.poller_blocked, true);
-    if (atomic_load(&progress->token.leader_in) && !atomic_load(&progress->stop))
-        (void)wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, WFI_NEVER);
-    atomic_store(&progress->token.poller_blocked, false);
-}
-
 static uint64_t watch_interval_ns(unsigned pauses)
 {
     return (uint64_t)WATCH_NS << (pauses < WATCH_DOUBLINGS ? pauses : WATCH_DOUBLINGS);
@@ -37,9 +28,13 @@ static bool poller_rest(wfi_progress *progress, unsigned pauses)
     uint32_t uses = atomic_load(&progress->token.uses), departures = atomic_load(&progress->token.departures);
     bool called = wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, watch_interval_ns(pauses));
     bool leader = atomic_load(&progress->token.leader_in);
-    if (leader && departures == atomic_load(&progress->token.departures))
-        poller_block(progress);
-    else if (!leader && (called || uses == atomic_load(&progress->token.uses)))
+    if (leader && departures == atomic_load(&progress->token.departures)) {
+        /* The leader stays: until it leaves there is nothing to do. */
+        atomic_store(&progress->token.poller_blocked, true);
+        if (atomic_load(&progress->token.leader_in) && !atomic_load(&progress->stop))
+            (void)wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, WFI_NEVER);
+        atomic_store(&progress->token.poller_blocked, false);
+    } else if (!leader && (called || uses == atomic_load(&progress->token.uses)))
         return wfi_token_take(progress, WFI_POLLER);
     return false;
 }

@@ -63,7 +63,8 @@ void wfi_token_fini(wfi_progress *progress)
     }
     if (progress->token.unpark_fd >= 0)
         close(progress->token.unpark_fd);
-    wfi_spin_fini(progress);
+    if (progress->token.load_fd >= 0)
+        close(progress->token.load_fd);
 }
 
 static bool take_token_from(wfi_progress *progress, int state, wfi_role role)

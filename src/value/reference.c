@@ -8,7 +8,7 @@ void wfi_reference_init(wfi_reference *reference, const wfi_reference_ops *ops)
     reference->ops = ops;
 }
 
-static wfi_reference *head_of(weft_rref *rref)
+static wfi_reference *reference_of(weft_rref *rref)
 {
     return (wfi_reference *)rref;
 }
@@ -16,22 +16,22 @@ static wfi_reference *head_of(weft_rref *rref)
 weft_rref *weft_rref_ref(weft_rref *rref)
 {
     if (rref)
-        atomic_fetch_add_explicit(&head_of(rref)->refs, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&reference_of(rref)->refs, 1, memory_order_relaxed);
     return rref;
 }
 
 bool wfi_reference_drop(weft_rref *rref)
 {
-    return rref && atomic_fetch_sub_explicit(&head_of(rref)->refs, 1, memory_order_acq_rel) == 1;
+    return rref && atomic_fetch_sub_explicit(&reference_of(rref)->refs, 1, memory_order_acq_rel) == 1;
 }
 
 void weft_rref_unref(weft_rref *rref)
 {
     if (wfi_reference_drop(rref))
-        head_of(rref)->ops->release(rref);
+        reference_of(rref)->ops->release(rref);
 }
 
 weft_status wfi_reference_pass(weft_rref *rref, wfi_rref_name *name)
 {
-    return head_of(rref)->ops->pass(rref, name);
+    return reference_of(rref)->ops->pass(rref, name);
 }

@@ -11,7 +11,7 @@ static const wfi_member newer = {.rank = 1, .incarnation = 1000, .name = "again"
 
 static void say(net_host *host, weft_status what, uint32_t incarnation)
 {
-    wfi_rendezvous_events events = *wfi_member_events();
+    wfi_rendezvous_events events = wfi_member_events;
     if (what == WEFT_OK)
         events.joined(host->net, &newer);
     else
@@ -106,7 +106,7 @@ static void speaking(net_host *host)
         assert_int_equal(host_send_free(host, 0, 0, 100), WEFT_OK);
         host_pause(host, 100000000);
         assert_int_equal(host->done_ok, 0);
-        wfi_rendezvous_events events = *wfi_member_events();
+        wfi_rendezvous_events events = wfi_member_events;
         events.died(host->net, 0, host_member(host, 0).incarnation, "enough");
     }
     host_meet(host, &host->world->finished);
@@ -123,7 +123,7 @@ static void an_incarnation_that_is_over_is_not_heard(void **state)
 /* One incarnation after the other, each with a message that waits for it; every other one leaves, the others die. */
 static void succeed(net_host *host)
 {
-    wfi_rendezvous_events events = *wfi_member_events();
+    wfi_rendezvous_events events = wfi_member_events;
     wfi_member next = newer;
     wfi_net_lock(host->net);
     size_t reserved = host->net->progress.heap_reserved;

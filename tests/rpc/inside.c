@@ -278,12 +278,12 @@ void inside_joined(weft_agent *agent, int rank, uint32_t incarnation, const char
 {
     wfi_member member = {.rank = rank, .incarnation = incarnation, .address_size = 1};
     snprintf(member.name, sizeof member.name, "%s", name);
-    wfi_member_events()->joined(agent->net, &member);
+    wfi_member_events.joined(agent->net, &member);
 }
 
 void inside_died(weft_agent *agent, int rank, uint32_t incarnation)
 {
-    wfi_member_events()->died(agent->net, rank, incarnation, "said by the test");
+    wfi_member_events.died(agent->net, rank, incarnation, "said by the test");
 }
 
 /* ---- What an agent keeps --------------------------------------------------------------------------------------------- */

@@ -94,7 +94,7 @@ typedef struct wfi_transfer_state {
 
 typedef struct wfi_chunk {
     wfi_flight flight;
-    wfi_transfer_state *work; /* NULL once the lane closed under it */
+    wfi_transfer_state *state; /* NULL once the lane closed under it */
     uint64_t index;
     size_t size;
 } wfi_chunk;
@@ -121,7 +121,7 @@ typedef struct wfi_bulk {
     wfi_list exposed;                            /* wfi_exposed.link */
     wfi_control_message revalidate, revalidated; /* whether memory is still on offer */
     wfi_control_message dial;                    /* please open the bulk lane */
-    wfi_transfer_state *asked; /* the work that the question is about; NULL: none waits for the answer */
+    wfi_transfer_state *asked; /* the transfer that the question is about; NULL: none waits for the answer */
     uint64_t questions;        /* asked so far: the number of the last one */
     wfi_query query;           /* the peer's newest question */
     bool answer_due;           /* to it, once the answer before it has arrived */
@@ -157,11 +157,11 @@ void wfi_bulk_fail(wfi_bulk *bulk, weft_status why); /* all transfers and exposu
 bool wfi_bulk_is_stuck(const wfi_bulk *bulk); /* transfers wait, and there is no lane */
 void wfi_transfers_pump(wfi_bulk *bulk);
 void wfi_transfers_fail(wfi_bulk *bulk, weft_status why);
-void wfi_transfer_state_end(wfi_transfer_state *work, weft_status why);
+void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
 bool wfi_transfer_state_has_free(
-    wfi_transfer_state *work); /* moves `next` to the first free chunk; false if there is none */
+    wfi_transfer_state *state); /* moves `next` to the first free chunk; false if there is none */
 /* Where chunk `index` lies: its segment, whose number goes to *at (NULL: nowhere). */
-const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *work, uint64_t index, uint64_t *remote,
+const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t index, uint64_t *remote,
                                             uint64_t *size, size_t *at);
 void wfi_chunks_free_spares(wfi_transport *transport);
 
@@ -176,6 +176,6 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 /* expose.c */
 void wfi_exposed_end_all(wfi_bulk *bulk); /* closes the regions; the records stay with their owners */
 /* Whether that range is exposed to the peer, for that access. */
-bool wfi_exposed_covers(const wfi_bulk *bulk, uint64_t address, uint64_t key, uint64_t size, unsigned access);
+bool wfi_exposed_covers(const wfi_bulk *bulk, const wfi_query *query);
 
 #endif

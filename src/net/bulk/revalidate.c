@@ -14,20 +14,20 @@
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
 /* Whether the next chunk's memory may still be read or written. */
-static void ask_about(wfi_transfer_state *work)
+static void ask_about(wfi_transfer_state *state)
 {
-    wfi_bulk *bulk = work->bulk;
+    wfi_bulk *bulk = state->bulk;
     wfi_writer writer;
     uint64_t remote, size;
-    const wfi_segment *segment = wfi_transfer_state_place(work, work->next, &remote, &size, NULL);
+    const wfi_segment *segment = wfi_transfer_state_place(state, state->next, &remote, &size, NULL);
     wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
     wfi_write_u64(&writer, ++bulk->questions);
     wfi_write_u64(&writer, remote);
     wfi_write_u64(&writer, segment->remote_key);
     wfi_write_u64(&writer, size);
-    wfi_write_u8(&writer, work->owner->kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+    wfi_write_u8(&writer, state->owner->kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
     assert(!writer.failed);
-    bulk->asked = work;
+    bulk->asked = state;
     wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
 }
 
@@ -35,21 +35,21 @@ static void ask_about(wfi_transfer_state *work)
 void wfi_transfers_ask(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *work = wfi_container_of(node, wfi_transfer_state, link);
+        wfi_transfer_state *state = wfi_container_of(node, wfi_transfer_state, link);
         if (bulk->asked || bulk->revalidate.out)
             return;
-        if (work->unvalidated && !work->validated && !work->under_way && wfi_transfer_state_has_free(work))
-            ask_about(work);
+        if (state->unvalidated && !state->validated && !state->under_way && wfi_transfer_state_has_free(state))
+            ask_about(state);
     }
 }
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *work = wfi_container_of(node, wfi_transfer_state, link);
-        work->unvalidated = work->unvalidated || work->interrupted;
-        work->validated = work->validated && !work->interrupted;
-        work->interrupted = false;
+        wfi_transfer_state *state = wfi_container_of(node, wfi_transfer_state, link);
+        state->unvalidated = state->unvalidated || state->interrupted;
+        state->validated = state->validated && !state->interrupted;
+        state->interrupted = false;
     }
     wfi_transfers_ask(bulk);
 }
@@ -58,14 +58,14 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 {
     uint64_t number = wfi_read_u64(reader);
     bool offered = wfi_read_u8(reader);
-    wfi_transfer_state *work = bulk->asked;
+    wfi_transfer_state *state = bulk->asked;
     if (reader->failed || number != bulk->questions)
         return;
     bulk->asked = NULL;
-    if (work && offered)
-        work->validated = true;
-    else if (work)
-        wfi_transfer_state_end(work, WEFT_ERR_PROTOCOL);
+    if (state && offered)
+        state->validated = true;
+    else if (state)
+        wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);
     wfi_transfers_ask(bulk);
     wfi_transfers_pump(bulk);
 }
@@ -81,7 +81,7 @@ void wfi_bulk_answer(wfi_bulk *bulk)
     if (bulk->answer_due)
         return;
     bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
-    bool offered = is_one && wfi_exposed_covers(bulk, query->address, query->key, query->size, query->access);
+    bool offered = is_one && wfi_exposed_covers(bulk, query);
     wfi_writer_init(&writer, bulk->revalidated.bytes, sizeof(bulk->revalidated.bytes));
     wfi_write_u64(&writer, query->number);
     wfi_write_u8(&writer, offered);

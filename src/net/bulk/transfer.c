@@ -24,104 +24,104 @@ static uint64_t chunk_max(const wfi_transport *transport)
     return transport->limits->rma_max < WFI_CHUNK_BYTES ? transport->limits->rma_max : WFI_CHUNK_BYTES;
 }
 
-static uint64_t work_chunks(const wfi_transfer_state *work)
+static uint64_t state_chunks(const wfi_transfer_state *state)
 {
-    return work->first[work->owner->segment_count];
+    return state->first[state->owner->segment_count];
 }
 
-bool wfi_transfer_state_has_free(wfi_transfer_state *work)
+bool wfi_transfer_state_has_free(wfi_transfer_state *state)
 {
-    uint64_t count = work_chunks(work);
-    while (work->next < count && (work->taken[work->next / 64] >> (work->next % 64) & 1))
-        work->next++;
-    return !work->ending && work->next < count;
+    uint64_t count = state_chunks(state);
+    while (state->next < count && (state->taken[state->next / 64] >> (state->next % 64) & 1))
+        state->next++;
+    return !state->ending && state->next < count;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *work)
+static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *state)
 {
     weft_status status = WEFT_OK;
     if (!transport->limits->needs_local_regions)
         return WEFT_OK;
-    work->regions = wfi_calloc(work->owner->segment_count + 1, sizeof(*work->regions));
-    if (!work->regions)
+    state->regions = wfi_calloc(state->owner->segment_count + 1, sizeof(*state->regions));
+    if (!state->regions)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < work->owner->segment_count && !status; i++)
-        status = wfi_reg_cache_get(transport->cache, work->owner->segments[i].storage, &work->regions[i]);
+    for (size_t i = 0; i < state->owner->segment_count && !status; i++)
+        status = wfi_reg_cache_get(transport->cache, state->owner->segments[i].storage, &state->regions[i]);
     return status;
 }
 
-static void work_destroy(wfi_transfer_state *work)
+static void state_destroy(wfi_transfer_state *state)
 {
-    for (size_t i = 0; work->regions && i < work->owner->segment_count; i++) {
-        if (work->regions[i])
-            wfi_reg_cache_put(bulk_transport(work->bulk)->cache, work->owner->segments[i].storage);
+    for (size_t i = 0; state->regions && i < state->owner->segment_count; i++) {
+        if (state->regions[i])
+            wfi_reg_cache_put(bulk_transport(state->bulk)->cache, state->owner->segments[i].storage);
     }
-    free(work->regions);
-    free(work->first);
-    free(work->taken);
-    free(work);
+    free(state->regions);
+    free(state->first);
+    free(state->taken);
+    free(state);
 }
 
-static weft_status work_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out)
+static weft_status state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out)
 {
     wfi_transport *transport = bulk_transport(bulk);
     uint64_t chunks = 0, max = chunk_max(transport);
-    wfi_transfer_state *work = wfi_calloc(1, sizeof(*work));
-    if (!work)
+    wfi_transfer_state *state = wfi_calloc(1, sizeof(*state));
+    if (!state)
         return WEFT_ERR_MEMORY;
-    work->owner = transfer;
-    work->bulk = bulk;
-    work->first = malloc((transfer->segment_count + 1) * sizeof(*work->first));
-    if (!work->first)
+    state->owner = transfer;
+    state->bulk = bulk;
+    state->first = malloc((transfer->segment_count + 1) * sizeof(*state->first));
+    if (!state->first)
         goto destroy;
     for (size_t i = 0; i < transfer->segment_count; i++) {
-        work->first[i] = chunks;
+        state->first[i] = chunks;
         chunks += transfer->segments[i].size / max + (transfer->segments[i].size % max != 0);
     }
-    work->first[transfer->segment_count] = chunks;
-    work->taken = wfi_calloc(chunks / 64 + 1, sizeof(*work->taken));
-    if (!work->taken || take_regions(transport, work))
+    state->first[transfer->segment_count] = chunks;
+    state->taken = wfi_calloc(chunks / 64 + 1, sizeof(*state->taken));
+    if (!state->taken || take_regions(transport, state))
         goto destroy;
-    *out = work;
+    *out = state;
     return WEFT_OK;
 destroy:
-    work_destroy(work);
+    state_destroy(state);
     return WEFT_ERR_MEMORY;
 }
 
 static void tell_transfer_owner(wfi_done *done)
 {
-    wfi_transfer_state *work = wfi_container_of(done, wfi_transfer_state, ended);
-    wfi_transfer *owner = work->owner;
-    weft_status status = work->status;
-    work_destroy(work);
+    wfi_transfer_state *state = wfi_container_of(done, wfi_transfer_state, ended);
+    wfi_transfer *owner = state->owner;
+    weft_status status = state->status;
+    state_destroy(state);
     owner->net = NULL;
     owner->ops->done(owner, status);
 }
 
 /* It has ended if nothing of it is under way and nothing more will be. */
-static void finish_if_over(wfi_transfer_state *work)
+static void finish_if_over(wfi_transfer_state *state)
 {
-    bool complete = work->done == work_chunks(work);
-    if (work->under_way || !(complete || work->ending))
+    bool complete = state->done == state_chunks(state);
+    if (state->under_way || !(complete || state->ending))
         return;
     if (complete)
-        work->status = WEFT_OK;
-    if (work->bulk->asked == work)
-        work->bulk->asked = NULL;
-    wfi_list_remove(&work->link);
-    work->ended.run = tell_transfer_owner;
-    wfi_progress_end(bulk_transport(work->bulk)->progress, &work->ended, WFI_DONE_TRANSFER);
+        state->status = WEFT_OK;
+    if (state->bulk->asked == state)
+        state->bulk->asked = NULL;
+    wfi_list_remove(&state->link);
+    state->ended.run = tell_transfer_owner;
+    wfi_progress_end(bulk_transport(state->bulk)->progress, &state->ended, WFI_DONE_TRANSFER);
 }
 
-void wfi_transfer_state_end(wfi_transfer_state *work, weft_status why)
+void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why)
 {
-    if (!work->ending)
-        work->status = why;
-    work->ending = true;
-    finish_if_over(work);
+    if (!state->ending)
+        state->status = why;
+    state->ending = true;
+    finish_if_over(state);
 }
 
 /* ---- Chunks ---------------------------------------------------------------------------------------------------- */
@@ -142,12 +142,12 @@ static wfi_chunk *chunk_take(wfi_transport *transport)
 }
 
 /* The segment that chunk `index` lies in: the last one that does not begin after it. Empty segments have no chunks. */
-static size_t segment_of(const wfi_transfer_state *work, uint64_t index)
+static size_t segment_of(const wfi_transfer_state *state, uint64_t index)
 {
-    size_t low = 0, high = work->owner->segment_count;
+    size_t low = 0, high = state->owner->segment_count;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (work->first[middle] <= index)
+        if (state->first[middle] <= index)
             low = middle;
         else
             high = middle;
@@ -155,13 +155,13 @@ static size_t segment_of(const wfi_transfer_state *work, uint64_t index)
     return low;
 }
 
-const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *work, uint64_t index, uint64_t *remote,
+const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t index, uint64_t *remote,
                                             uint64_t *size, size_t *which)
 {
-    uint64_t max = chunk_max(bulk_transport(work->bulk));
-    size_t at = segment_of(work, index);
-    const wfi_segment *segment = &work->owner->segments[at];
-    uint64_t offset = (index - work->first[at]) * max, left = segment->size - offset;
+    uint64_t max = chunk_max(bulk_transport(state->bulk));
+    size_t at = segment_of(state, index);
+    const wfi_segment *segment = &state->owner->segments[at];
+    uint64_t offset = (index - state->first[at]) * max, left = segment->size - offset;
     *remote = segment->remote_address + offset;
     *size = left < max ? left : max;
     if (which)
@@ -172,35 +172,35 @@ const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *work, uint
 static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
 {
     const wfi_fabric_ops *ops = conn->transport->ops;
-    const wfi_transfer_state *work = chunk->work;
+    const wfi_transfer_state *state = chunk->state;
     uint64_t remote, size;
     size_t which;
-    const wfi_segment *segment = wfi_transfer_state_place(work, chunk->index, &remote, &size, &which);
-    wfi_region *region = work->regions ? work->regions[which] : NULL;
+    const wfi_segment *segment = wfi_transfer_state_place(state, chunk->index, &remote, &size, &which);
+    wfi_region *region = state->regions ? state->regions[which] : NULL;
     char *local = (char *)segment->local + (remote - segment->remote_address);
     chunk->size = size;
     chunk->flight.conn = conn;
-    if (work->owner->kind == WFI_PULL)
+    if (state->owner->kind == WFI_PULL)
         return ops->read(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
     return ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
 }
 
-static weft_status work_post_next(wfi_conn *conn, wfi_transfer_state *work)
+static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
 {
     wfi_chunk *chunk = chunk_take(conn->transport);
     if (!chunk) {
         wfi_transport_starve(conn->transport);
         return WEFT_ERR_AGAIN;
     }
-    chunk->work = work;
-    chunk->index = work->next;
+    chunk->state = state;
+    chunk->index = state->next;
     weft_status status = chunk_post(conn, chunk);
     if (status) {
         wfi_list_push_front(&conn->transport->spares[WFI_BULK], &chunk->flight.link);
         return status;
     }
-    work->taken[chunk->index / 64] |= UINT64_C(1) << (chunk->index % 64);
-    work->under_way++;
+    state->taken[chunk->index / 64] |= UINT64_C(1) << (chunk->index % 64);
+    state->under_way++;
     conn->outstanding++;
     wfi_window *window = wfi_conn_window(conn);
     window->chunk_count++;
@@ -214,42 +214,42 @@ static void chunk_leave(wfi_chunk *chunk)
     wfi_window *window = wfi_conn_window(chunk->flight.conn);
     window->chunk_count--;
     window->chunk_bytes -= chunk->size;
-    chunk->work->under_way--;
-    chunk->work = NULL;
+    chunk->state->under_way--;
+    chunk->state = NULL;
 }
 
 /* Its lane closed under it. */
 static void chunk_dropped(wfi_flight *flight)
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
-    wfi_transfer_state *work = chunk->work;
+    wfi_transfer_state *state = chunk->state;
     uint64_t index = chunk->index;
-    work->taken[index / 64] &= ~(UINT64_C(1) << (index % 64));
-    if (index < work->next)
-        work->next = index;
-    work->interrupted = true;
+    state->taken[index / 64] &= ~(UINT64_C(1) << (index % 64));
+    if (index < state->next)
+        state->next = index;
+    state->interrupted = true;
     chunk_leave(chunk);
-    finish_if_over(work);
+    finish_if_over(state);
 }
 
 static void chunk_done(wfi_chunk *chunk)
 {
     wfi_conn *conn = chunk->flight.conn;
     weft_stats *stats = &conn->transport->stats;
-    wfi_transfer_state *work = chunk->work;
-    wfi_transfer *owner = work->owner;
+    wfi_transfer_state *state = chunk->state;
+    wfi_transfer *owner = state->owner;
     uint64_t *count = owner->kind == WFI_PULL ? &stats->bytes_received : &stats->bytes_sent;
     *count += chunk->size;
     wfi_list_remove(&chunk->flight.link);
     chunk_leave(chunk);
-    work->done++;
-    work->unvalidated = work->validated = false;
+    state->done++;
+    state->unvalidated = state->validated = false;
     wfi_channel_moved(conn);
     uint64_t remote, size;
     size_t at;
-    const wfi_segment *segment = wfi_transfer_state_place(work, chunk->index, &remote, &size, &at);
+    const wfi_segment *segment = wfi_transfer_state_place(state, chunk->index, &remote, &size, &at);
     owner->ops->chunk(owner, at, remote - segment->remote_address, size);
-    finish_if_over(work);
+    finish_if_over(state);
     wfi_transfers_pump(wfi_bulk_of(conn->channel));
 }
 
@@ -257,9 +257,9 @@ static void chunk_completed(wfi_flight *flight, const wfi_completion *completion
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
     wfi_conn *conn = flight->conn;
-    if (chunk->work && completion->status)
+    if (chunk->state && completion->status)
         wfi_channel_broken(conn); /* takes the chunk back */
-    else if (chunk->work)
+    else if (chunk->state)
         chunk_done(chunk);
     wfi_list_push_front(&conn->transport->spares[WFI_BULK], &flight->link);
 }
@@ -268,12 +268,12 @@ static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped 
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
-static wfi_transfer_state *next_work(wfi_bulk *bulk)
+static wfi_transfer_state *next_state(wfi_bulk *bulk)
 {
     for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *work = wfi_container_of(node, wfi_transfer_state, link);
-        if (wfi_transfer_state_has_free(work) && (!work->unvalidated || (work->validated && !work->under_way)))
-            return work;
+        wfi_transfer_state *state = wfi_container_of(node, wfi_transfer_state, link);
+        if (wfi_transfer_state_has_free(state) && (!state->unvalidated || (state->validated && !state->under_way)))
+            return state;
     }
     return NULL;
 }
@@ -284,10 +284,10 @@ void wfi_transfers_pump(wfi_bulk *bulk)
     while ((conn = wfi_channel_up(&bulk->channel))) {
         const wfi_window *window = wfi_conn_window(conn);
         bool has_room = window->chunk_bytes < WINDOW_BYTES && window->chunk_count < WINDOW_CHUNKS;
-        wfi_transfer_state *work = has_room ? next_work(bulk) : NULL;
-        if (!work)
+        wfi_transfer_state *state = has_room ? next_state(bulk) : NULL;
+        if (!state)
             return;
-        weft_status status = work_post_next(conn, work);
+        weft_status status = state_post_next(conn, state);
         if (status == WEFT_ERR_AGAIN) {
             conn->transport->stuck = true;
             return;
@@ -296,8 +296,8 @@ void wfi_transfers_pump(wfi_bulk *bulk)
             wfi_channel_broken(conn);
             return;
         }
-        wfi_list_remove(&work->link);
-        wfi_list_push_back(&bulk->transfers, &work->link);
+        wfi_list_remove(&state->link);
+        wfi_list_push_back(&bulk->transfers, &state->link);
     }
 }
 
@@ -319,19 +319,19 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     wfi_transport *transport = peer->transport;
     wfi_bulk *bulk = wfi_peer_bulk(peer);
     wfi_assert_held(&transport->progress->lock);
-    wfi_transfer_state *work;
+    wfi_transfer_state *state;
     if (transport->closing)
         return WEFT_ERR_CLOSED;
     if (peer->status)
         return peer->status;
-    weft_status status = work_create(bulk, transfer, &work);
+    weft_status status = state_create(bulk, transfer, &state);
     if (status)
         return status;
-    transfer->net = work;
+    transfer->net = state;
     if (wfi_list_empty(&bulk->transfers))
         bulk->stuck_ns = wfi_progress_now(transport->progress);
-    wfi_list_push_back(&bulk->transfers, &work->link);
-    finish_if_over(work); /* nothing to move */
+    wfi_list_push_back(&bulk->transfers, &state->link);
+    finish_if_over(state); /* nothing to move */
     if (wfi_channel_up(&bulk->channel))
         wfi_transfers_pump(bulk);
     else
@@ -344,13 +344,13 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
 
 void wfi_transfer_cancel(wfi_transfer *transfer)
 {
-    wfi_transfer_state *work = transfer->net;
-    if (!work || work->ending || (!work->under_way && work->done == work_chunks(work)))
+    wfi_transfer_state *state = transfer->net;
+    if (!state || state->ending || (!state->under_way && state->done == state_chunks(state)))
         return;
-    wfi_channel *channel = &work->bulk->channel;
-    bool busy = work->under_way > 0;
+    wfi_channel *channel = &state->bulk->channel;
+    bool busy = state->under_way > 0;
     wfi_assert_held(&channel->peer->transport->progress->lock);
-    wfi_transfer_state_end(work, WEFT_ERR_CANCELLED);
+    wfi_transfer_state_end(state, WEFT_ERR_CANCELLED);
     /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have ended. */
     if (busy && channel->conn) {
         wfi_channel_end(channel);

@@ -227,7 +227,9 @@ void wfi_channel_is_up(wfi_channel *channel)
     channel->lost = channel->excused = false;
     channel->used_ns = now;
     peer->heard_ns = now;
-    wfi_peer_regained(peer);
+    if (peer->unreachable)
+        wfi_log_net(transport, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
+    peer->unreachable = false;
     channel->ops->up(channel);
 }
 

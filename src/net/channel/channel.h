@@ -200,7 +200,6 @@ weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uin
 void wfi_peers_destroy(wfi_transport *transport);
 void wfi_peer_watch(wfi_peer *peer);                       /* somebody needs it: silence will be looked at */
 void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* after so long, if not sooner */
-void wfi_peer_regained(wfi_peer *peer);                    /* a connection stands */
 
 /* ---- The transport --------------------------------------------------------------------------------------------- */
 
@@ -267,7 +266,7 @@ struct wfi_transport {
     wfi_list turns, turns_again; /* channels that wait until there are fewer, first and further attempts */
     wfi_timer turn_timer;
     wfi_list spares[WFI_LANE_KINDS]; /* flights kept for reuse, by those who own the channels of that kind */
-    size_t spare_counts[WFI_LANE_KINDS];
+    size_t spare_frames;             /* how many of them are the control lanes' */
 
     wfi_completion completions[WFI_POLL_MAX]; /* [token] that came and are not handed out yet */
     size_t completion_count;

@@ -36,7 +36,7 @@ void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim)
     (void)crypto_scalarmult_base(keys->public_key, keys->private_key);
 }
 
-static void write_member(wfi_writer *writer, const wfi_member *member)
+static void write_identity(wfi_writer *writer, const wfi_member *member)
 {
     wfi_write_u32(writer, (uint32_t)member->rank);
     wfi_write_u32(writer, member->incarnation);
@@ -53,8 +53,8 @@ bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_m
         return false;
     wfi_writer_init(&writer, text, sizeof(text));
     wfi_write_u64(&writer, WORD);
-    write_member(&writer, us->rank < them->rank ? us : them);
-    write_member(&writer, us->rank < them->rank ? them : us);
+    write_identity(&writer, us->rank < them->rank ? us : them);
+    write_identity(&writer, us->rank < them->rank ? them : us);
     assert(!writer.failed && writer.size == sizeof(text));
     crypto_generichash_init(&state, keys->job, sizeof(keys->job), WFI_PAIR_KEY_BYTES);
     crypto_generichash_update(&state, text, sizeof(text));

@@ -109,10 +109,3 @@ void wfi_peer_watch(wfi_peer *peer)
     peer->needed_ns = wfi_progress_now(transport->progress);
     wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 2);
 }
-
-void wfi_peer_regained(wfi_peer *peer)
-{
-    if (peer->unreachable)
-        wfi_log_net(peer->transport, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
-    peer->unreachable = false;
-}

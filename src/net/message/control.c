@@ -95,13 +95,6 @@ void wfi_control_init(wfi_control *control, wfi_peer *peer)
     control->ack = (wfi_timer){.fire = wfi_control_ack_due, .reserved = true};
 }
 
-void wfi_control_fail(wfi_control *control, weft_status why)
-{
-    wfi_timer_clear(control->channel.peer->transport->progress, &control->ack);
-    control->owes_ack = false;
-    wfi_control_fail_messages(control, why);
-}
-
 /* ---- Control messages ------------------------------------------------------------------------------------------ */
 
 static void own_done(wfi_message *message, weft_status status)

@@ -140,8 +140,6 @@ typedef struct wfi_tx {
 
 /* control.c */
 void wfi_control_init(wfi_control *control, wfi_peer *peer);
-void wfi_control_fail(wfi_control *control,
-                      weft_status why); /* all its messages, and what it owes; its channel has ended */
 
 /* queue.c */
 bool wfi_peer_has_to_send(const wfi_peer *peer);
@@ -149,8 +147,9 @@ size_t wfi_message_size(const wfi_message *message);          /* head and parts 
 size_t wfi_message_weight(const wfi_message *message);        /* what it counts in kept_bytes */
 void wfi_control_release(wfi_control *control, size_t bytes); /* less is kept: somebody may wait for that */
 void wfi_control_acknowledge(wfi_control *control, uint64_t position);
+/* All its messages, and what it owes; its channel has ended. */
+void wfi_control_fail(wfi_control *control, weft_status why);
 void wfi_control_fail_queued(wfi_control *control, weft_status why); /* what has not left, but for what is persistent */
-void wfi_control_fail_messages(wfi_control *control, weft_status why);
 
 /* send.c */
 void wfi_peer_flush(wfi_peer *peer);

@@ -76,7 +76,7 @@ void wfi_room_leave(wfi_room_waiter *waiter)
 
 /* ---- Ends ------------------------------------------------------------------------------------------------------ */
 
-static void tell_owner(wfi_done *done)
+static void tell_message_owner(wfi_done *done)
 {
     wfi_message *message = wfi_container_of(done, wfi_message, net.ended);
     message->done(message, message->net.status);
@@ -86,7 +86,7 @@ static void finish_message(wfi_control *control, wfi_message *message, weft_stat
 {
     wfi_list_remove(&message->link);
     message->net.status = status;
-    message->net.ended.run = tell_owner;
+    message->net.ended.run = tell_message_owner;
     wfi_progress_end(control->channel.peer->transport->progress, &message->net.ended, WFI_DONE_MESSAGE);
     wfi_control_release(control, wfi_message_weight(message));
 }
@@ -104,7 +104,7 @@ void wfi_control_acknowledge(wfi_control *control, uint64_t position)
     }
 }
 
-static void fail_all(wfi_control *control, wfi_list *messages, weft_status why)
+static void fail_list(wfi_control *control, wfi_list *messages, weft_status why)
 {
     while (!wfi_list_empty(messages))
         finish_message(control, wfi_container_of(messages->next, wfi_message, link), why);
@@ -120,11 +120,13 @@ void wfi_control_fail_queued(wfi_control *control, weft_status why)
     }
 }
 
-void wfi_control_fail_messages(wfi_control *control, weft_status why)
+void wfi_control_fail(wfi_control *control, weft_status why)
 {
-    fail_all(control, &control->sent, why);
-    fail_all(control, &control->urgent, why);
-    fail_all(control, &control->queued, why);
+    wfi_timer_clear(control->channel.peer->transport->progress, &control->ack);
+    control->owes_ack = false;
+    fail_list(control, &control->sent, why);
+    fail_list(control, &control->urgent, why);
+    fail_list(control, &control->queued, why);
     control->resend = &control->sent;
     while (!wfi_list_empty(&control->waiters))
         wake_first(control);

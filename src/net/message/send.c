@@ -47,7 +47,7 @@ static wfi_tx *tx_take(wfi_transport *transport)
         wfi_transport_starve(transport);
         return NULL;
     }
-    transport->spare_counts[WFI_CONTROL] -= spare != NULL;
+    transport->spare_frames -= spare != NULL;
     tx->count = 0;
     tx->used = WFI_FRAME_HEAD;
     return tx;
@@ -55,9 +55,9 @@ static wfi_tx *tx_take(wfi_transport *transport)
 
 static void tx_recycle(wfi_transport *transport, wfi_tx *tx)
 {
-    if (transport->spare_counts[WFI_CONTROL] < SPARE_FRAMES && !transport->closing) {
+    if (transport->spare_frames < SPARE_FRAMES && !transport->closing) {
         wfi_list_push_front(&transport->spares[WFI_CONTROL], &tx->flight.link);
-        transport->spare_counts[WFI_CONTROL]++;
+        transport->spare_frames++;
         return;
     }
     if (tx->region)
