@@ -4,8 +4,6 @@
 #include "rpc/client/client.h"
 #include "rpc/group/group.h"
 #include "rpc/observe/observe.h"
-#include "rpc/refs/refs.h"
-#include "rpc/server/server.h"
 
 const wfi_component *const wfi_components[] = {
     &wfi_observe_component, /* first: its port or file may keep the agent from opening */

@@ -12,7 +12,6 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static _Atomic int agents; /* of this process */

@@ -11,8 +11,6 @@
  */
 #include "rpc/agent/agent.h"
 
-#include "base/error.h"
-
 #define LEAVE_SERVING_MS 500
 #define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */

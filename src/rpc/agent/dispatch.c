@@ -3,8 +3,6 @@
 #include "rpc/agent/agent.h"
 #include "rpc/agent/notify.h"
 
-#include "base/text/log.h"
-
 static void deliver(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
     for (const wfi_component *const *at = wfi_components; *at; at++)

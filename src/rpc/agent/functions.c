@@ -3,8 +3,6 @@
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"
 
-#include "base/error.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include "rpc/agent/agent.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct wfi_member_news {
     wfi_list link;

@@ -2,10 +2,8 @@
 /* options.c - what an agent was asked for: its options, then the environment, then the defaults. */
 #include "rpc/agent/options.h"
 
-#include "base/alloc.h"
 #include "base/descriptors.h"
 #include "base/env.h"
-#include "base/error.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"

@@ -7,8 +7,6 @@
  */
 #include "rpc/agent/agent.h"
 
-#include "base/text/log.h"
-
 #define LOOK_AFTER_MS 1000
 
 static void turn_all_away(weft_agent *agent)

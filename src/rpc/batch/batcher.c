@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
 
-#include "base/error.h"
 #include "value/value.h"
 #include "tensor/tensor.h"
 

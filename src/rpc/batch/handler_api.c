@@ -5,8 +5,6 @@
 #include "base/error.h"
 #include "tensor/tensor.h"
 
-#include <string.h>
-
 size_t weft_batch_count(const weft_batch *batch)
 {
     return batch->count;

@@ -6,7 +6,6 @@
 #include "rpc/client/client.h"
 #include "rpc/batch/batch.h"
 
-#include "base/error.h"
 #include "value/value.h"
 #include "tensor/tensor.h"
 

@@ -6,10 +6,6 @@
 #include "rpc/client/client.h"
 
 #include "base/error.h"
-#include "rpc/refs/refs.h"
-#include "rpc/server/server.h"
-
-#include <string.h>
 
 static const weft_rpc_options defaults;
 

@@ -4,11 +4,9 @@
  * ("weft:fetch") and whether it is there ("weft:made").
  */
 #include "rpc/client/client.h"
-#include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
-#include "rpc/server/server.h"
 #include "value/value.h"
 
 static void give_value(weft_call *call, weft_future *value)

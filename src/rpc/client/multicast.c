@@ -3,8 +3,6 @@
 #include "base/alloc.h"
 #include "rpc/client/client.h"
 
-#include "base/error.h"
-
 #include <stdlib.h>
 
 /* A target that cannot be called is a failed future among the others. NULL: no memory. */

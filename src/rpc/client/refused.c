@@ -7,7 +7,6 @@
 #include "rpc/client/stream.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /*
  * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not.

@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "rpc/client/stream.h"
 
-#include <stdlib.h>
-
 /* Results land where the caller asked: place number i is the caller's tensor i. */
 static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
 {

@@ -2,8 +2,6 @@
 /* start.c - one call begins: its target's rank is found, and it goes over the wire or stays at home. */
 #include "rpc/client/client.h"
 
-#include "base/error.h"
-
 int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error)
 {
     int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;

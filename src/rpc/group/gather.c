@@ -7,7 +7,6 @@
 #include "rpc/group/group.h"
 
 #include "base/error.h"
-#include "rpc/agent/budget.h"
 #include "rpc/server/server.h"
 
 #include <limits.h>

@@ -10,7 +10,6 @@
 #include "rpc/group/group.h"
 
 #include "base/error.h"
-#include "rpc/agent/budget.h"
 #include "rpc/server/server.h"
 #include "value/value.h"
 

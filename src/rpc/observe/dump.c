@@ -8,12 +8,10 @@
 #include "rpc/batch/batch.h"
 #include "rpc/client/loopback.h"
 #include "rpc/client/client.h"
-#include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- Workers ------------------------------------------------------------------------------------------------------- */
 

@@ -4,12 +4,9 @@
 #include "rpc/observe/internal.h"
 #include "rpc/client/loopback.h"
 
-#include "base/error.h"
-#include "base/text/log.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- Life ---------------------------------------------------------------------------------------------------------- */
 

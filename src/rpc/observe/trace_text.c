@@ -11,7 +11,6 @@
 #include "base/text/json.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 #define LANES_BASE 10 /* lanes of the picture are numbered from here within a worker's block */

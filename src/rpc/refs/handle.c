@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handle.c - handles to values: made here, or to be made elsewhere, asked, let go. Those that arrive: protocol.c. The rules: refs.h. */
 #include "base/alloc.h"
-#include "rpc/refs/refs.h"
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
 
-#include "base/error.h"
 #include "value/value.h"
 
 #include <stdlib.h>

@@ -4,7 +4,6 @@
  * released, and values that others still hold. By then nothing is outstanding anywhere; only threads that are letting go
  * of the last call may need a moment.
  */
-#include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
 #include <stdio.h>

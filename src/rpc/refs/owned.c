@@ -9,14 +9,12 @@
  * it came and went.
  */
 #include "base/alloc.h"
-#include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
 #include "value/value.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 

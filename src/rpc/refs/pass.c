@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pass.c - handles that calls take along: under which name, whether they are made yet, and why one cannot be passed on any more. */
-#include "rpc/refs/refs.h"
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"

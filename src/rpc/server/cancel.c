@@ -5,9 +5,6 @@
  */
 #include "rpc/server/server.h"
 
-#include "base/error.h"
-#include "base/text/log.h"
-
 static void tell(weft_call *call, weft_status why, const char *text)
 {
     if (!call->cancellation)

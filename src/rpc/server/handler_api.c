@@ -7,7 +7,6 @@
 #include "value/value.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* ---- Arguments: checked against the signature before the handler ran; a wrong index is the programmer's error ------ */
 

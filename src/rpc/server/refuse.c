@@ -11,11 +11,9 @@
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
 
-#include "base/error.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from)

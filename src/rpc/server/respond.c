@@ -11,7 +11,6 @@
 #include "rpc/payload/explain.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
-#include "tensor/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>

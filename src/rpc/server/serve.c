@@ -7,7 +7,6 @@
 #include "rpc/agent/notify.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
 

@@ -2,7 +2,6 @@
 /* server.c - the callee's side as a component of the agent: which messages it takes, and when it is done. */
 #include "rpc/server/server.h"
 
-#include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
 
 static void on_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)

@@ -5,8 +5,6 @@
 #include "rpc/server/stream.h"
 #include "value/value.h"
 
-#include "tensor/tensor.h"
-
 #include <stdlib.h>
 
 /* One item; guarded by the agent's lock once it was sent. It holds its call, and lives until net and the caller let go of it. */
