@@ -12,6 +12,18 @@ typedef struct wfi_list {
 
 #define wfi_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
+/*
+ * Each item of a list in turn, from the front: `link` is the member by which items are in it. The item at hand stays in the list
+ * until its turn is over; with `next`, the name of a variable, it may leave, and the one behind it stays.
+ */
+#define WFI_FOR_LIST(type, item, list, link)                                                                           \
+    for (type *item = wfi_container_of((list)->next, type, link); &item->link != (list);                               \
+         item = wfi_container_of(item->link.next, type, link))
+#define WFI_FOR_LIST_TAKING(type, item, next_item, list, link)                                                         \
+    for (type *item = wfi_container_of((list)->next, type, link),                                                      \
+              *next_item = wfi_container_of(item->link.next, type, link);                                              \
+         &item->link != (list); item = next_item, next_item = wfi_container_of(item->link.next, type, link))
+
 static inline void wfi_list_init(wfi_list *list)
 {
     list->next = list->prev = list;

@@ -27,7 +27,8 @@ void wfi_map_fini(wfi_map *map);
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value); /* WEFT_ERR_EXISTS, WEFT_ERR_MEMORY */
 void *wfi_map_get(const wfi_map *map, uint64_t key);              /* NULL if absent */
 void *wfi_map_take(wfi_map *map, uint64_t key);                   /* removes; NULL if absent */
-/* Visits all in unspecified but deterministic order: start with *cursor = 0; NULL at the end. No changes meanwhile. */
+/* Visits all in unspecified but deterministic order: start with *cursor = 0; NULL at the end. No changes meanwhile. `key` may be
+ * NULL. */
 void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key);
 
 /* How many slots a lookup of `key` looks at. Exposed for tests. */

@@ -31,9 +31,8 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_functions_fini(agent);
     wfi_notifications_fini(agent);
     pthread_mutex_destroy(&agent->function_lock);
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->free)
-            (*at)->free(agent);
+    WFI_FOR_COMPONENTS (component, free)
+        component->free(agent);
     wfi_names_fini(agent);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
@@ -170,29 +169,18 @@ static bool make_tables(weft_agent *agent)
     return agent->peers;
 }
 
-static weft_status open_components(weft_agent *agent, weft_error **error)
-{
-    weft_status st = WEFT_OK;
-    for (const wfi_component *const *at = wfi_components; *at && !st; at++)
-        if ((*at)->open)
-            st = (*at)->open(agent, error);
-    return st;
-}
-
 static weft_status begin_components(weft_agent *agent, weft_error **error)
 {
     weft_status st = WEFT_OK;
-    for (const wfi_component *const *at = wfi_components; *at && !st; at++)
-        if ((*at)->begin)
-            st = (*at)->begin(agent, error);
+    WFI_FOR_COMPONENTS (component, begin)
+        st = st ? st : component->begin(agent, error);
     return st;
 }
 
 static void close_components(weft_agent *agent)
 {
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->close)
-            (*at)->close(agent);
+    WFI_FOR_COMPONENTS (component, close)
+        component->close(agent);
 }
 
 static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
@@ -205,7 +193,8 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     if (!make_tables(agent) || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
-    st = open_components(agent, error);
+    WFI_FOR_COMPONENTS (component, open)
+        st = st ? st : component->open(agent, error);
     if (!st)
         st = register_users(agent, error);
     if (!st)
@@ -269,33 +258,23 @@ static bool is_inside(weft_agent *agent)
     return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
 }
 
-/* [agent lock] */
-static void fail_everything(weft_agent *agent)
-{
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->end)
-            (*at)->end(agent);
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->fail)
-            (*at)->fail(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
-}
-
 /* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
 static void stop_from_outside(weft_agent *agent)
 {
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->hide)
-            (*at)->hide(agent);
+    WFI_FOR_COMPONENTS (component, hide)
+        component->hide(agent);
     wfi_net_lock(agent->net);
     agent->stopped = true;
-    fail_everything(agent);
+    WFI_FOR_COMPONENTS (component, end)
+        component->end(agent);
+    WFI_FOR_COMPONENTS (component, fail)
+        component->fail(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
     wfi_net_timer_clear(agent->net, &agent->overload_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->drain)
-            (*at)->drain(agent);
+    WFI_FOR_COMPONENTS (component, drain)
+        component->drain(agent);
     wfi_executor_destroy(agent->executor);
     atomic_store(&agent->closed, true);
     while (atomic_load(&agent->late_users))
@@ -328,9 +307,8 @@ void weft_agent_stop(weft_agent *agent)
                       "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
         return;
     }
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->flush)
-            (*at)->flush(agent);
+    WFI_FOR_COMPONENTS (component, flush)
+        component->flush(agent);
     stop_from_outside(agent);
 }
 
@@ -344,9 +322,8 @@ weft_status weft_agent_close(weft_agent *agent)
         return WEFT_ERR_DEADLOCK; /* it would wait for itself */
     weft_status st = wfi_agent_await_end(agent);
     size_t leaks = 0;
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->leaks)
-            leaks += (*at)->leaks(agent);
+    WFI_FOR_COMPONENTS (component, leaks)
+        leaks += component->leaks(agent);
     if (!st && leaks && agent->options.values.leaks_fail)
         st = WEFT_ERR_STATE;
     stop_from_outside(agent);

@@ -23,8 +23,8 @@ static bool notifications_have_arrived(const weft_agent *agent)
 
 static bool has_busy_component(weft_agent *agent)
 {
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->busy && (*at)->busy(agent))
+    WFI_FOR_COMPONENTS (component, busy)
+        if (component->busy(agent))
             return true;
     return false;
 }
@@ -66,8 +66,8 @@ static void answer_if_idle(weft_agent *agent)
 
 static bool owes_nothing(weft_agent *agent, uint64_t now_ns)
 {
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->serves && (*at)->serves(agent))
+    WFI_FOR_COMPONENTS (component, serves)
+        if (component->serves(agent))
             return false;
     bool refused_for_long = agent->refuses_calls && now_ns - agent->serves_until_ns >= LEAVE_REFUSING_MS * 1000000ull;
     return refused_for_long || wfi_net_is_flushed(agent->net);
@@ -118,9 +118,8 @@ weft_status wfi_agent_await_end(weft_agent *agent)
 {
     wfi_net_lock(agent->net);
     agent->closing = true;
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->closing)
-            (*at)->closing(agent);
+    WFI_FOR_COMPONENTS (component, closing)
+        component->closing(agent);
     if (agent->gone)
         wfi_on_terminated(agent);
     else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0)

@@ -71,4 +71,9 @@ typedef struct wfi_component {
 
 extern const wfi_component *const wfi_components[]; /* ends with NULL: src/rpc/components.c */
 
+/* Each component that has this slot, in their order. */
+#define WFI_FOR_COMPONENTS(component, slot)                                                                            \
+    for (const wfi_component *const *at_ = wfi_components, *component; (component = *at_); at_++)                      \
+        if (component->slot)
+
 #endif

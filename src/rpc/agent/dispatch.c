@@ -30,9 +30,8 @@ void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *byte
 void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text)
 {
     weft_agent *agent = arg;
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->peer_gone)
-            (*at)->peer_gone(agent, peer, why, text);
+    WFI_FOR_COMPONENTS (component, peer_gone)
+        component->peer_gone(agent, peer, why, text);
     if (why == WEFT_ERR_PEER_DEAD)
         wfi_membership_tell(agent, WEFT_MEMBER_DEAD, wfi_peer_rank(peer), text);
     else if (why == WEFT_ERR_PEER_LEFT)
@@ -41,16 +40,14 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
 
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
 {
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->unreachable)
-            (*at)->unreachable(arg, peer, text);
+    WFI_FOR_COMPONENTS (component, unreachable)
+        component->unreachable(arg, peer, text);
 }
 
 void wfi_on_peer_joined(void *arg, wfi_peer *peer)
 {
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->peer_joined)
-            (*at)->peer_joined(arg, peer);
+    WFI_FOR_COMPONENTS (component, peer_joined)
+        component->peer_joined(arg, peer);
     wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 
@@ -58,9 +55,8 @@ void wfi_on_self_gone(void *arg, weft_status why, const char *text)
 {
     weft_agent *agent = arg;
     agent->gone = why;
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->self_gone)
-            (*at)->self_gone(agent, why, text);
+    WFI_FOR_COMPONENTS (component, self_gone)
+        component->self_gone(agent, why, text);
     wfi_membership_tell(agent, why == WEFT_ERR_EVICTED ? WEFT_SELF_EVICTED : WEFT_STORE_LOST,
                         why == WEFT_ERR_EVICTED ? wfi_agent_rank(agent) : 0, text);
     wfi_on_terminated(agent);

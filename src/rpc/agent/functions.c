@@ -78,8 +78,8 @@ static weft_status check(const weft_agent *agent, const weft_function *function)
         return refuse(agent, function, bad, "gives", problem);
     if ((problem = flags_problem(function)))
         return refuse(agent, function, bad, "flags", problem);
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->problem && (problem = (*at)->problem(function)))
+    WFI_FOR_COMPONENTS (component, problem)
+        if ((problem = component->problem(function)))
             return refuse(agent, function, bad, "batch", problem);
     return WEFT_OK;
 }
@@ -155,8 +155,7 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
 void wfi_functions_fini(weft_agent *agent)
 {
     size_t cursor = 0;
-    uint64_t hash;
-    for (wfi_registered *entry; (entry = wfi_map_next(&agent->functions, &cursor, &hash));) {
+    for (wfi_registered *entry; (entry = wfi_map_next(&agent->functions, &cursor, NULL));) {
         while (entry) {
             wfi_registered *next = entry->next;
             pthread_mutex_destroy(&entry->adding);

@@ -12,9 +12,8 @@
 static void turn_all_away(weft_agent *agent)
 {
     size_t count = 0;
-    for (const wfi_component *const *at = wfi_components; *at; at++)
-        if ((*at)->turn_away)
-            count += (*at)->turn_away(agent);
+    WFI_FOR_COMPONENTS (component, turn_away)
+        count += component->turn_away(agent);
     agent->stats.calls_refused += count;
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
                   count);

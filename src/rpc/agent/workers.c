@@ -134,8 +134,7 @@ size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capa
 void wfi_names_fini(weft_agent *agent)
 {
     size_t cursor = 0;
-    uint64_t hash;
-    for (given_name *given, *next; (given = wfi_map_next(&agent->given_names, &cursor, &hash));)
+    for (given_name *given, *next; (given = wfi_map_next(&agent->given_names, &cursor, NULL));)
         for (; given; given = next) {
             next = given->next;
             free(given);

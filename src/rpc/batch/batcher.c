@@ -133,8 +133,7 @@ static void destroy(wfi_runner *runner)
 {
     wfi_batcher *batcher = wfi_container_of(runner, wfi_batcher, runner);
     size_t cursor = 0;
-    uint64_t rank;
-    for (wfi_batch_client *client; (client = wfi_map_next(&batcher->clients, &cursor, &rank));)
+    for (wfi_batch_client *client; (client = wfi_map_next(&batcher->clients, &cursor, NULL));)
         free(client);
     wfi_map_fini(&batcher->clients);
     wfi_map_fini(&batcher->class_by_hash);

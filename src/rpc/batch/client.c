@@ -39,9 +39,8 @@ static wfi_batch_client *find_or_add(wfi_batcher *batcher, int rank)
 void wfi_batch_count_active(wfi_batcher *batcher)
 {
     size_t cursor = 0;
-    uint64_t rank;
     batcher->active = 0;
-    for (wfi_batch_client *c; (c = wfi_map_next(&batcher->clients, &cursor, &rank));) {
+    for (wfi_batch_client *c; (c = wfi_map_next(&batcher->clients, &cursor, NULL));) {
         c->is_active = c->queued || batcher->begun - c->seen <= ACTIVE_BATCHES;
         batcher->active += c->is_active;
     }

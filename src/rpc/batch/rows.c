@@ -294,9 +294,12 @@ static bool find_row(weft_call *call, const wfi_tensor_type *types)
     if (!class)
         return false;
     const wfi_batch_client *client = wfi_batch_client_of(batcher, call->from);
-    for (wfi_list *link = class->open.next; link != &class->open && !batch; link = link->next)
-        if (takes(wfi_container_of(link, weft_batch, class_link), client))
-            batch = wfi_container_of(link, weft_batch, class_link);
+    WFI_FOR_LIST (weft_batch, open, &class->open, class_link) {
+        if (takes(open, client)) {
+            batch = open;
+            break;
+        }
+    }
     if (!batch && !(batch = open_batch(batcher, class))) {
         free_class_if_over(batcher, class);
         return false;

@@ -61,8 +61,7 @@ static bool let_all_go(wfi_batcher *batcher)
     bool any = false;
     if (!all_expected_are_in(batcher, NULL))
         return false;
-    for (wfi_list *link = batcher->open.next; link != &batcher->open; link = link->next) {
-        weft_batch *batch = wfi_container_of(link, weft_batch, link);
+    WFI_FOR_LIST (weft_batch, batch, &batcher->open, link) {
         any |= batch->ready && !batch->takes_no_others;
         batch->takes_no_others |= batch->ready > 0;
     }
@@ -225,16 +224,16 @@ static void look_at(weft_batch *batch, uint64_t now_ns, look *seen)
 static look look_at_all(wfi_batcher *batcher, uint64_t now_ns)
 {
     look seen = {.again_ns = WFI_NEVER};
-    for (wfi_list *link = batcher->open.next; link != &batcher->open; link = link->next)
-        look_at(wfi_container_of(link, weft_batch, link), now_ns, &seen);
+    WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
+        look_at(batch, now_ns, &seen);
     return seen;
 }
 
 static weft_batch *any_ready(wfi_batcher *batcher)
 {
-    for (wfi_list *link = batcher->open.next; link != &batcher->open; link = link->next)
-        if (wfi_container_of(link, weft_batch, link)->ready)
-            return wfi_container_of(link, weft_batch, link);
+    WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
+        if (batch->ready)
+            return batch;
     return NULL;
 }
 

@@ -85,8 +85,8 @@ static void give_up(wfi_loopback *loop, weft_status why, const char *text)
 
 void wfi_local_settle_left(weft_agent *agent)
 {
-    for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
-        fail_unless_read(wfi_container_of(link, wfi_loopback, link));
+    WFI_FOR_LIST (wfi_loopback, loop, &agent->local_calls, link)
+        fail_unless_read(loop);
 }
 
 static void timer_fired(wfi_timer *timer)
@@ -290,8 +290,8 @@ static const wfi_responder_ops responder = {
 /* Fails the futures of calls to ourselves that nobody will finish in time. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
-    for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next)
-        give_up(wfi_container_of(link, wfi_loopback, link), why, text);
+    WFI_FOR_LIST (wfi_loopback, loop, &agent->local_calls, link)
+        give_up(loop, why, text);
     wfi_local_settle_left(agent);
 }
 

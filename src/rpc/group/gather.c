@@ -55,8 +55,8 @@ static void fail_if_leaving(weft_group *group, wfi_round *round)
 
 void wfi_gather_leaving(weft_group *group)
 {
-    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next)
-        fail_if_leaving(group, wfi_container_of(link, wfi_round, link));
+    WFI_FOR_LIST (wfi_round, round, &group->rounds, link)
+        fail_if_leaving(group, round);
 }
 
 /* What a member says that cannot take part. */
@@ -180,11 +180,9 @@ static void refuse_early(wfi_contribution *contribution, weft_error *error)
 
 static wfi_round *round_without(weft_group *group, int index)
 {
-    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
-        wfi_round *round = wfi_container_of(link, wfi_round, link);
+    WFI_FOR_LIST (wfi_round, round, &group->rounds, link)
         if (round->contributions[0] && round->contributions[0]->wait && !round->contributions[index])
             return round;
-    }
     return NULL;
 }
 
@@ -214,29 +212,23 @@ static bool may_be_mistaken(const weft_group *group, const weft_group *record)
 
 static void look_for_mistakes_in(weft_group *group, weft_group *record)
 {
-    wfi_list *next;
     if (!may_be_mistaken(group, record))
         return;
-    for (wfi_list *link = record->early.next; link != &record->early; link = next) {
-        next = link->next;
-        (void)is_mistaken(group, wfi_container_of(link, wfi_contribution, link));
-    }
+    WFI_FOR_LIST_TAKING (wfi_contribution, early, next, &record->early, link)
+        (void)is_mistaken(group, early);
 }
 
 /* Of a record that got a part: every open group. */
 static void look_among_groups(weft_agent *agent, weft_group *record)
 {
-    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next)
-        look_for_mistakes_in(wfi_container_of(link, weft_group, link), record);
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
+        look_for_mistakes_in(group, record);
 }
 
 /* Of a group that got our own part: every record. */
 static void look_among_records(weft_agent *agent, weft_group *group)
 {
-    wfi_list *next;
-    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = next) {
-        weft_group *record = wfi_container_of(link, weft_group, link);
-        next = link->next;
+    WFI_FOR_LIST_TAKING (weft_group, record, next, &wfi_groups_of(agent)->all, link) {
         look_for_mistakes_in(group, record);
         forget_if_empty(record);
     }
@@ -496,26 +488,18 @@ const weft_function wfi_gather_function = {
 
 static void refuse_record(weft_agent *agent, weft_group *record, int from, weft_status why)
 {
-    wfi_list *next;
     int me = wfi_agent_rank(agent);
-    for (wfi_list *link = record->early.next; link != &record->early; link = next) {
-        wfi_contribution *contribution = wfi_container_of(link, wfi_contribution, link);
-        next = link->next;
+    WFI_FOR_LIST_TAKING (wfi_contribution, contribution, next, &record->early, link)
         if (from < 0 || contribution->from == from)
             refuse_early(contribution,
                          wfi_group_problem(record, why, me, "rank %d closes, and has not made group \"%s\"", me,
                                            record->key.name));
-    }
     forget_if_empty(record);
 }
 
 void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why)
 {
-    wfi_list *next;
-    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = next) {
-        weft_group *record = wfi_container_of(link, weft_group, link);
-        next = link->next;
+    WFI_FOR_LIST_TAKING (weft_group, record, next, &wfi_groups_of(agent)->all, link)
         if (!record->opened)
             refuse_record(agent, record, from, why);
-    }
 }

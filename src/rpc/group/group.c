@@ -106,12 +106,9 @@ static weft_status make_key(weft_group *group)
 
 static bool name_is_taken(const weft_group *except)
 {
-    const wfi_list *all = &wfi_groups_of(except->agent)->all;
-    for (const wfi_list *link = all->next; link != all; link = link->next) {
-        const weft_group *group = wfi_container_of(link, weft_group, link);
+    WFI_FOR_LIST (const weft_group, group, &wfi_groups_of(except->agent)->all, link)
         if (group != except && group->opened && strcmp(group->key.name, except->key.name) == 0)
             return true;
-    }
     return false;
 }
 
@@ -390,8 +387,7 @@ static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
 {
     (void)text;
     int rank = wfi_peer_rank(peer);
-    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next) {
-        weft_group *group = wfi_container_of(link, weft_group, link);
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
         wfi_group_member *member = group->opened ? wfi_map_get(&group->places, (uint64_t)rank + 1) : NULL;
         if (!member || member->peer != peer)
             continue;
@@ -411,8 +407,8 @@ static void on_closing(weft_agent *agent)
 {
     if (!agent->options.values.elastic)
         return; /* a static job's workers serve each other until all close */
-    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next)
-        wfi_gather_leaving(wfi_container_of(link, weft_group, link));
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
+        wfi_gather_leaving(group);
     wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
 }
 

@@ -137,12 +137,10 @@ void wfi_contribution_refuse(wfi_contribution *contribution, weft_error *error)
 
 weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened)
 {
-    for (wfi_list *link = wfi_groups_of(agent)->all.next; link != &wfi_groups_of(agent)->all; link = link->next) {
-        weft_group *group = wfi_container_of(link, weft_group, link);
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
         if (group->opened == opened && group->key.members_hash == key->members_hash &&
             group->key.generation == key->generation && strcmp(group->key.name, key->name) == 0)
             return group;
-    }
     return NULL;
 }
 
@@ -231,8 +229,7 @@ static void free_past(wfi_group_past *past)
 void wfi_group_pasts_fini(weft_agent *agent)
 {
     size_t cursor = 0;
-    uint64_t key;
-    for (wfi_group_past *past; (past = wfi_map_next(&wfi_groups_of(agent)->pasts, &cursor, &key));)
+    for (wfi_group_past *past; (past = wfi_map_next(&wfi_groups_of(agent)->pasts, &cursor, NULL));)
         free_past(past);
     wfi_map_fini(&wfi_groups_of(agent)->pasts);
 }
@@ -248,8 +245,7 @@ static bool names_former(const wfi_group_past *past, int rank, uint32_t incarnat
 void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
 {
     size_t cursor = 0;
-    uint64_t key;
-    for (wfi_group_past *past; (past = wfi_map_next(&wfi_groups_of(agent)->pasts, &cursor, &key));) {
+    for (wfi_group_past *past; (past = wfi_map_next(&wfi_groups_of(agent)->pasts, &cursor, NULL));) {
         if (!wfi_list_empty(&past->link) || !names_former(past, wfi_peer_rank(peer), wfi_peer_incarnation(peer)))
             continue;
         wfi_list_push_back(&wfi_groups_of(agent)->pasts_over, &past->link);
@@ -362,9 +358,9 @@ weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out)
     while (number >= group->opened_below)
         if (!open_round(group))
             return WEFT_ERR_MEMORY;
-    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
-        *out = wfi_container_of(link, wfi_round, link);
-        if ((*out)->number == number)
+    WFI_FOR_LIST (wfi_round, round, &group->rounds, link) {
+        *out = round;
+        if (round->number == number)
             return WEFT_OK;
     }
     return WEFT_ERR_UNKNOWN;
@@ -391,9 +387,7 @@ void wfi_gather_fail_all(weft_group *group, const weft_error *error)
 
 void wfi_gather_fail_own(weft_group *group, const weft_error *error)
 {
-    for (wfi_list *link = group->rounds.next; link != &group->rounds; link = link->next) {
-        wfi_contribution *own = wfi_container_of(link, wfi_round, link)->contributions[group->index];
-        if (own)
-            wfi_contribution_fail(own, error);
-    }
+    WFI_FOR_LIST (wfi_round, round, &group->rounds, link)
+        if (round->contributions[group->index])
+            wfi_contribution_fail(round->contributions[group->index], error);
 }

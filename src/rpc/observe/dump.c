@@ -81,8 +81,10 @@ static void put_value(wfi_json *j, const weft_future *value)
 static size_t put_forks(wfi_json *j, const wfi_owned *owned, size_t *counts, int world_size)
 {
     size_t total = 0;
-    for (const wfi_list *link = owned->forks.next; link != &owned->forks; link = link->next, total++)
-        counts[wfi_peer_rank(wfi_container_of(link, wfi_fork, of_value)->peer)]++;
+    WFI_FOR_LIST (const wfi_fork, fork, &owned->forks, of_value) {
+        counts[wfi_peer_rank(fork->peer)]++;
+        total++;
+    }
     wfi_json_open(j, "forks", '[');
     for (int rank = 0; rank < world_size && total; rank++) {
         if (!counts[rank])
@@ -101,12 +103,11 @@ static weft_status put_owned(wfi_json *j, weft_agent *agent)
 {
     size_t cursor = 0, forks = 0, handles = 0, count = 0;
     int world_size = agent->options.values.world_size;
-    uint64_t hash;
     size_t *counts = wfi_calloc((size_t)world_size, sizeof *counts);
     if (!counts)
         return WEFT_ERR_MEMORY;
     wfi_json_open(j, "values", '[');
-    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next, count++) {
             wfi_json_open(j, NULL, '{');
             put_name(j, &owned->name);
@@ -129,9 +130,7 @@ static void put_references(wfi_json *j, weft_agent *agent)
 {
     size_t count = 0, unconfirmed = 0;
     wfi_json_open(j, "references", '[');
-    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
-         link = link->next, count++) {
-        const weft_rref *rref = wfi_container_of(link, weft_rref, link);
+    WFI_FOR_LIST (const weft_rref, rref, &wfi_refs_of(agent)->references, link) {
         wfi_json_open(j, NULL, '{');
         put_name(j, &rref->name);
         wfi_json_put_number(j, "owner", rref->name.owner);
@@ -142,6 +141,7 @@ static void put_references(wfi_json *j, weft_agent *agent)
             wfi_json_put_text(j, "error", weft_status_name(weft_error_code(rref->error)));
         wfi_json_close(j, '}');
         unconfirmed += !rref->confirmed && !rref->error;
+        count++;
     }
     wfi_json_close(j, ']');
     wfi_json_put_number(j, "reference_count", count);
@@ -207,12 +207,13 @@ static void put_serving(wfi_json *j, weft_agent *agent, uint64_t now)
     wfi_json_open(j, "serving", '[');
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         size_t cursor = 0;
-        uint64_t id;
-        for (weft_call *call; (call = wfi_map_next(&agent->peers[rank].serving, &cursor, &id)); count++)
+        for (weft_call *call; (call = wfi_map_next(&agent->peers[rank].serving, &cursor, NULL)); count++)
             put_served(j, call, now);
     }
-    for (wfi_list *link = agent->local_calls.next; link != &agent->local_calls; link = link->next, count++)
-        put_served(j, &wfi_container_of(link, wfi_loopback, link)->call, now);
+    WFI_FOR_LIST (const wfi_loopback, loop, &agent->local_calls, link) {
+        put_served(j, &loop->call, now);
+        count++;
+    }
     wfi_json_close(j, ']');
     wfi_json_put_number(j, "serving_count", count);
 }

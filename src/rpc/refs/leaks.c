@@ -26,8 +26,10 @@ static void count_value(leak_count *count, const wfi_owned *owned)
 {
     size_t forks = 0;
     int holder = -1;
-    for (const wfi_list *link = owned->forks.next; link != &owned->forks; link = link->next, forks++)
-        holder = wfi_peer_rank(wfi_container_of(link, wfi_fork, of_value)->peer);
+    WFI_FOR_LIST (const wfi_fork, fork, &owned->forks, of_value) {
+        holder = wfi_peer_rank(fork->peer);
+        forks++;
+    }
     if (!forks && !owned->handles)
         return; /* only being made, by a call that nobody waits for */
     count->values++;
@@ -46,14 +48,11 @@ static void count_value(leak_count *count, const wfi_owned *owned)
 static void count_all(weft_agent *agent, leak_count *count)
 {
     size_t cursor = 0;
-    uint64_t hash;
     *count = (leak_count){0};
-    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next)
             count_value(count, owned);
-    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
-         link = link->next) {
-        const weft_rref *rref = wfi_container_of(link, weft_rref, link);
+    WFI_FOR_LIST (const weft_rref, rref, &wfi_refs_of(agent)->references, link) {
         char *line = next_line(count);
         count->references++;
         if (line)

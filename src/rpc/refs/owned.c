@@ -110,8 +110,7 @@ void wfi_owned_release_if_unused(wfi_owned *owned)
 void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     size_t cursor = 0;
-    uint64_t hash;
-    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next)
             fail_value(owned, why, text);
 }
@@ -270,12 +269,11 @@ void wfi_owned_end(weft_agent *agent)
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 {
     size_t cursor = 0;
-    uint64_t hash;
     wfi_fork_book *book = book_of(agent, peer);
     if (why == WEFT_ERR_PEER_LEFT && agent->closing)
         wfi_refs_of(agent)->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
     drop_forks(agent, book);
-    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &hash));)
+    for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next)
             if (is_of(&owned->name, peer)) {
                 owned->given_up = true;
@@ -363,11 +361,10 @@ void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 void wfi_rrefs_fini(weft_agent *agent)
 {
     size_t cursor = 0;
-    uint64_t key;
-    for (wfi_fork *fork; (fork = wfi_map_next(&wfi_refs_of(agent)->fork_index, &cursor, &key));)
+    for (wfi_fork *fork; (fork = wfi_map_next(&wfi_refs_of(agent)->fork_index, &cursor, NULL));)
         free(fork);
     cursor = 0;
-    for (wfi_owned *owned, *next; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, &key));)
+    for (wfi_owned *owned, *next; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = next) {
             next = owned->next;
             weft_future_unref(owned->value);

@@ -188,10 +188,9 @@ void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_re
 static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
 {
     size_t cursor = 0;
-    uint64_t fork;
-    weft_rref *rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork);
+    weft_rref *rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, NULL);
     while (rref && owner && rref->owner != owner)
-        rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork);
+        rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, NULL);
     return rref;
 }
 
@@ -201,9 +200,7 @@ void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
     wfi_error_detail detail = {.code = why, .worker = rank};
     weft_error *error = wfi_error_create(&detail, "rank %d (\"%s\"), the owner of the reference, is gone: %s", rank,
                                          wfi_peer_name(peer), text);
-    for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
-         link = link->next) {
-        weft_rref *rref = wfi_container_of(link, weft_rref, link);
+    WFI_FOR_LIST (weft_rref, rref, &wfi_refs_of(agent)->references, link) {
         if (rref->owner != peer)
             continue;
         rref->lost = rref->unknown = true;
@@ -219,9 +216,8 @@ void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
 static weft_rref *next_awaiting(weft_agent *agent, wfi_peer *peer)
 {
     size_t cursor = 0;
-    uint64_t fork;
     weft_rref *rref;
-    while ((rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork)))
+    while ((rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, NULL)))
         if (!rref->owner && rref->name.owner == (uint32_t)wfi_peer_rank(peer) &&
             rref->name.owner_incarnation <= wfi_peer_incarnation(peer))
             break;
@@ -262,8 +258,7 @@ void wfi_rrefs_end(weft_agent *agent)
 static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)
 {
     size_t cursor = 0;
-    uint64_t fork;
-    for (weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork));) {
+    for (weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, NULL));) {
         wfi_ref_waiter *waiter = rref->owner == owner ? rref->waiter : NULL;
         if (!waiter)
             continue;
@@ -282,8 +277,7 @@ void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer)
 bool wfi_rrefs_await_owners(const weft_agent *agent)
 {
     size_t cursor = 0;
-    uint64_t fork;
-    for (const weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, &fork));)
+    for (const weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, NULL));)
         if (!rref->owner || !wfi_peer_is_unreachable(rref->owner))
             return true;
     return false;

@@ -247,12 +247,11 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const cha
 {
     wfi_map gone = agent->peers[rank].serving; /* whoever takes the rank next finds none of these */
     size_t cursor = 0;
-    uint64_t id;
     weft_call *call;
     wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
-    while ((call = wfi_map_next(&gone, &cursor, &id)))
+    while ((call = wfi_map_next(&gone, &cursor, NULL)))
         call->in_map = false;
-    for (cursor = 0; (call = wfi_map_next(&gone, &cursor, &id));) {
+    for (cursor = 0; (call = wfi_map_next(&gone, &cursor, NULL));) {
         cancel_call(call, why, text);
         wfi_serve_interest(call, false);
         if (call->stage == WFI_SERVE_SERVING) /* nothing of it is under way, but at its user */

@@ -48,11 +48,10 @@ static bool is_busy(weft_agent *agent)
 static bool serves_somebody(const wfi_map *serving)
 {
     size_t cursor = 0;
-    uint64_t id;
-    const weft_call *call = wfi_map_next(serving, &cursor, &id);
+    const weft_call *call = wfi_map_next(serving, &cursor, NULL);
     while (call && ((call->stage == WFI_SERVE_SERVING && atomic_load(&call->cancel_reason)) ||
                     (call->stage != WFI_SERVE_SERVING && call->peer && wfi_peer_is_unreachable(call->peer))))
-        call = wfi_map_next(serving, &cursor, &id);
+        call = wfi_map_next(serving, &cursor, NULL);
     return call != NULL;
 }
 

@@ -82,8 +82,7 @@ void wfi_items_out_took(weft_call *call, uint32_t number)
 {
     if (!call->items)
         return;
-    for (wfi_list *link = call->items->waiting.next; link != &call->items->waiting; link = link->next) {
-        item_out *item = wfi_container_of(link, item_out, link);
+    WFI_FOR_LIST (item_out, item, &call->items->waiting, link) {
         if (item->number != number)
             continue;
         call->agent->stats.bytes_sent += item->outbound.exposed_bytes;
