@@ -158,25 +158,6 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
     return st;
 }
 
-/* False: no memory. */
-static bool make_tables(weft_agent *agent)
-{
-    size_t seats = (size_t)agent->options.values.world_size;
-    wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
-    agent->peers = wfi_calloc(seats, sizeof *agent->peers);
-    for (size_t rank = 0; agent->peers && rank < seats; rank++)
-        wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
-    return agent->peers;
-}
-
-static weft_status begin_components(weft_agent *agent, weft_error **error)
-{
-    weft_status st = WEFT_OK;
-    WFI_FOR_COMPONENTS (component, begin)
-        st = st ? st : component->begin(agent, error);
-    return st;
-}
-
 static void close_components(weft_agent *agent)
 {
     WFI_FOR_COMPONENTS (component, close)
@@ -188,9 +169,14 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     weft_status st = wfi_options_resolve(options, &agent->options, error);
     if (st)
         return st;
+    size_t seats = (size_t)agent->options.values.world_size;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
     agent->terminated = wfi_future_create(NULL, NULL);
-    if (!make_tables(agent) || !agent->terminated)
+    wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
+    agent->peers = wfi_calloc(seats, sizeof *agent->peers);
+    for (size_t rank = 0; agent->peers && rank < seats; rank++)
+        wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
+    if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
     WFI_FOR_COMPONENTS (component, open)
@@ -206,15 +192,6 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
 
 static void stop_from_outside(weft_agent *agent);
 
-/* Whoever does not take the sentence reads it in the log. */
-static void tell(const weft_agent_options *options, weft_error *error)
-{
-    int rank = options && options->has_rank ? options->rank : -1;
-    if (!options || !options->error)
-        wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
-    wfi_error_give(options ? options->error : NULL, error);
-}
-
 weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
 {
     weft_error *error = NULL;
@@ -222,7 +199,10 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
         return WEFT_ERR_INVALID;
     weft_agent *agent = make_agent();
     weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
-    if (!st && (st = begin_components(agent, &error))) {
+    bool has_joined = !st;
+    WFI_FOR_COMPONENTS (component, begin)
+        st = st ? st : component->begin(agent, &error);
+    if (has_joined && st) {
         stop_from_outside(agent); /* net is open: the ordinary end */
         agent = NULL;
     }
@@ -232,7 +212,10 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
     }
     if (!error)
         error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
-    tell(options, error);
+    int rank = options && options->has_rank ? options->rank : -1;
+    if (!options || !options->error) /* whoever does not take the sentence reads it in the log */
+        wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
+    wfi_error_give(options ? options->error : NULL, error);
     if (!agent)
         return st;
     if (agent->options.store_fd > 0)

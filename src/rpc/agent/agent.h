@@ -129,6 +129,9 @@ static inline int wfi_agent_rank(const weft_agent *agent)
  */
 bool wfi_agent_enter(weft_agent *agent);
 void wfi_agent_leave(weft_agent *agent);
+/* The same, with its lock held in between. */
+bool wfi_agent_enter_locked(weft_agent *agent);
+void wfi_agent_leave_locked(weft_agent *agent);
 
 /* From when net is open until it closes: in a child of fork() the agent is then marked (forks.c). */
 void wfi_forks_watch(weft_agent *agent);
@@ -143,8 +146,11 @@ bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] *
 /* A line in the log about the call with this id (0: about none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);
-/* A future of this agent, its executor and its waiting, which weft alone completes. NULL if memory is out. */
+/* A future of this agent (NULL: it is closed), its executor and its waiting, which weft alone completes. NULL if memory is out. */
 weft_future *wfi_agent_future(weft_agent *agent);
+weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error); /* the same, with `error` already */
+/* Completes it with `error`, or with `values` (borrowed; perhaps NULL). What is complete, as its user cancelled it, stays as it is. */
+void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error);
 
 /* By name; NULL if there is none. Any thread. */
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function); /* names of weft's own as well */

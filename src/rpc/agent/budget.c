@@ -11,7 +11,7 @@ static uint64_t budget_of(const weft_agent *agent)
     return bytes ? bytes : UINT64_MAX / 2;
 }
 
-static void add(wfi_charge *charge, uint64_t bytes)
+static void charge_bytes(wfi_charge *charge, uint64_t bytes)
 {
     charge->whole += bytes;
     charge->agent->held_bytes += bytes;
@@ -20,7 +20,7 @@ static void add(wfi_charge *charge, uint64_t bytes)
 void wfi_budget_charge(wfi_charge *charge, uint64_t bytes)
 {
     charge->call += bytes;
-    add(charge, bytes);
+    charge_bytes(charge, bytes);
 }
 
 weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room)
@@ -30,7 +30,7 @@ weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, 
     uint64_t limit = bytes <= WFI_MESSAGE_MAX ? budget + budget / 8 : budget;
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (held <= limit && bytes <= limit - held) {
-        add(charge, bytes);
+        charge_bytes(charge, bytes);
         return WEFT_OK;
     }
     bool never = bytes > limit || charge->whole > limit - bytes;

@@ -15,25 +15,18 @@
 #define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
 #define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
 
-/* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited for. */
-static bool notifications_have_arrived(const weft_agent *agent)
-{
-    return agent->notifications == 0 || wfi_net_is_flushed(agent->net);
-}
-
-static bool has_busy_component(weft_agent *agent)
-{
-    WFI_FOR_COMPONENTS (component, busy)
-        if (component->busy(agent))
-            return true;
-    return false;
-}
-
-/* In this order at the end: what is released may give the executor something to do. */
 static bool is_idle(weft_agent *agent)
 {
-    return agent->closing && !has_busy_component(agent) && notifications_have_arrived(agent) &&
-           wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
+    if (!agent->closing)
+        return false;
+    WFI_FOR_COMPONENTS (component, busy)
+        if (component->busy(agent))
+            return false;
+    /* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited for. */
+    if (agent->notifications > 0 && !wfi_net_is_flushed(agent->net))
+        return false;
+    /* In this order: what is released may give the executor something to do. */
+    return wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
 }
 
 static void answer_if_idle(weft_agent *agent);
@@ -90,13 +83,6 @@ static void look_whether_settled(wfi_timer *timer)
     leave_when_settled(wfi_container_of(timer, weft_agent, probe_timer));
 }
 
-static void begin_leaving(weft_agent *agent)
-{
-    agent->serves_until_ns = wfi_deadline(wfi_net_clock(agent->net), LEAVE_SERVING_MS);
-    agent->probe_timer.fire = look_whether_settled;
-    leave_when_settled(agent);
-}
-
 /* ---- The end of a job -------------------------------------------------------------------------------------------- */
 
 void wfi_on_probe(void *arg, uint64_t round)
@@ -109,9 +95,7 @@ void wfi_on_probe(void *arg, uint64_t round)
 
 void wfi_on_terminated(void *arg)
 {
-    weft_agent *agent = arg;
-    weft_status st = wfi_future_complete(agent->terminated, NULL, NULL);
-    (void)st; /* once is enough */
+    wfi_future_settle(((weft_agent *)arg)->terminated, NULL, NULL); /* once is enough */
 }
 
 weft_status wfi_agent_await_end(weft_agent *agent)
@@ -120,12 +104,15 @@ weft_status wfi_agent_await_end(weft_agent *agent)
     agent->closing = true;
     WFI_FOR_COMPONENTS (component, closing)
         component->closing(agent);
-    if (agent->gone)
+    if (agent->gone) {
         wfi_on_terminated(agent);
-    else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0)
-        begin_leaving(agent);
-    else
+    } else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0) {
+        agent->serves_until_ns = wfi_deadline(wfi_net_clock(agent->net), LEAVE_SERVING_MS);
+        agent->probe_timer.fire = look_whether_settled;
+        leave_when_settled(agent);
+    } else {
         wfi_net_begin_closing(agent->net);
+    }
     wfi_net_unlock(agent->net);
     weft_status st = WEFT_OK;
     if (agent->options.values.no_threads) {

@@ -52,35 +52,35 @@ static const char *flags_problem(const weft_function *function)
 }
 
 /* Only the code goes back: what was at fault stands in the log. */
-static weft_status refuse(const weft_agent *agent, const weft_function *function, weft_status status, const char *field,
-                          const char *problem)
+static weft_status refuse_function(const weft_agent *agent, const weft_function *function, weft_status status,
+                                   const char *field, const char *problem)
 {
     const char *name = function && function->name ? function->name : "(no name)";
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s %s", name, field, problem);
     return status;
 }
 
-static weft_status check(const weft_agent *agent, const weft_function *function)
+static weft_status check_function(const weft_agent *agent, const weft_function *function)
 {
     const weft_status bad = WEFT_ERR_INVALID;
     const char *problem;
     if (!function)
-        return refuse(agent, NULL, bad, "the function", "is NULL");
+        return refuse_function(agent, NULL, bad, "the function", "is NULL");
     if (!function->name || !function->name[0])
-        return refuse(agent, function, bad, "name", "is NULL or empty");
+        return refuse_function(agent, function, bad, "name", "is NULL or empty");
     if (strlen(function->name) > WFI_FUNCTION_NAME_MAX)
-        return refuse(agent, function, bad, "name", "is longer than 127 bytes");
+        return refuse_function(agent, function, bad, "name", "is longer than 127 bytes");
     if (!function->run && !function->run_batch)
-        return refuse(agent, function, bad, "run", "is NULL");
+        return refuse_function(agent, function, bad, "run", "is NULL");
     if ((problem = signature_problem(function->takes)))
-        return refuse(agent, function, bad, "takes", problem);
+        return refuse_function(agent, function, bad, "takes", problem);
     if ((problem = signature_problem(function->gives)))
-        return refuse(agent, function, bad, "gives", problem);
+        return refuse_function(agent, function, bad, "gives", problem);
     if ((problem = flags_problem(function)))
-        return refuse(agent, function, bad, "flags", problem);
+        return refuse_function(agent, function, bad, "flags", problem);
     WFI_FOR_COMPONENTS (component, problem)
         if ((problem = component->problem(function)))
-            return refuse(agent, function, bad, "batch", problem);
+            return refuse_function(agent, function, bad, "batch", problem);
     return WEFT_OK;
 }
 
@@ -101,10 +101,11 @@ static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
 static weft_status make_runner(weft_agent *agent, wfi_registered *entry)
 {
     weft_status st = WEFT_OK;
-    for (const wfi_component *const *at = wfi_components; *at && !entry->runner && !st; at++) {
-        if ((*at)->runner)
-            st = (*at)->runner(agent, &entry->function, &entry->runner);
-        entry->runs = *at;
+    WFI_FOR_COMPONENTS (component, runner) {
+        st = component->runner(agent, &entry->function, &entry->runner);
+        entry->runs = component;
+        if (st || entry->runner)
+            break;
     }
     return st;
 }
@@ -119,7 +120,7 @@ static void free_entry(wfi_registered *entry)
 
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
 {
-    weft_status st = agent ? check(agent, function) : WEFT_ERR_INVALID;
+    weft_status st = agent ? check_function(agent, function) : WEFT_ERR_INVALID;
     if (st)
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);
@@ -139,16 +140,17 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
     else if (entry->runner)
         entry->runs->registered(entry->runner);
     if (st == WEFT_ERR_EXISTS)
-        return refuse(agent, function, st, "name", "is taken");
+        return refuse_function(agent, function, st, "name", "is taken");
     return st;
 }
 
 weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
 {
     if (agent && function && function->name && strncmp(function->name, "weft:", 5) == 0)
-        return refuse(agent, function, WEFT_ERR_INVALID, "name", "begins with \"weft:\", as only weft's own do");
+        return refuse_function(agent, function, WEFT_ERR_INVALID, "name",
+                               "begins with \"weft:\", as only weft's own do");
     if (agent && function && function->flags & WFI_AT_ONCE)
-        return refuse(agent, function, WEFT_ERR_INVALID, "flags", "has a bit that is no flag");
+        return refuse_function(agent, function, WEFT_ERR_INVALID, "flags", "has a bit that is no flag");
     return wfi_function_register(agent, function);
 }
 

@@ -5,10 +5,26 @@
 
 weft_future *wfi_agent_future(weft_agent *agent)
 {
-    weft_future *future = wfi_future_create(agent->executor, wfi_net_driver(agent->net));
+    weft_future *future = weft_future_create(agent);
     if (future)
         wfi_future_own(future);
     return future;
+}
+
+weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error)
+{
+    weft_future *future = wfi_agent_future(agent);
+    if (future)
+        wfi_future_settle(future, NULL, error);
+    return future;
+}
+
+void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error)
+{
+    if (error)
+        (void)!wfi_future_fail(future, error);
+    else
+        (void)!wfi_future_complete(future, weft_values_ref((weft_values *)values), wfi_values_drop);
 }
 
 weft_future *weft_future_create(weft_agent *agent)

@@ -2,13 +2,13 @@
 /*
  * notify.c - small messages that own themselves: DONE, CANCEL, TOOK, refusals, and those of references.
  *
- * BOUNDS. Notifications that we send of ourselves are as many as we have calls and references. Those that answer what a peer said are
- * as many as it likes, and one that takes none of them would make us keep them all: so these are counted, and beyond ANSWERS_MAX
+ * BOUNDS. Notifications that we send of ourselves are as many as we have_spare calls and references. Those that answer what a peer said are
+ * as many as it likes, and one that takes none of them would make us keep_spare them all: so these are counted, and beyond ANSWERS_MAX
  * what the peer said goes unanswered, but for what was promised. One that takes what is sent to it never has so many. Calls are
  * always answered: see refuse.c.
  *
  * MEMORY. A lost one of these would leave something with a peer for ever, so they must not fail for want of memory. Whoever
- * will have to send some has them promised first, while it can still fail (a call, a reference, a part that comes in), and
+ * will have_spare to send some has them promised first, while it can still fail (a call, a reference, a part that comes in), and
  * a message from a peer is taken in only if there is a notification for its answer (wfi_notifications_ready). Notifications that came back are
  * kept for that, FLOOR of them beyond what is promised.
  */
@@ -33,13 +33,13 @@ typedef struct wfi_notification {
 
 /* ---- Spare notifications ------------------------------------------------------------------------------------------------- */
 
-static wfi_notification *pop(weft_agent *agent)
+static wfi_notification *take_spare(weft_agent *agent)
 {
     agent->spare_notification_count--;
     return wfi_container_of(wfi_list_pop_front(&agent->spare_notifications), wfi_notification, message.link);
 }
 
-static void keep(weft_agent *agent, wfi_notification *notification)
+static void keep_spare(weft_agent *agent, wfi_notification *notification)
 {
     if (agent->spare_notification_count >= agent->promised_notifications + KEEP_MOST) {
         free(notification);
@@ -49,20 +49,20 @@ static void keep(weft_agent *agent, wfi_notification *notification)
     agent->spare_notification_count++;
 }
 
-static bool have(weft_agent *agent, size_t count)
+static bool have_spare(weft_agent *agent, size_t count)
 {
     while (agent->spare_notification_count < count) {
         wfi_notification *notification = wfi_calloc(1, sizeof *notification);
         if (!notification)
             return false;
-        keep(agent, notification);
+        keep_spare(agent, notification);
     }
     return true;
 }
 
 weft_status wfi_notifications_promise(weft_agent *agent, unsigned count, unsigned *reserved)
 {
-    if (!have(agent, agent->promised_notifications + count + FLOOR))
+    if (!have_spare(agent, agent->promised_notifications + count + FLOOR))
         return WEFT_ERR_MEMORY;
     agent->promised_notifications += count;
     *reserved += count;
@@ -74,19 +74,19 @@ void wfi_notifications_release(weft_agent *agent, unsigned *reserved)
     agent->promised_notifications -= *reserved;
     *reserved = 0;
     while (agent->spare_notification_count > agent->promised_notifications + KEEP_MOST)
-        free(pop(agent));
+        free(take_spare(agent));
 }
 
 bool wfi_notifications_ready(weft_agent *agent)
 {
     return agent->spare_notification_count > agent->promised_notifications ||
-           have(agent, agent->promised_notifications + 1);
+           have_spare(agent, agent->promised_notifications + 1);
 }
 
 void wfi_notifications_fini(weft_agent *agent)
 {
     while (agent->spare_notification_count)
-        free(pop(agent));
+        free(take_spare(agent));
 }
 
 /* One that was promised; else a new one, while there is memory; else one of the floor's. */
@@ -95,17 +95,17 @@ static wfi_notification *take(weft_agent *agent, unsigned *reserved)
     if (reserved && *reserved) {
         --*reserved;
         agent->promised_notifications--;
-        return pop(agent);
+        return take_spare(agent);
     }
-    if (have(agent, agent->promised_notifications + FLOOR + 1) ||
+    if (have_spare(agent, agent->promised_notifications + FLOOR + 1) ||
         agent->spare_notification_count > agent->promised_notifications)
-        return pop(agent);
+        return take_spare(agent);
     return NULL;
 }
 
 /* ---- Posting ------------------------------------------------------------------------------------------------------- */
 
-static void letter_done(wfi_message *message, weft_status status)
+static void notification_done(wfi_message *message, weft_status status)
 {
     wfi_notification *notification = wfi_container_of(message, wfi_notification, message);
     weft_agent *agent = notification->agent;
@@ -115,7 +115,7 @@ static void letter_done(wfi_message *message, weft_status status)
     agent->notifications--;
     if (notification->counted)
         --*notification->counted;
-    keep(agent, notification);
+    keep_spare(agent, notification);
     if (arrived)
         arrived(agent, rank);
 }
@@ -134,7 +134,8 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     wfi_notification *notification = take(agent, reserved);
     if (!notification) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
-                      "no memory for a message to rank %d: it may keep something for us too long", wfi_peer_rank(to));
+                      "no memory for a message to rank %d: it may keep_spare something for us too long",
+                      wfi_peer_rank(to));
         return WEFT_ERR_MEMORY;
     }
     memcpy(notification->room, bytes->data, bytes->size);
@@ -149,10 +150,10 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
                                           .head = notification->room,
                                           .head_size = bytes->size,
                                           .keeps = how.urgent ? 0 : sizeof *notification,
-                                          .done = letter_done};
+                                          .done = notification_done};
     weft_status st = wfi_peer_send(to, &notification->message);
     if (st) {
-        keep(agent, notification);
+        keep_spare(agent, notification);
         if (reserved) { /* it goes back where it came from, or is promised from now on */
             agent->promised_notifications++;
             ++*reserved;
@@ -192,13 +193,4 @@ weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, con
                               void (*arrived)(weft_agent *agent, int rank))
 {
     return post(agent, to, type, bytes, NULL, (how_to_post){.urgent = true, .arrived = arrived});
-}
-
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *reserved)
-{
-    uint8_t room[8];
-    wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_u64(&writer, id);
-    wfi_post(agent, to, type, &writer, reserved);
 }

@@ -12,7 +12,6 @@ weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_wr
 /* The same, behind the calls that wait for that peer. */
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
                              unsigned *reserved);
-void wfi_post_id(weft_agent *agent, wfi_peer *to, uint8_t type, uint64_t id, unsigned *reserved);
 /* As wfi_post; `arrived` is called when the peer has it, unless it is gone. */
 weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
                               void (*arrived)(weft_agent *agent, int rank));

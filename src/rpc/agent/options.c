@@ -4,6 +4,7 @@
 
 #include "base/descriptors.h"
 #include "base/env.h"
+#include "base/error.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
@@ -29,31 +30,15 @@ static const char *const launchers[][2] = {
     {"SLURM_PROCID", "SLURM_NTASKS"},
 };
 
-static weft_status invalid(weft_error **error, const char *what, const char *value, const char *hint)
+WEFT_PRINTF(2, 3)
+static weft_status invalid(weft_error **error, const char *format, ...)
 {
-    *error = weft_error_create(WEFT_ERR_INVALID, "%s is \"%s\": %s", what, value, hint);
+    wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
+    va_list args;
+    va_start(args, format);
+    *error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
     return WEFT_ERR_INVALID;
-}
-
-/* Takes `option`, else the variable, else the default (which may be NULL: stays empty). */
-static weft_status take_text(const char *option, const char *variable, const char *fallback, char *out, size_t room,
-                             weft_error **error)
-{
-    const char *text = option ? option : wfi_env_string(variable);
-    if (!text)
-        text = fallback ? fallback : "";
-    if (strlen(text) >= room)
-        return invalid(error, variable, text, "too long");
-    memcpy(out, text, strlen(text) + 1);
-    return WEFT_OK;
-}
-
-/* What one launcher says. Elastic: the rank may be missing, or -1. */
-static weft_status ask_launcher(size_t which, bool elastic, int64_t *rank, int64_t *size, weft_error **error)
-{
-    *rank = *size = WEFT_ANY_RANK;
-    weft_status st = wfi_env_i64(launchers[which][0], elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
-    return st ? st : wfi_env_i64(launchers[which][1], 1, 65536, size, error);
 }
 
 /* No launcher says all. If one says half, that is the likely mistake. */
@@ -63,24 +48,24 @@ static weft_status no_rank(bool elastic, weft_error **error)
         const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
         if (!rank == !size)
             continue;
-        *error = weft_error_create(WEFT_ERR_INVALID, "%s is set (\"%.32s\"), but %s is not: which worker this is, %s",
-                                   launchers[i][!rank], rank ? rank : size, launchers[i][rank != NULL],
-                                   "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
-        return WEFT_ERR_INVALID;
+        return invalid(error, "%s is set (\"%.32s\"), but %s is not: which worker this is, %s", launchers[i][!rank],
+                       rank ? rank : size, launchers[i][rank != NULL],
+                       "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
     }
-    *error = weft_error_create(WEFT_ERR_INVALID,
-                               elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
-                                         "seats the elastic job has"
-                                       : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
-                                         "which worker this is");
-    return WEFT_ERR_INVALID;
+    return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
+                                    "seats the elastic job has"
+                                  : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
+                                    "which worker this is");
 }
 
 static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
 {
     int64_t rank = WEFT_ANY_RANK, size = -1;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        weft_status st = ask_launcher(i, values->elastic, &rank, &size, error);
+        rank = size = WEFT_ANY_RANK;
+        weft_status st = wfi_env_i64(launchers[i][0], values->elastic ? WEFT_ANY_RANK : 0, 65535, &rank, error);
+        if (!st)
+            st = wfi_env_i64(launchers[i][1], 1, 65536, &size, error);
         if (st)
             return st;
         if (size >= 1 && (rank >= 0 || values->elastic))
@@ -101,10 +86,8 @@ static weft_status check_rank(const weft_agent_options *values, weft_error **err
         values->rank < values->world_size)
         return WEFT_OK;
     bool any = values->rank == WEFT_ANY_RANK && !values->elastic;
-    *error = weft_error_create(WEFT_ERR_INVALID, "rank %d of world size %d: ranks count from 0 to world size - 1%s",
-                               values->rank, values->world_size,
-                               any ? "; WEFT_ANY_RANK is for elastic jobs (elastic, WEFT_ELASTIC)" : "");
-    return WEFT_ERR_INVALID;
+    return invalid(error, "rank %d of world size %d: ranks count from 0 to world size - 1%s", values->rank,
+                   values->world_size, any ? "; WEFT_ANY_RANK is for elastic jobs (elastic, WEFT_ELASTIC)" : "");
 }
 
 static weft_status resolve_rank(wfi_options *out, weft_error **error)
@@ -132,14 +115,10 @@ static weft_status resolve_port(weft_agent_options *values, weft_error **error)
     weft_status st = port ? WEFT_OK : wfi_env_i64("MASTER_PORT", 1, 65535, &port, error);
     if (st)
         return st;
-    if (!port && !values->sim) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "no MASTER_PORT: name the port on which rank 0 serves the store");
-        return WEFT_ERR_INVALID;
-    }
-    if (port < 0 || port > 65535) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "master_port is %lld: ports are 1 to 65535", (long long)port);
-        return WEFT_ERR_INVALID;
-    }
+    if (!port && !values->sim)
+        return invalid(error, "no MASTER_PORT: name the port on which rank 0 serves the store");
+    if (port < 0 || port > 65535)
+        return invalid(error, "master_port is %lld: ports are 1 to 65535", (long long)port);
     values->master_port = (int)port;
     return WEFT_OK;
 }
@@ -153,11 +132,9 @@ static weft_status check_time_limits(const weft_agent_options *values, weft_erro
                   {"call_timeout_ms", values->call_timeout_ms},
                   {"death_timeout_ms", values->death_timeout_ms}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if (limits[i].value >= WEFT_FOREVER)
-            continue;
-        *error = weft_error_create(WEFT_ERR_INVALID, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none",
-                                   limits[i].name, (long long)limits[i].value);
-        return WEFT_ERR_INVALID;
+        if (limits[i].value < WEFT_FOREVER)
+            return invalid(error, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none", limits[i].name,
+                           (long long)limits[i].value);
     }
     return WEFT_OK;
 }
@@ -166,11 +143,10 @@ static weft_status check_death(int64_t death_ms, const char *source, weft_error 
 {
     if (death_ms <= 0 || death_ms >= LEAST_DEATH_MS)
         return WEFT_OK;
-    *error = weft_error_create(WEFT_ERR_INVALID,
-                               "%s is %lld ms, too short to tell the dead from the busy: %d at least, or "
-                               "WEFT_FOREVER (-1): never",
-                               source, (long long)death_ms, LEAST_DEATH_MS);
-    return WEFT_ERR_INVALID;
+    return invalid(error,
+                   "%s is %lld ms, too short to tell the dead from the busy: %d at least, or "
+                   "WEFT_FOREVER (-1): never",
+                   source, (long long)death_ms, LEAST_DEATH_MS);
 }
 
 static weft_status resolve_times(weft_agent_options *values, weft_error **error)
@@ -214,7 +190,8 @@ static weft_status resolve_budget(wfi_options *out, weft_error **error)
     weft_agent_options *values = &out->values;
     const char *text = values->memory_budget_bytes ? NULL : wfi_env_string("WEFT_MEMORY_BUDGET");
     if (text && !read_bytes(text, &values->memory_budget_bytes))
-        return invalid(error, "WEFT_MEMORY_BUDGET", text, "a number of bytes, above 0, perhaps with K, M, G or T");
+        return invalid(error, "WEFT_MEMORY_BUDGET is \"%s\": a number of bytes, above 0, perhaps with K, M, G or T",
+                       text);
     out->budget_is_ours = !values->memory_budget_bytes;
     wfi_options_share(out, 1);
     return WEFT_OK;
@@ -226,11 +203,8 @@ static weft_status resolve_metrics(weft_agent_options *values, weft_error **erro
     weft_status st = port ? WEFT_OK : wfi_env_i64("WEFT_METRICS_PORT", -1, 65535, &port, error);
     if (st)
         return st;
-    if (port < -1 || port > 65535) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "metrics_port is %lld: ports are 1 to 65535, -1 is any free one",
-                                   (long long)port);
-        return WEFT_ERR_INVALID;
-    }
+    if (port < -1 || port > 65535)
+        return invalid(error, "metrics_port is %lld: ports are 1 to 65535, -1 is any free one", (long long)port);
     values->metrics_port = (int)port;
     return WEFT_OK;
 }
@@ -245,10 +219,8 @@ static weft_status resolve_numbers(wfi_options *out, weft_error **error)
         st = wfi_env_bool("WEFT_NO_BINDING", &unbound, error);
     if (st)
         return st;
-    if (workers < 1 || workers > 1024) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "workers is %lld: 1 to 1024", (long long)workers);
-        return WEFT_ERR_INVALID;
-    }
+    if (workers < 1 || workers > 1024)
+        return invalid(error, "workers is %lld: 1 to 1024", (long long)workers);
     values->workers = (int)workers;
     values->no_binding = unbound || values->no_binding;
     values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
@@ -264,37 +236,34 @@ static bool is_worker_name(const char *name)
     return name[0] && strspn(name, legal) == strlen(name);
 }
 
-static weft_status take_texts(wfi_options *out, const char *fallback_name, weft_error **error)
-{
-    const weft_agent_options *values = &out->values;
-    weft_status st = take_text(values->name, "WEFT_NAME", fallback_name, out->name, sizeof out->name, error);
-    if (!st)
-        st = take_text(values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr,
-                       error);
-    if (!st)
-        st = take_text(values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "tcp", out->fabric, sizeof out->fabric,
-                       error);
-    if (!st)
-        st = take_text(values->iface, "WEFT_IFACE", NULL, out->iface, sizeof out->iface, error);
-    if (!st)
-        st = take_text(values->ports, "WEFT_PORTS", NULL, out->ports, sizeof out->ports, error);
-    if (!st)
-        st = take_text(values->trace_file, "WEFT_TRACE", NULL, out->trace_file, sizeof out->trace_file, error);
-    return st;
-}
-
 static weft_status resolve_texts(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
-    char fallback[32] = ""; /* with a rank that the store gives, so is the name */
+    char fallback_name[32] = ""; /* with a rank that the store gives, so is the name */
     if (values->rank >= 0)
-        snprintf(fallback, sizeof fallback, "worker%d", values->rank);
-    weft_status st = take_texts(out, fallback, error);
-    if (st)
-        return st;
+        snprintf(fallback_name, sizeof fallback_name, "worker%d", values->rank);
+    const struct {
+        const char *option, *variable, *fallback; /* the first that is there */
+        char *to;
+        size_t room;
+    } texts[] = {
+        {values->name, "WEFT_NAME", fallback_name, out->name, sizeof out->name},
+        {values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr},
+        {values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "tcp", out->fabric, sizeof out->fabric},
+        {values->iface, "WEFT_IFACE", "", out->iface, sizeof out->iface},
+        {values->ports, "WEFT_PORTS", "", out->ports, sizeof out->ports},
+        {values->trace_file, "WEFT_TRACE", "", out->trace_file, sizeof out->trace_file},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *text = texts[i].option ? texts[i].option : wfi_env_string(texts[i].variable);
+        text = text ? text : texts[i].fallback;
+        if (strlen(text) >= texts[i].room)
+            return invalid(error, "%s is \"%s\": too long", texts[i].variable, text);
+        memcpy(texts[i].to, text, strlen(text) + 1);
+    }
     bool is_named = values->name || out->name[0] || values->rank >= 0;
     if (is_named && !is_worker_name(out->name))
-        return invalid(error, "the worker's name", out->name, "1 to 127 of [A-Za-z0-9-_:]");
+        return invalid(error, "the worker's name is \"%s\": 1 to 127 of [A-Za-z0-9-_:]", out->name);
     values->name = out->name;
     values->master_addr = out->master_addr;
     values->fabric = out->fabric;
@@ -302,23 +271,15 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     values->ports = out->ports[0] ? out->ports : NULL;
     values->trace_file = out->trace_file[0] ? out->trace_file : NULL;
     if ((strcmp(out->fabric, "sim") == 0) != (values->sim != NULL))
-        return invalid(error, "fabric", out->fabric, "\"sim\" and a simulated world (.sim) go together");
+        return invalid(error, "fabric is \"%s\": \"sim\" and a simulated world (.sim) go together", out->fabric);
     return WEFT_OK;
-}
-
-/* Whether strangers of other machines may reach the ports. */
-static bool is_exposed(const wfi_options *options)
-{
-    return !options->values.sim && !wfi_host_is_loopback(options->master_addr);
 }
 
 static weft_status resolve_secret(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
-    if (values->job && values->secret) {
-        *error = weft_error_create(WEFT_ERR_INVALID, "secret: a job of weft_spawn has a secret of its own");
-        return WEFT_ERR_INVALID;
-    }
+    if (values->job && values->secret)
+        return invalid(error, "secret: a job of weft_spawn has a secret of its own");
     out->secret = wfi_guarded_calloc(sizeof *out->secret);
     if (!out->secret)
         return WEFT_ERR_MEMORY;
@@ -327,8 +288,9 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     weft_status st = values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
     values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
+    bool exposed = !values->sim && !wfi_host_is_loopback(out->master_addr); /* others' machines may reach the ports */
     if (!st && !values->secret)
-        wfi_log_in(&(wfi_log_context){.rank = out->values.rank}, is_exposed(out) ? WEFT_LOG_WARN : WEFT_LOG_INFO,
+        wfi_log_in(&(wfi_log_context){.rank = values->rank}, exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
                    "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
     return st;
 }

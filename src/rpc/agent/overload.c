@@ -19,7 +19,7 @@ static void turn_all_away(weft_agent *agent)
                   count);
 }
 
-static void look(wfi_timer *timer)
+static void look_at_workers(wfi_timer *timer)
 {
     weft_agent *agent = wfi_container_of(timer, weft_agent, overload_timer);
     uint64_t taken, before = agent->overload_taken;
@@ -37,7 +37,7 @@ void wfi_overload_watch(weft_agent *agent)
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (agent->stopped || agent->overload_timer.heap_index || agent->serving <= (size_t)agent->options.values.workers)
         return;
-    agent->overload_timer.fire = look;
+    agent->overload_timer.fire = look_at_workers;
     uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);
     if (wfi_net_timer_set(agent->net, &agent->overload_timer, when))
         wfi_log_agent(agent, WEFT_LOG_WARN, 0,

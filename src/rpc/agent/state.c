@@ -18,6 +18,20 @@ void wfi_agent_leave(weft_agent *agent)
     atomic_fetch_sub(&agent->late_users, 1);
 }
 
+bool wfi_agent_enter_locked(weft_agent *agent)
+{
+    if (!wfi_agent_enter(agent))
+        return false;
+    wfi_net_lock(agent->net);
+    return true;
+}
+
+void wfi_agent_leave_locked(weft_agent *agent)
+{
+    wfi_net_unlock(agent->net);
+    wfi_agent_leave(agent);
+}
+
 weft_status wfi_agent_usable(const weft_agent *agent)
 {
     return agent->stopped ? WEFT_ERR_CLOSED : agent->gone;

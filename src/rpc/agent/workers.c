@@ -145,31 +145,21 @@ void wfi_names_fini(weft_agent *agent)
 
 /* ---- Watching ---------------------------------------------------------------------------------------------------- */
 
-/* The rank's present holder and our count for it, which starts anew with each incarnation. [agent lock] */
-static weft_status find_watched(weft_agent *agent, int rank, wfi_peer **peer, wfi_rpc_peer **seat)
-{
-    weft_status st = wfi_agent_usable(agent);
-    if (st)
-        return st;
-    *peer = wfi_net_peer(agent->net, rank);
-    if (!*peer)
-        return WEFT_ERR_NOT_FOUND;
-    *seat = &agent->peers[rank];
-    if ((*seat)->watched != wfi_peer_incarnation(*peer)) {
-        (*seat)->watched = wfi_peer_incarnation(*peer);
-        (*seat)->watches = 0; /* the former holder is dead: nobody counts for it any more */
-    }
-    return wfi_peer_status(*peer);
-}
-
+/* Our count for a rank's holder starts anew with each incarnation. */
 static weft_status change_watch(weft_agent *agent, int rank, int by)
 {
-    wfi_peer *peer;
-    wfi_rpc_peer *seat;
     if (!agent)
         return WEFT_ERR_INVALID;
     wfi_net_lock(agent->net);
-    weft_status st = find_watched(agent, rank, &peer, &seat);
+    weft_status st = wfi_agent_usable(agent);
+    wfi_peer *peer = st ? NULL : wfi_net_peer(agent->net, rank);
+    wfi_rpc_peer *seat = peer ? &agent->peers[rank] : NULL;
+    if (peer && seat->watched != wfi_peer_incarnation(peer)) {
+        seat->watched = wfi_peer_incarnation(peer);
+        seat->watches = 0; /* the former holder is dead: nobody counts for it any more */
+    }
+    if (!st)
+        st = peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND;
     if (!st && by < 0 && !seat->watches)
         st = WEFT_ERR_STATE;
     if (!st) {

@@ -44,25 +44,19 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
     return st;
 }
 
-static weft_status start(weft_agent *agent, wfi_call_spec *spec, weft_future **out)
-{
-    weft_error *error = NULL;
-    weft_status st = wfi_rpc_start(agent, spec, out, &error);
-    if (st)
-        wfi_rpc_give_error(agent, spec->options, error);
-    return st;
-}
-
 weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                            const weft_rpc_options *options, weft_future **out)
 {
     weft_future *future = NULL;
+    weft_error *error = NULL;
     if (!agent)
         return WEFT_ERR_INVALID;
     options = options ? options : &defaults;
     wfi_call_spec spec = {
         .to = to, .function = function, .arguments = arguments, .options = options, .parent = &options->parent};
-    weft_status st = start(agent, &spec, &future);
+    weft_status st = wfi_rpc_start(agent, &spec, &future, &error);
+    if (st)
+        wfi_rpc_give_error(agent, options, error);
     if (!st && out)
         *out = future;
     else

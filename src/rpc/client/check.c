@@ -82,14 +82,6 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
         wfi_find(out, "incarnation %u of rank %d is gone: the rank is incarnation %u's now", asked, rank, known);
 }
 
-static void look_at_parent(const weft_rpc_options *options, weft_status why, wfi_finding *out)
-{
-    if (options->parent && why == WEFT_ERR_TIMEOUT)
-        wfi_find(out, "the call that it is made within has run out of time");
-    else if (options->parent && why == WEFT_ERR_CANCELLED)
-        wfi_find(out, "the call that it is made within was cancelled");
-}
-
 /* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */
 static void look_at_way(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank, wfi_finding *out)
 {
@@ -98,7 +90,10 @@ static void look_at_way(weft_agent *agent, const wfi_call_spec *spec, weft_statu
         look_at_queue(agent, spec, why, rank, out);
     if (rank >= 0 && (why == WEFT_ERR_UNREACHABLE || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT))
         look_at_incarnation(agent, spec, rank, out);
-    look_at_parent(spec->options, why, out);
+    if (spec->options->parent && why == WEFT_ERR_TIMEOUT)
+        wfi_find(out, "the call that it is made within has run out of time");
+    else if (spec->options->parent && why == WEFT_ERR_CANCELLED)
+        wfi_find(out, "the call that it is made within was cancelled");
 }
 
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)

@@ -15,7 +15,7 @@ static weft_status open_client(weft_agent *agent, weft_error **error)
     return st ? st : wfi_function_register(agent, &wfi_made_function);
 }
 
-static void on_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
+static void on_client_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
     if (type == WFI_RPC_REPLY)
         wfi_call_on_reply(agent, from, reader);
@@ -54,7 +54,7 @@ static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const
     free(list);
 }
 
-static void on_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
+static void on_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     fail_calls(agent, peer, WEFT_ERR_UNREACHABLE, text);
 }
@@ -66,20 +66,15 @@ static void on_self_gone(weft_agent *agent, weft_status why, const char *text)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------------- */
 
-static bool is_busy(weft_agent *agent)
+static bool has_calls(weft_agent *agent)
 {
     return agent->calls.count > 0 || !wfi_list_empty(&agent->retries);
 }
 
-static void fail_all(weft_agent *agent, weft_status why, const char *text)
+static void fail_calls_of_all(weft_agent *agent, weft_status why, const char *text)
 {
     fail_calls(agent, NULL, why, text);
     wfi_local_fail_all(agent, why, text);
-}
-
-static void close_client(weft_agent *agent)
-{
-    wfi_local_orphan_all(agent);
 }
 
 static void free_client(weft_agent *agent)
@@ -90,13 +85,13 @@ static void free_client(weft_agent *agent)
 const wfi_component wfi_client_component = {
     .messages = WFI_TAKES(WFI_RPC_REPLY) | WFI_TAKES(WFI_RPC_ITEM) | WFI_TAKES(WFI_RPC_REFUSED),
     .open = open_client,
-    .message = on_message,
+    .message = on_client_message,
     .peer_gone = fail_calls,
-    .unreachable = on_unreachable,
+    .unreachable = on_peer_unreachable,
     .self_gone = on_self_gone,
     .closing = wfi_local_settle_left,
-    .busy = is_busy,
-    .fail = fail_all,
-    .close = close_client,
+    .busy = has_calls,
+    .fail = fail_calls_of_all,
+    .close = wfi_local_orphan_all,
     .free = free_client,
 };

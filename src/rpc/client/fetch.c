@@ -9,26 +9,19 @@
 #include "base/error.h"
 #include "value/value.h"
 
-static void give_value(weft_call *call, weft_future *value)
-{
-    const wfi_object *object = wfi_object_of(value);
-    if (object)
-        call->error = wfi_object_stays(object, wfi_agent_rank(call->agent));
-    else
-        weft_call_give(call, WEFT_VALUES(wfi_value_made(value)));
-}
-
 /* `arg` is the call. */
 static void answer(weft_future *value, void *arg, bool with_value)
 {
     weft_call *call = arg;
+    int rank = wfi_agent_rank(call->agent);
     const weft_error *error = weft_future_error(value);
+    const wfi_object *object = wfi_object_of(value);
     if (error) /* as it was: the one who asks shall see why the value could not be made */
-        call->error = wfi_error_with_hop(error, wfi_agent_rank(call->agent));
-    else if (with_value)
-        give_value(call, value);
+        call->error = wfi_error_with_hop(error, rank);
+    else if (with_value && object)
+        call->error = wfi_object_stays(object, rank);
     else
-        weft_call_give(call, WEFT_NO_VALUES);
+        weft_call_give(call, with_value ? WEFT_VALUES(wfi_value_made(value)) : WEFT_NO_VALUES);
     weft_call_finish(call, WEFT_OK);
 }
 
@@ -87,15 +80,6 @@ const weft_function wfi_made_function = {
 
 /* ---- Asking the owner -------------------------------------------------------------------------------------------- */
 
-static weft_status failed_future(weft_agent *agent, const weft_error *error, weft_future **out)
-{
-    weft_future *failed = wfi_agent_future(agent);
-    weft_status st = failed ? wfi_future_fail(failed, error) : WEFT_ERR_MEMORY;
-    if (!st)
-        *out = failed;
-    return st;
-}
-
 static void only_keep(weft_future *future, void *arg)
 {
     (void)future;
@@ -148,35 +132,18 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
         *out = weft_future_ref(value);
         return WEFT_OK;
     }
-    weft_future *answer = agent ? wfi_agent_future(agent) : wfi_future_create(NULL, NULL);
+    weft_future *answer = wfi_agent_future(agent);
     weft_error *error = object ? wfi_object_stays(object, owner) : NULL;
     weft_status st = answer ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (answer && !agent)
-        wfi_future_own(answer);
     if (!st && !error)
         st = weft_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
-    if (!st)
-        st = error ? wfi_future_fail(answer, error) : wfi_future_complete(answer, one, wfi_values_drop);
-    if (st)
+    if (st) {
         weft_future_unref(answer);
-    else
+    } else {
+        wfi_future_settle(answer, one, error);
         *out = answer;
-    weft_error_unref(error);
-    return st;
-}
-
-static weft_status to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
-{
-    weft_error *error = known_error(rref);
-    weft_future *value = rref->value;
-    bool ask = !error && (!value || !weft_future_done(value));
-    weft_status st = ask && waits ? wfi_rpc_may_wait(rref->agent, NULL) : WEFT_OK;
-    if (error)
-        st = failed_future(rref->agent, error, out);
-    else if (ask && !st)
-        st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
-    else if (!ask)
-        st = answer_here(rref->agent, value, (int)rref->name.owner, out);
+    }
+    weft_values_unref(one);
     weft_error_unref(error);
     return st;
 }
@@ -184,13 +151,24 @@ static weft_status to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft
 /* `waits`: the caller will, for whatever is not there. */
 static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
 {
-    if (!wfi_agent_enter(rref->agent)) {
-        if (!rref->value || !weft_future_done(rref->value))
-            return WEFT_ERR_CLOSED;
-        return answer_here(NULL, rref->value, (int)rref->name.owner, out); /* on its owner it outlives the agent */
+    weft_agent *agent = rref->agent;
+    weft_future *value = rref->value;
+    int owner = (int)rref->name.owner;
+    bool is_here = value && weft_future_done(value);
+    if (!wfi_agent_enter(agent)) /* on its owner the value outlives the agent */
+        return is_here ? answer_here(NULL, value, owner, out) : WEFT_ERR_CLOSED;
+    weft_error *error = known_error(rref);
+    weft_status st = waits && !error && !is_here ? wfi_rpc_may_wait(agent, NULL) : WEFT_OK;
+    if (error) {
+        *out = wfi_failed_future(agent, error);
+        st = *out ? WEFT_OK : WEFT_ERR_MEMORY;
+    } else if (is_here) {
+        st = answer_here(agent, value, owner, out);
+    } else if (!st) {
+        st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
     }
-    weft_status st = to_here(rref, timeout_ms, waits, out);
-    wfi_agent_leave(rref->agent);
+    weft_error_unref(error);
+    wfi_agent_leave(agent);
     return st;
 }
 
@@ -215,9 +193,7 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
 static weft_status follow(weft_future *value, weft_future *made, void *arg)
 {
     (void)arg;
-    const weft_error *error = weft_future_error(value);
-    weft_status st = error ? wfi_future_fail(made, error) : wfi_future_complete(made, NULL, NULL);
-    (void)st; /* WEFT_ERR_COMPLETED: cancelled */
+    wfi_future_settle(made, NULL, weft_future_error(value));
     return WEFT_OK;
 }
 
@@ -250,20 +226,15 @@ static weft_future *created(weft_rref *rref)
     if (memory_out)
         return NULL;
     weft_error *error = known_error(rref);
-    weft_status st = WEFT_OK;
-    if (error)
-        st = failed_future(rref->agent, error, &future);
-    else if (rref->value)
-        future = wfi_future_then(rref->value, follow, NULL, NULL);
-    else
-        st = ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
-    weft_error_unref(error);
-    if (st && st != WEFT_ERR_MEMORY) { /* it could not even be asked */
+    if (!error && rref->value)
+        return wfi_future_then(rref->value, follow, NULL, NULL);
+    weft_status st = error ? WEFT_OK : ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
+    if (st && st != WEFT_ERR_MEMORY) /* it could not even be asked */
         error = weft_error_create(st, "the owner of the reference cannot be asked: %s", weft_status_text(st));
-        st = failed_future(rref->agent, error, &future);
-        weft_error_unref(error);
-    }
-    return st ? NULL : future;
+    if (error)
+        future = wfi_failed_future(rref->agent, error);
+    weft_error_unref(error);
+    return future;
 }
 
 weft_future *weft_rref_created(weft_rref *rref)
@@ -274,15 +245,12 @@ weft_future *weft_rref_created(weft_rref *rref)
         wfi_agent_leave(rref->agent);
         return future;
     }
-    future = wfi_future_create(NULL, NULL); /* the agent is closed: there is no executor but the process's */
+    future = wfi_agent_future(NULL);
     if (!future)
         return NULL;
-    wfi_future_own(future);
-    weft_error *error = weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
-    if (rref->value && weft_future_done(rref->value))
-        (void)follow(rref->value, future, NULL);
-    else
-        (void)!wfi_future_fail(future, error);
-    weft_error_unref(error);
+    bool is_here = rref->value && weft_future_done(rref->value);
+    weft_error *closed = is_here ? NULL : weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
+    wfi_future_settle(future, NULL, is_here ? weft_future_error(rref->value) : closed);
+    weft_error_unref(closed);
     return future;
 }

@@ -5,36 +5,18 @@
 
 #include <stdlib.h>
 
-/* A target that cannot be called is a failed future among the others. NULL: no memory. */
-static weft_future *failed_future(weft_agent *agent, const weft_error *error)
-{
-    weft_future *future = wfi_agent_future(agent);
-    if (future && wfi_future_fail(future, error)) {
-        weft_future_unref(future);
-        return NULL;
-    }
-    return future;
-}
-
-static weft_future *start_one(weft_agent *agent, const wfi_call_spec *like, weft_target to)
-{
-    wfi_call_spec spec = *like;
-    weft_future *future = NULL;
-    weft_error *error = NULL;
-    spec.to = to;
-    if (wfi_rpc_start(agent, &spec, &future, &error))
-        future = failed_future(agent, error);
-    weft_error_unref(error);
-    return future;
-}
-
 static weft_status start_all(weft_agent *agent, const weft_target *to, size_t count, const wfi_call_spec *spec,
                              weft_future **out)
 {
     weft_future **futures = wfi_calloc(count + 1, sizeof *futures), *all = NULL;
     bool whole = futures != NULL;
     for (size_t i = 0; i < count && whole; i++) {
-        futures[i] = start_one(agent, spec, to[i]);
+        wfi_call_spec one = *spec;
+        weft_error *error = NULL;
+        one.to = to[i];
+        if (wfi_rpc_start(agent, &one, &futures[i], &error))
+            futures[i] = wfi_failed_future(agent, error); /* among the others: this target cannot be called */
+        weft_error_unref(error);
         whole = futures[i] != NULL;
     }
     if (whole)
@@ -47,15 +29,6 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
     free(futures);
     *out = all;
     return all ? WEFT_OK : WEFT_ERR_MEMORY;
-}
-
-static weft_status refuse(const weft_agent *agent, const weft_rpc_options *options, size_t targets_at_null)
-{
-    weft_error *error = targets_at_null
-                            ? weft_error_create(WEFT_ERR_INVALID, "%zu targets at NULL", targets_at_null)
-                            : weft_error_create(WEFT_ERR_INVALID, "a multicast takes neither landing places nor items");
-    wfi_rpc_give_error(agent, options, error);
-    return WEFT_ERR_INVALID;
 }
 
 weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
@@ -72,8 +45,13 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
                           .parent = &options->parent};
     if (!agent)
         return WEFT_ERR_INVALID;
-    if (options->land.count || options->on_item || (count && !to))
-        return refuse(agent, options, count && !to ? count : 0);
+    if (options->land.count || options->on_item || (count && !to)) {
+        weft_error *error =
+            count && !to ? weft_error_create(WEFT_ERR_INVALID, "%zu targets at NULL", count)
+                         : weft_error_create(WEFT_ERR_INVALID, "a multicast takes neither landing places nor items");
+        wfi_rpc_give_error(agent, options, error);
+        return WEFT_ERR_INVALID;
+    }
     weft_status st = wfi_spec_check(agent, &spec);
     if (!st)
         st = wfi_spec_pack(agent, &spec); /* what is wrong with the arguments is wrong for all */

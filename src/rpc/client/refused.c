@@ -11,7 +11,7 @@
 /*
  * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not.
  */
-static void refuse(wfi_request *call, bool no_memory)
+static void fail_refused(wfi_request *call, bool no_memory)
 {
     wfi_error_detail detail = {.code = call->remote || no_memory ? WEFT_ERR_MEMORY : WEFT_ERR_BUSY,
                                .function = call->function,
@@ -32,15 +32,6 @@ static bool is_open_to(const wfi_request *call, const wfi_peer *from)
            !call->failure && !call->completed;
 }
 
-static void refuse_by_ids(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
-{
-    for (uint64_t id = first; id <= last; id++) {
-        wfi_request *call = wfi_map_get(&agent->calls, id);
-        if (is_open_to(call, from))
-            refuse(call, no_memory);
-    }
-}
-
 /* The table changes as calls end: they are listed first. False: no memory for that. */
 static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
 {
@@ -51,7 +42,7 @@ static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t fi
         if (id >= first && id <= last && is_open_to(call, from))
             list[count++] = call;
     for (size_t i = 0; i < count; i++)
-        refuse(list[i], no_memory);
+        fail_refused(list[i], no_memory);
     free(list);
     return list != NULL;
 }
@@ -71,6 +62,11 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (reader->failed || first > last)
         return;
     *heard = last;
-    if (last - first < agent->calls.count || !refuse_by_table(agent, from, first, last, no_memory))
-        refuse_by_ids(agent, from, first, last, no_memory);
+    if (last - first >= agent->calls.count && refuse_by_table(agent, from, first, last, no_memory))
+        return;
+    for (uint64_t id = first; id <= last; id++) {
+        wfi_request *call = wfi_map_get(&agent->calls, id);
+        if (is_open_to(call, from))
+            fail_refused(call, no_memory);
+    }
 }

@@ -69,19 +69,6 @@ static weft_value *prepend(weft_rref *rref, weft_args arguments)
     return items;
 }
 
-/* Why it cannot be called, with the detail where the caller wants it. The agent is entered. */
-static weft_status check(weft_rref *rref, const weft_rpc_options *options)
-{
-    weft_agent *agent = rref->agent;
-    wfi_net_lock(agent->net);
-    weft_error *error = rref->lost ? weft_error_ref(rref->error) : NULL;
-    wfi_net_unlock(agent->net);
-    weft_status st = error ? weft_error_code(error) : WEFT_OK;
-    if (error)
-        wfi_error_give(options ? options->error : NULL, error);
-    return st;
-}
-
 typedef struct rref_question {
     const char *function;
     weft_args arguments;
@@ -89,14 +76,20 @@ typedef struct rref_question {
 } rref_question;
 
 /* As a call whose future comes, or (`made`) one whose result stays there. */
-static weft_status start(weft_rref *rref, const rref_question *q, weft_future **future, weft_rref **made, bool remote)
+static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_future **future, weft_rref **made,
+                                 bool remote)
 {
     weft_agent *agent = rref ? rref->agent : NULL;
     if (!rref)
         return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = check(rref, q->options);
+    wfi_net_lock(agent->net);
+    weft_error *lost = rref->lost ? weft_error_ref(rref->error) : NULL;
+    wfi_net_unlock(agent->net);
+    weft_status st = lost ? weft_error_code(lost) : WEFT_OK;
+    if (lost)
+        wfi_error_give(q->options ? q->options->error : NULL, lost);
     bool at_null = q->arguments.count && !q->arguments.items; /* the call says what is wrong with that */
     weft_value *items = st || at_null ? NULL : prepend(rref, q->arguments);
     if (!st && !at_null && !items)
@@ -114,30 +107,24 @@ static weft_status start(weft_rref *rref, const rref_question *q, weft_future **
 weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
                                 const weft_rpc_options *options, weft_future **out)
 {
-    return start(rref, &(rref_question){function, arguments, options}, out, NULL, false);
+    return call_on_owner(rref, &(rref_question){function, arguments, options}, out, NULL, false);
 }
 
 weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
                                  const weft_rpc_options *options, weft_rref **out)
 {
-    return start(rref, &(rref_question){function, arguments, options}, NULL, out, true);
-}
-
-/* [agent not entered] */
-static weft_status may_wait(weft_rref *rref, const weft_rpc_options *options)
-{
-    if (!rref || !wfi_agent_enter(rref->agent))
-        return WEFT_OK; /* the start says so */
-    weft_status st = wfi_rpc_may_wait(rref->agent, options);
-    wfi_agent_leave(rref->agent);
-    return st;
+    return call_on_owner(rref, &(rref_question){function, arguments, options}, NULL, out, true);
 }
 
 weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
                                const weft_rpc_options *options, weft_values **out)
 {
     weft_future *future;
-    weft_status st = may_wait(rref, options);
+    weft_status st = WEFT_OK;
+    if (rref && wfi_agent_enter(rref->agent)) { /* else the start says so */
+        st = wfi_rpc_may_wait(rref->agent, options);
+        wfi_agent_leave(rref->agent);
+    }
     if (!st)
         st = weft_rref_rpc_async(rref, function, arguments, options, &future);
     return st ? st : wfi_rpc_await(rref->agent, future, options, out);

@@ -6,6 +6,19 @@
 #include "base/error.h"
 #include "rpc/client/stream.h"
 
+/* `promised` NULL: of a call that is not ours any more, as often as the callee likes. */
+static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id, unsigned *promised)
+{
+    uint8_t room[8];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    wfi_write_u64(&writer, id);
+    if (promised)
+        wfi_post(agent, to, WFI_RPC_DONE, &writer, promised);
+    else
+        wfi_post_answer(agent, to, WFI_RPC_DONE, &writer, NULL);
+}
+
 /* Results land where the caller asked: place number i is the caller's tensor i. */
 static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
 {
@@ -20,7 +33,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     wfi_request *call = wfi_container_of(inbound, wfi_request, results);
     weft_agent *agent = call->agent;
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
-        wfi_post_id(agent, call->peer, WFI_RPC_DONE, call->id, &call->notifications);
+        say_done(agent, call->peer, call->id, &call->notifications);
     if (call->failure) { /* aborted while the results came */
         wfi_call_complete(call, NULL, call->failure, false);
         return;
@@ -55,16 +68,6 @@ static void fail_by_reply(wfi_request *call, wfi_reader *reader)
     weft_error_unref(error);
 }
 
-/* Of a call that is not ours any more: as often as the callee likes. */
-static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id)
-{
-    uint8_t room[8];
-    wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_u64(&writer, id);
-    wfi_post_answer(agent, to, WFI_RPC_DONE, &writer, NULL);
-}
-
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t id = wfi_read_u64(reader);
@@ -76,7 +79,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (!call || call->peer != from || call->results.state != WFI_INBOUND_NEW || call->failure) {
         /* Late: the call has ended. Whatever the callee keeps for it may go. */
         if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_inbound_busy(&call->results)))
-            say_done(agent, from, id);
+            say_done(agent, from, id, NULL);
         return;
     }
     if (call->items && !wfi_items_in_expect(call->items, items))
