@@ -157,7 +157,7 @@ weft_status inside_decode(const wfi_writer *values, size_t tail_size, size_t lan
 
 inside_name inside_name_of(const weft_rref *rref)
 {
-    const wfi_rref_name *name = wfi_rref_name_of(rref);
+    const wfi_rref_name *name = &rref->name;
     return (inside_name){.owner = name->owner,
                          .owner_incarnation = name->owner_incarnation,
                          .creator = name->creator,
@@ -167,7 +167,7 @@ inside_name inside_name_of(const weft_rref *rref)
 
 uint64_t inside_fork_of(const weft_rref *rref)
 {
-    return wfi_rref_fork_of(rref);
+    return rref->fork;
 }
 
 void inside_write_name(wfi_writer *writer, const inside_name *name)

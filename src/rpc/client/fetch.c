@@ -4,7 +4,6 @@
  * ("weft:fetch") and whether it is there ("weft:made").
  */
 #include "rpc/client/client.h"
-#include "rpc/refs/internal.h"
 
 #include "base/error.h"
 #include "value/value.h"

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 /* Completes the future, unless that has been done. [agent lock] */
-static void complete(wfi_loopback *loop, weft_error *error)
+static void complete_local(wfi_loopback *loop, weft_error *error)
 {
     weft_agent *agent = loop->call.agent;
     if (!loop->future)
@@ -35,12 +35,12 @@ static void complete(wfi_loopback *loop, weft_error *error)
 }
 
 /* The same once its items are through. `stop`: these are not waited for. [agent lock] */
-static void settle(wfi_loopback *loop, weft_error *error, bool stop)
+static void settle_local(wfi_loopback *loop, weft_error *error, bool stop)
 {
     if (!loop->future || loop->landing)
         return; /* completed before, or about to be */
     if (!loop->items || !wfi_items_in_wait(loop->items, NULL, error, false, stop))
-        complete(loop, error);
+        complete_local(loop, error);
 }
 
 /* Whether the handler may yet look at the arguments, or whoever keeps them for it. While the agent closes nobody waits for those who
@@ -60,14 +60,14 @@ static bool is_read(const wfi_loopback *loop)
 static void fail_unless_read(wfi_loopback *loop)
 {
     if (loop->failure && !is_read(loop))
-        settle(loop, loop->failure, true);
+        settle_local(loop, loop->failure, true);
 }
 
 /*
  * Nobody wants the answer any more, and the future fails as soon as the arguments are let go: the call need not be finished before
  * the agent can close, its handler may see that it is in vain, and so are the calls made within it. [agent lock]
  */
-static void give_up(wfi_loopback *loop, weft_status why, const char *text)
+static void give_up_local(wfi_loopback *loop, weft_status why, const char *text)
 {
     weft_call *call = &loop->call;
     if (!loop->future || loop->landing || loop->failure)
@@ -89,69 +89,65 @@ void wfi_local_settle_left(weft_agent *agent)
         fail_unless_read(loop);
 }
 
-static void timer_fired(wfi_timer *timer)
+static void local_late(wfi_timer *timer)
 {
     wfi_loopback *loop = wfi_container_of(timer, wfi_loopback, call.timer);
-    give_up(loop, WEFT_ERR_TIMEOUT, wfi_late_text(loop->is_attempt));
+    give_up_local(loop, WEFT_ERR_TIMEOUT, wfi_late_text(loop->is_attempt));
 }
 
-static void parent_over(wfi_child *child, weft_status why, const char *text)
+static void local_parent_over(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
-        give_up(wfi_container_of(child, wfi_loopback, child), why, text);
+        give_up_local(wfi_container_of(child, wfi_loopback, child), why, text);
 }
 
 /* The call lives at least until it has completed its future. */
-static void hold(void *owner)
+static void hold_local(void *owner)
 {
-    wfi_loopback *loop = owner;
-    atomic_fetch_add(&loop->call.holds, 1);
+    atomic_fetch_add(&((wfi_loopback *)owner)->call.holds, 1);
 }
 
-static void cancel(void *owner, uint64_t id)
+static void cancel_local(void *owner, uint64_t id)
 {
     wfi_loopback *loop = owner;
     weft_agent *agent = loop->call.agent;
     (void)id;
-    if (!wfi_agent_enter(agent)) {
+    if (!wfi_agent_enter_locked(agent)) {
         wfi_serve_finish_late(&loop->call);
         return;
     }
-    wfi_net_lock(agent->net);
-    give_up(loop, WEFT_ERR_CANCELLED, "the caller cancelled it");
+    give_up_local(loop, WEFT_ERR_CANCELLED, "the caller cancelled it");
     wfi_serve_drop_hold(&loop->call);
-    wfi_net_unlock(agent->net);
-    wfi_agent_leave(agent);
+    wfi_agent_leave_locked(agent);
 }
 
-static const wfi_canceller local_canceller = {.hold = hold, .cancel = cancel};
+static const wfi_canceller local_canceller = {.hold = hold_local, .cancel = cancel_local};
 
 /* ---- Items of its results ---------------------------------------------------------------------------------------------- */
 
-static void drop_stream(void *owner)
+static void drop_local(void *owner)
 {
-    wfi_loopback *loop = owner;
-    wfi_serve_drop_hold(&loop->call);
+    wfi_serve_drop_hold(&((wfi_loopback *)owner)->call);
 }
 
-static void end_stream(void *owner, const weft_values *values, weft_error *error, bool quiet)
+static void end_local(void *owner, const weft_values *values, weft_error *error, bool quiet)
 {
     (void)values; /* its results are known */
     (void)quiet;
-    complete(owner, error);
+    complete_local(owner, error);
 }
 
 /* Never: what we give ourselves is there. */
-static void fail_stream(void *owner, weft_error *error)
+static void fail_local(void *owner, weft_error *error)
 {
     (void)owner;
     weft_error_unref(error);
 }
 
 static const wfi_stream_owner_ops stream_owner = {
-    .hold = hold, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
+    .hold = hold_local, .drop = drop_local, .end = end_local, .fail = fail_local};
 
-static weft_status send_item(weft_call *call, weft_args item)
+static weft_status give_item(weft_call *call, weft_args item)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     weft_values *values;
@@ -230,7 +226,7 @@ static void land_if_wanted(wfi_loopback *loop)
     wfi_net_unlock(agent->net);
 }
 
-static weft_status begin(weft_call *call)
+static weft_status begin_local(weft_call *call)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     wfi_net_lock(call->agent->net);
@@ -240,12 +236,12 @@ static weft_status begin(weft_call *call)
     return why;
 }
 
-static void left(weft_call *call)
+static void local_left(weft_call *call)
 {
     fail_unless_read(wfi_loopback_of(call));
 }
 
-static void respond(weft_call *call)
+static void respond_locally(weft_call *call)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     weft_agent *agent = call->agent;
@@ -263,7 +259,7 @@ static void respond(weft_call *call)
     wfi_serve_settle_owned(call);
     if (loop->items)
         wfi_items_in_expect_given(loop->items);
-    settle(loop, loop->failure ? loop->failure : call->error, loop->failure != NULL);
+    settle_local(loop, loop->failure ? loop->failure : call->error, loop->failure != NULL);
     wfi_list_remove(&loop->link);
     wfi_serve_drop_hold(call); /* the list's */
     wfi_serve_drop_hold(call); /* the user's */
@@ -272,7 +268,7 @@ static void respond(weft_call *call)
     wfi_net_unlock(net);
 }
 
-static void fini(weft_call *call)
+static void fini_local(weft_call *call)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     weft_error_unref(loop->failure);
@@ -283,7 +279,7 @@ static void fini(weft_call *call)
 }
 
 static const wfi_responder_ops responder = {
-    .begin = begin, .left = left, .respond = respond, .send_item = send_item, .fini = fini};
+    .begin = begin_local, .left = local_left, .respond = respond_locally, .send_item = give_item, .fini = fini_local};
 
 /* ---- The agent's end --------------------------------------------------------------------------------------------------- */
 
@@ -291,7 +287,7 @@ static const wfi_responder_ops responder = {
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     WFI_FOR_LIST (wfi_loopback, loop, &agent->local_calls, link)
-        give_up(loop, why, text);
+        give_up_local(loop, why, text);
     wfi_local_settle_left(agent);
 }
 
@@ -304,7 +300,7 @@ void wfi_local_orphan_all(weft_agent *agent)
 /* ---- Starting ---------------------------------------------------------------------------------------------------------- */
 
 /* [agent lock] */
-static weft_status launch(wfi_loopback *loop, wfi_call_spec *spec)
+static weft_status launch_local(wfi_loopback *loop, wfi_call_spec *spec)
 {
     weft_call *call = &loop->call;
     weft_agent *agent = call->agent;
@@ -314,13 +310,13 @@ static weft_status launch(wfi_loopback *loop, wfi_call_spec *spec)
         st = spec->to.incarnation < us ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
     if (!st)
         st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &call->deadline_ns);
-    call->timer.fire = timer_fired;
+    call->timer.fire = local_late;
     if (!st && call->deadline_ns != WFI_NEVER)
         st = wfi_net_timer_set(agent->net, &call->timer, call->deadline_ns);
     if (st)
         return st;
     if (loop->rref) {
-        call->owned = wfi_rref_home(loop->rref);
+        call->owned = loop->rref->home;
         wfi_owned_begin(call->owned);
     }
     wfi_child_join(&loop->child, (weft_call *)*spec->parent);
@@ -354,17 +350,15 @@ static void reference_made(weft_future *made, void *arg)
     wfi_loopback *loop = arg;
     weft_agent *agent = loop->call.agent;
     (void)made;
-    if (!wfi_agent_enter(agent))
+    if (!wfi_agent_enter_locked(agent))
         return; /* the tables let go of the call */
-    wfi_net_lock(agent->net);
     if (--loop->unconfirmed == 0)
         run_or_refuse(loop);
-    wfi_net_unlock(agent->net);
-    wfi_agent_leave(agent);
+    wfi_agent_leave_locked(agent);
 }
 
 /* As in a call to another worker, no handler sees a reference that its owner has not confirmed. */
-static void start(wfi_loopback *loop, const char *function)
+static void start_local(wfi_loopback *loop, const char *function)
 {
     weft_call *call = &loop->call;
     weft_args args = weft_values_args(call->args);
@@ -387,8 +381,8 @@ static weft_status keep_places(weft_tensors places, weft_values **out)
     return places.count ? weft_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
 }
 
-/* Not in the agent's list yet: freed by release(). */
-static weft_status make(weft_agent *agent, const wfi_call_spec *spec, wfi_loopback **out)
+/* Not in the agent's list yet. On failure what there is of it is the caller's to free. */
+static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_loopback **out)
 {
     wfi_loopback *loop = *out = wfi_calloc(1, sizeof *loop);
     if (!loop)
@@ -398,7 +392,7 @@ static weft_status make(weft_agent *agent, const wfi_call_spec *spec, wfi_loopba
                              .from = wfi_agent_rank(agent),
                              .function = wfi_function_find(agent, spec->function)};
     loop->is_attempt = spec->is_attempt;
-    loop->child.parent_over = parent_over;
+    loop->child.parent_over = local_parent_over;
     wfi_list_init(&loop->call.children);
     wfi_list_init(&loop->child.link);
     weft_status st = weft_values_create(spec->arguments, &loop->call.args);
@@ -415,30 +409,24 @@ static weft_status make(weft_agent *agent, const wfi_call_spec *spec, wfi_loopba
     return st;
 }
 
-static void release(wfi_loopback *loop)
-{
-    if (!loop)
-        return;
-    fini(&loop->call);
-    weft_values_unref(loop->call.args);
-    free(loop);
-}
-
 weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out)
 {
     wfi_loopback *loop;
-    weft_status st = make(agent, spec, &loop);
+    weft_status st = make_local(agent, spec, &loop);
     if (!st) {
         wfi_net_lock(agent->net);
-        st = launch(loop, spec);
+        st = launch_local(loop, spec);
         if (!st) {
             wfi_agent_ref(agent);
             *out = weft_future_ref(loop->future);
-            start(loop, spec->function);
+            start_local(loop, spec->function);
         }
         wfi_net_unlock(agent->net);
     }
-    if (st)
-        release(loop);
+    if (st && loop) {
+        fini_local(&loop->call);
+        weft_values_unref(loop->call.args);
+        free(loop);
+    }
     return st;
 }

@@ -3,7 +3,6 @@
  * remote.c - calls whose result stays where it is made, and calls of a function on what a reference names: on its owner, with the
  * reference as argument 0.
  */
-#include "rpc/refs/internal.h"
 
 #include "base/error.h"
 #include "rpc/client/client.h"

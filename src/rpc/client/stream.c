@@ -59,7 +59,7 @@ void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_o
     items->call = call;
 }
 
-static void empty(slot *s)
+static void empty_slot(slot *s)
 {
     weft_values_unref(s->values);
     s->values = NULL;
@@ -72,7 +72,7 @@ void wfi_items_in_free(wfi_items_in *items)
     if (!items)
         return;
     for (int i = 0; i < WFI_ITEMS_MAX; i++)
-        empty(&items->slots[i]);
+        empty_slot(&items->slots[i]);
     weft_error_unref(items->error);
     free(items);
 }
@@ -108,24 +108,19 @@ static void end_if_settled(wfi_items_in *items)
     weft_error_unref(error);
 }
 
-static void stop(wfi_items_in *items)
-{
-    items->stopped = true;
-    for (int i = 0; i < WFI_ITEMS_MAX; i++)
-        if (items->slots[i].state == SLOT_COMING)
-            wfi_inbound_cancel(&items->slots[i].inbound);
-}
-
-bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet,
-                       bool stop_now)
+bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop)
 {
     if (items->waiting && items->stopped)
         return true;                /* it ends already, and not well */
     weft_error_unref(items->error); /* an end that waited, and is overtaken by this one */
     items->error = NULL;
     items->waiting = false;
-    if (stop_now && !items->stopped)
-        stop(items);
+    if (stop && !items->stopped) {
+        items->stopped = true;
+        for (int i = 0; i < WFI_ITEMS_MAX; i++)
+            if (items->slots[i].state == SLOT_COMING)
+                wfi_inbound_cancel(&items->slots[i].inbound);
+    }
     if (settled(items))
         return false;
     items->waiting = true;
@@ -173,7 +168,7 @@ static void hand_over_all(wfi_task *task)
         items->in_hand = true;
         wfi_net_unlock(net);
         items->fn(s->values ? s->values : s->inbound.values, items->arg);
-        empty(s);
+        empty_slot(s);
         wfi_net_lock(net);
         items->in_hand = false;
         s->state = SLOT_FREE;
@@ -186,7 +181,7 @@ static void hand_over_all(wfi_task *task)
     wfi_net_unlock(net);
 }
 
-static void begin(wfi_items_in *items)
+static void begin_handing_over(wfi_items_in *items)
 {
     if (items->running || items->stopped || slot_of(items, items->next)->state != SLOT_READY)
         return;
@@ -213,7 +208,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
                                    .worker = wfi_peer_rank(call->peer)};
         items->ops->fail(items->owner, wfi_error_create(&detail, "an item of the results: %s", inbound->problem));
     } else {
-        begin(items);
+        begin_handing_over(items);
     }
 }
 
@@ -251,6 +246,6 @@ weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values)
     s->items = items;
     s->values = values;
     s->state = SLOT_READY;
-    begin(items);
+    begin_handing_over(items);
     return WEFT_OK;
 }

@@ -36,23 +36,17 @@ static void run_elsewhere(wfi_inbound *inbound, void (*run)(wfi_task *task))
     wfi_executor_submit(wfi_executor_process(), &inbound->task);
 }
 
-/* The last touch of the agent, by a task that began with `elsewhere`; the inbound may be gone. */
-static void leave_elsewhere(weft_agent *agent, bool elsewhere)
-{
-    if (elsewhere)
-        atomic_fetch_sub(&agent->inbound_elsewhere, 1);
-}
-
 static void become_ready(wfi_inbound *inbound, weft_status status)
 {
     wfi_assert_held(wfi_net_mutex(inbound->agent->net));
     inbound->state = WFI_INBOUND_READY;
     for (size_t i = 0; i < inbound->decoded.rref_count; i++)
-        wfi_rref_forget_waiter(inbound->decoded.rrefs[i].slot->as.rref);
+        if (inbound->decoded.rrefs[i].slot->as.rref)
+            inbound->decoded.rrefs[i].slot->as.rref->waiter = NULL;
     inbound->ready(inbound, status);
 }
 
-static void fail(wfi_inbound *inbound, weft_status status, const char *problem)
+static void fail_inbound(wfi_inbound *inbound, weft_status status, const char *problem)
 {
     if (!inbound->problem[0])
         snprintf(inbound->problem, sizeof inbound->problem, "%s", problem);
@@ -74,13 +68,13 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
 
 static void fail_unconfirmed(wfi_inbound *inbound, weft_status status)
 {
-    fail(inbound, status,
-         status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
-                                      : "the owner of a reference in it cannot be reached");
+    fail_inbound(inbound, status,
+                 status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
+                                              : "the owner of a reference in it cannot be reached");
 }
 
 /* A reference's owner has confirmed it, or never will. [agent lock] */
-static void confirmed(wfi_ref_waiter *waiter, weft_status status)
+static void reference_confirmed(wfi_ref_waiter *waiter, weft_status status)
 {
     wfi_inbound *inbound = wfi_container_of(waiter, wfi_inbound, waiter);
     if (inbound->state != WFI_INBOUND_CONFIRMING)
@@ -105,12 +99,12 @@ static void import_some(wfi_inbound *inbound)
         inbound->unconfirmed++;
         weft_status st = wfi_rref_import(inbound->agent, &item->name, &inbound->waiter, &item->slot->as.rref);
         if (st)
-            confirmed(&inbound->waiter, st);
+            reference_confirmed(&inbound->waiter, st);
     }
     if (inbound->state != WFI_INBOUND_CONFIRMING)
         return;
     if (inbound->imported == inbound->decoded.rref_count) {
-        confirmed(&inbound->waiter, WEFT_OK); /* ours */
+        reference_confirmed(&inbound->waiter, WEFT_OK); /* ours */
     } else {
         inbound->task_queued = true;
         run_elsewhere(inbound, import_task);
@@ -125,19 +119,20 @@ static void import_task(wfi_task *task)
     wfi_net_lock(agent->net);
     inbound->task_queued = inbound->elsewhere = false;
     if (inbound->cancelled)
-        fail(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
+        fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
     else if (inbound->unknown)
         fail_unconfirmed(inbound, inbound->unknown);
     else
         import_some(inbound);
     wfi_net_unlock(agent->net);
-    leave_elsewhere(agent, elsewhere);
+    if (elsewhere) /* the last touch of the agent; the inbound may be gone */
+        atomic_fetch_sub(&agent->inbound_elsewhere, 1);
 }
 
 static void import_references(wfi_inbound *inbound)
 {
     inbound->state = WFI_INBOUND_CONFIRMING;
-    inbound->waiter.confirmed = confirmed;
+    inbound->waiter.confirmed = reference_confirmed;
     inbound->unconfirmed = 1; /* ours, so that confirmations at once do not end it half-way */
     import_some(inbound);
 }
@@ -174,14 +169,16 @@ static void pull_payload(wfi_inbound *inbound)
                                        .ops = &payload_pulled_ops};
     weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
-        fail(inbound, st, "its payload could not be pulled");
+        fail_inbound(inbound, st, "its payload could not be pulled");
 }
 
 /* ---- Room ------------------------------------------------------------------------------------------------------------ */
 
-static weft_status admit(wfi_inbound *inbound, uint64_t bytes)
+/* [agent lock] */
+static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
 {
-    return inbound->admit ? inbound->admit(inbound, bytes) : WEFT_OK;
+    return inbound->charge ? wfi_budget_admit(inbound->charge, bytes, inbound->problem, sizeof inbound->problem)
+                           : WEFT_OK;
 }
 
 /* Room for all that `meta` speaks of. Where the user chooses places it is not known yet: admit_slab comes later. */
@@ -190,11 +187,11 @@ static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_
     const wfi_decode_options *options = &inbound->options;
     uint64_t bytes;
     wfi_tensor_types types;
-    if (!inbound->admit || inbound->user_places)
+    if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
     weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
     if (!st)
-        st = admit(inbound, bytes);
+        st = admit_bytes(inbound, bytes);
     if (!st && options->expect)
         options->expect(options->place_arg, &types);
     return st;
@@ -205,7 +202,7 @@ static weft_status admit_slab(void *arg, uint64_t bytes, char *problem, size_t r
 {
     wfi_inbound *inbound = arg;
     wfi_net_lock(inbound->agent->net);
-    weft_status st = admit(inbound, bytes);
+    weft_status st = admit_bytes(inbound, bytes);
     snprintf(problem, room, "%s", inbound->problem);
     wfi_net_unlock(inbound->agent->net);
     return st;
@@ -213,7 +210,8 @@ static weft_status admit_slab(void *arg, uint64_t bytes, char *problem, size_t r
 
 /* ---- Metadata ---------------------------------------------------------------------------------------------------- */
 
-static void decode(wfi_inbound *inbound, const uint8_t *meta, size_t meta_size, const uint8_t *tail, size_t tail_size)
+static void decode_values(wfi_inbound *inbound, const uint8_t *meta, size_t meta_size, const uint8_t *tail,
+                          size_t tail_size)
 {
     wfi_reader meta_reader, tail_reader;
     wfi_reader_init(&meta_reader, meta, meta_size);
@@ -228,10 +226,10 @@ static void after_decoding(wfi_inbound *inbound)
     wfi_storage_unref(inbound->meta); /* the values have copies, and a deferred call may keep us for long */
     inbound->meta = NULL;
     if (inbound->cancelled)
-        fail(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
+        fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
     else if (inbound->decoding)
-        fail(inbound, inbound->decoding,
-             inbound->decoded.problem[0] ? inbound->decoded.problem : "malformed landing places");
+        fail_inbound(inbound, inbound->decoding,
+                     inbound->decoded.problem[0] ? inbound->decoded.problem : "malformed landing places");
     else
         pull_payload(inbound);
 }
@@ -240,13 +238,13 @@ static void after_decoding(wfi_inbound *inbound)
 static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
     uint64_t bytes;
-    if (!inbound->admit || inbound->user_places)
+    if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
     weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, NULL);
     if (st)
         return st;
     wfi_net_lock(inbound->agent->net);
-    st = admit(inbound, bytes);
+    st = admit_bytes(inbound, bytes);
     wfi_net_unlock(inbound->agent->net);
     return st;
 }
@@ -259,17 +257,18 @@ static void decode_task(wfi_task *task)
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
     weft_status st = admit_large(inbound, bytes, inbound->meta_size);
     if (!st)
-        decode(inbound, bytes, inbound->meta_size, bytes + inbound->tail_at, inbound->tail_size);
+        decode_values(inbound, bytes, inbound->meta_size, bytes + inbound->meta_size, inbound->tail_size);
     wfi_storage_unref(inbound->meta);
     inbound->meta = NULL;
     wfi_net_lock(agent->net);
     inbound->elsewhere = false;
     if (st)
-        fail(inbound, st, inbound->decoded.problem);
+        fail_inbound(inbound, st, inbound->decoded.problem);
     else
         after_decoding(inbound);
     wfi_net_unlock(agent->net);
-    leave_elsewhere(agent, elsewhere);
+    if (elsewhere) /* the last touch of the agent; the inbound may be gone */
+        atomic_fetch_sub(&agent->inbound_elsewhere, 1);
 }
 
 void wfi_inbound_await(weft_agent *agent)
@@ -291,7 +290,7 @@ static void decode_now(wfi_inbound *inbound)
 {
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
     if (inbound->user_places) {
-        if (inbound->admit) {
+        if (inbound->charge) {
             inbound->options.admit = admit_slab;
             inbound->options.admit_arg = inbound;
         }
@@ -309,10 +308,10 @@ static void decode_now(wfi_inbound *inbound)
     }
     weft_status st = admit_values(inbound, bytes, inbound->meta_size);
     if (st) {
-        fail(inbound, st, inbound->decoded.problem);
+        fail_inbound(inbound, st, inbound->decoded.problem);
         return;
     }
-    decode(inbound, bytes, inbound->meta_size, bytes + inbound->tail_at, inbound->tail_size);
+    decode_values(inbound, bytes, inbound->meta_size, bytes + inbound->meta_size, inbound->tail_size);
     after_decoding(inbound);
 }
 
@@ -327,57 +326,45 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
 
 static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
 
-/* Metadata outgrew the frame: pull it into a buffer that has the tail of the frame behind it. */
+/* A buffer for metadata, with the tail of the frame behind it, as that goes back to the network when we return. False: it failed. */
+static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body)
+{
+    inbound->meta_size = meta_size;
+    inbound->tail_size = wfi_reader_left(body);
+    weft_status st = admit_bytes(inbound, meta_size + inbound->tail_size);
+    if (!st)
+        st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + inbound->tail_size, &inbound->meta);
+    if (st) {
+        fail_inbound(inbound, st, "no memory for its metadata");
+        return false;
+    }
+    uint8_t *tail = (uint8_t *)wfi_storage_data(inbound->meta) + meta_size;
+    if (inbound->tail_size)
+        memcpy(tail, wfi_read_bytes(body, inbound->tail_size), inbound->tail_size);
+    return true;
+}
+
+/* Metadata outgrew the frame. */
 static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 {
     uint64_t address = wfi_read_u64(body), key = wfi_read_u64(body), size = wfi_read_u64(body);
     if (body->failed || size > WFI_META_MAX) {
-        fail(inbound, WEFT_ERR_PROTOCOL, "malformed or oversized metadata");
+        fail_inbound(inbound, WEFT_ERR_PROTOCOL, "malformed or oversized metadata");
         return;
     }
-    inbound->meta_size = size;
-    inbound->tail_at = size;
-    inbound->tail_size = wfi_reader_left(body);
-    weft_status st = admit(inbound, size + inbound->tail_size);
-    if (!st)
-        st = wfi_storage_create(WFI_MEMORY_HOST, 0, size + inbound->tail_size, &inbound->meta);
-    if (st) {
-        fail(inbound, st, "no memory for its metadata");
+    if (!make_meta(inbound, size, body))
         return;
-    }
-    uint8_t *bytes = wfi_storage_data(inbound->meta);
-    if (inbound->tail_size)
-        memcpy(bytes + size, wfi_read_bytes(body, inbound->tail_size), inbound->tail_size);
     inbound->state = WFI_INBOUND_PULLING;
-    inbound->meta_segment = (wfi_segment){
-        .local = bytes, .storage = inbound->meta, .size = size, .remote_address = address, .remote_key = key};
+    inbound->meta_segment = (wfi_segment){.local = wfi_storage_data(inbound->meta),
+                                          .storage = inbound->meta,
+                                          .size = size,
+                                          .remote_address = address,
+                                          .remote_key = key};
     inbound->transfer = (wfi_transfer){
         .kind = WFI_PULL, .segments = &inbound->meta_segment, .segment_count = 1, .ops = &meta_pulled_ops};
-    st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
+    weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
-        fail(inbound, st, "its metadata could not be pulled");
-}
-
-/* The frame goes back to the network when we return, the user's places come later: keep a copy of the body. */
-static void copy_and_place(wfi_inbound *inbound, const uint8_t *meta, size_t meta_size, wfi_reader *body)
-{
-    size_t tail_size = wfi_reader_left(body);
-    weft_status st = admit(inbound, meta_size + tail_size);
-    if (!st)
-        st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + tail_size, &inbound->meta);
-    if (st) {
-        fail(inbound, st, "no memory for its metadata");
-        return;
-    }
-    uint8_t *bytes = wfi_storage_data(inbound->meta);
-    if (meta_size)
-        memcpy(bytes, meta, meta_size);
-    if (tail_size)
-        memcpy(bytes + meta_size, wfi_read_bytes(body, tail_size), tail_size);
-    inbound->meta_size = meta_size;
-    inbound->tail_at = meta_size;
-    inbound->tail_size = tail_size;
-    decode_now(inbound);
+        fail_inbound(inbound, st, "its metadata could not be pulled");
 }
 
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
@@ -391,11 +378,15 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
     const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size);
     weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
     if (st) {
-        fail(inbound, st, body->failed ? "truncated body" : inbound->decoded.problem);
-    } else if (inbound->user_places) {
-        copy_and_place(inbound, meta, meta_size, body);
+        fail_inbound(inbound, st, body->failed ? "truncated body" : inbound->decoded.problem);
+    } else if (inbound->user_places) { /* these come later */
+        if (!make_meta(inbound, meta_size, body))
+            return;
+        if (meta_size)
+            memcpy(wfi_storage_data(inbound->meta), meta, meta_size);
+        decode_now(inbound);
     } else {
-        decode(inbound, meta, meta_size, body->data + body->at, wfi_reader_left(body));
+        decode_values(inbound, meta, meta_size, body->data + body->at, wfi_reader_left(body));
         after_decoding(inbound);
     }
 }
@@ -409,7 +400,7 @@ void wfi_inbound_cancel(wfi_inbound *inbound)
     if (inbound->state == WFI_INBOUND_PULLING)
         wfi_transfer_cancel(&inbound->transfer);
     else if (inbound->state == WFI_INBOUND_CONFIRMING && !inbound->task_queued)
-        fail(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
+        fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
     /* else the task sees the flag */
 }
 

@@ -18,7 +18,7 @@
 #define WFI_PAYLOAD_H
 
 #include "fabric.h"
-#include "rpc/agent/agent.h"
+#include "rpc/agent/budget.h"
 #include "rpc/refs/refs.h"
 #include "value/decode.h"
 #include "value/encode.h"
@@ -76,11 +76,9 @@ typedef struct wfi_inbound {
     weft_agent *agent;
     wfi_peer *peer;
     wfi_decode_options options;
-    bool user_places; /* options.place is user code: called with no lock held */
-    bool free_places; /* options.place may be called with the lock or without; neither set: with it */
-    /* Whether `bytes` more may be taken, asked before they are: WEFT_OK, or the failure with `problem` written. NULL: always.
-     * [agent lock] */
-    weft_status (*admit)(struct wfi_inbound *inbound, uint64_t bytes);
+    bool user_places;   /* options.place is user code: called with no lock held */
+    bool free_places;   /* options.place may be called with the lock or without; neither set: with it */
+    wfi_charge *charge; /* what it takes is counted here first, or refused; NULL: it is not counted */
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
     void *owner; /* of one that is no member of it */
 
@@ -93,8 +91,8 @@ typedef struct wfi_inbound {
 
     /* Own. */
     wfi_ref_waiter waiter;
-    wfi_storage *meta; /* pulled metadata, or a copy of the body where it must outlive its frame */
-    size_t meta_size, tail_at, tail_size;
+    wfi_storage *meta;           /* pulled metadata, or a copy of the body where it must outlive its frame */
+    size_t meta_size, tail_size; /* its tail, behind it: the bytes of eager tensors */
     wfi_decoded decoded;
     wfi_segment meta_segment;
     wfi_transfer transfer;

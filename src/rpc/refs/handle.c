@@ -8,21 +8,6 @@
 
 #include <stdlib.h>
 
-const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref)
-{
-    return &rref->name;
-}
-
-uint64_t wfi_rref_fork_of(const weft_rref *rref)
-{
-    return rref->fork;
-}
-
-wfi_owned *wfi_rref_home(weft_rref *rref)
-{
-    return rref->home;
-}
-
 int weft_rref_owner(const weft_rref *rref)
 {
     return (int)rref->name.owner;
@@ -35,13 +20,11 @@ bool weft_rref_is_owner(const weft_rref *rref)
 
 bool weft_rref_confirmed(const weft_rref *rref)
 {
-    if (!wfi_agent_enter(rref->agent))
+    if (!wfi_agent_enter_locked(rref->agent))
         return false;
-    wfi_net_lock(rref->agent->net);
-    bool confirmed_now = rref->confirmed;
-    wfi_net_unlock(rref->agent->net);
-    wfi_agent_leave(rref->agent);
-    return confirmed_now;
+    bool confirmed = rref->confirmed;
+    wfi_agent_leave_locked(rref->agent);
+    return confirmed;
 }
 
 weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out)
@@ -60,8 +43,8 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_valu
 
 /* ---- Making handles ---------------------------------------------------------------------------------------------- */
 
-static void release(weft_rref *rref);
-static const wfi_reference_ops reference_ops = {.pass = wfi_rref_pass, .release = release};
+static void release_handle(weft_rref *rref);
+static const wfi_reference_ops reference_ops = {.pass = wfi_rref_pass, .release = release_handle};
 
 static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
 {
@@ -143,46 +126,32 @@ static weft_status create_home(weft_agent *agent, weft_rref **out)
     return WEFT_OK;
 }
 
+/* Of a value that is here already. Takes over `payload`; NULL: there was no memory for it. */
+static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn drop, weft_rref **out)
+{
+    weft_status st = payload ? create_home(agent, out) : WEFT_ERR_MEMORY;
+    if (st)
+        drop(payload);
+    else
+        (void)!wfi_future_complete((*out)->value, payload, drop); /* nobody else knows of it */
+    return st;
+}
+
 weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out)
 {
     weft_values *values;
-    weft_rref *rref;
     weft_status st = weft_values_create((weft_args){&value, 1}, &values);
-    if (st)
-        return st;
-    st = create_home(agent, &rref);
-    if (st) {
-        weft_values_unref(values);
-        return st;
-    }
-    st = wfi_future_complete(rref->value, values, wfi_values_drop);
-    (void)st; /* nobody else knows of it */
-    *out = rref;
-    return WEFT_OK;
-}
-
-static weft_status create_object(weft_agent *agent, wfi_object *object, weft_rref **out)
-{
-    weft_rref *rref;
-    weft_status st = object ? create_home(agent, &rref) : WEFT_ERR_MEMORY;
-    if (st) {
-        wfi_object_drop(object);
-        return st;
-    }
-    st = wfi_future_complete(rref->value, object, wfi_object_drop);
-    (void)st; /* nobody else knows of it */
-    *out = rref;
-    return WEFT_OK;
+    return st ? st : create_made(agent, values, wfi_values_drop, out);
 }
 
 weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
 {
-    return create_object(agent, wfi_object_create(NULL, object, drop), out);
+    return create_made(agent, wfi_object_create(NULL, object, drop), wfi_object_drop, out);
 }
 
 weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
 {
-    return create_object(agent, wfi_object_create(type, object, type->drop), out);
+    return create_made(agent, wfi_object_create(type, object, type->drop), wfi_object_drop, out);
 }
 
 /* ---- rpc_remote: made elsewhere ------------------------------------------------------------------------------------ */
@@ -255,17 +224,6 @@ static bool owner_has_it(weft_status code)
 
 static void say_drop(weft_rref *rref, bool gave_up);
 
-static void settle_made(weft_rref *rref)
-{
-    weft_future *made = rref->made;
-    rref->made = NULL;
-    if (!made)
-        return;
-    weft_status st = rref->error ? wfi_future_fail(made, rref->error) : wfi_future_complete(made, NULL, NULL);
-    (void)st; /* WEFT_ERR_COMPLETED: its user cancelled it */
-    weft_future_unref(made);
-}
-
 void wfi_rref_created(weft_rref *rref, const weft_error *error)
 {
     wfi_assert_held(wfi_net_mutex(rref->agent->net));
@@ -284,7 +242,10 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
         say_drop(rref, true);
         rref->unknown = true;
     }
-    settle_made(rref);
+    if (rref->made)
+        wfi_future_settle(rref->made, NULL, rref->error);
+    weft_future_unref(rref->made);
+    rref->made = NULL;
 }
 
 void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
@@ -346,16 +307,11 @@ void wfi_rref_unref_locked(weft_rref *rref)
     free_handle(rref); /* not the agent's last reference: its opener holds one while there is a lock to hold */
 }
 
-static void release(weft_rref *rref)
+static void release_handle(weft_rref *rref)
 {
-    weft_agent *agent = rref->agent;
-    if (!wfi_agent_enter(agent)) { /* closed: its tables went with it */
-        free_handle(rref);
-        return;
+    if (wfi_agent_enter_locked(rref->agent)) { /* else its tables went with it */
+        say_goodbye(rref);
+        wfi_agent_leave_locked(rref->agent);
     }
-    wfi_net_lock(agent->net);
-    say_goodbye(rref);
-    wfi_net_unlock(agent->net);
-    wfi_agent_leave(agent);
     free_handle(rref);
 }

@@ -73,7 +73,7 @@ static void let_others_go_on(weft_agent *agent)
     weft_future_unref(never);
 }
 
-static size_t look(weft_agent *agent, leak_count *count)
+static size_t count_left(weft_agent *agent, leak_count *count)
 {
     wfi_net_lock(agent->net);
     count_all(agent, count);
@@ -86,7 +86,7 @@ size_t wfi_rrefs_report_leaks(weft_agent *agent)
     leak_count count;
     if (weft_agent_status(agent))
         return 0; /* out of the job: the others went before their references could */
-    for (int i = 0; look(agent, &count) && i < MOMENT_TRIES; i++)
+    for (int i = 0; count_left(agent, &count) && i < MOMENT_TRIES; i++)
         let_others_go_on(agent);
     wfi_net_lock(agent->net);
     size_t left = wfi_refs_of(agent)->leaked_forks;

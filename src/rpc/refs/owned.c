@@ -82,8 +82,7 @@ static void fail_value(wfi_owned *owned, weft_status why, const char *text)
         return;
     wfi_error_detail detail = {.code = why, .worker = wfi_agent_rank(owned->agent)};
     weft_error *error = wfi_error_create(&detail, "%s", text);
-    weft_status st = wfi_future_fail(owned->value, error);
-    (void)st; /* values are completed with the lock held, but for those that nobody else can name yet */
+    wfi_future_settle(owned->value, NULL, error);
     weft_error_unref(error);
 }
 
@@ -222,14 +221,6 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
     return st;
 }
 
-static void give_up(wfi_owned *owned)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .worker = wfi_agent_rank(owned->agent)};
-    weft_error *error = wfi_error_create(&detail, "the worker that was to have the value made gave it up");
-    wfi_owned_give_up(owned, error);
-    weft_error_unref(error);
-}
-
 void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
 {
     wfi_owned *owned = wfi_owned_find(agent, name);
@@ -238,8 +229,12 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
         wfi_fork_book *book = book_of(agent, from);
         if (name->number > book->creations_seen)
             book->creations_seen = name->number;
-        if (owned)
-            give_up(owned);
+        if (owned) {
+            wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .worker = wfi_agent_rank(agent)};
+            weft_error *error = wfi_error_create(&detail, "the worker that was to have the value made gave it up");
+            wfi_owned_give_up(owned, error);
+            weft_error_unref(error);
+        }
     }
     wfi_fork *fork = find_fork(agent, from, name, number);
     if (!fork)
@@ -321,15 +316,12 @@ static bool may_be_tried_again(const wfi_owned *owned, const weft_error *error)
 void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
 {
     owned->given_up = true;
-    if (owned->makers || weft_future_done(owned->value))
-        return;
-    weft_status st = wfi_future_fail(owned->value, owned->refused ? owned->refused : why);
-    (void)st; /* looked at above */
+    if (!owned->makers)
+        wfi_future_settle(owned->value, NULL, owned->refused ? owned->refused : why);
 }
 
 static void settle_value(wfi_owned *owned, const wfi_made *made)
 {
-    weft_status st;
     if (weft_future_done(owned->value))
         return; /* this worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock */
     if (may_be_tried_again(owned, made->error)) {
@@ -337,15 +329,12 @@ static void settle_value(wfi_owned *owned, const wfi_made *made)
         owned->refused = weft_error_ref(made->error);
         return;
     }
-    if (made->error) {
-        st = wfi_future_fail(owned->value, made->error);
-    } else if (*made->object) {
-        st = wfi_future_complete(owned->value, *made->object, wfi_object_drop);
+    if (!made->error && *made->object) {
+        (void)!wfi_future_complete(owned->value, *made->object, wfi_object_drop);
         *made->object = NULL;
     } else {
-        st = wfi_future_complete(owned->value, weft_values_ref(made->results), wfi_values_drop);
+        wfi_future_settle(owned->value, made->results, made->error);
     }
-    (void)st; /* looked at above */
 }
 
 void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
@@ -367,9 +356,7 @@ void wfi_rrefs_fini(weft_agent *agent)
     for (wfi_owned *owned, *next; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = next) {
             next = owned->next;
-            weft_future_unref(owned->value);
-            weft_error_unref(owned->refused);
-            free(owned);
+            free_owned_task(&owned->release);
         }
     wfi_map_fini(&wfi_refs_of(agent)->owned);
     wfi_map_fini(&wfi_refs_of(agent)->forks);

@@ -13,12 +13,10 @@ weft_status wfi_rref_lost_status(const weft_rref *rref)
 
 weft_status wfi_rref_passable(const weft_rref *rref)
 {
-    if (!wfi_agent_enter(rref->agent))
+    if (!wfi_agent_enter_locked(rref->agent))
         return WEFT_ERR_CLOSED;
-    wfi_net_lock(rref->agent->net);
     weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
-    wfi_net_unlock(rref->agent->net);
-    wfi_agent_leave(rref->agent);
+    wfi_agent_leave_locked(rref->agent);
     return st;
 }
 
@@ -27,9 +25,8 @@ weft_status wfi_rref_passable(const weft_rref *rref)
 weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
 {
     weft_agent *agent = rref->agent;
-    if (!wfi_agent_enter(agent))
+    if (!wfi_agent_enter_locked(agent))
         return WEFT_ERR_CLOSED;
-    wfi_net_lock(agent->net);
     weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
     if (!st && !rref->home && !rref->launched && !rref->passed) {
         rref->name.number = ++wfi_refs_of(agent)->next_number;
@@ -37,8 +34,7 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
         rref->unknown = false;
     }
     *name = rref->name;
-    wfi_net_unlock(agent->net);
-    wfi_agent_leave(agent);
+    wfi_agent_leave_locked(agent);
     return st;
 }
 

@@ -13,7 +13,7 @@
 
 /* Announces it, under the next number: those of FORKs grow in the order in which they leave. The handle lives, in the table
  * of forks, until its owner answers. [agent lock] */
-static weft_status announce(weft_rref *rref)
+static weft_status announce_fork(weft_rref *rref)
 {
     weft_agent *agent = rref->agent;
     uint8_t room[64];
@@ -30,13 +30,13 @@ static weft_status announce(weft_rref *rref)
     return st;
 }
 
-static void confirmed(weft_rref *rref, weft_status why, weft_error *error);
+static void owner_answered(weft_rref *rref, weft_status why, weft_error *error);
 
 static void owner_did_not_come(wfi_timer *timer)
 {
     weft_rref *rref = wfi_container_of(timer, weft_rref, timer);
     weft_status why = WEFT_ERR_UNREACHABLE;
-    confirmed(rref, why, weft_error_create(why, "rank %u, the owner, has not joined this job", rref->name.owner));
+    owner_answered(rref, why, weft_error_create(why, "rank %u, the owner, has not joined this job", rref->name.owner));
 }
 
 /* Somebody heard of the owner's joining before us: the news is on its way. [agent lock] */
@@ -82,7 +82,7 @@ static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *nam
     if (!rref)
         return WEFT_ERR_MEMORY;
     rref->launched = true;
-    st = rref->owner ? announce(rref) : await_owner(rref);
+    st = rref->owner ? announce_fork(rref) : await_owner(rref);
     if (st) {
         discard(rref);
         return st;
@@ -109,16 +109,10 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_re
     return WEFT_OK;
 }
 
-void wfi_rref_forget_waiter(weft_rref *rref)
-{
-    if (rref)
-        rref->waiter = NULL;
-}
-
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 /* The owner answered, or never will: `error` (taken over) says why it does not know of the handle. */
-static void confirmed(weft_rref *rref, weft_status why, weft_error *error)
+static void owner_answered(weft_rref *rref, weft_status why, weft_error *error)
 {
     wfi_ref_waiter *waiter = rref->waiter;
     wfi_map_take(&wfi_refs_of(rref->agent)->forks, rref->fork);
@@ -141,16 +135,17 @@ static void on_forked(weft_agent *agent, wfi_peer *from, const wfi_rref_name *na
     if (!rref || rref->owner != from || !wfi_rref_same_name(&rref->name, name))
         return;
     if (status == 0) {
-        confirmed(rref, WEFT_OK, NULL);
+        owner_answered(rref, WEFT_OK, NULL);
         return;
     }
     weft_status why = (int32_t)status == WEFT_ERR_MEMORY ? WEFT_ERR_MEMORY : WEFT_ERR_NOT_FOUND;
     wfi_error_detail detail = {.code = why, .worker = wfi_peer_rank(from)};
-    confirmed(rref, why,
-              wfi_error_create(&detail, why == WEFT_ERR_MEMORY
-                                            ? "the owner of the reference has no memory to count it"
-                                            : "the owner of the reference has let the value go: whoever passed it on "
-                                              "died, or gave up"));
+    owner_answered(
+        rref, why,
+        wfi_error_create(&detail, why == WEFT_ERR_MEMORY
+                                      ? "the owner of the reference has no memory to count it"
+                                      : "the owner of the reference has let the value go: whoever passed it on "
+                                        "died, or gave up"));
 }
 
 static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t fork)
@@ -208,7 +203,7 @@ void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
         rref->error = weft_error_ref(error);
     }
     for (weft_rref *rref; (rref = next_unconfirmed(agent, peer));)
-        confirmed(rref, why, weft_error_ref(error));
+        owner_answered(rref, why, weft_error_ref(error));
     weft_error_unref(error);
     wfi_owned_peer_gone(agent, peer, why);
 }
@@ -231,20 +226,19 @@ void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer)
         if (rref->name.owner_incarnation == wfi_peer_incarnation(peer)) {
             uint64_t waited_as = rref->fork;
             wfi_rref_set_owner(rref, peer);
-            st = announce(rref);
+            st = announce_fork(rref);
             wfi_map_take(&wfi_refs_of(agent)->forks, waited_as);
             wfi_net_timer_clear(agent->net, &rref->timer);
         }
         if (st)
-            confirmed(rref, st, weft_error_create(st, "rank %u, the owner, is gone", rref->name.owner));
+            owner_answered(rref, st, weft_error_create(st, "rank %u, the owner, is gone", rref->name.owner));
     }
 }
 
-void wfi_rrefs_end(weft_agent *agent)
+void wfi_rrefs_end(weft_agent *agent, weft_status why, const char *text)
 {
-    weft_status why = WEFT_ERR_CLOSED;
     for (weft_rref *rref; (rref = next_unconfirmed(agent, NULL));)
-        confirmed(rref, why, weft_error_create(why, "this worker closed its agent"));
+        owner_answered(rref, why, weft_error_create(why, "%s", text));
     wfi_owned_end(agent);
 }
 
@@ -268,13 +262,14 @@ static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)
     return NULL;
 }
 
-void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer)
+void wfi_rrefs_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
+    (void)text;
     for (wfi_ref_waiter *waiter; (waiter = take_waiter(agent, peer));) /* each anew: the table changes under us */
         waiter->confirmed(waiter, WEFT_ERR_UNREACHABLE);
 }
 
-bool wfi_rrefs_await_owners(const weft_agent *agent)
+bool wfi_rrefs_await_owners(weft_agent *agent)
 {
     size_t cursor = 0;
     for (const weft_rref *rref; (rref = wfi_map_next(&wfi_refs_of(agent)->forks, &cursor, NULL));)

@@ -5,6 +5,7 @@
  * handle.c    making, asking and letting go of a handle       protocol.c  a reference that arrived is made known to its owner
  * owned.c     the owner's table: values, and who holds them   pass.c      references that calls take along
  * object.c    objects of the user's own types as values       leaks.c     what was left at the end
+ * dump.c      all of it, as JSON
  *
  * One rule for every road that a reference takes (argument, result, own creation): a worker that holds a handle to another
  * worker's value has a fork, numbered by itself, in the owner's table. It announces a new one with FORK and lets nobody see
@@ -24,7 +25,9 @@
 #ifndef WFI_RREF_H
 #define WFI_RREF_H
 
+#include "base/text/json_writer.h"
 #include "rpc/agent/agent.h"
+#include "value/reference.h"
 
 typedef struct wfi_owned wfi_owned;
 
@@ -35,16 +38,52 @@ struct wfi_ref_waiter {
     void (*confirmed)(wfi_ref_waiter *waiter, weft_status status);
 };
 
-const wfi_rref_name *wfi_rref_name_of(const weft_rref *rref);
+/* A value of ours that others may refer to. It stays while `handles` (ours), `forks` (theirs) or `makers` (calls that will
+ * complete it) are left. [agent lock] */
+struct wfi_owned {
+    weft_agent *agent;
+    wfi_rref_name name;
+    weft_future *value;
+    weft_error *refused; /* why the last attempt to make it did not run: it may be tried again */
+    bool given_up;       /* its creator will not try again */
+    size_t handles, makers;
+    wfi_list forks;
+    wfi_owned *next; /* others with the same hash */
+    wfi_task release;
+};
+
+/*
+ * A handle. On the owner it points at the value; elsewhere it has a fork. `agent` never changes, nor does `name` once the
+ * handle is the user's; the rest is under the agent's lock.
+ */
+struct weft_rref {
+    wfi_reference head; /* the first: values know no more of it */
+    weft_agent *agent;
+    wfi_rref_name name;
+    wfi_owned *home;    /* on the owner; gone when the agent is */
+    weft_future *value; /* on the owner: the value, which so outlives the table for those who borrowed it */
+    wfi_list link;      /* elsewhere: in wfi_refs.references */
+    wfi_peer *owner;    /* elsewhere: its incarnation, held; NULL: it has not joined as far as we know */
+    uint64_t fork;      /* elsewhere */
+    bool launched;      /* the name is out in the world: its call has left */
+    bool passed;        /* or it may be, passed on before that */
+    bool making;        /* its creation, by us, has not ended */
+    bool confirmed;     /* the owner knows of it */
+    bool unknown;       /* the owner has no fork of it: nothing to drop */
+    bool lost;          /* of no use any more: `error` says why */
+    weft_error *error;  /* the value could not be made, or the owner is gone */
+    weft_future *made;  /* somebody asked for it while it was being made */
+    wfi_timer timer;    /* while the owner is awaited */
+    wfi_ref_waiter *waiter;
+    unsigned notifications; /* promised for it: FORK and DROP */
+};
+
 /* Whether all references among `values` are this agent's: others mean nothing to whom it talks to. Any thread. */
 bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values);
 
 /* A handle for a name that arrived; `waiter` hears of it, perhaps at once. WEFT_ERR_NOT_FOUND (we are the
  * owner and have no such value), WEFT_ERR_MEMORY, or the owner's status; then the waiter is not told. [agent lock] */
 weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter, weft_rref **out);
-
-/* The waiter is going: it is not to be told any more. NULL is a no-op. [agent lock] */
-void wfi_rref_forget_waiter(weft_rref *rref);
 
 /* A handle for a value being made by rpc_remote; elsewhere it has no name before its call is launched. Any thread. */
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out);
@@ -54,7 +93,6 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner);
 /* Net has the call: the name stays, whatever is tried again. [agent lock] */
 void wfi_rref_launched(weft_rref *rref);
 void wfi_rref_unref_locked(weft_rref *rref); /* [agent lock] */
-uint64_t wfi_rref_fork_of(const weft_rref *rref);
 /* The making ended: NULL or why it failed. After a failure of our own (a time limit, a cancellation) the owner is told to
  * let go of what it may have or get. [agent lock] */
 void wfi_rref_created(weft_rref *rref, const weft_error *error);
@@ -71,7 +109,7 @@ weft_error *wfi_rrefs_lost(weft_args values);
 
 /* Owner's side. All [agent lock]. */
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
-wfi_owned *wfi_rref_home(weft_rref *rref);                               /* of a handle on its owner; borrowed */
+wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name);
 /* What a peer's call will complete, with the fork that came with it; begun. WEFT_ERR_PROTOCOL (not a name that it may give, or a
  * call seen before), WEFT_ERR_MEMORY. */
 weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
@@ -93,13 +131,15 @@ void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text); /
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
 /* Handles wait to be confirmed, by owners that can be reached. [agent lock] */
-bool wfi_rrefs_await_owners(const weft_agent *agent);
+bool wfi_rrefs_await_owners(weft_agent *agent);
 /* Who waits for the owner's word waits no more; the handle itself does. */
-void wfi_rrefs_peer_unreachable(weft_agent *agent, const wfi_peer *peer);
+void wfi_rrefs_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text);
 void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer);
-void wfi_rrefs_end(weft_agent *agent); /* this worker stops: nobody will be confirmed any more */
+void wfi_rrefs_end(weft_agent *agent, weft_status why, const char *text); /* nobody will be confirmed any more */
 bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b);
 void wfi_rrefs_fini(weft_agent *agent); /* not locked; the agent has no threads any more */
+
+weft_status wfi_refs_dump(weft_agent *agent, wfi_json *j); /* refs/dump.c. [agent lock] */
 
 /* The end of a graceful close: logs what was left and returns how much. Not locked (refs/leaks.c). */
 size_t wfi_rrefs_report_leaks(weft_agent *agent);
@@ -118,6 +158,11 @@ wfi_object *wfi_object_create(const weft_object_type *type, void *object, weft_d
 void wfi_object_drop(void *object);
 /* What a value's future holds, if that is an object; else NULL. */
 const wfi_object *wfi_object_of(const weft_future *value);
+
+/* Of a value that has been made, and is no object: what a reference to it names. Borrowed from it. */
+weft_value wfi_value_made(const weft_future *value);
+/* Why no copy of it can be had anywhere. */
+weft_error *wfi_object_stays(const wfi_object *object, int owner);
 
 extern const weft_function wfi_fetch_function; /* "weft:fetch": the value itself */
 extern const weft_function wfi_made_function;  /* "weft:made": only when it is there */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accumulate.c - see accumulate.h. An addition is made when the arguments are whole and the handler is about to run, so no resumed
+ * accumulate.c - arguments that come to their places when their handler is about to run: those of WEFT_LAND_ADD are added there,
+ * those of a call to ourselves are copied there.
+ *
+ * An addition is made when the arguments are whole and the handler is about to run, so no resumed
  * transfer adds twice and no cancelled call adds half; everything that can fail is done before the first element changes.
  */
-#include "rpc/server/accumulate.h"
+#include "rpc/server/server.h"
 
 #include "base/alloc.h"
 #include "base/list.h"
@@ -17,18 +20,6 @@ typedef struct adding {
     weft_tensor **arrived; /* contiguous, referenced */
     weft_tensor **places;  /* referenced; NULL where `land` gave none */
 } adding;
-
-static void release(adding *a)
-{
-    for (size_t i = 0; i < a->count; i++) {
-        if (a->arrived)
-            weft_tensor_unref(a->arrived[i]);
-        if (a->places)
-            weft_tensor_unref(a->places[i]);
-    }
-    free(a->arrived);
-    free(a->places);
-}
 
 static weft_error *check_place(const weft_call *call, size_t index, const weft_tensor *arrived,
                                const weft_tensor *place)
@@ -49,7 +40,7 @@ static weft_error *check_place(const weft_call *call, size_t index, const weft_t
 }
 
 /* Finds the places and checks them. */
-static weft_error *prepare(weft_call *call, adding *a)
+static weft_error *find_places(weft_call *call, adding *a)
 {
     weft_args args = weft_values_args(call->args);
     a->count = wfi_values_tensors(args, NULL, 0);
@@ -109,7 +100,7 @@ static weft_error *copy_all(weft_call *call, const adding *a)
 weft_error *wfi_land_when_run(weft_call *call)
 {
     adding a = {0};
-    weft_error *error = prepare(call, &a);
+    weft_error *error = find_places(call, &a);
     if (!error)
         error = call->function->flags & WEFT_LAND_ADD ? add_all(call, &a) : copy_all(call, &a);
     for (size_t i = 0; i < a.count && !error; i++)
@@ -117,6 +108,13 @@ weft_error *wfi_land_when_run(weft_call *call)
             a.places[i] = weft_tensor_ref(a.arrived[i]);
     if (!error)
         wfi_values_replace_tensors(call->args, a.places);
-    release(&a);
+    for (size_t i = 0; i < a.count; i++) {
+        if (a.arrived)
+            weft_tensor_unref(a.arrived[i]);
+        if (a.places)
+            weft_tensor_unref(a.places[i]);
+    }
+    free(a.arrived);
+    free(a.places);
     return error;
 }

@@ -126,9 +126,3 @@ void wfi_serve_finish_late(weft_call *call)
     if (--call->holds == 0) /* the handler task's own hold went before the executor did */
         free_task(&call->release);
 }
-
-void wfi_serve_orphan_all(weft_agent *agent)
-{
-    for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        wfi_map_fini(&agent->peers[rank].serving); /* emptied by wfi_serve_peer_gone when the agent stopped */
-}

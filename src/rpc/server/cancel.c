@@ -5,13 +5,12 @@
  */
 #include "rpc/server/server.h"
 
-static void tell(weft_call *call, weft_status why, const char *text)
+static void fail_cancellation(weft_call *call, weft_status why, const char *text)
 {
     if (!call->cancellation)
         return;
     weft_error *error = wfi_call_error(call, why, "%s", text);
-    weft_status st = wfi_future_fail(call->cancellation, error);
-    (void)st; /* somebody may have completed it for us: it is a future like any other */
+    wfi_future_settle(call->cancellation, NULL, error);
     weft_error_unref(error);
 }
 
@@ -24,7 +23,7 @@ void wfi_serve_cancel(weft_call *call, weft_status why, const char *text)
     call->agent->stats.calls_cancelled++;
     if (call->peer)
         wfi_net_timer_clear(call->agent->net, &call->timer);
-    tell(call, why, text);
+    fail_cancellation(call, why, text);
     wfi_children_cancel(call, why, text);
     if (call->queued && call->stage == WFI_SERVE_SERVING)
         wfi_runner_of(call->function)->ops->withdraw(call, why, text);
@@ -52,10 +51,8 @@ void wfi_serve_end_watch(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     if (call->peer)
         wfi_net_timer_clear(call->agent->net, &call->timer);
-    if (call->cancellation && !atomic_load(&call->cancel_reason)) {
-        weft_status st = wfi_future_complete(call->cancellation, NULL, NULL);
-        (void)st; /* as in tell */
-    }
+    if (call->cancellation && !atomic_load(&call->cancel_reason))
+        wfi_future_settle(call->cancellation, NULL, NULL);
 }
 
 /* ---- What the handler sees --------------------------------------------------------------------------------------- */
@@ -73,34 +70,24 @@ bool weft_call_cancelled(const weft_call *call)
     return late;
 }
 
-static weft_future *ended(weft_call *call)
-{
-    weft_future *future = wfi_future_create(NULL, NULL);
-    weft_error *error = wfi_call_error(call, WEFT_ERR_CLOSED, "the agent is closed");
-    if (future) {
-        wfi_future_own(future);
-        (void)!wfi_future_fail(future, error);
-    }
-    weft_error_unref(error);
-    return future;
-}
-
 weft_future *weft_call_cancellation(weft_call *call)
 {
     weft_agent *agent = call->agent;
-    if (!wfi_agent_enter(agent))
-        return ended(call);
-    wfi_net_lock(agent->net);
+    if (!wfi_agent_enter_locked(agent)) {
+        weft_error *closed = wfi_call_error(call, WEFT_ERR_CLOSED, "the agent is closed");
+        weft_future *ended = wfi_failed_future(NULL, closed);
+        weft_error_unref(closed);
+        return ended;
+    }
     if (!call->cancellation) {
         call->cancellation = wfi_agent_future(agent);
         weft_status why = (weft_status)atomic_load(&call->cancel_reason);
         if (why)
-            tell(call, why, weft_status_text(why));
+            fail_cancellation(call, why, weft_status_text(why));
         else if (call->cancellation)
             wfi_serve_watch_deadline(call);
     }
     weft_future *future = weft_future_ref(call->cancellation);
-    wfi_net_unlock(agent->net);
-    wfi_agent_leave(agent);
+    wfi_agent_leave_locked(agent);
     return future;
 }

@@ -21,15 +21,15 @@ bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from)
     return agent->peers[wfi_peer_rank(from)].refused.first || wfi_budget_is_exhausted(agent);
 }
 
-static void tell(weft_agent *agent, int rank);
+static void tell_refused(weft_agent *agent, int rank);
 
-static void arrived(weft_agent *agent, int rank)
+static void refusal_arrived(weft_agent *agent, int rank)
 {
     agent->peers[rank].refused.telling = false;
-    tell(agent, rank);
+    tell_refused(agent, rank);
 }
 
-static void tell(weft_agent *agent, int rank)
+static void tell_refused(weft_agent *agent, int rank)
 {
     wfi_rpc_peer *peer = &agent->peers[rank];
     uint8_t room[17];
@@ -41,7 +41,7 @@ static void tell(weft_agent *agent, int rank)
     wfi_write_u64(&writer, peer->refused.last);
     wfi_write_u8(&writer, peer->refused.no_memory);
     /* It answers a message that was just taken in, or follows a notification that just came back: there is memory for it. */
-    if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, arrived))
+    if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, refusal_arrived))
         return;
     peer->refused.telling = true;
     peer->refused.first = peer->refused.last = 0;
@@ -58,7 +58,7 @@ void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_mem
         peer->refused.last = id;
     peer->refused.no_memory |= no_memory;
     agent->stats.calls_refused++;
-    tell(agent, wfi_peer_rank(from));
+    tell_refused(agent, wfi_peer_rank(from));
 }
 
 void wfi_refusals_forget(weft_agent *agent, int rank)

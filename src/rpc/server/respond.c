@@ -15,9 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLY_HEADER 13 /* bytes: id, flags, how many items */
+/* How a reply begins; `write_reply_header` writes so many bytes. */
+#define REPLY_HEADER_SIZE (sizeof(uint64_t) + sizeof(uint8_t) + sizeof(uint32_t))
 
-static void message_done(wfi_message *message, weft_status status)
+static void write_reply_header(wfi_writer *writer, const weft_call *call, uint8_t flags)
+{
+    wfi_write_u64(writer, call->id);
+    wfi_write_u8(writer, flags);
+    wfi_write_u32(writer, wfi_items_out_count(call));
+}
+
+static void reply_gone(wfi_message *message, weft_status status)
 {
     weft_call *call = wfi_container_of(message, weft_call, message);
     (void)status;
@@ -26,7 +34,7 @@ static void message_done(wfi_message *message, weft_status status)
 }
 
 /* Nothing of this call will go to the caller any more. [agent lock] */
-static void give_up(weft_call *call)
+static void abandon_answer(weft_call *call)
 {
     wfi_outbound_withdraw(&call->outbound, call->peer, true);
     call->awaiting_done = false;
@@ -41,9 +49,7 @@ static void send_bare_reply(weft_call *call)
     uint8_t room[64];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_u64(&writer, call->id);
-    wfi_write_u8(&writer, WFI_REPLY_ERROR);
-    wfi_write_u32(&writer, wfi_items_out_count(call));
+    write_reply_header(&writer, call, WFI_REPLY_ERROR);
     wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
     wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->notifications);
@@ -68,9 +74,9 @@ static void send_reply(weft_call *call)
                                   .persistent = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
-                                  .done = message_done};
+                                  .done = reply_gone};
     if (call->cancelled || wfi_peer_send(call->peer, &call->message)) {
-        give_up(call);
+        abandon_answer(call);
         return;
     }
     call->message_out = true;
@@ -87,9 +93,7 @@ static void write_error_reply(weft_call *call)
 {
     wfi_writer_fini(&call->header); /* it may have failed half-way */
     wfi_writer_init_growing(&call->header);
-    wfi_write_u64(&call->header, call->id);
-    wfi_write_u8(&call->header, WFI_REPLY_ERROR);
-    wfi_write_u32(&call->header, wfi_items_out_count(call));
+    write_reply_header(&call->header, call, WFI_REPLY_ERROR);
     wfi_error_write(&call->header, call->error);
     call->awaiting_done = false;
 }
@@ -97,11 +101,9 @@ static void write_error_reply(weft_call *call)
 /* The header and body of good results. */
 static weft_status write_reply(weft_call *call)
 {
-    size_t header_size = call->header.size + REPLY_HEADER;
-    call->awaiting_done = wfi_outbound_exposes(&call->outbound, header_size) || call->outbound.body.rref_count;
-    wfi_write_u64(&call->header, call->id);
-    wfi_write_u8(&call->header, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
-    wfi_write_u32(&call->header, wfi_items_out_count(call));
+    call->awaiting_done =
+        wfi_outbound_exposes(&call->outbound, REPLY_HEADER_SIZE) || call->outbound.body.rref_count > 0;
+    write_reply_header(&call->header, call, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
     return wfi_outbound_publish(&call->outbound, call->peer, &call->header);
 }
 
@@ -184,17 +186,12 @@ typedef struct leftovers {
     weft_values *results;
 } leftovers;
 
-static size_t answer_bytes(const weft_call *call)
-{
-    size_t bytes = call->error ? strlen(weft_error_message(call->error)) : wfi_outbound_bytes(&call->outbound);
-    return bytes + 64;
-}
-
 /* [agent lock] */
 static void keep_within_bounds(weft_call *call, leftovers *left)
 {
     const wfi_rpc_peer *peer = &call->agent->peers[call->from];
-    if (wfi_budget_keep(&call->charge, answer_bytes(call)) || call->error)
+    size_t bytes = call->error ? strlen(weft_error_message(call->error)) : wfi_outbound_bytes(&call->outbound);
+    if (wfi_budget_keep(&call->charge, bytes + 64) || call->error)
         return;
     call->error =
         wfi_call_error(call, WEFT_ERR_UNKNOWN,
@@ -230,7 +227,7 @@ static void answer_locked(weft_call *call, leftovers *left)
         wfi_budget_release_arguments(&call->charge);
     wfi_serve_settle_owned(call);
     if (call->cancelled || call->agent->stopped) {
-        give_up(call);
+        abandon_answer(call);
         return;
     }
     keep_within_bounds(call, left);
@@ -249,7 +246,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     send_reply(call);
 }
 
-static void respond(weft_call *call)
+static void wire_respond(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     leftovers left = {.results = NULL};
@@ -275,18 +272,18 @@ static void respond(weft_call *call)
 
 /* ---- The responder ------------------------------------------------------------------------------------------------- */
 
-static weft_status begin(weft_call *call)
+static weft_status wire_begin(weft_call *call)
 {
     (void)call; /* nothing has to be told to its caller */
     return WEFT_OK;
 }
 
-static void left(weft_call *call)
+static void wire_left(weft_call *call)
 {
     (void)call;
 }
 
-static void fini(weft_call *call)
+static void wire_fini(weft_call *call)
 {
     wfi_outbound_fini(&call->outbound);
     wfi_writer_fini(&call->header);
@@ -295,5 +292,8 @@ static void fini(weft_call *call)
     free(call->arguments);
 }
 
-const wfi_responder_ops wfi_wire_responder = {
-    .begin = begin, .left = left, .respond = respond, .send_item = wfi_items_out_send, .fini = fini};
+const wfi_responder_ops wfi_wire_responder = {.begin = wire_begin,
+                                              .left = wire_left,
+                                              .respond = wire_respond,
+                                              .send_item = wfi_items_out_send,
+                                              .fini = wire_fini};

@@ -3,7 +3,6 @@
 #include "rpc/server/server.h"
 
 #include "rpc/agent/budget.h"
-#include "rpc/server/accumulate.h"
 
 static void refuse_task(wfi_task *task)
 {
@@ -13,7 +12,7 @@ static void refuse_task(wfi_task *task)
 
 /* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
  * here, and with `deferred` set nobody else touches the arguments before that hold goes. */
-static void leave_deferred(weft_call *call)
+static void leave_deferred_call(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     if (!call->keep_arguments) {
@@ -46,7 +45,7 @@ static void run_wanted(weft_call *call)
             wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
                           "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
                           call->function->name, weft_status_name(st));
-        leave_deferred(call);
+        leave_deferred_call(call);
     }
 }
 

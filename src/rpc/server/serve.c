@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * serve.c - the callee's side of a remote call: the message is checked, its arguments are taken in (inbound.c), the handler
- * runs (run.c), and respond.c sends what it gave. And what the caller says afterwards: DONE, TOOK, CANCEL.
+ * runs (run.c), and respond.c sends what it gave. And what the caller says afterwards: DONE, TOOK, CANCEL; and the callee's side as
+ * a component of the agent.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -37,12 +38,6 @@ static void arguments_ready(wfi_inbound *inbound, weft_status status)
     wfi_serve_refuse(call, error);
 }
 
-static weft_status arguments_admit(wfi_inbound *inbound, uint64_t bytes)
-{
-    weft_call *call = inbound->owner;
-    return wfi_budget_admit(&call->charge, bytes, inbound->problem, sizeof inbound->problem);
-}
-
 static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
 {
     weft_call *call = arg;
@@ -69,7 +64,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     arguments->agent = agent;
     arguments->peer = from;
     arguments->ready = arguments_ready;
-    arguments->admit = arguments_admit;
+    arguments->charge = &call->charge;
     arguments->owner = call;
     wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
@@ -134,7 +129,7 @@ static void take_in(weft_call *call, wfi_reader *body)
     wfi_inbound_start(arguments, body);
 }
 
-void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     char name[WFI_FUNCTION_NAME_MAX + 1] = "";
     uint64_t id = wfi_read_u64(reader);
@@ -191,28 +186,6 @@ static void done_with(weft_call *call)
     wfi_serve_leave_if_over(call);
 }
 
-static weft_call *find(weft_agent *agent, const wfi_peer *from, uint64_t id)
-{
-    return wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, id);
-}
-
-void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id)
-{
-    weft_call *call = find(agent, from, id);
-    if (call)
-        done_with(call);
-}
-
-void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
-{
-    weft_call *call = find(agent, from, wfi_read_u64(reader));
-    uint32_t number = wfi_read_u32(reader);
-    if (!call || reader->failed)
-        return;
-    wfi_items_out_took(call, number);
-    wfi_serve_leave_if_over(call);
-}
-
 /* The caller gave up, and has closed its end of whatever was under way; or it is gone. */
 static void cancel_call(weft_call *call, weft_status why, const char *text)
 {
@@ -231,19 +204,31 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
         wfi_serve_leave_if_over(call);
 }
 
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
+/* What the caller says of a call after it has brought it. */
+static void serve_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
-    weft_call *call = find(agent, from, wfi_read_u64(reader));
-    bool late = wfi_read_u8(reader);
+    if (type == WFI_RPC_CALL) {
+        serve_call(agent, from, reader);
+        return;
+    }
+    weft_call *call = wfi_map_get(&agent->peers[wfi_peer_rank(from)].serving, wfi_read_u64(reader));
+    bool is_late = type == WFI_RPC_CANCEL && wfi_read_u8(reader);
+    uint32_t item = type == WFI_RPC_TOOK ? wfi_read_u32(reader) : 0;
     if (!call || reader->failed)
         return;
-    if (late)
+    if (type == WFI_RPC_DONE) {
+        done_with(call);
+    } else if (type == WFI_RPC_CANCEL && is_late) {
         cancel_call(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
-    else
+    } else if (type == WFI_RPC_CANCEL) {
         cancel_call(call, WEFT_ERR_CANCELLED, "the caller cancelled the call");
+    } else {
+        wfi_items_out_took(call, item);
+        wfi_serve_leave_if_over(call);
+    }
 }
 
-void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text)
+static void cancel_calls_of(weft_agent *agent, int rank, weft_status why, const char *text)
 {
     wfi_map gone = agent->peers[rank].serving; /* whoever takes the rank next finds none of these */
     size_t cursor = 0;
@@ -259,3 +244,71 @@ void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const cha
     }
     wfi_map_fini(&gone);
 }
+
+/* ---- A component of the agent -------------------------------------------------------------------------------------------- */
+
+static void caller_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    int rank = wfi_peer_rank(peer);
+    cancel_calls_of(agent, rank, why, text);
+    wfi_refusals_forget(agent, rank);
+}
+
+static size_t turn_away(weft_agent *agent)
+{
+    size_t count = 0;
+    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_serve_handler_task)); count++)
+        wfi_serve_turn_away(wfi_container_of(task, weft_call, task));
+    return count;
+}
+
+static bool is_serving(weft_agent *agent)
+{
+    return agent->serving > 0;
+}
+
+/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more, perhaps a
+ * deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is answered. */
+static bool serves_somebody(const wfi_map *serving)
+{
+    size_t cursor = 0;
+    const weft_call *call = wfi_map_next(serving, &cursor, NULL);
+    while (call && ((call->stage == WFI_SERVE_SERVING && atomic_load(&call->cancel_reason)) ||
+                    (call->stage != WFI_SERVE_SERVING && call->peer && wfi_peer_is_unreachable(call->peer))))
+        call = wfi_map_next(serving, &cursor, NULL);
+    return call != NULL;
+}
+
+static bool serves_others(weft_agent *agent)
+{
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (serves_somebody(&agent->peers[rank].serving))
+            return true;
+    return false;
+}
+
+/* Those who wait here for values hear why these will not be made before the calls that would make them end. */
+static void fail_served(weft_agent *agent, weft_status why, const char *text)
+{
+    wfi_owned_fail_all(agent, why, "the owner closed its agent before the value was made");
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        cancel_calls_of(agent, rank, why, text);
+}
+
+static void close_server(weft_agent *agent)
+{
+    for (int rank = 0; agent->peers && rank < agent->options.values.world_size; rank++)
+        wfi_map_fini(&agent->peers[rank].serving); /* emptied by cancel_calls_of when the agent stopped */
+}
+
+const wfi_component wfi_server_component = {
+    .messages = WFI_TAKES(WFI_RPC_CALL) | WFI_TAKES(WFI_RPC_DONE) | WFI_TAKES(WFI_RPC_CANCEL) | WFI_TAKES(WFI_RPC_TOOK),
+    .message = serve_message,
+    .peer_gone = caller_gone,
+    .turn_away = turn_away,
+    .busy = is_serving,
+    .serves = serves_others,
+    .fail = fail_served,
+    .drain = wfi_inbound_await,
+    .close = close_server,
+};

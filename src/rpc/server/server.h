@@ -123,16 +123,9 @@ struct weft_call {
 /* What a remote one takes of the memory budget, before its arguments. */
 #define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_inbound))
 
-void wfi_serve_on_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
-void wfi_serve_on_done(weft_agent *agent, wfi_peer *from, uint64_t id);          /* [agent lock] */
-void wfi_serve_on_cancel(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-void wfi_serve_on_took(weft_agent *agent, wfi_peer *from, wfi_reader *reader);   /* [agent lock] */
 extern const wfi_component wfi_server_component;
 
-void wfi_serve_peer_gone(weft_agent *agent, int rank, weft_status why, const char *text); /* [agent lock] */
-/* After the executor and net are gone: the tables let go of what users still hold. Not locked. */
-void wfi_serve_orphan_all(weft_agent *agent);
-/* weft_call_finish after that: there is nobody to answer. Not locked. */
+/* weft_call_finish after the executor and net are gone: there is nobody to answer. Not locked. */
 void wfi_serve_finish_late(weft_call *call);
 /* Nobody wants the answer any more: tells the handler, and cancels what was started within it. Once it is being answered, or
  * was unwanted before, nothing happens. [agent lock] */
@@ -186,6 +179,10 @@ void wfi_children_cancel(weft_call *call, weft_status why, const char *text);
 
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
+
+/* accumulate.c: asks the call's function for the places, adds or copies its tensors there, and puts the places in their stead in the
+ * arguments: all, or an error (then nothing was added). On the thread that is to run the handler, right before it. Not locked. */
+weft_error *wfi_land_when_run(weft_call *call);
 
 weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 

@@ -44,7 +44,7 @@ static void free_item(item_out *item)
     free(item);
 }
 
-static void release_task(wfi_task *task)
+static void release_item(wfi_task *task)
 {
     free_item(wfi_container_of(task, item_out, release));
 }
@@ -54,12 +54,12 @@ static void free_if_over(item_out *item)
     if (!item->over || item->message_out)
         return;
     wfi_net *net = item->call->agent->net;
-    item->release.run = release_task;
+    item->release.run = release_item;
     wfi_net_defer(net, &item->release, WFI_DEFER_RELEASE);
     wfi_serve_drop_hold(item->call);
 }
 
-static void message_done(wfi_message *message, weft_status status)
+static void item_gone(wfi_message *message, weft_status status)
 {
     item_out *item = wfi_container_of(message, item_out, message);
     (void)status; /* where it never arrived the peer is gone, which ends the call */
@@ -139,7 +139,7 @@ static weft_status send_locked(weft_call *call, item_out *item)
                                   .persistent = true,
                                   .head = item->header.data,
                                   .head_size = item->header.size,
-                                  .done = message_done};
+                                  .done = item_gone};
     st = wfi_peer_send(call->peer, &item->message);
     if (st) {
         wfi_outbound_withdraw(&item->outbound, call->peer, true); /* nobody was told of them */
