@@ -90,7 +90,7 @@ static void take_defaults(weft_batch_options *o)
 
 static const wfi_runner_ops runner_ops;
 
-static weft_status create(weft_agent *agent, const weft_function *function, wfi_runner **out)
+static weft_status create_batcher(weft_agent *agent, const weft_function *function, wfi_runner **out)
 {
     if (!function->run_batch)
         return WEFT_OK;
@@ -122,14 +122,14 @@ static weft_status create(weft_agent *agent, const weft_function *function, wfi_
 }
 
 /* wfi_batchers_pump finds it from here on. */
-static void announce(wfi_runner *runner)
+static void announce_batcher(wfi_runner *runner)
 {
     wfi_batcher *batcher = wfi_container_of(runner, wfi_batcher, runner);
     batcher->next = atomic_load(&batcher->agent->batchers);
     while (!atomic_compare_exchange_weak(&batcher->agent->batchers, &batcher->next, batcher)) {}
 }
 
-static void destroy(wfi_runner *runner)
+static void destroy_batcher(wfi_runner *runner)
 {
     wfi_batcher *batcher = wfi_container_of(runner, wfi_batcher, runner);
     size_t cursor = 0;
@@ -181,7 +181,7 @@ static weft_error *cannot_be_a_row(const weft_call *call, const wfi_tensor_types
     return NULL;
 }
 
-static void leave(weft_call *call)
+static void leave_batcher(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     wfi_batcher *batcher = wfi_batcher_of(call->function);
@@ -191,9 +191,9 @@ static void leave(weft_call *call)
     wfi_batcher_pump(batcher); /* what waited for it alone may begin */
 }
 
-static void refuse(weft_call *call, weft_error *error)
+static void refuse_batched(weft_call *call, weft_error *error)
 {
-    leave(call);
+    leave_batcher(call);
     wfi_serve_refuse(call, error);
 }
 
@@ -236,7 +236,7 @@ static void copy_late(wfi_task *task)
     wfi_batcher_of(call->function)->stats.copied_bytes += bytes;
     call->agent->stats.bytes_copied += bytes;
     if (st)
-        refuse(call, wfi_call_error(call, st, "no memory for a copy, as its batch began without it"));
+        refuse_batched(call, wfi_call_error(call, st, "no memory for a copy, as its batch began without it"));
     else
         join(call);
     wfi_serve_drop_hold(call);
@@ -279,7 +279,7 @@ static void join(weft_call *call)
     else if (!error && !wfi_batch_settle(call, &types))
         error = wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a batch");
     if (error) {
-        refuse(call, error);
+        refuse_batched(call, error);
     } else if (!is_late) {
         call->stage = WFI_SERVE_SERVING;
         call->span.ready_ns = wfi_net_now(call->agent->net);
@@ -289,9 +289,9 @@ static void join(weft_call *call)
     }
 }
 
-static void withdraw(weft_call *call, weft_status why, const char *text)
+static void withdraw_queued(weft_call *call, weft_status why, const char *text)
 {
-    leave(call);
+    leave_batcher(call);
     wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
 }
 
@@ -300,12 +300,15 @@ static void choose_places(weft_call *call, wfi_decode_options *options)
     *options = (wfi_decode_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
 }
 
-static const wfi_runner_ops runner_ops = {
-    .admit = wfi_batch_admit, .options = choose_places, .ready = join, .leave = leave, .withdraw = withdraw};
+static const wfi_runner_ops runner_ops = {.admit = wfi_batch_admit,
+                                          .options = choose_places,
+                                          .ready = join,
+                                          .leave = leave_batcher,
+                                          .withdraw = withdraw_queued};
 
 /* ---- A component of the agent ------------------------------------------------------------------------------------------- */
 
-static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+static void pump_without(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     (void)peer;
     (void)why;
@@ -315,10 +318,10 @@ static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
 
 const wfi_component wfi_batch_component = {
     .problem = problem_of,
-    .runner = create,
-    .registered = announce,
-    .free_runner = destroy,
-    .peer_gone = on_peer_gone,
+    .runner = create_batcher,
+    .registered = announce_batcher,
+    .free_runner = destroy_batcher,
+    .peer_gone = pump_without,
     .turn_away = wfi_batches_turn_away,
     .closing = wfi_batchers_pump,
 };

@@ -46,13 +46,6 @@ void wfi_batch_count_active(wfi_batcher *batcher)
     }
 }
 
-/* How many calls of one client may wait: the same part of the queue that it may have of a batch. */
-static size_t quota(const weft_batch_options *o)
-{
-    size_t calls = (size_t)o->queue * (size_t)o->max_per_caller / (size_t)o->size;
-    return calls ? calls : 1;
-}
-
 weft_error *wfi_batch_admit(weft_call *call)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
@@ -63,7 +56,10 @@ weft_error *wfi_batch_admit(weft_call *call)
     client->seen = batcher->begun;
     batcher->active += !client->is_active;
     client->is_active = true;
-    if (batcher->queued >= (size_t)batcher->options.queue || client->queued >= quota(&batcher->options)) {
+    const weft_batch_options *o = &batcher->options;
+    /* Of one client as many may wait as the same part of the queue that it may have of a batch; one at least. */
+    size_t quota = (size_t)o->queue * (size_t)o->max_per_caller / (size_t)o->size;
+    if (batcher->queued >= (size_t)o->queue || client->queued >= (quota ? quota : 1)) {
         batcher->stats.refused++;
         call->agent->stats.calls_refused++;
         return wfi_call_error(call, WEFT_ERR_BUSY, "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d",

@@ -17,7 +17,7 @@ typedef struct row {
     char labels[WFI_LABELS_MAX]; /* without the closing brace */
 } row;
 
-static weft_status copy_row(weft_agent *agent, const wfi_batcher *batcher, const char *who, row *out)
+static weft_status copy_batcher(weft_agent *agent, const wfi_batcher *batcher, const char *who, row *out)
 {
     int at = snprintf(out->labels, sizeof out->labels, "{%s,function=\"", who);
     size_t end = (size_t)at +
@@ -119,7 +119,7 @@ weft_status wfi_metrics_write_batches(const weft_agent *const_agent, FILE *to, c
         return WEFT_ERR_MEMORY;
     size_t copied = 0;
     for (const wfi_batcher *batcher = first; batcher && !st; batcher = batcher->next)
-        st = copy_row(agent, batcher, who, &rows[copied++]);
+        st = copy_batcher(agent, batcher, who, &rows[copied++]);
     if (!st && count)
         write_rows(to, rows, count);
     for (size_t i = 0; i < copied; i++) {

@@ -96,42 +96,35 @@ static void shut(weft_batch *batch)
     batch->class = NULL;
 }
 
-static void charge(weft_batch *batch, size_t bytes)
+static void charge_spare(weft_batch *batch, size_t bytes)
 {
     batch->spare_bytes += bytes;
     batch->agent->held_bytes += bytes;
 }
 
-static void uncharge(weft_batch *batch, size_t bytes)
+static void uncharge_spare(weft_batch *batch, size_t bytes)
 {
     size_t spare = bytes < batch->spare_bytes ? bytes : batch->spare_bytes;
     batch->spare_bytes -= spare;
     batch->agent->held_bytes -= spare;
 }
 
-/* The handler is over, and late calls are still being pulled into the slabs: whoever was in them pays for his row no more. */
-static void charge_slabs(weft_batch *batch)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++)
-        bytes += batch->slabs[i] ? weft_tensor_nbytes(batch->slabs[i]) : 0;
-    uncharge(batch, batch->spare_bytes);
-    charge(batch, bytes);
-}
-
 void wfi_batch_free_if_over(weft_batch *batch)
 {
     if (batch->holds)
         return;
-    if (batch->taken) {
-        if (!batch->open)
-            charge_slabs(batch);
-        return;
+    if (batch->taken && !batch->open) {
+        /* The handler is over, and late calls are still being pulled into the slabs: whoever was in them pays for his row no more. */
+        uncharge_spare(batch, batch->spare_bytes);
+        for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++)
+            charge_spare(batch, batch->slabs[i] ? weft_tensor_nbytes(batch->slabs[i]) : 0);
     }
+    if (batch->taken)
+        return;
     shut(batch);
     for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++)
         weft_tensor_unref(batch->slabs[i]);
-    uncharge(batch, batch->spare_bytes);
+    uncharge_spare(batch, batch->spare_bytes);
     free(batch->rows);
     free(batch->of_client);
     free(batch->calls);
@@ -172,7 +165,7 @@ static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, w
     memcpy(shape.dims + 1, row.dims, (size_t)row.ndim * sizeof(row.dims[0]));
     batch->slabs[index] = weft_tensor_empty(shape, dtype);
     if (batch->slabs[index])
-        charge(batch, weft_tensor_nbytes(batch->slabs[index]));
+        charge_spare(batch, weft_tensor_nbytes(batch->slabs[index]));
     return batch->slabs[index];
 }
 
@@ -188,7 +181,7 @@ bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_client *clie
     return client && count_of(batch, client).ready;
 }
 
-static bool make_room(weft_batch *batch)
+static bool grow_rows(weft_batch *batch)
 {
     size_t size = (size_t)batch->batcher->options.size, room = batch->room ? 2 * batch->room : FIRST_ROOM;
     room = room < size ? room : size;
@@ -221,7 +214,7 @@ static bool take_row(weft_batch *batch, weft_call *call)
     wfi_batch_client *client = wfi_batch_client_of(batch->batcher, call->from);
     while (batch->scanned < batch->room && batch->rows[batch->scanned].call)
         batch->scanned++;
-    if ((batch->scanned == batch->room && !make_room(batch)) ||
+    if ((batch->scanned == batch->room && !grow_rows(batch)) ||
         (client->number >= batch->clients_known && !know_clients(batch)))
         return false;
     batch->rows[batch->scanned] = (wfi_row){.call = call, .client = client};
@@ -252,7 +245,7 @@ static void set_ready(weft_call *call, bool ready)
     }
 }
 
-static void leave(weft_call *call)
+static void free_row(weft_call *call)
 {
     weft_batch *batch = call->batch;
     set_ready(call, false);
@@ -269,8 +262,8 @@ void wfi_batch_leave_row(weft_call *call)
     if (!batch)
         return;
     size_t placed = batch->rows[call->row].placed;
-    leave(call);
-    charge(batch, placed); /* which the call does not pay for any more */
+    free_row(call);
+    charge_spare(batch, placed); /* which the call does not pay for any more */
     if (!batch->ready)
         batch->first_ns = batch->could_ns = 0;
     wfi_batch_free_if_over(batch);
@@ -335,7 +328,7 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
         return NULL;
     weft_tensor *row = weft_tensor_select(slab, 0, (int64_t)call->row);
     if (row) { /* the call has been charged for it */
-        uncharge(batch, weft_tensor_nbytes(row));
+        uncharge_spare(batch, weft_tensor_nbytes(row));
         batch->rows[call->row].placed += weft_tensor_nbytes(row);
     }
     return row;
@@ -379,7 +372,7 @@ void wfi_batch_take_calls(weft_batch *batch)
         batch->calls[i] = batch->rows[next++].call;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        leave(batch->calls[i]);
+        free_row(batch->calls[i]);
         wfi_batch_unqueue(batch->calls[i]);
     }
 }

@@ -14,34 +14,24 @@
 
 /* ---- Rows ---------------------------------------------------------------------------------------------------------- */
 
-static weft_tensor *make_rows(const weft_batch *batch, const weft_tensor *row)
-{
-    weft_shape shape = {row->shape.ndim + 1, {(int64_t)batch->count}};
-    memcpy(shape.dims + 1, row->shape.dims, (size_t)row->shape.ndim * sizeof(shape.dims[0]));
-    return weft_tensor_empty(shape, row->dtype);
-}
-
 /* Where rows lie already; else a tensor of their own. */
 static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
 {
     weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
     if (slab && (int64_t)batch->count <= weft_tensor_size(slab, 0))
         return weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count);
-    weft_tensor *rows = make_rows(batch, first);
+    weft_shape shape = {first->shape.ndim + 1, {(int64_t)batch->count}};
+    memcpy(shape.dims + 1, first->shape.dims, (size_t)first->shape.ndim * sizeof(shape.dims[0]));
+    weft_tensor *rows = weft_tensor_empty(shape, first->dtype);
     batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
     return rows;
 }
 
-/* Most calls' tensors lie in their rows already. */
-static bool is_in_row(const weft_tensor *rows, size_t row, const weft_tensor *tensor)
-{
-    return wfi_tensor_address(tensor) == (char *)wfi_tensor_address(rows) + row * weft_tensor_nbytes(tensor);
-}
-
 static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const weft_tensor *from)
 {
-    if (is_in_row(batch->seen[index], row, from))
-        return WEFT_OK;
+    const char *rows = wfi_tensor_address(batch->seen[index]);
+    if (wfi_tensor_address(from) == rows + row * weft_tensor_nbytes(from))
+        return WEFT_OK; /* as most calls' tensors, it lies in its row already */
     weft_tensor *place = weft_tensor_select(batch->seen[index], 0, (int64_t)row);
     weft_status st = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
     batch->copied_bytes += st ? 0 : wfi_copied(weft_tensor_nbytes(from));
@@ -145,7 +135,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
     free(tensors);
 }
 
-static void take_slot_error(weft_batch *batch)
+static void take_tape_error(weft_batch *batch)
 {
     weft_error *kept = batch->slot.error && !batch->error ? batch->slot.error(batch->slot.value) : NULL;
     if (!kept)
@@ -173,7 +163,7 @@ static void answer_all(weft_batch *batch, weft_status status)
     batch->count = 0;
 }
 
-static void release_work(weft_batch *batch)
+static void release_batch_work(weft_batch *batch)
 {
     if (batch->slot.drop)
         batch->slot.drop(batch->slot.value);
@@ -188,27 +178,12 @@ static void release_work(weft_batch *batch)
 static void let_go_of(weft_batch *batch, int holds)
 {
     weft_agent *agent = wfi_agent_ref(batch->agent);
-    bool open = wfi_agent_enter(agent);
-    if (open)
-        wfi_net_lock(agent->net);
+    bool open = wfi_agent_enter_locked(agent);
     batch->holds -= holds;
     wfi_batch_free_if_over(batch);
-    if (open) {
-        wfi_net_unlock(agent->net);
-        wfi_agent_leave(agent);
-    }
+    if (open)
+        wfi_agent_leave_locked(agent);
     wfi_agent_unref(agent);
-}
-
-/* The handler left a deferred batch, which others may have finished meanwhile. */
-static void leave_deferred(weft_batch *batch)
-{
-    wfi_net_lock(batch->agent->net);
-    batch->has_left = true;
-    if (batch->agent->closing || batch->agent->stopped)
-        wfi_local_settle_left(batch->agent);
-    wfi_net_unlock(batch->agent->net);
-    let_go_of(batch, 1);
 }
 
 /* [agent lock] */
@@ -223,40 +198,32 @@ static void run_the_next(weft_batch *batch)
 {
     wfi_batcher *batcher = batch->batcher;
     weft_agent *agent = batch->agent;
-    if (!wfi_agent_enter(agent))
+    if (!wfi_agent_enter_locked(agent))
         return;
-    wfi_net_lock(agent->net);
     if (batch->ran)
         wfi_batch_note_over(batch, wfi_now(wfi_net_clock(agent->net)));
     note_copied(batch);
     batcher->running--;
     wfi_batcher_pump(batcher);
-    wfi_net_unlock(agent->net);
-    wfi_agent_leave(agent);
+    wfi_agent_leave_locked(agent);
 }
 
-static void finish(weft_batch *batch, weft_status status, int holds)
+static void finish_batch(weft_batch *batch, weft_status status, int holds)
 {
-    take_slot_error(batch);
+    take_tape_error(batch);
     answer_all(batch, status);
     run_the_next(batch);
-    release_work(batch);
+    release_batch_work(batch);
     let_go_of(batch, holds);
 }
 
 void weft_batch_finish(weft_batch *batch, weft_status status)
 {
     if (batch)
-        finish(batch, status, 1);
+        finish_batch(batch, status, 1);
 }
 
 /* ---- Before the handler -------------------------------------------------------------------------------------------- */
-
-static void leave_out(weft_call *call, weft_status why)
-{
-    call->error = wfi_call_error(call, why, "nobody waited for it any more when its batch began: it did not run");
-    call->responder->respond(call);
-}
 
 /* Those that are still wanted stay; the last ones take the rows of those that do not. */
 static void leave_out_cancelled(weft_batch *batch)
@@ -270,7 +237,8 @@ static void leave_out_cancelled(weft_batch *batch)
             continue;
         }
         batch->calls[row] = batch->calls[--batch->count];
-        leave_out(call, why);
+        call->error = wfi_call_error(call, why, "nobody waited for it any more when its batch began: it did not run");
+        call->responder->respond(call);
     }
 }
 
@@ -307,7 +275,7 @@ void wfi_batch_task(wfi_task *task)
     if (st || !batch->count) {
         for (size_t i = 0; i < batch->count; i++)
             batch->calls[i]->error = wfi_call_error(batch->calls[i], st, "no memory for a batch of %zu", batch->count);
-        finish(batch, st, 2);
+        finish_batch(batch, st, 2);
         return;
     }
     for (size_t i = 0; i < batch->count; i++) {
@@ -321,31 +289,31 @@ void wfi_batch_task(wfi_task *task)
             wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
                           "\"%s\" deferred a batch and returned %s: somebody has to finish it all the same",
                           function->name, weft_status_name(st));
-        leave_deferred(batch);
+        wfi_net_lock(batch->agent->net);
+        batch->has_left = true; /* others may have finished the batch meanwhile */
+        if (batch->agent->closing || batch->agent->stopped)
+            wfi_local_settle_left(batch->agent);
+        wfi_net_unlock(batch->agent->net);
+        let_go_of(batch, 1);
         return;
     }
     if (st == WEFT_DEFERRED)
         weft_batch_fail(batch, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_batch_defer");
-    finish(batch, st == WEFT_DEFERRED ? WEFT_ERR_STATE : st, 2);
-}
-
-static size_t turn_batch_away(wfi_task *task)
-{
-    weft_batch *batch = wfi_container_of(task, weft_batch, task);
-    size_t count = batch->count;
-    for (size_t i = 0; i < count; i++)
-        wfi_serve_turn_away(batch->calls[i]);
-    batch->batcher->running--;
-    batch->holds = 0;
-    wfi_batch_free_if_over(batch);
-    return count;
+    finish_batch(batch, st == WEFT_DEFERRED ? WEFT_ERR_STATE : st, 2);
 }
 
 size_t wfi_batches_turn_away(weft_agent *agent)
 {
     size_t count = 0;
-    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));)
-        count += turn_batch_away(task);
+    for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));) {
+        weft_batch *batch = wfi_container_of(task, weft_batch, task);
+        count += batch->count;
+        for (size_t i = 0; i < batch->count; i++)
+            wfi_serve_turn_away(batch->calls[i]);
+        batch->batcher->running--;
+        batch->holds = 0;
+        wfi_batch_free_if_over(batch);
+    }
     wfi_batchers_pump(agent); /* what waited for these to be over */
     return count;
 }

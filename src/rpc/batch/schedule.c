@@ -34,11 +34,6 @@ void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns)
 
 /* ---- Whether ------------------------------------------------------------------------------------------------------- */
 
-static bool is_expected(const wfi_batcher *batcher, int rank)
-{
-    return rank == wfi_agent_rank(batcher->agent) || wfi_agent_knows_alive(batcher->agent, rank);
-}
-
 /* `batch` has a whole call of each, or, where it is NULL, the open batches have together. */
 static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
 {
@@ -46,7 +41,8 @@ static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
     for (size_t i = 0; i < o->caller_count; i++) {
         const wfi_batch_client *client = wfi_batch_client_of(batcher, o->callers[i]);
         bool is_in = client && (batch ? wfi_batch_has_call_of(batch, client) : client->waiting > 0);
-        if (!is_in && is_expected(batcher, o->callers[i]))
+        bool is_us = o->callers[i] == wfi_agent_rank(batcher->agent);
+        if (!is_in && (is_us || wfi_agent_knows_alive(batcher->agent, o->callers[i])))
             return false;
     }
     return o->caller_count > 0;
@@ -68,14 +64,9 @@ static bool let_all_go(wfi_batcher *batcher)
     return any;
 }
 
-static uint64_t later(uint64_t time_ns, uint64_t by_ns)
+static uint64_t later_by(uint64_t time_ns, uint64_t by_ns)
 {
     return by_ns < WFI_NEVER - time_ns ? time_ns + by_ns : WFI_NEVER;
-}
-
-static uint64_t last_of(uint64_t a_ns, uint64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
 }
 
 /* When it is due by time. */
@@ -87,12 +78,13 @@ static uint64_t time_limit(const weft_batch *batch)
         return WFI_NEVER;
     uint64_t wait_ns = (uint64_t)wait_us < WFI_NEVER / 1000u ? (uint64_t)wait_us * 1000u : WFI_NEVER;
     if (!batcher->options.adaptive)
-        return later(batch->first_ns, wait_ns);
+        return later_by(batch->first_ns, wait_ns);
     double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);
     if (pause <= 0 || batcher->gap_ns > pause || batch->clients_ready >= batcher->active)
         return batch->first_ns;
-    uint64_t likely = later(last_of(batch->last_ns, batch->could_ns), (uint64_t)pause);
-    uint64_t longest = later(batch->could_ns, wait_ns);
+    uint64_t from = batch->last_ns > batch->could_ns ? batch->last_ns : batch->could_ns;
+    uint64_t likely = later_by(from, (uint64_t)pause);
+    uint64_t longest = later_by(batch->could_ns, wait_ns);
     return likely < longest ? likely : longest;
 }
 
@@ -142,14 +134,6 @@ void wfi_batch_count(weft_batch *batch, uint64_t now_ns)
         wfi_histogram_record(&batcher->waits, now_ns - batch->calls[i]->span.ready_ns);
 }
 
-static void note_size_and_wait(const weft_batch *batch, uint64_t now_ns)
-{
-    wfi_batcher *batcher = batch->batcher;
-    average(&batcher->chosen_ns, (double)(now_ns - batch->first_ns));
-    size_t faded = batcher->recent_max - batcher->recent_max / 8;
-    batcher->recent_max = batch->count > faded ? batch->count : faded;
-}
-
 /* Follows from which batch of which function of which worker it is. [agent lock] */
 static uint64_t seed_of(const weft_batch *batch)
 {
@@ -160,21 +144,18 @@ static uint64_t seed_of(const weft_batch *batch)
     return wfi_hash_bytes(key, sizeof key);
 }
 
-/* Whoever gets his answer from this one may come to those behind it. */
-static void count_anew_behind(const weft_batch *batch)
-{
-    for (wfi_list *link = batch->class_link.next; link != &batch->class->open; link = link->next)
-        wfi_container_of(link, weft_batch, class_link)->could_ns = 0;
-}
-
-static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
+static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
 {
     wfi_batcher *batcher = batch->batcher;
     const weft_function *function = batcher->function;
     batch->reason = reason;
-    count_anew_behind(batch);
+    /* Whoever gets his answer from this one may come to those behind it: their times start anew. */
+    for (wfi_list *link = batch->class_link.next; link != &batch->class->open; link = link->next)
+        wfi_container_of(link, weft_batch, class_link)->could_ns = 0;
     wfi_batch_take_calls(batch);
-    note_size_and_wait(batch, now_ns);
+    average(&batcher->chosen_ns, (double)(now_ns - batch->first_ns));
+    size_t faded = batcher->recent_max - batcher->recent_max / 8;
+    batcher->recent_max = batch->count > faded ? batch->count : faded;
     batcher->begun++;
     batch->seed = seed_of(batch);
     batcher->running++;
@@ -190,17 +171,6 @@ static void begin(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
 
 /* ---- Looking ------------------------------------------------------------------------------------------------------- */
 
-/* When to look again; WFI_NEVER: something else will have to happen. */
-static uint64_t next_look(weft_batch *batch, uint64_t now_ns)
-{
-    if (!batch->ready)
-        return WFI_NEVER;
-    if (batch->due_ns)
-        return batch->due_ns + GRACE_NS;
-    uint64_t limit = time_limit(batch);
-    return limit > now_ns ? limit : now_ns;
-}
-
 typedef struct look {
     weft_batch *due; /* of those that are, the one whose first call has waited longest; NULL: none is */
     wfi_reason reason;
@@ -208,7 +178,7 @@ typedef struct look {
 } look;
 
 /* Fewer than in_flight run. */
-static void look_at(weft_batch *batch, uint64_t now_ns, look *seen)
+static void look_at_batch(weft_batch *batch, uint64_t now_ns, look *seen)
 {
     if (batch->ready && !batch->could_ns)
         batch->could_ns = now_ns;
@@ -217,7 +187,10 @@ static void look_at(weft_batch *batch, uint64_t now_ns, look *seen)
         seen->due = batch;
         seen->reason = why;
     }
-    uint64_t next = next_look(batch, now_ns);
+    if (!batch->ready)
+        return; /* something else will have to happen */
+    uint64_t limit = batch->due_ns ? batch->due_ns + GRACE_NS : time_limit(batch);
+    uint64_t next = batch->due_ns || limit > now_ns ? limit : now_ns;
     seen->again_ns = next < seen->again_ns ? next : seen->again_ns;
 }
 
@@ -225,16 +198,8 @@ static look look_at_all(wfi_batcher *batcher, uint64_t now_ns)
 {
     look seen = {.again_ns = WFI_NEVER};
     WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
-        look_at(batch, now_ns, &seen);
+        look_at_batch(batch, now_ns, &seen);
     return seen;
-}
-
-static weft_batch *any_ready(wfi_batcher *batcher)
-{
-    WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
-        if (batch->ready)
-            return batch;
-    return NULL;
 }
 
 void wfi_batcher_pump(wfi_batcher *batcher)
@@ -250,7 +215,7 @@ void wfi_batcher_pump(wfi_batcher *batcher)
     while (batcher->running < (size_t)batcher->options.in_flight) {
         seen = look_at_all(batcher, now_ns);
         if (seen.due)
-            begin(seen.due, seen.reason, now_ns);
+            begin_batch(seen.due, seen.reason, now_ns);
         else if (!let_all_go(batcher))
             break;
     }
@@ -259,9 +224,12 @@ void wfi_batcher_pump(wfi_batcher *batcher)
         wfi_net_timer_clear(net, &batcher->timer);
     else if (wfi_net_timer_set(net, &batcher->timer, batcher->look_ns)) {
         batcher->look_ns = WFI_NEVER;
-        weft_batch *batch = any_ready(batcher);
-        if (batch)
-            begin(batch, BY_TIME, now_ns); /* no memory for a timer: rather early than never */
+        WFI_FOR_LIST (weft_batch, batch, &batcher->open, link) {
+            if (!batch->ready)
+                continue;
+            begin_batch(batch, BY_TIME, now_ns); /* no memory for a timer: rather early than never */
+            break;
+        }
     }
 }
 
@@ -278,7 +246,7 @@ static bool matters(weft_batch *batch, uint64_t now_ns)
         return true;
     if (batcher->running >= (size_t)o->in_flight)
         return false;
-    look_at(batch, now_ns, &seen);
+    look_at_batch(batch, now_ns, &seen);
     return seen.due || seen.again_ns < batcher->look_ns;
 }
 

@@ -80,18 +80,13 @@ static bool is_good_absence(const weft_values *values)
            wfi_status_is_known((int)code) && !weft_values_get_string(values, 1, &text);
 }
 
-static void fail_if_absent(weft_group *group, wfi_round *round, const wfi_contribution *contribution)
-{
-    weft_error *why = why_absent(group, contribution);
-    if (why)
-        wfi_round_fail(round, why);
-}
-
 static void put_in_round(weft_group *group, wfi_round *round, wfi_contribution *contribution, int index)
 {
     const wfi_contribution *other = any_contribution(round);
     contribution->round = round;
-    fail_if_absent(group, round, contribution);
+    weft_error *absent = why_absent(group, contribution);
+    if (absent)
+        wfi_round_fail(round, absent);
     if (round->contributions[index]) {
         take_place_of(contribution, round->contributions[index]);
         contribution = round->contributions[index];
@@ -124,7 +119,7 @@ static void break_without_memory(weft_group *group, uint64_t number)
 }
 
 /* A part for a group that is open here. */
-static void admit(weft_group *group, wfi_contribution *contribution)
+static void admit_contribution(weft_group *group, wfi_contribution *contribution)
 {
     wfi_round *round;
     const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)contribution->from + 1);
@@ -190,48 +185,26 @@ static wfi_round *round_without(weft_group *group, int index)
  * A part for another list of members under the name of a group that waits, here, for that very worker: the lists differ by
  * mistake. If nothing waits for it, it may belong to a group that this worker is about to make.
  */
-static bool is_mistaken(weft_group *group, wfi_contribution *contribution)
+static void refuse_if_mistaken(weft_group *group, wfi_contribution *contribution)
 {
     const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)contribution->from + 1);
     wfi_round *round = member ? round_without(group, member->index) : NULL;
     if (!round)
-        return false;
+        return;
     weft_error *error = wfi_group_problem(group, WEFT_ERR_INVALID, contribution->from,
                                           "rank %d made group \"%s\" with other members than rank %d",
                                           contribution->from, group->key.name, wfi_agent_rank(group->agent));
     wfi_round_fail(round, weft_error_ref(error));
     refuse_early(contribution, error);
-    return true;
 }
 
-static bool may_be_mistaken(const weft_group *group, const weft_group *record)
+static void look_for_mistakes(weft_group *group, weft_group *record)
 {
-    return group->opened && !record->opened && group->index == 0 && strcmp(group->key.name, record->key.name) == 0 &&
-           group->key.ranks_hash != record->key.ranks_hash;
-}
-
-static void look_for_mistakes_in(weft_group *group, weft_group *record)
-{
-    if (!may_be_mistaken(group, record))
+    if (!group->opened || record->opened || group->index != 0 || strcmp(group->key.name, record->key.name) != 0 ||
+        group->key.ranks_hash == record->key.ranks_hash)
         return;
     WFI_FOR_LIST_TAKING (wfi_contribution, early, next, &record->early, link)
-        (void)is_mistaken(group, early);
-}
-
-/* Of a record that got a part: every open group. */
-static void look_among_groups(weft_agent *agent, weft_group *record)
-{
-    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
-        look_for_mistakes_in(group, record);
-}
-
-/* Of a group that got our own part: every record. */
-static void look_among_records(weft_agent *agent, weft_group *group)
-{
-    WFI_FOR_LIST_TAKING (weft_group, record, next, &wfi_groups_of(agent)->all, link) {
-        look_for_mistakes_in(group, record);
-        forget_if_empty(record);
-    }
+        refuse_if_mistaken(group, early);
 }
 
 static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_contribution *contribution)
@@ -248,7 +221,8 @@ static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_contribu
     wfi_list_push_back(&record->early, &contribution->link);
     wfi_groups_of(agent)->early_parts++;
     wfi_groups_of(agent)->early_by_rank[contribution->from]++;
-    look_among_groups(agent, record);
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
+        look_for_mistakes(group, record);
     forget_if_empty(record);
 }
 
@@ -257,7 +231,7 @@ void wfi_gather_adopt(weft_group *group, weft_group *record)
     while (record && !wfi_list_empty(&record->early)) {
         wfi_contribution *contribution = wfi_container_of(record->early.next, wfi_contribution, link);
         leave_record(contribution);
-        admit(group, contribution);
+        admit_contribution(group, contribution);
     }
     if (record)
         forget_if_empty(record);
@@ -277,7 +251,7 @@ static void name_missing(const weft_group *group, const wfi_round *round, char *
         snprintf(out + size, room - size, " and %zu more", missing - named);
 }
 
-static void timer_fired(wfi_timer *timer)
+static void contribution_late(wfi_timer *timer)
 {
     wfi_contribution *contribution = wfi_container_of(timer, wfi_gather_wait, timer)->contribution;
     weft_group *group = contribution->group;
@@ -298,7 +272,7 @@ static void timer_fired(wfi_timer *timer)
 
 static weft_status set_timer(weft_agent *agent, wfi_contribution *contribution, int64_t timeout_ms)
 {
-    contribution->wait->timer.fire = timer_fired;
+    contribution->wait->timer.fire = contribution_late;
     if (timeout_ms < 0)
         return WEFT_OK;
     return wfi_net_timer_set(agent->net, &contribution->wait->timer,
@@ -347,8 +321,11 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
     }
     contribution->values = weft_values_ref(values);
     contribution->wait->future = weft_future_ref(future);
-    admit(group, contribution);
-    look_among_records(agent, group);
+    admit_contribution(group, contribution);
+    WFI_FOR_LIST_TAKING (weft_group, record, next, &wfi_groups_of(agent)->all, link) {
+        look_for_mistakes(group, record);
+        forget_if_empty(record);
+    }
     return WEFT_OK;
 }
 
@@ -382,7 +359,8 @@ static weft_error *why_it_is_over(weft_group *nobody)
                              nobody->key.name);
 }
 
-static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_contribution *contribution, int64_t timeout_ms)
+static void take_contribution(weft_agent *agent, const wfi_group_key *key, wfi_contribution *contribution,
+                              int64_t timeout_ms)
 {
     weft_group *group = wfi_group_find(agent, key, true);
     weft_group nobody = {.agent = agent, .key = *key}; /* to refuse in the name of */
@@ -392,7 +370,7 @@ static void take_in(weft_agent *agent, const wfi_group_key *key, wfi_contributio
     if (st)
         wfi_contribution_refuse(contribution, wfi_group_problem(&nobody, st, me, "%s", weft_status_text(st)));
     else if (group)
-        admit(group, contribution);
+        admit_contribution(group, contribution);
     else if (key->generation < wfi_group_generation(agent, key))
         wfi_contribution_refuse(contribution, why_it_is_over(&nobody));
     else if (agent->stopped || (agent->closing && agent->options.values.elastic))
@@ -472,7 +450,7 @@ static weft_status run_gather(weft_call *call, void *user)
     contribution->wait->call = weft_call_defer(call);
     wfi_net_lock(agent->net);
     contribution->charged = wfi_budget_take_arguments(&call->charge);
-    take_in(agent, &key, contribution, timeout_ms);
+    take_contribution(agent, &key, contribution, timeout_ms);
     wfi_net_unlock(agent->net);
     return WEFT_DEFERRED;
 }
@@ -486,20 +464,16 @@ const weft_function wfi_gather_function = {
 
 /* ---- Ends of others and our own ----------------------------------------------------------------------------------------- */
 
-static void refuse_record(weft_agent *agent, weft_group *record, int from, weft_status why)
-{
-    int me = wfi_agent_rank(agent);
-    WFI_FOR_LIST_TAKING (wfi_contribution, contribution, next, &record->early, link)
-        if (from < 0 || contribution->from == from)
-            refuse_early(contribution,
-                         wfi_group_problem(record, why, me, "rank %d closes, and has not made group \"%s\"", me,
-                                           record->key.name));
-    forget_if_empty(record);
-}
-
 void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why)
 {
-    WFI_FOR_LIST_TAKING (weft_group, record, next, &wfi_groups_of(agent)->all, link)
-        if (!record->opened)
-            refuse_record(agent, record, from, why);
+    int me = wfi_agent_rank(agent);
+    WFI_FOR_LIST_TAKING (weft_group, record, next, &wfi_groups_of(agent)->all, link) {
+        if (record->opened)
+            continue;
+        WFI_FOR_LIST_TAKING (wfi_contribution, early, next_early, &record->early, link)
+            if (from < 0 || early->from == from)
+                refuse_early(early, wfi_group_problem(record, why, me, "rank %d closes, and has not made group \"%s\"",
+                                                      me, record->key.name));
+        forget_if_empty(record);
+    }
 }

@@ -24,7 +24,7 @@ static bool is_group_name(const char *name)
 
 /* Only the code goes back: what was at fault stands in the log. */
 WEFT_PRINTF(3, 4)
-static weft_status refuse(const weft_agent *agent, weft_status status, const char *format, ...)
+static weft_status refuse_group(const weft_agent *agent, weft_status status, const char *format, ...)
 {
     char text[320];
     va_list args;
@@ -40,12 +40,12 @@ static weft_status add_member(weft_group *group, int rank)
     weft_agent *agent = group->agent;
     int seats = wfi_net_world_size(agent->net);
     if (rank < 0 || rank >= seats)
-        return refuse(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d", group->size,
-                      group->key.name, rank, seats);
+        return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d",
+                            group->size, group->key.name, rank, seats);
     const wfi_member *known = wfi_net_member(agent->net, rank);
     if (!known || !known->incarnation)
-        return refuse(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: nobody ever held that", group->size,
-                      group->key.name, rank);
+        return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: nobody ever held that", group->size,
+                            group->key.name, rank);
     wfi_group_member *member = &group->members[group->size];
     *member = (wfi_group_member){.rank = rank, .index = (int)group->size, .incarnation = known->incarnation};
     if (rank == wfi_agent_rank(agent))
@@ -54,19 +54,10 @@ static weft_status add_member(weft_group *group, int rank)
         member->peer = wfi_net_peer(agent->net, rank);
     weft_status st = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
     if (st == WEFT_ERR_EXISTS)
-        return refuse(agent, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time", group->size,
-                      group->key.name, rank);
+        return refuse_group(agent, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time", group->size,
+                            group->key.name, rank);
     group->size++;
     return st;
-}
-
-/* In a static job everybody, dead or not, so that all members name the same. */
-static bool is_meant(weft_agent *agent, int rank)
-{
-    wfi_peer *peer = wfi_net_peer(agent->net, rank);
-    if (!agent->options.values.elastic || rank == wfi_agent_rank(agent))
-        return true;
-    return peer && !wfi_peer_status(peer);
 }
 
 static weft_status add_members(weft_group *group, const int *ranks, size_t count)
@@ -78,12 +69,16 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     group->members = wfi_calloc(seats + 1, sizeof *group->members);
     if (!group->members)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < seats && !st; i++)
-        if (ranks || is_meant(agent, (int)i))
+    for (size_t i = 0; i < seats && !st; i++) {
+        /* NULL: in a static job everybody, dead or not, so that all members name the same; else who lives. */
+        bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_knows_alive(agent, (int)i) ||
+                        (int)i == wfi_agent_rank(agent);
+        if (is_meant)
             st = add_member(group, ranks ? ranks[i] : (int)i);
+    }
     if (!st && group->index < 0)
-        return refuse(agent, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d", group->size,
-                      group->key.name, wfi_agent_rank(agent));
+        return refuse_group(agent, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d",
+                            group->size, group->key.name, wfi_agent_rank(agent));
     return st;
 }
 
@@ -123,17 +118,6 @@ static void set_broken(weft_group *group, int rank, weft_status why)
     wfi_group_remember_broken(group);
 }
 
-static void look_for_the_dead(weft_group *group)
-{
-    for (size_t i = 0; i < group->size; i++) {
-        wfi_group_member *member = &group->members[i];
-        if (!member->peer || !wfi_peer_status(member->peer))
-            continue;
-        set_broken(group, member->rank, wfi_peer_status(member->peer));
-        member->peer = NULL;
-    }
-}
-
 static weft_status open_group(weft_group *group, const int *ranks, size_t count)
 {
     weft_agent *agent = group->agent;
@@ -144,7 +128,7 @@ static weft_status open_group(weft_group *group, const int *ranks, size_t count)
     if (!st)
         st = make_key(group);
     if (!st && name_is_taken(group))
-        st = refuse(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->key.name);
+        st = refuse_group(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->key.name);
     if (st)
         return st;
     group->key.generation = wfi_group_generation(agent, &group->key);
@@ -153,7 +137,13 @@ static weft_status open_group(weft_group *group, const int *ranks, size_t count)
     if (st)
         return st;
     group->opened = true;
-    look_for_the_dead(group);
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_group_member *member = &group->members[i];
+        if (!member->peer || !wfi_peer_status(member->peer))
+            continue;
+        set_broken(group, member->rank, wfi_peer_status(member->peer));
+        member->peer = NULL;
+    }
     wfi_gather_adopt(group, record == group ? NULL : record);
     return WEFT_OK;
 }
@@ -164,12 +154,12 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
     if (!agent)
         return WEFT_ERR_INVALID;
     if (!out)
-        return refuse(agent, WEFT_ERR_INVALID, "out is NULL");
+        return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
     if (!is_group_name(name))
-        return refuse(agent, WEFT_ERR_INVALID, "name is \"%.80s\": 1 to %d bytes of [A-Za-z0-9-_:]",
-                      name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
+        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.80s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+                            name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
     if (ranks && !count)
-        return refuse(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
+        return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
     snprintf(key.name, sizeof key.name, "%s", name);
     wfi_net_lock(agent->net);
     weft_group *group = wfi_group_make(agent, &key);
@@ -202,7 +192,7 @@ int weft_group_member(const weft_group *group, size_t index)
 /* ---- Starting one ------------------------------------------------------------------------------------------------------ */
 
 /* It gets its number, which it keeps whatever becomes of it. [agent lock] */
-static weft_status begin(weft_group *group, int64_t timeout_ms, wfi_errand *what)
+static weft_status take_number(weft_group *group, int64_t timeout_ms, wfi_errand *what)
 {
     weft_agent *agent = group->agent;
     const wfi_group_member *first = &group->members[0];
@@ -265,7 +255,7 @@ static void break_group(weft_group *group, const wfi_errand *what)
 }
 
 /* It took its number and could not start: all members hear why. */
-static void miss(weft_group *group, const wfi_errand *what, weft_args mine, weft_status st)
+static void tell_missing(weft_group *group, const wfi_errand *what, weft_args mine, weft_status st)
 {
     weft_agent *agent = group->agent;
     weft_error *why = what->timeout_ms < WEFT_FOREVER
@@ -286,7 +276,8 @@ static void miss(weft_group *group, const wfi_errand *what, weft_args mine, weft
     weft_error_unref(why);
 }
 
-static weft_status start(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms, weft_future **out)
+static weft_status start_operation(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms,
+                                   weft_future **out)
 {
     wfi_errand what;
     if (!group || !out)
@@ -295,12 +286,12 @@ static weft_status start(weft_group *group, wfi_gather_kind kind, weft_args mine
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
     wfi_net_lock(agent->net);
-    weft_status st = begin(group, timeout_ms, &what);
+    weft_status st = take_number(group, timeout_ms, &what);
     wfi_net_unlock(agent->net);
     if (!st) {
         st = take_part(group, &what, kind, mine, out);
         if (st && wfi_group_missed_by(st))
-            miss(group, &what, mine, st);
+            tell_missing(group, &what, mine, st);
     }
     wfi_agent_leave(agent);
     return st;
@@ -308,12 +299,12 @@ static weft_status start(weft_group *group, wfi_gather_kind kind, weft_args mine
 
 weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out)
 {
-    return start(group, WFI_GATHER_BARRIER, WEFT_NO_VALUES, timeout_ms, out);
+    return start_operation(group, WFI_GATHER_BARRIER, WEFT_NO_VALUES, timeout_ms, out);
 }
 
 weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64_t timeout_ms, weft_future **out)
 {
-    return start(group, WFI_GATHER_VALUES, mine, timeout_ms, out);
+    return start_operation(group, WFI_GATHER_VALUES, mine, timeout_ms, out);
 }
 
 /* Who cannot wait does not take part. The group may be destroyed meanwhile: it is not looked at once the operation has begun. */
@@ -327,7 +318,7 @@ static weft_status start_and_wait(weft_group *group, wfi_gather_kind kind, weft_
         wfi_agent_leave(group->agent);
     }
     if (!st)
-        st = start(group, kind, mine, timeout_ms, &future);
+        st = start_operation(group, kind, mine, timeout_ms, &future);
     return st ? st : wfi_rpc_await(NULL, future, NULL, out);
 }
 
@@ -367,12 +358,9 @@ void weft_group_destroy(weft_group *group)
 {
     if (!group)
         return;
-    weft_agent *agent = group->agent;
-    if (wfi_agent_enter(agent)) {
-        wfi_net_lock(agent->net);
+    if (wfi_agent_enter_locked(group->agent)) {
         end_group(group, WEFT_ERR_CANCELLED);
-        wfi_net_unlock(agent->net);
-        wfi_agent_leave(agent);
+        wfi_agent_leave_locked(group->agent);
     }
     wfi_group_free(group);
 }
@@ -383,7 +371,7 @@ static void broken_for_long(wfi_timer *timer)
     wfi_group_calls_fail(group, group->broken);
 }
 
-static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+static void member_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     (void)text;
     int rank = wfi_peer_rank(peer);
@@ -474,7 +462,7 @@ static void free_groups(weft_agent *agent)
 
 const wfi_component wfi_group_component = {
     .open = open_groups,
-    .peer_gone = on_peer_gone,
+    .peer_gone = member_gone,
     .peer_joined = wfi_groups_peer_joined,
     .closing = on_closing,
     .flush = flush_answers,

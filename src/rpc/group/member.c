@@ -46,8 +46,7 @@ static void cancel_task(wfi_task *task)
 static void fail_op(group_op *op, const weft_error *error)
 {
     cancellation *one = malloc(sizeof *one);
-    weft_status st = wfi_future_fail(op->future, error);
-    (void)st; /* it may have ended well this moment */
+    wfi_future_settle(op->future, NULL, error); /* unless it ended well this moment */
     if (!one)
         return; /* then the call ends by itself, by its time limit */
     *one = (cancellation){.task.run = cancel_task, .call = weft_future_ref(op->call)};
@@ -163,16 +162,11 @@ static weft_error *translate(const group_op *op, const weft_values *answer)
     return wfi_error_create(&detail, "%s", text);
 }
 
-static void complete(group_op *op)
+static void complete_op(group_op *op)
 {
     const weft_values *answer = weft_future_values(op->call);
     weft_error *error = translate(op, answer);
-    weft_status st;
-    if (error)
-        st = wfi_future_fail(op->future, error);
-    else
-        st = wfi_future_complete(op->future, weft_values_ref((weft_values *)answer), wfi_values_drop);
-    (void)st; /* it may have been failed before */
+    wfi_future_settle(op->future, answer, error); /* unless it was failed before */
     weft_error_unref(error);
 }
 
@@ -181,7 +175,7 @@ static void call_ended(wfi_observer *observer)
 {
     group_op *op = wfi_container_of(observer, group_op, observer);
     if (op->future)
-        complete(op);
+        complete_op(op);
     else
         atomic_fetch_sub(&wfi_groups_of(op->agent)->absences, 1);
     wfi_future_unref_unless_last(observer->future); /* we have op->call besides */

@@ -44,16 +44,12 @@ static void answer_call(const wfi_gather_wait *wait)
 }
 
 /* Not locked. */
-static void tell(wfi_gather_wait *wait)
+static void tell_waiter(wfi_gather_wait *wait)
 {
-    weft_status st = WEFT_OK;
     if (wait->call)
         answer_call(wait);
-    else if (wait->error)
-        st = wfi_future_fail(wait->future, wait->error);
     else
-        st = wfi_future_complete(wait->future, weft_values_ref(wait->results), wfi_values_drop);
-    (void)st; /* unless the user cancelled it */
+        wfi_future_settle(wait->future, wait->results, wait->error);
     weft_future_unref(wait->future);
     weft_values_unref(wait->results);
     weft_error_unref(wait->error);
@@ -62,16 +58,14 @@ static void tell(wfi_gather_wait *wait)
 
 static void tell_task(wfi_task *task)
 {
-    tell(wfi_container_of(task, wfi_gather_wait, task));
+    tell_waiter(wfi_container_of(task, wfi_gather_wait, task));
 }
 
 /* An answer that was owed has arrived, or never will. */
 static void answer_settled(weft_agent *agent)
 {
-    if (--wfi_groups_of(agent)->owed_answers || !wfi_groups_of(agent)->answers_settled)
-        return;
-    weft_status st = wfi_future_complete(wfi_groups_of(agent)->answers_settled, NULL, NULL);
-    (void)st; /* once is enough */
+    if (--wfi_groups_of(agent)->owed_answers == 0 && wfi_groups_of(agent)->answers_settled)
+        wfi_future_settle(wfi_groups_of(agent)->answers_settled, NULL, NULL);
 }
 
 /* It is told soon: until that has arrived, weft_agent_stop waits a little (group.c). */
@@ -112,7 +106,7 @@ static void free_contribution_task(wfi_task *task)
     free_contribution(wfi_container_of(task, wfi_contribution, release));
 }
 
-static void uncharge(const weft_group *group, wfi_contribution *contribution)
+static void uncharge_contribution(const weft_group *group, wfi_contribution *contribution)
 {
     wfi_budget_give_back(group->agent, contribution->charged);
     contribution->charged = 0;
@@ -120,7 +114,7 @@ static void uncharge(const weft_group *group, wfi_contribution *contribution)
 
 void wfi_contribution_discard(wfi_contribution *contribution)
 {
-    uncharge(contribution->group, contribution);
+    uncharge_contribution(contribution->group, contribution);
     contribution->release.run = free_contribution_task;
     wfi_net_defer(contribution->group->agent->net, &contribution->release, WFI_DEFER_RELEASE);
 }
@@ -307,7 +301,7 @@ static void end_round(wfi_task *task)
         if (wait) {
             wait->error = round->failure ? weft_error_ref(round->failure) : NULL;
             wait->results = weft_values_ref(results);
-            tell(wait);
+            tell_waiter(wait);
         }
         free_contribution(round->contributions[i]);
     }
@@ -325,7 +319,7 @@ void wfi_round_close(weft_group *group, wfi_round *round)
     for (size_t i = 0; i < round->size; i++) {
         wfi_gather_wait *wait = round->contributions[i] ? round->contributions[i]->wait : NULL;
         if (round->contributions[i])
-            uncharge(group, round->contributions[i]); /* soon they are gone */
+            uncharge_contribution(group, round->contributions[i]); /* soon they are gone */
         if (!wait)
             continue;
         wfi_net_timer_clear(net, &wait->timer);

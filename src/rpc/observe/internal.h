@@ -60,8 +60,6 @@ void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, c
                         weft_status status);
 uint64_t wfi_metric_failed(const wfi_metric *metric);
 
-/* ---- Prometheus text (metrics.c, batch/metrics.c) -------------------------------------------------------------------- */
-
 /* ---- The server (observe/server.c) --------------------------------------------------------------------------------- */
 
 typedef struct wfi_listener wfi_listener;

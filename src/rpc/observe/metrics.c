@@ -34,7 +34,7 @@ static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t 
 }
 
 /* `copy` has no function; its histogram is the caller's to end. */
-static weft_status copy_row(const weft_agent *agent, const wfi_metric *row, wfi_metric *copy)
+static weft_status copy_metric(const weft_agent *agent, const wfi_metric *row, wfi_metric *copy)
 {
     *copy = (wfi_metric){.rank = row->rank, .side = row->side};
     wfi_net_lock(agent->net);
@@ -49,7 +49,7 @@ static weft_status copy_row(const weft_agent *agent, const wfi_metric *row, wfi_
 static weft_status add_row(const weft_agent *agent, const wfi_metric *row, wfi_histogram *sum, uint64_t *failed)
 {
     wfi_metric copy;
-    weft_status st = copy_row(agent, row, &copy);
+    weft_status st = copy_metric(agent, row, &copy);
     if (!st)
         st = wfi_histogram_merge(sum, &copy.latency);
     if (!st)
@@ -139,7 +139,7 @@ static weft_status write_family(const text *t, void (*write)(FILE *, const wfi_m
     char labels[WFI_LABELS_MAX];
     for (size_t i = 0; i < t->count; i++) {
         wfi_metric copy;
-        weft_status st = copy_row(t->agent, t->rows[i], &copy);
+        weft_status st = copy_metric(t->agent, t->rows[i], &copy);
         if (!st && copy.latency.count) {
             write_labels(t, &copy, t->rows[i]->function, labels);
             write(t->to, &copy, labels);

@@ -10,27 +10,6 @@
 
 /* ---- Life ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_quiet(const weft_agent_options *options)
-{
-    return options->sim != NULL; /* in virtual time nobody can ask over a real port */
-}
-
-static weft_status open_observer(wfi_call_observer *observer, weft_error **error)
-{
-    const weft_agent_options *options = &observer->agent->options.values;
-    weft_status st = wfi_metrics_init(&observer->metrics);
-    if (!st && options->trace_file) {
-        const wfi_clock *clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
-        st = wfi_trace_create(clock, !options->sim && !options->no_threads, &observer->trace);
-    }
-    if (!st && options->metrics_port && options->no_threads) {
-        *error = weft_error_create(WEFT_ERR_INVALID,
-                                   "metrics_port is set for an agent without threads: nobody would serve it");
-        return WEFT_ERR_INVALID;
-    }
-    return st;
-}
-
 /* Last of all, so that the port of the store or the fabric is theirs. What goes wrong here costs the metrics, not the job. */
 static void begin_serving(wfi_call_observer *observer)
 {
@@ -38,7 +17,7 @@ static void begin_serving(wfi_call_observer *observer)
     const weft_agent_options *options = &agent->options.values;
     wfi_listener *server = NULL;
     weft_error *error = NULL;
-    if (!options->metrics_port || is_quiet(options))
+    if (!options->metrics_port || options->sim) /* in virtual time nobody can ask over a real port */
         return;
     weft_status st = wfi_listener_open(options->metrics_port, &server, &error);
     if (!st)
@@ -61,7 +40,17 @@ static weft_status open_observation(weft_agent *agent, weft_error **error)
         return WEFT_ERR_MEMORY;
     observer->agent = agent;
     agent->observer = observer;
-    return open_observer(observer, error);
+    const weft_agent_options *options = &agent->options.values;
+    weft_status st = wfi_metrics_init(&observer->metrics);
+    if (!st && options->trace_file) {
+        const wfi_clock *clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
+        st = wfi_trace_create(clock, !options->sim && !options->no_threads, &observer->trace);
+    }
+    if (!st && options->metrics_port && options->no_threads) {
+        st = WEFT_ERR_INVALID;
+        *error = weft_error_create(st, "metrics_port is set for an agent without threads: nobody would serve it");
+    }
+    return st;
 }
 
 static weft_status begin_observation(weft_agent *agent, weft_error **error)

@@ -115,7 +115,7 @@ static bool make_answer(const weft_agent *agent, client *c)
 
 /* ---- Clients ------------------------------------------------------------------------------------------------------------- */
 
-static void drop(client *c)
+static void drop_client(client *c)
 {
     if (c->fd >= 0)
         close(c->fd);
@@ -135,7 +135,7 @@ static client *find_place(wfi_listener *listener)
             oldest = c;
     }
     if (oldest)
-        drop(oldest);
+        drop_client(oldest);
     return oldest;
 }
 
@@ -161,14 +161,14 @@ static void read_some(wfi_listener *listener, client *c)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
-        drop(c);
+        drop_client(c);
         return;
     }
     c->got += (size_t)got;
     c->request[c->got] = '\0';
     bool whole = memmem(c->request, c->got, "\r\n\r\n", 4) != NULL;
     if ((whole || c->got == REQUEST_MAX) && !make_answer(listener->agent, c))
-        drop(c);
+        drop_client(c);
 }
 
 static void write_some(client *c)
@@ -184,7 +184,7 @@ static void write_some(client *c)
     (void)shutdown(c->fd, SHUT_WR);
     for (int i = 0; i < 16 && recv(c->fd, c->request, REQUEST_MAX, 0) > 0; i++)
         continue;
-    drop(c);
+    drop_client(c);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------------------------------------ */
@@ -205,7 +205,7 @@ static size_t fill_polls(wfi_listener *listener, struct pollfd *polls, uint64_t 
     for (size_t i = 0; i < CONNECTIONS; i++) {
         client *c = &listener->clients[i];
         if (c->fd >= 0 && c->deadline_ns <= now_ns)
-            drop(c);
+            drop_client(c);
         if (c->fd >= 0 && c->deadline_ns < *due_ns)
             *due_ns = c->deadline_ns;
         polls[2 + i] = (struct pollfd){.fd = c->fd, .events = c->answer ? POLLOUT : POLLIN};
@@ -301,7 +301,7 @@ void wfi_listener_close(wfi_listener *listener)
         pthread_join(listener->thread, NULL);
     }
     for (size_t i = 0; i < CONNECTIONS; i++)
-        drop(&listener->clients[i]);
+        drop_client(&listener->clients[i]);
     if (listener->fd >= 0)
         close(listener->fd);
     if (listener->wake_fd >= 0)

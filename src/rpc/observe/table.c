@@ -56,7 +56,7 @@ static bool is_metric(const wfi_metric *metric, weft_metric_side side, int rank,
     return metric->rank == rank && metric->side == side && strcmp(metric->function, function) == 0;
 }
 
-static bool make_room(wfi_metrics *metrics)
+static bool make_metric_room(wfi_metrics *metrics)
 {
     if (metrics->count < metrics->capacity)
         return true;
@@ -75,7 +75,7 @@ static wfi_metric *add_metric(wfi_metrics *metrics, uint64_t hash, weft_metric_s
                               const char *function)
 {
     wfi_metric *first = wfi_map_get(&metrics->by_hash, hash);
-    wfi_metric *metric = make_room(metrics) ? make_metric(side, rank, function) : NULL;
+    wfi_metric *metric = make_metric_room(metrics) ? make_metric(side, rank, function) : NULL;
     if (!metric)
         return metrics->others[side];
     if (first) {

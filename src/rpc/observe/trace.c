@@ -60,7 +60,7 @@ int64_t wfi_trace_anchor_ns(const wfi_trace *trace)
 
 /* ---- Lanes ----------------------------------------------------------------------------------------------------------- */
 
-static bool make_room(wfi_trace_lanes *lanes)
+static bool make_lane_room(wfi_trace_lanes *lanes)
 {
     uint32_t room = lanes->room ? lanes->room * 2 : 64;
     if (lanes->made < lanes->room)
@@ -89,7 +89,7 @@ uint32_t wfi_trace_take_lane(wfi_trace *trace, weft_metric_side side, uint64_t b
         lanes->free[i] = lanes->free[--lanes->free_count];
         return lane + 1;
     }
-    return make_room(lanes) ? ++lanes->made : 0;
+    return make_lane_room(lanes) ? ++lanes->made : 0;
 }
 
 void wfi_trace_free_lane(wfi_trace *trace, weft_metric_side side, uint32_t lane, uint64_t end_ns)
