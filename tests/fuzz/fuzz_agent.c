@@ -5,11 +5,9 @@
  *
  * Input: records of type u8, size u16 (its top bit: urgent), bytes.
  */
-#include "fuzz/fuzz_targets.h"
+#include "fuzz/inside.h"
 
-#include "rpc/agent/agent.h"
-
-#include <weft/weft.h>
+#include "rpc/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +15,6 @@
 #define LETTERS_MAX 24
 #define CALLS 6
 #define HELD_MAX 64
-
-typedef struct letter {
-    wfi_message message;
-    uint8_t bytes[];
-} letter;
 
 static struct run {
     const uint8_t *bytes;
@@ -88,24 +81,6 @@ static const weft_function functions[] = {
     {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold, .flags = WEFT_INLINE},
 };
 
-static void letter_done(wfi_message *message, weft_status status)
-{
-    free(wfi_container_of(message, letter, message));
-}
-
-static void send_letter(weft_agent *agent, uint8_t type, bool urgent, const uint8_t *bytes, size_t size)
-{
-    letter *one = calloc(1, sizeof *one + size);
-    must(one != NULL);
-    memcpy(one->bytes, bytes, size);
-    one->message = (wfi_message){
-        .type = type % 0xF0, .urgent = urgent, .head = one->bytes, .head_size = size, .done = letter_done};
-    wfi_net_lock(agent->net);
-    if (wfi_peer_send(wfi_net_peer(agent->net, 0), &one->message))
-        free(one);
-    wfi_net_unlock(agent->net);
-}
-
 static void send_all(weft_agent *agent)
 {
     size_t at = 0;
@@ -113,9 +88,9 @@ static void send_all(weft_agent *agent)
         uint8_t type = run.bytes[at];
         size_t said = (size_t)run.bytes[at + 1] | (size_t)run.bytes[at + 2] << 8;
         size_t size = said & 0x7fff, left = run.size - at - 3;
-        size = size > WFI_MESSAGE_MAX ? WFI_MESSAGE_MAX : size;
+        size = size > INSIDE_MESSAGE_MAX ? INSIDE_MESSAGE_MAX : size;
         size = size > left ? left : size;
-        send_letter(agent, type, said & 0x8000, run.bytes + at + 3, size);
+        (void)inside_send(agent, 0, type % 0xF0, said & 0x8000, run.bytes + at + 3, size); /* it may refuse */
         at += 3 + size;
         weft_sim_sleep(run.sim, 20000);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_main.c - libFuzzer's entry: FUZZ_TARGET, set while compiling, names the decoder. Built by tools/long.d/fuzz. */
-#include "fuzz/fuzz_targets.h"
+#include "fuzz/inside.h"
 
 #include <weft/log.h>
 

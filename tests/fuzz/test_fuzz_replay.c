@@ -7,7 +7,7 @@
  *
  * usage: test_fuzz_replay CORPUS   (the folder that has one folder a decoder)
  */
-#include "fuzz/fuzz_targets.h"
+#include "fuzz/inside.h"
 
 #include <weft/log.h>
 

@@ -306,6 +306,22 @@ inside_tally inside_count(weft_agent *agent)
     return t;
 }
 
+size_t inside_promise_notifications(weft_agent *agent)
+{
+    wfi_net_lock(agent->net);
+    size_t count = agent->spare_notification_count - agent->promised_notifications;
+    agent->promised_notifications += count;
+    wfi_net_unlock(agent->net);
+    return count;
+}
+
+void inside_keep_notifications(weft_agent *agent, size_t count)
+{
+    wfi_net_lock(agent->net);
+    agent->promised_notifications -= count;
+    wfi_net_unlock(agent->net);
+}
+
 static inside_table look_at(weft_agent *agent, const wfi_map *map)
 {
     size_t cursor = 0;

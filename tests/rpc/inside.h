@@ -103,6 +103,10 @@ typedef struct inside_tally {
 } inside_tally;
 inside_tally inside_count(weft_agent *agent);
 
+/* As if all notifications that the agent has spare were promised to others already: how many. They are given back so. */
+size_t inside_promise_notifications(weft_agent *agent);
+void inside_keep_notifications(weft_agent *agent, size_t count);
+
 /* A table by hash: how many it has, and of how many entries the longest look-up passes. */
 typedef struct inside_table {
     size_t count, probes;

@@ -3,7 +3,7 @@
  * test_scarce_arrival.c - calls arrive while the callee has no memory at all, more of them than it can even refuse: what it could
  * not take in it takes when there is memory. Every call ends, and with what is true of it.
  */
-#include "rpc/agent/agent.h"
+#include "rpc/inside.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
 #include "scarce/scarce.h"
@@ -51,24 +51,6 @@ static weft_future *start(weft_agent *agent, const char *function, weft_args arg
     return future;
 }
 
-/* As if all the letters that the victim has spare were promised to others already. How many they are. */
-static size_t use_up_letters(void)
-{
-    weft_agent *victim = scene.victim;
-    wfi_net_lock(victim->net);
-    size_t count = victim->spare_notification_count - victim->promised_notifications;
-    victim->promised_notifications += count;
-    wfi_net_unlock(victim->net);
-    return count;
-}
-
-static void give_letters_back(size_t count)
-{
-    wfi_net_lock(scene.victim->net);
-    scene.victim->promised_notifications -= count;
-    wfi_net_unlock(scene.victim->net);
-}
-
 /* All wait, come many to a frame, and find no memory for so long. How many connections that had been up were lost until now. */
 static uint64_t call_during_an_outage(weft_agent *agent, int ms)
 {
@@ -84,10 +66,10 @@ static uint64_t call_during_an_outage(weft_agent *agent, int ms)
         futures[i] = start(agent, "note", WEFT_VALUES(weft_of_i64(i)));
     }
     scarce_refuse(VICTIM, 1, true);
-    size_t letters = use_up_letters();
+    size_t notifications = inside_promise_notifications(scene.victim);
     atomic_store(&scene.go, 1);
     world_sleep_ms(&scene.w, ms);
-    give_letters_back(letters);
+    inside_keep_notifications(scene.victim, notifications);
     (void)scarce_end();
     for (int i = 0; i < CALLS; i++) {
         weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);

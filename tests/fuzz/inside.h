@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_targets.h - the decoders that read bytes of strangers and peers, each as one function over any bytes. libFuzzer calls
+ * inside.h - the decoders that read bytes of strangers and peers, each as one function over any bytes. libFuzzer calls
  * them through fuzz_main.c; the replay test feeds them the files of corpus/.
  */
-#ifndef TESTS_FUZZ_TARGETS_H
-#define TESTS_FUZZ_TARGETS_H
+#ifndef TESTS_FUZZ_INSIDE_H
+#define TESTS_FUZZ_INSIDE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ typedef struct fuzz_target {
 } fuzz_target;
 
 bool fuzz_agent(const uint8_t *bytes, size_t size);   /* fuzz_agent.c */
-bool fuzz_machine(const uint8_t *bytes, size_t size); /* fuzz_machine.c */
+bool fuzz_machine(const uint8_t *bytes, size_t size); /* tests/job/fuzz_machine.c */
 
 extern const fuzz_target fuzz_targets[]; /* the last one has no name */
 

@@ -6,7 +6,7 @@
  * Input: options u8, then records of what u8 (2 bits) and connection (3 bits); for a frame: size u8 and so many bytes of
  * type and body, which get a right head.
  */
-#include "fuzz/fuzz_targets.h"
+#include "fuzz/inside.h"
 
 #include "job/store/store.h"
 

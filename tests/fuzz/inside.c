@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_targets.c - see fuzz_targets.h. Each also checks what its decoder promises of what it accepts. */
-#include "fuzz/fuzz_targets.h"
+/* inside.c - see inside.h. Each also checks what its decoder promises of what it accepts. */
+#include "fuzz/inside.h"
 
 #include "job/protocol/protocol.h"
 #include "net/net.h"
