@@ -268,11 +268,7 @@ wfi_member host_member(net_host *host, int rank)
 
 uint64_t host_refused(net_host *host)
 {
-    weft_stats stats = {0};
-    wfi_net_lock(host->net);
-    wfi_net_stats(host->net, &stats);
-    wfi_net_unlock(host->net);
-    return stats.unauthenticated_refused;
+    return inside_stats(host->net).unauthenticated_refused;
 }
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */

@@ -8,8 +8,7 @@
 
 #include "unit.h"
 
-#include "fabric.h"
-#include "net/net.h"
+#include "net/inside.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>

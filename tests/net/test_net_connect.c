@@ -20,7 +20,7 @@ static struct meddling {
 
 static int rank_of(const wfi_fabric *fabric)
 {
-    return meddling.world->hosts[1].net && meddling.world->hosts[1].net->transport.fabric == fabric;
+    return inside_is_fabric(meddling.world->hosts[1].net, fabric);
 }
 
 static const void *flipped(int rank, const void *data, size_t size, uint8_t out[WFI_CONNECT_DATA_MAX])
@@ -72,13 +72,13 @@ static size_t poll_so(wfi_fabric *fabric, wfi_completion *out, size_t room)
 static void meddle(net_host *host)
 {
     wfi_net_lock(host->net);
-    meddling.fabric = host->net->transport.ops;
+    meddling.fabric = inside_fabric_ops(host->net, NULL);
     meddling.ops = *meddling.fabric;
     meddling.ops.connect = connect_so;
     meddling.ops.accept = accept_so;
     meddling.ops.poll_events = poll_events_so;
     meddling.ops.poll = poll_so;
-    host->net->transport.ops = &meddling.ops;
+    (void)inside_fabric_ops(host->net, &meddling.ops);
     wfi_net_unlock(host->net);
     host_meet(host, &host->world->turns[0]);
 }
@@ -121,34 +121,31 @@ static void an_answer_with_one_bit_changed_is_refused(void **state)
 
 static bool is_taken(net_host *host, const uint8_t *text, size_t size, uint64_t asked, bool whole)
 {
-    wfi_hello read;
-    const uint8_t *pair_key = wfi_peer_pair_key(host_peer(host, 1 - host->rank));
-    return wfi_hello_read(&host->net->transport, text, size, asked, &read) &&
-           (!whole || wfi_hello_is_proven(pair_key, &host->net->transport.self, text, asked));
+    return inside_takes_hello(host->net, text, size, asked) &&
+           (!whole || inside_is_proven(host->net, 1 - host->rank, text, asked));
 }
 
 /* What rank 1 says of itself is good for the one it says it to, as the answer to the one request. */
 static void read_hellos(net_host *host)
 {
-    net_host *other = &host->world->hosts[1];
     wfi_hello hello = {.kind = WFI_BULK, .answer = true, .rank = 1, .generation = 3, .asked = 77};
     uint8_t text[WFI_CONNECT_DATA_MAX];
     wfi_net_lock(host->net);
     if (host->rank == 0) {
-        const wfi_net_keys *keys = host->net->transport.keys;
+        const wfi_member *self = inside_self(host->net), *other = inside_self(host->world->hosts[1].net);
         const uint8_t *pair_key = wfi_peer_pair_key(host_peer(host, 1));
-        size_t size = wfi_hello_write(keys, pair_key, &hello, &host->net->transport.self, text);
+        size_t size = inside_write_hello(host->net, &hello, pair_key, self, text);
         assert_true(is_taken(host, text, size, 77, true));
         assert_false(is_taken(host, text, size, 78, false));
-        assert_false(wfi_hello_is_proven(pair_key, &host->net->transport.self, text, 78));
+        assert_false(inside_is_proven(host->net, 1, text, 78));
         assert_false(is_taken(host, text, size - 1, 77, false));
-        size = wfi_hello_write(keys, pair_key, &hello, &other->net->transport.self, text);
+        size = inside_write_hello(host->net, &hello, pair_key, other, text);
         assert_false(is_taken(host, text, size, 77, false)); /* meant for another */
         hello.rank = 0;
-        size = wfi_hello_write(keys, pair_key, &hello, &host->net->transport.self, text);
+        size = inside_write_hello(host->net, &hello, pair_key, self, text);
         assert_false(is_taken(host, text, size, 77, false)); /* in our own name */
         hello.rank = host->world->size;
-        size = wfi_hello_write(keys, pair_key, &hello, &host->net->transport.self, text);
+        size = inside_write_hello(host->net, &hello, pair_key, self, text);
         assert_false(is_taken(host, text, size, 77, false));
     }
     wfi_net_unlock(host->net);

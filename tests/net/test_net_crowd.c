@@ -27,15 +27,6 @@ static void sixteen_agents_talk_all_to_all(void **state)
 
 #define ROUNDS 100
 
-static void drop_lane(net_host *host)
-{
-    wfi_net_lock(host->net);
-    wfi_channel *line = host_peer(host, 1 - host->rank)->channels[WFI_CONTROL];
-    if (line->conn)
-        wfi_conn_close(line->conn);
-    wfi_net_unlock(host->net);
-}
-
 static void body_collide(net_host *host)
 {
     atomic_int *meetings = host->world->user;
@@ -45,7 +36,7 @@ static void body_collide(net_host *host)
         host_until(host, &host->done_ok, round + 1);
         host_until(host, &host->arrived, round + 1);
         host_meet(host, &meetings[2 * round + 1]);
-        drop_lane(host);
+        inside_close_conn(host->net, 1 - host->rank);
     }
     assert_int_equal(host->done_failed, 0);
     host_meet(host, &host->world->finished);

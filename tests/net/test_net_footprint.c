@@ -121,10 +121,8 @@ static size_t per_peer(size_t base_kb)
 static bool bulk_lanes_are_down(net_host *host)
 {
     bool down = true;
-    wfi_net_lock(host->net);
     for (int rank = 1; rank <= PEERS; rank++)
-        down = down && !host_peer(host, rank)->channels[WFI_BULK]->conn;
-    wfi_net_unlock(host->net);
+        down = down && !inside_has_conn(host->net, rank, WFI_BULK);
     return down;
 }
 

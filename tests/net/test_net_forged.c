@@ -45,7 +45,7 @@ static void no_key(forgery *forged, const wfi_conn *conn)
 
 static void other_direction(forgery *forged, const wfi_conn *conn)
 {
-    memcpy(forged->key, conn->keys->in, sizeof(forged->key));
+    memcpy(forged->key, inside_frame_key(conn, true), sizeof(forged->key));
 }
 
 static void skip_number(forgery *forged, const wfi_conn *conn)
@@ -100,7 +100,7 @@ static void return_too_many_credits(forgery *forged, const wfi_conn *conn)
 
 static void take_back_credits(forgery *forged, const wfi_conn *conn)
 {
-    forged->head.consumed = wfi_conn_frames(conn)->told - 1;
+    forged->head.consumed = inside_told(conn) - 1;
 }
 
 static void count_too_many(forgery *forged, const wfi_conn *conn)
@@ -128,7 +128,7 @@ static void speak_as_net(forgery *forged, const wfi_conn *conn)
 static void other_version(forgery *forged, const wfi_conn *conn)
 {
     forged->data[10]++; /* behind the hash and the magic */
-    crypto_shorthash(forged->data, forged->data + 8, forged->head.size - 8, conn->keys->out);
+    crypto_shorthash(forged->data, forged->data + 8, forged->head.size - 8, inside_frame_key(conn, false));
 }
 
 static const forging kinds[] = {
@@ -158,51 +158,24 @@ static const forging kinds[] = {
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
-{
-    free(wfi_container_of(flight, wfi_tx, flight));
-}
-
-static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
-
-static void put_on_the_lane(wfi_conn *conn, const uint8_t *data, size_t size)
-{
-    wfi_tx *tx = calloc(1, sizeof(*tx));
-    assert_non_null(tx);
-    wfi_list_init(&tx->flight.link);
-    tx->flight.ops = &frame_ops;
-    tx->flight.conn = conn;
-    memcpy(tx->data, data, size);
-    wfi_part whole = {.data = tx->data, .size = size};
-    assert_int_equal(conn->transport->ops->send(conn->lane, &tx->flight.op, &whole, 1), WEFT_OK);
-    conn->outstanding++;
-    wfi_conn_frames(conn)->sent++;
-}
-
 /* A frame with one message that rank 0 would take, were it not for what `kind` does to it. */
 static void forge(wfi_conn *conn, const forging *kind)
 {
-    const wfi_peer *peer = conn->channel->peer;
     size_t size = WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + 100;
-    forgery forged = {.head = {.count = 1,
-                               .number = wfi_conn_frames(conn)->sent,
-                               .first = wfi_peer_control(peer)->sequence + 1,
-                               .ack = wfi_peer_control(peer)->received,
-                               .consumed = wfi_conn_frames(conn)->consumed,
-                               .size = (uint32_t)size}};
-    memcpy(forged.key, conn->keys->out, sizeof(forged.key));
+    forgery forged = {.head = inside_next_frame(conn, size)};
+    memcpy(forged.key, inside_frame_key(conn, false), sizeof(forged.key));
     wfi_frame_message(forged.data + WFI_FRAME_HEAD, 7, 100);
     if (kind->head)
         kind->head(&forged, conn);
     wfi_frame_write(&forged.head, forged.key, forged.data);
     if (kind->bytes)
         kind->bytes(&forged, conn);
-    put_on_the_lane(conn, forged.data, size);
+    assert_int_equal(inside_put(conn, forged.data, size), WEFT_OK);
 }
 
 static wfi_conn *control(net_host *host)
 {
-    return wfi_channel_up(host_peer(host, 1 - host->rank)->channels[WFI_CONTROL]);
+    return inside_up(host->net, 1 - host->rank, WFI_CONTROL);
 }
 
 /* Both say something, and all of it arrives once, in order, and is acknowledged. */
@@ -236,7 +209,7 @@ static void refuse_each(net_host *host)
     talk(host, KINDS);
     if (host->rank == 0) {
         assert_int_equal(host_refused(host), KINDS);
-        assert_int_equal(host->net->transport.stats.connections_lost, KINDS);
+        assert_int_equal(inside_stats(host->net).connections_lost, KINDS);
     }
     assert_int_equal(host->gone + host->done_failed, 0);
     host_meet(host, &host->world->finished);
@@ -254,15 +227,11 @@ static void every_kind_of_forged_frame_is_refused(void **state)
 
 /* ---- Recordings ------------------------------------------------------------------------------------------------ */
 
-/* The last frame that left this worker: it lies in front of the spare ones. */
+/* The last frame that left this worker. */
 static size_t record(net_host *host, uint8_t *out)
 {
     wfi_net_lock(host->net);
-    assert_false(wfi_list_empty(&host->net->transport.spares[WFI_CONTROL]));
-    const wfi_tx *tx = wfi_container_of(
-        wfi_container_of(host->net->transport.spares[WFI_CONTROL].next, wfi_flight, link), wfi_tx, flight);
-    size_t size = tx->used;
-    memcpy(out, tx->data, size);
+    size_t size = inside_last_frame(host->net, out);
     wfi_net_unlock(host->net);
     return size;
 }
@@ -270,7 +239,7 @@ static size_t record(net_host *host, uint8_t *out)
 static void replay_frame(net_host *host, const uint8_t *data, size_t size)
 {
     wfi_net_lock(host->net);
-    put_on_the_lane(control(host), data, size);
+    assert_int_equal(inside_put(control(host), data, size), WEFT_OK);
     wfi_net_unlock(host->net);
 }
 
@@ -305,32 +274,16 @@ static void a_recorded_frame_is_refused(void **state)
     world_tcp(&tcp, 2, replay_frames);
 }
 
-/* The very bytes with which rank 1 asked for the connection that is up. */
-static size_t old_request(net_host *host, const wfi_conn *conn, uint8_t *out)
-{
-    wfi_hello hello = {.kind = WFI_CONTROL,
-                       .rank = 1,
-                       .incarnation = host->net->transport.self.incarnation,
-                       .generation = conn->generation,
-                       .nonce = conn->nonce};
-    return wfi_hello_write(host->net->transport.keys, wfi_peer_pair_key(host_peer(host, 0)), &hello,
-                           &host_peer(host, 0)->member, out);
-}
-
 /* The lane stays until rank 0 has refused, and counted, so many: a request whose asker hangs up sooner need not be looked at. */
 static void ask_again(net_host *host, const uint8_t *data, size_t size, uint64_t refused)
 {
-    wfi_lane *lane = NULL;
     wfi_net_lock(host->net);
-    const wfi_member *to = &host_peer(host, 0)->member;
-    assert_int_equal(host->net->transport.ops->connect(host->net->transport.fabric, to->address, to->address_size, data,
-                                                       size, NULL, &lane),
-                     WEFT_OK);
+    wfi_lane *lane = inside_ask(host->net, 0, data, size);
     wfi_net_unlock(host->net);
     while (host_refused(&host->world->hosts[0]) < refused)
         host_pause(host, 1000000);
     wfi_net_lock(host->net);
-    host->net->transport.ops->lane_close(lane);
+    inside_hang_up(host->net, lane);
     wfi_net_unlock(host->net);
 }
 
@@ -343,15 +296,13 @@ static void replay_requests(net_host *host)
         assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
         host_until(host, &host->done_ok, 1);
         wfi_net_lock(host->net);
-        assert_true(control(host)->ours);
-        size = old_request(host, control(host), data);
+        wfi_hello hello =
+            inside_hello_of(control(host)); /* the very bytes with which it asked for the one that is up */
+        size = inside_write_hello(host->net, &hello, NULL, wfi_net_member(host->net, 0), data);
         wfi_net_unlock(host->net);
         for (uint64_t refused = 1; refused <= 3; refused++)
             ask_again(host, data, size, refused);
-        wfi_net_lock(host->net);
-        assert_non_null(control(host));
-        wfi_channel_broken(control(host));
-        wfi_net_unlock(host->net);
+        inside_break(host->net, 0);
         host_pause(host, 50000000);
         ask_again(host, data, size, 4);
         assert_int_equal(host_send_free(host, 0, 1, 50), WEFT_OK);

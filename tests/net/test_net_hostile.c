@@ -17,14 +17,10 @@ static void fill_random(weft_sim *sim, uint8_t *out, size_t size)
 /* A head that the receiver will find good, over `size` bytes that make sense or not. */
 static void put_head(weft_sim *sim, const wfi_conn *conn, uint8_t *out, size_t size)
 {
-    const wfi_peer *peer = conn->channel->peer;
-    wfi_frame head = {.count = (unsigned)(wfi_sim_random(sim) % 6),
-                      .number = wfi_conn_frames(conn)->sent,
-                      .first = wfi_peer_control(peer)->sequence + 1 - wfi_sim_random(sim) % 8 / 7,
-                      .ack = wfi_peer_control(peer)->received,
-                      .consumed = wfi_conn_frames(conn)->consumed,
-                      .size = (uint32_t)size};
-    wfi_frame_write(&head, conn->keys->out, out);
+    wfi_frame head = inside_next_frame(conn, size);
+    head.count = (unsigned)(wfi_sim_random(sim) % 6);
+    head.first -= wfi_sim_random(sim) % 8 / 7;
+    wfi_frame_write(&head, inside_frame_key(conn, false), out);
 }
 
 /* `count` messages of random sizes that fill it; the last may run over the end. */
@@ -56,53 +52,21 @@ static size_t make_frame(weft_sim *sim, const wfi_conn *conn, uint8_t *out)
     return size;
 }
 
-static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
-{
-    free(wfi_container_of(flight, wfi_tx, flight));
-}
-
-static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
-
-/* Past all that send.c would see to. */
-static void send_raw(net_host *host, wfi_conn *conn)
-{
-    wfi_tx *tx = calloc(1, sizeof(*tx));
-    assert_non_null(tx);
-    wfi_list_init(&tx->flight.link);
-    tx->flight.ops = &frame_ops;
-    tx->flight.conn = conn;
-    wfi_part part = {.data = tx->data, .size = make_frame(host->world->sim, conn, tx->data)};
-    if (host->net->transport.ops->send(conn->lane, &tx->flight.op, &part, 1)) {
-        free(tx);
-        return;
-    }
-    conn->outstanding++;
-    wfi_conn_frames(conn)->sent++;
-}
-
 static void attack(net_host *host)
 {
-    const net_host *victim = &host->world->hosts[0];
+    uint8_t frame[WFI_FRAME_BYTES];
     for (int i = 0; i < FRAMES; i++) {
         wfi_net_lock(host->net);
-        wfi_peer *peer = host_peer(host, 0);
-        wfi_channel *line = peer->channels[WFI_CONTROL];
-        wfi_peer_control(peer)->sequence =
-            wfi_peer_control(victim->net->transport.peers[1])->received; /* or our next hello would not be believed */
-        wfi_peer_control(peer)->acknowledged = wfi_peer_control(peer)->sequence;
-        line->failures = 0; /* in no mind to wait */
-        if (wfi_channel_up(line))
-            send_raw(host, line->conn);
-        else if (wfi_list_empty(&wfi_peer_control(peer)->queued))
+        /* Or our next hello would not be believed. */
+        bool nothing_waits = inside_synchronize(host->net, 0, host->world->hosts[0].net);
+        wfi_conn *conn = inside_up(host->net, 0, WFI_CONTROL);
+        if (conn)
+            (void)inside_put(conn, frame, make_frame(host->world->sim, conn, frame));
+        else if (nothing_waits)
             (void)host_send(host, 0, 0, 10, false);
         wfi_net_unlock(host->net);
         host_pause(host, 100000);
     }
-}
-
-static const wfi_whole_peer *whole_peer(net_host *host, int rank)
-{
-    return wfi_container_of(host_peer(host, rank), wfi_whole_peer, peer);
 }
 
 static void body(net_host *host)
@@ -120,11 +84,9 @@ static void body(net_host *host)
     }
     host_meet(host, &host->world->finished);
     if (host->rank == 0) {
-        assert_true(host->net->transport.stats.unauthenticated_refused > 100);
-        wfi_net_lock(host->net);
-        assert_true(whole_peer(host, 1)->suspected_ns > 0);     /* the store was asked to look at it, */
-        assert_int_equal(whole_peer(host, 2)->suspected_ns, 0); /* and at nobody else */
-        wfi_net_unlock(host->net);
+        assert_true(host_refused(host) > 100);
+        assert_true(inside_suspected_ns(host->net, 1) > 0);     /* the store was asked to look at it, */
+        assert_int_equal(inside_suspected_ns(host->net, 2), 0); /* and at nobody else */
     }
 }
 

@@ -36,19 +36,8 @@ static unsigned long sleeps_of(const char *name)
 
 static uint64_t frames(net_host *host)
 {
-    weft_stats stats = {0};
-    wfi_net_lock(host->net);
-    wfi_net_stats(host->net, &stats);
-    wfi_net_unlock(host->net);
+    weft_stats stats = inside_stats(host->net);
     return stats.frames_sent + stats.frames_received;
-}
-
-static size_t timers(net_host *host)
-{
-    wfi_net_lock(host->net);
-    size_t count = host->net->progress.heap_count;
-    wfi_net_unlock(host->net);
-    return count;
 }
 
 static void idle(net_host *host)
@@ -59,7 +48,7 @@ static void idle(net_host *host)
     host_meet(host, &host->world->turns[0]);
     host_pause(host, SETTLE_NS);
     uint64_t before = frames(host);
-    assert_int_equal(timers(host), 0);
+    assert_int_equal(inside_timers(host->net), 0);
     unsigned long poller = host->world->sim ? 0 : sleeps_of("weft-poll");
     unsigned long events = host->world->sim ? 0 : sleeps_of("weft-cm");
     host_pause(host, IDLE_NS);
@@ -71,7 +60,7 @@ static void idle(net_host *host)
         assert_true(poller + events <= 4);
     }
     assert_int_equal(frames(host), before);
-    assert_int_equal(timers(host), 0);
+    assert_int_equal(inside_timers(host->net), 0);
     host_meet(host, &host->world->finished);
 }
 
@@ -95,33 +84,29 @@ static void add_interest(net_host *host, int change)
 /* What the store was told, once the look that was due is over. */
 static bool told(net_host *host)
 {
-    for (int i = 0; timers(host) && i < 20000; i++)
+    for (int i = 0; inside_timers(host->net) && i < 20000; i++)
         host_pause(host, 1000000);
-    assert_int_equal(timers(host), 0);
-    wfi_net_lock(host->net);
-    assert_true(wfi_list_empty(&host->net->interest_changed));
-    bool interested = wfi_container_of(host_peer(host, 1), wfi_whole_peer, peer)->interest_told;
-    wfi_net_unlock(host->net);
-    return interested;
+    assert_int_equal(inside_timers(host->net), 0);
+    return inside_interested(host->net, 1);
 }
 
 static void interest_changes(net_host *host)
 {
     if (host->rank == 0) {
-        assert_int_equal(timers(host), 0);
+        assert_int_equal(inside_timers(host->net), 0);
         add_interest(host, 1);
-        assert_int_equal(timers(host), 1);
+        assert_int_equal(inside_timers(host->net), 1);
         assert_true(told(host));
         add_interest(host, 1);
-        assert_int_equal(timers(host), 0); /* it knows */
+        assert_int_equal(inside_timers(host->net), 0); /* it knows */
         add_interest(host, -1);
-        assert_int_equal(timers(host), 0);
+        assert_int_equal(inside_timers(host->net), 0);
         assert_true(told(host));
         for (int i = 0; i < 1000; i++) { /* calls that follow each other */
             add_interest(host, -1);
             add_interest(host, 1);
         }
-        assert_int_equal(timers(host), 1);
+        assert_int_equal(inside_timers(host->net), 1);
         assert_true(told(host));
         add_interest(host, -1);
         assert_false(told(host));
@@ -144,7 +129,7 @@ static void unbounded(net_host *host)
 {
     if (host->rank == 0) {
         add_interest(host, 1);
-        assert_int_equal(timers(host), 0); /* nobody is declared dead for silence: nothing to ask for */
+        assert_int_equal(inside_timers(host->net), 0); /* nobody is declared dead for silence: nothing to ask for */
         add_interest(host, -1);
     }
     host_meet(host, &host->world->finished);

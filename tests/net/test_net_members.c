@@ -18,22 +18,12 @@ static void say(net_host *host, weft_status what, uint32_t incarnation)
         events.died(host->net, 1, incarnation, "said by the test");
 }
 
-static int peers_there_are(net_host *host)
-{
-    int count = 0;
-    wfi_net_lock(host->net);
-    for (wfi_list *link = host->net->transport.known.next; link != &host->net->transport.known; link = link->next)
-        count++;
-    wfi_net_unlock(host->net);
-    return count;
-}
-
 /* What was under way on its connections is reported soon, and holds it until then. */
 static void await_one_peer(net_host *host)
 {
-    for (int i = 0; i < 5000 && peers_there_are(host) > 1; i++)
+    for (int i = 0; i < 5000 && inside_peers(host->net) > 1; i++)
         host_pause(host, 1000000);
-    assert_int_equal(peers_there_are(host), 1);
+    assert_int_equal(inside_peers(host->net), 1);
 }
 
 static void replace(net_host *host)
@@ -63,7 +53,7 @@ static void replace(net_host *host)
     assert_string_equal(wfi_peer_name(old), "w1");
     assert_string_equal(wfi_net_member(host->net, 1)->name, "again");
     wfi_net_unlock(host->net);
-    assert_int_equal(peers_there_are(host), 2);
+    assert_int_equal(inside_peers(host->net), 2);
     wfi_net_lock(host->net);
     wfi_peer_unref(old);
     wfi_net_unlock(host->net);
@@ -97,9 +87,7 @@ static void speaking(net_host *host)
         say(host, WEFT_OK, 0);
         host_meet(host, &host->world->ready);
         host_until(host, &host->world->hosts[1].gone, 1);
-        wfi_net_lock(host->net);
-        assert_true(host->net->transport.stats.unauthenticated_refused > 0);
-        wfi_net_unlock(host->net);
+        assert_true(host_refused(host) > 0);
         assert_int_equal(host->arrived, 0);
     } else {
         host_until(host, &host->world->ready, 3);
@@ -125,9 +113,7 @@ static void succeed(net_host *host)
 {
     wfi_rendezvous_events events = wfi_member_events;
     wfi_member next = newer;
-    wfi_net_lock(host->net);
-    size_t reserved = host->net->progress.heap_reserved;
-    wfi_net_unlock(host->net);
+    size_t reserved = inside_timers_reserved(host->net);
     int told = host->gone;
     for (int i = 0; i < SUCCESSORS; i++, next.incarnation++) {
         next.address_size = 1; /* which leads nowhere */
@@ -142,8 +128,8 @@ static void succeed(net_host *host)
     assert_int_equal(host->gone, told + 1 + SUCCESSORS); /* the first one's end, too */
     assert_int_equal(host->done_failed, SUCCESSORS);
     await_one_peer(host);
+    assert_int_equal(inside_timers_reserved(host->net), reserved);
     wfi_net_lock(host->net);
-    assert_int_equal(host->net->progress.heap_reserved, reserved);
     for (uint32_t back = 2; back < 20; back++) {
         bool left = back % 2 == 0 ? false : back <= 2 * WFI_LEFT_MAX + 1;
         assert_int_equal(wfi_net_former_status(host->net, 1, next.incarnation - back),

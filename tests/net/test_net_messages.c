@@ -182,7 +182,7 @@ static void body_urgent_both_ways(net_host *host)
     assert_int_equal(host_send_free(host, 1 - host->rank, 0, 10), WEFT_OK);
     host_until(host, &host->done_ok, 1);
     host_until(host, &host->arrived, 1);
-    uint64_t now = wfi_now(host->net->progress.clock), together = (now / 1000000000 + 1) * 1000000000;
+    uint64_t now = wfi_now(wfi_net_clock(host->net)), together = (now / 1000000000 + 1) * 1000000000;
     host_pause(host, together - now); /* the lane is up, both have all their credits, and begin in the same moment */
     wfi_net_lock(host->net);
     for (uint64_t i = 1; i <= 100; i++)
@@ -190,9 +190,7 @@ static void body_urgent_both_ways(net_host *host)
     wfi_net_unlock(host->net);
     host_until(host, &host->done_ok, 101);
     host_until(host, &host->arrived, 101);
-    wfi_net_lock(host->net);
-    assert_int_equal(host->net->transport.stats.connections_lost, 0);
-    wfi_net_unlock(host->net);
+    assert_int_equal(inside_stats(host->net).connections_lost, 0);
     host_meet(host, &host->world->finished);
 }
 
@@ -262,7 +260,7 @@ static void body_at_once(net_host *host)
     host_until(host, &host->arrived, host->world->size - 1);
     wfi_net_lock(host->net);
     for (int other = 0; other < host->world->size; other++)
-        assert_true(other == host->rank || wfi_channel_up(host_peer(host, other)->channels[WFI_CONTROL]));
+        assert_true(other == host->rank || inside_up(host->net, other, WFI_CONTROL));
     wfi_net_unlock(host->net);
     host_meet(host, &host->world->finished);
 }

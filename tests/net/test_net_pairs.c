@@ -16,14 +16,13 @@ static void best_key(net_host *host, unsigned n, uint8_t out[WFI_PAIR_KEY_BYTES]
     if (n % 2)
         memcpy(out, wfi_peer_pair_key(host_peer(host, 0)), WFI_PAIR_KEY_BYTES);
     else
-        assert_true(wfi_pair_derive(host->net->transport.keys, other, victim, out));
+        assert_true(inside_pair_key(host->net, other, victim, out));
 }
 
 /* Asks rank 0 for a lane as rank 1 would. */
 static void ask_as_other(net_host *host, unsigned n)
 {
     uint8_t data[WFI_CONNECT_DATA_MAX], pair_key[WFI_PAIR_KEY_BYTES];
-    wfi_lane *lane = NULL;
     wfi_net_lock(host->net);
     const wfi_member *victim = wfi_net_member(host->net, 0);
     wfi_hello hello = {.kind = n / 2 % 2 ? WFI_BULK : WFI_CONTROL,
@@ -32,16 +31,14 @@ static void ask_as_other(net_host *host, unsigned n)
                        .generation = GENERATION + n,
                        .nonce = n};
     best_key(host, n, pair_key);
-    size_t size = wfi_hello_write(host->net->transport.keys, pair_key, &hello, victim, data);
-    assert_int_equal(host->net->transport.ops->connect(host->net->transport.fabric, victim->address,
-                                                       victim->address_size, data, size, NULL, &lane),
-                     WEFT_OK);
+    size_t size = inside_write_hello(host->net, &hello, pair_key, victim, data);
+    wfi_lane *lane = inside_ask(host->net, 0, data, size);
     wfi_net_unlock(host->net);
     net_host *at = &host->world->hosts[0];
     while (host_refused(at) < n + 1) /* a time-out of the test: it was taken for rank 1 */
         host_pause(host, 1000000);
     wfi_net_lock(host->net);
-    host->net->transport.ops->lane_close(lane);
+    inside_hang_up(host->net, lane);
     wfi_net_unlock(host->net);
 }
 
@@ -56,18 +53,14 @@ static void forge_names(net_host *host)
         ask_as_other(host, n);
     host_meet(host, &host->world->turns[1]);
     if (host->rank == 1) { /* it asks again, and is not locked out */
-        wfi_net_lock(host->net);
-        wfi_channel_broken(wfi_channel_up(host_peer(host, 0)->channels[WFI_CONTROL]));
-        wfi_net_unlock(host->net);
+        inside_break(host->net, 0);
         assert_int_equal(host_send_free(host, 0, 1, 50), WEFT_OK);
         host_until(host, &host->done_ok, 2);
     } else if (host->rank == 0) {
         host_until(host, &host->arrived, 3);
         assert_int_equal(host_refused(host), 4);
-        wfi_net_lock(host->net);
         for (int kind = WFI_CONTROL; kind < WFI_LANE_KINDS; kind++)
-            assert_true(host_peer(host, 1)->channels[kind]->asked < GENERATION);
-        wfi_net_unlock(host->net);
+            assert_true(inside_asked(host->net, 1, kind) < GENERATION);
     }
     assert_int_equal(host->gone + host->done_failed, 0);
     host_meet(host, &host->world->finished);

@@ -8,19 +8,10 @@
 #define CALLERS 5
 #define ATTEMPTS 3 /* of these, the peer's */
 
-static void hang_up_on(net_host *host, size_t count)
-{
-    wfi_net_lock(host->net);
-    wfi_transport_event(&host->net->transport, &(wfi_event){.kind = WFI_EVENT_STRANGERS, .count = count});
-    wfi_net_unlock(host->net);
-}
-
 /* The peer's numbers go on as if so many of its attempts had come to nothing; the next one comes through. */
 static void ask_again(net_host *host)
 {
-    wfi_net_lock(host->net);
-    host_peer(host, 1)->channels[WFI_CONTROL]->generation += ATTEMPTS;
-    wfi_net_unlock(host->net);
+    inside_count_up(host->net, 1, ATTEMPTS);
     assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
 }
 
@@ -28,7 +19,7 @@ static void body(net_host *host)
 {
     net_world *world = host->world;
     if (host->rank == 1)
-        hang_up_on(host, CALLERS);
+        inside_hang_up_on(host->net, CALLERS);
     host_meet(host, &world->turns[0]);
     if (host->rank == 0)
         ask_again(host);
@@ -38,7 +29,7 @@ static void body(net_host *host)
     if (host->rank == 1) {
         host_pause(host, 2 * WFI_SILENT_NS);
         assert_int_equal(host_refused(host), CALLERS - ATTEMPTS);
-        hang_up_on(host, CALLERS); /* and with nobody who comes back */
+        inside_hang_up_on(host->net, CALLERS); /* and with nobody who comes back */
         host_pause(host, 2 * WFI_SILENT_NS);
         assert_int_equal(host_refused(host), 2 * CALLERS - ATTEMPTS);
     }

@@ -36,11 +36,7 @@ static double reach(net_host *host)
 {
     const wfi_clock *clock = wfi_net_clock(host->net);
     int before = atomic_load(&host->done_ok);
-    wfi_net_lock(host->net);
-    wfi_channel *line = host_peer(host, 1)->channels[WFI_CONTROL];
-    if (line->conn)
-        wfi_conn_close(line->conn);
-    wfi_net_unlock(host->net);
+    inside_close_conn(host->net, 1);
     uint64_t began = wfi_now(clock);
     assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
     host_until(host, &host->done_ok, before + 1);
@@ -77,24 +73,6 @@ static const uint8_t promise[32] = {3, 0, 0, 40};
 static uint64_t silent_counted;
 static double alone_ms, silent_ms, half_ms, promise_ms, garbage_ms, fifty_silent_ms, fifty_promise_ms;
 
-static uint64_t refused_by(net_host *host)
-{
-    weft_stats stats;
-    wfi_net_lock(host->net);
-    wfi_net_stats(host->net, &stats);
-    wfi_net_unlock(host->net);
-    return stats.unauthenticated_refused;
-}
-
-/* Those who were hung up on and are not counted yet: they may be excused. */
-static uint64_t waiting_at(net_host *host)
-{
-    wfi_net_lock(host->net);
-    uint64_t waiting = host->net->transport.silent;
-    wfi_net_unlock(host->net);
-    return waiting;
-}
-
 /* libfabric 2.1 leaves half requests to weft, which hangs up on them and counts them too. */
 static void until_all_are_counted(net_host *host, size_t descriptors)
 {
@@ -104,16 +82,17 @@ static void until_all_are_counted(net_host *host, size_t descriptors)
         usleep(1000);
     assert_true(measure_descriptors() <= descriptors);
     (void)reach(host); /* the thread that closed the last of them tells of them before it lets us in */
-    while (waiting_at(other) && wfi_now(&wfi_clock_real) < deadline)
+    /* Those who were hung up on and are not counted yet may be excused. */
+    while (inside_silent(other->net) && wfi_now(&wfi_clock_real) < deadline)
         usleep(1000);
-    assert_int_equal(waiting_at(other), 0);
+    assert_int_equal(inside_silent(other->net), 0);
 }
 
 /* Whoever stays and says nothing is hung up on, and counted: all three, once. */
 static void count_silent(net_host *host)
 {
     net_host *other = &host->world->hosts[1];
-    uint64_t before = refused_by(other), deadline = wfi_deadline(&wfi_clock_real, 20000);
+    uint64_t before = host_refused(other), deadline = wfi_deadline(&wfi_clock_real, 20000);
     int fds[3];
     char byte;
     wfi_net_lock(host->net);
@@ -126,7 +105,7 @@ static void count_silent(net_host *host)
         assert_true(recv(fds[i], &byte, 1, 0) <= 0 && errno != EAGAIN);
         close(fds[i]);
     }
-    while ((silent_counted = refused_by(other) - before) < 3 && wfi_now(&wfi_clock_real) < deadline)
+    while ((silent_counted = host_refused(other) - before) < 3 && wfi_now(&wfi_clock_real) < deadline)
         usleep(1000);
 }
 

@@ -84,8 +84,8 @@ static void wait_and_stand_still(net_host *host)
         assert_int_equal(host->unreachable + host->gone + host->self_gone, 0);
         wfi_net_lock(host->net);
         wfi_peer_depend(host_peer(host, PEER), -1, 0);
-        assert_int_equal(host->net->transport.stats.connections_lost, 0);
         wfi_net_unlock(host->net);
+        assert_int_equal(inside_stats(host->net).connections_lost, 0);
     }
     host_until(host, &host->world->turns[STOPPED], 1);
     host_meet(host, &host->world->finished);
