@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_digits_draw.c - drawn digits: the same for the same seed, whoever draws them; different otherwise; well formed. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "unit.h"
+
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <digits.h>
 
@@ -15,7 +14,6 @@
 
 static void same_seed_same_bits(void **state)
 {
-    (void)state;
     uint8_t a[DIGITS_PIXELS], b[DIGITS_PIXELS];
     int label = digits_draw(7, 123, a);
     assert_int_equal(digits_draw(7, 123, b), label);
@@ -24,7 +22,6 @@ static void same_seed_same_bits(void **state)
 
 static void seeds_and_indices_differ(void **state)
 {
-    (void)state;
     uint8_t a[DIGITS_PIXELS], b[DIGITS_PIXELS], c[DIGITS_PIXELS];
     digits_draw(7, 123, a);
     digits_draw(8, 123, b);
@@ -35,7 +32,6 @@ static void seeds_and_indices_differ(void **state)
 
 static void many_are_the_single_ones(void **state)
 {
-    (void)state;
     uint8_t *pixels = malloc(MANY * DIGITS_PIXELS), labels[MANY], one[DIGITS_PIXELS];
     assert_non_null(pixels);
     digits_draw_many(3, 1000, MANY, pixels, labels);
@@ -48,7 +44,6 @@ static void many_are_the_single_ones(void **state)
 
 static void ten_in_a_row_hold_every_digit(void **state)
 {
-    (void)state;
     uint8_t pixels[DIGITS_PIXELS];
     for (uint64_t first = 0; first < 100; first += 10) {
         unsigned seen = 0;
@@ -61,7 +56,6 @@ static void ten_in_a_row_hold_every_digit(void **state)
 /* Some ink, mostly paper, and not cut off by the edge: the frame of one pixel is (nearly) empty. */
 static void ink_is_inside(void **state)
 {
-    (void)state;
     uint8_t pixels[DIGITS_PIXELS];
     long edge = 0;
     for (uint64_t i = 0; i < MANY; i++) {
@@ -80,7 +74,6 @@ static void ink_is_inside(void **state)
 /* The points of a way lie in 0..100, every curve has at least two of them, and no way is longer than digits.c has room. */
 static void ways_are_well_formed(void **state)
 {
-    (void)state;
     for (int digit = 0; digit < 10; digit++) {
         for (const int8_t *const *way = digits_ways[digit]; *way; way++) {
             int points = 0;

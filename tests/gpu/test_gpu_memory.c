@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gpu_memory.c - storage on a real device: bytes survive the way there and back. Skips where no GPU is. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include "mem/mem.h"
+#include "unit.h"
 
 #include <string.h>
 
@@ -49,19 +47,16 @@ static void round_trip(wfi_memory_kind kind)
 
 static void test_host_to_device_and_back(void **state)
 {
-    (void)state;
     round_trip(WFI_MEMORY_HOST);
 }
 
 static void test_pinned_to_device_and_back(void **state)
 {
-    (void)state;
     round_trip(WFI_MEMORY_PINNED);
 }
 
 static void test_copy_at_offsets(void **state)
 {
-    (void)state;
     wfi_storage *from = counted(WFI_MEMORY_HOST);
     wfi_storage *device = storage_of(WFI_MEMORY_CUDA, SIZE);
     wfi_storage *back = storage_of(WFI_MEMORY_HOST, SIZE);
@@ -75,7 +70,6 @@ static void test_copy_at_offsets(void **state)
 
 static void test_copy_out_of_range_is_refused(void **state)
 {
-    (void)state;
     wfi_storage *host = storage_of(WFI_MEMORY_HOST, 64);
     wfi_storage *device = storage_of(WFI_MEMORY_CUDA, 64);
     assert_int_equal(wfi_memory_copy(device, 1, host, 0, 64), WEFT_ERR_INVALID);
@@ -86,13 +80,11 @@ static void test_copy_out_of_range_is_refused(void **state)
 
 static void test_empty_storage_on_device(void **state)
 {
-    (void)state;
     wfi_storage_unref(storage_of(WFI_MEMORY_CUDA, 0));
 }
 
 static void test_no_such_device_is_an_error(void **state)
 {
-    (void)state;
     wfi_storage *storage = NULL;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 1000, SIZE, &storage), WEFT_ERR_INVALID);
     assert_null(storage);
@@ -100,7 +92,6 @@ static void test_no_such_device_is_an_error(void **state)
 
 static void test_more_than_the_device_has_is_an_error(void **state)
 {
-    (void)state;
     wfi_storage *storage = NULL;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 0, (size_t)1 << 50, &storage), WEFT_ERR_MEMORY);
     assert_null(storage);

@@ -6,9 +6,7 @@
 #ifndef TESTS_HOSTILE_BOARD_H
 #define TESTS_HOSTILE_BOARD_H
 
-#include "job/protocol/secret.h"
-#include "net/net.h"
-#include "fabric.h"
+#include "inside.h"
 
 #include <stdatomic.h>
 

@@ -5,9 +5,7 @@
  */
 #include "arena.h"
 
-#include "net/net.h"
 #include "ofi/objects.h"
-#include "rpc/agent/agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,50 +63,35 @@ void member_leave(arena *a)
 /* ---- Saying anything ------------------------------------------------------------------------------------------------- */
 
 typedef struct letter {
-    wfi_message message;
+    uint8_t type;
     wfi_writer w;
-    uint8_t bytes[WFI_MESSAGE_MAX];
+    uint8_t bytes[INSIDE_MESSAGE_MAX];
 } letter;
 
-static void letter_done(wfi_message *message, weft_status status)
+static void begin_letter(letter *one, uint8_t type)
 {
-    free(wfi_container_of(message, letter, message));
-}
-
-static letter *write_letter(uint8_t type)
-{
-    letter *one = calloc(1, sizeof *one);
-    assert_non_null(one);
+    one->type = type;
     wfi_writer_init(&one->w, one->bytes, sizeof one->bytes);
-    one->message.type = type;
-    return one;
 }
 
 /* False: nothing was said. */
-static bool post(weft_agent *agent, int to, letter *one)
+static bool post(weft_agent *agent, int to, const letter *one)
 {
-    one->message.head = one->bytes;
-    one->message.head_size = one->w.size;
-    one->message.done = letter_done;
-    wfi_net_lock(agent->net);
-    wfi_peer *peer = wfi_net_peer(agent->net, to);
-    bool sent = peer && wfi_peer_send(peer, &one->message) == WEFT_OK;
-    wfi_net_unlock(agent->net);
-    if (!sent)
-        free(one);
-    return sent;
+    wfi_net_lock(inside_net(agent));
+    bool known = wfi_net_peer(inside_net(agent), to);
+    wfi_net_unlock(inside_net(agent));
+    return known && inside_send(agent, to, one->type, false, one->bytes, one->w.size) == WEFT_OK;
 }
 
-static letter *begin_call(unsigned n, const char *function)
+static void begin_call(letter *one, unsigned n, const char *function)
 {
-    letter *one = write_letter(WFI_RPC_CALL);
+    begin_letter(one, INSIDE_CALL);
     wfi_write_u64(&one->w, UINT64_C(0x123456) << 40 | n);
     wfi_write_u8(&one->w, 0);
-    wfi_write_u64(&one->w, n % 2 ? WFI_TIMEOUT_NEVER : 1000000000);
+    wfi_write_u64(&one->w, n % 2 ? UINT64_MAX : 1000000000);
     wfi_write_u8(&one->w, (uint8_t)strlen(function));
     wfi_write_bytes(&one->w, function, strlen(function));
     wfi_write_blob(&one->w, "", 0);
-    return one;
 }
 
 static uint64_t any_number(void)
@@ -129,7 +112,7 @@ static void end_meta(letter *one, wfi_writer *meta, bool place)
 {
     wfi_write_u32(meta, place);
     if (place) { /* where nothing of ours is */
-        wfi_write_tensor_type(meta, WEFT_FLOAT32, WEFT_SHAPE(1000));
+        inside_write_tensor_type(meta, WEFT_FLOAT32, WEFT_SHAPE(1000));
         wfi_write_u64(meta, any_number());
         wfi_write_u64(meta, any_number());
     }
@@ -143,46 +126,49 @@ static void end_meta(letter *one, wfi_writer *meta, bool place)
 static void wild_keys(arena *a, unsigned n)
 {
     wfi_writer meta;
-    letter *one = begin_call(n, n % 2 ? "echo" : "any");
+    letter one;
+    begin_call(&one, n, n % 2 ? "echo" : "any");
     if (n % 3 == 0) {
-        wfi_write_u8(&one->w, 1);
-        wfi_write_u64(&one->w, any_number());
-        wfi_write_u64(&one->w, any_number());
-        wfi_write_u64(&one->w, 5000);
+        wfi_write_u8(&one.w, 1);
+        wfi_write_u64(&one.w, any_number());
+        wfi_write_u64(&one.w, any_number());
+        wfi_write_u64(&one.w, 5000);
     } else {
         begin_meta(&meta, 1);
         wfi_write_u8(&meta, WEFT_TENSOR);
-        wfi_write_tensor_type(&meta, WEFT_FLOAT32, WEFT_SHAPE(100, 100));
-        wfi_write_u8(&meta, WFI_ENCODING_PULL);
+        inside_write_tensor_type(&meta, WEFT_FLOAT32, WEFT_SHAPE(100, 100));
+        wfi_write_u8(&meta, INSIDE_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
-        end_meta(one, &meta, n % 3 == 1);
+        end_meta(&one, &meta, n % 3 == 1);
     }
-    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+    (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
 static void wild_lengths(arena *a, unsigned n)
 {
-    static const uint64_t lengths[] = {UINT64_MAX, (uint64_t)INT64_MAX, UINT32_MAX, 0x80000000u, WFI_META_MAX, 65537};
+    static const uint64_t lengths[] = {UINT64_MAX,  (uint64_t)INT64_MAX, UINT32_MAX,
+                                       0x80000000u, WEFT_MAX_CALL_BYTES, 65537};
     wfi_writer meta;
-    letter *one = begin_call(n, "any");
+    letter one;
+    begin_call(&one, n, "any");
     uint64_t length = lengths[n % 6];
     switch (n / 6 % 4) {
     case 0: /* metadata elsewhere */
-        wfi_write_u8(&one->w, 1);
-        wfi_write_u64(&one->w, any_number());
-        wfi_write_u64(&one->w, any_number());
-        wfi_write_u64(&one->w, length);
+        wfi_write_u8(&one.w, 1);
+        wfi_write_u64(&one.w, any_number());
+        wfi_write_u64(&one.w, any_number());
+        wfi_write_u64(&one.w, length);
         break;
     case 1: /* metadata here */
-        wfi_write_u8(&one->w, 0);
-        wfi_write_u32(&one->w, (uint32_t)length);
+        wfi_write_u8(&one.w, 0);
+        wfi_write_u32(&one.w, (uint32_t)length);
         break;
     case 2: /* a string, or many tensors */
         begin_meta(&meta, 1);
         wfi_write_u8(&meta, n % 2 ? WEFT_STRING : WEFT_TENSORS);
         wfi_write_u32(&meta, (uint32_t)length);
-        end_meta(one, &meta, false);
+        end_meta(&one, &meta, false);
         break;
     default: /* a tensor, elsewhere */
         begin_meta(&meta, 1);
@@ -191,42 +177,44 @@ static void wild_lengths(arena *a, unsigned n)
         wfi_write_u8(&meta, 2);
         wfi_write_u64(&meta, length);
         wfi_write_u64(&meta, n % 2 ? 8 : 1);
-        wfi_write_u8(&meta, WFI_ENCODING_PULL);
+        wfi_write_u8(&meta, INSIDE_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
-        end_meta(one, &meta, false);
+        end_meta(&one, &meta, false);
     }
-    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+    (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
 static void deep_lists(arena *a, unsigned n)
 {
     wfi_writer meta;
-    letter *one = begin_call(n, "any");
+    letter one;
+    begin_call(&one, n, "any");
     begin_meta(&meta, 1);
     for (unsigned depth = n % 700; depth > 0; depth--) {
         wfi_write_u8(&meta, WEFT_LIST);
         wfi_write_u32(&meta, 1);
     }
     wfi_write_u8(&meta, WEFT_NULL);
-    end_meta(one, &meta, false);
-    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+    end_meta(&one, &meta, false);
+    (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
 /* About calls that others made, or nobody. Ids of theirs are their incarnation and a count. */
 static void calls_of_others(arena *a, unsigned n)
 {
-    static const uint8_t types[] = {WFI_RPC_REPLY, WFI_RPC_ITEM, WFI_RPC_TOOK, WFI_RPC_DONE, WFI_RPC_CANCEL};
+    static const uint8_t types[] = {INSIDE_REPLY, INSIDE_PART, INSIDE_TOOK, INSIDE_DONE, INSIDE_CANCEL};
     int to = (int)(n % VICTIMS), of = (to + (int)(n / 3 % 3)) % VICTIMS;
     uint64_t count = atomic_load(&a->at->victims[of].calls);
     for (uint64_t i = 0; i < 8; i++) {
-        letter *one = write_letter(types[(n + i) % 5]);
-        wfi_write_u64(&one->w, (uint64_t)a->at->victims[of].member.incarnation << 40 | (count + i));
-        wfi_write_u8(&one->w, (n + i) % 2 ? 2 : 0); /* a reply that wants DONE */
-        wfi_write_u32(&one->w, 0);
-        wfi_write_u8(&one->w, 0);
-        wfi_write_blob(&one->w, "\0\0\0\0\0\0\0\0", 8);
-        (void)post(a->member->agent, to, one);
+        letter one;
+        begin_letter(&one, types[(n + i) % 5]);
+        wfi_write_u64(&one.w, (uint64_t)a->at->victims[of].member.incarnation << 40 | (count + i));
+        wfi_write_u8(&one.w, (n + i) % 2 ? 2 : 0); /* a reply that wants DONE */
+        wfi_write_u32(&one.w, 0);
+        wfi_write_u8(&one.w, 0);
+        wfi_write_blob(&one.w, "\0\0\0\0\0\0\0\0", 8);
+        (void)post(a->member->agent, to, &one);
     }
 }
 
@@ -235,16 +223,17 @@ static void references_of_others(arena *a, unsigned n)
 {
     int to = (int)(n % VICTIMS), creator = (to + 2) % VICTIMS;
     for (uint64_t i = 0; i < 32; i++) {
-        wfi_rref_name name = {.owner = (uint32_t)to,
-                              .owner_incarnation = a->at->victims[to].member.incarnation,
-                              .creator = (uint32_t)creator,
-                              .creator_incarnation = a->at->victims[creator].member.incarnation,
-                              .number = i % 8};
-        letter *one = write_letter(i % 3 ? WFI_RPC_DROP : WFI_RPC_FORK);
-        wfi_write_rref_name(&one->w, &name);
-        wfi_write_u64(&one->w, i % 3 ? i / 8 : any_number() >> (n % 64));
-        wfi_write_u8(&one->w, i % 2);
-        (void)post(a->member->agent, to, one);
+        inside_name name = {.owner = (uint32_t)to,
+                            .owner_incarnation = a->at->victims[to].member.incarnation,
+                            .creator = (uint32_t)creator,
+                            .creator_incarnation = a->at->victims[creator].member.incarnation,
+                            .number = i % 8};
+        letter one;
+        begin_letter(&one, i % 3 ? INSIDE_DROP : INSIDE_FORK);
+        inside_write_name(&one.w, &name);
+        wfi_write_u64(&one.w, i % 3 ? i / 8 : any_number() >> (n % 64));
+        wfi_write_u8(&one.w, i % 2);
+        (void)post(a->member->agent, to, &one);
     }
 }
 
@@ -253,7 +242,8 @@ static void weft_functions(arena *a, unsigned n)
     static const char *const names[] = {"weft:gather", "weft:fetch", "weft:made", "weft:", "", "weft:gather\0x"};
     static const char *const text[] = {"", "group", "%s%n", "\xff\xfe"};
     wfi_writer meta;
-    letter *one = begin_call(n, names[n % 6]);
+    letter one;
+    begin_call(&one, n, names[n % 6]);
     begin_meta(&meta, n % 9);
     for (unsigned i = 0; i < n % 9; i++) {
         if ((n + i) % 3 == 0) {
@@ -269,8 +259,8 @@ static void weft_functions(arena *a, unsigned n)
             wfi_write_blob(&meta, bytes, n % 41);
         }
     }
-    end_meta(one, &meta, n % 5 == 0);
-    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+    end_meta(&one, &meta, n % 5 == 0);
+    (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
 /* One of the part of weft:gather that it takes: for groups that nobody makes. They wait, but not many. */
@@ -279,7 +269,8 @@ static void early_gathers(arena *a, unsigned n)
     wfi_writer meta;
     char name[32];
     snprintf(name, sizeof name, "group-%u", n);
-    letter *one = begin_call(n, "weft:gather");
+    letter one;
+    begin_call(&one, n, "weft:gather");
     begin_meta(&meta, 8);
     wfi_write_u8(&meta, WEFT_STRING);
     wfi_write_string(&meta, name);
@@ -289,8 +280,8 @@ static void early_gathers(arena *a, unsigned n)
     }
     wfi_write_u8(&meta, WEFT_LIST);
     wfi_write_u32(&meta, 0);
-    end_meta(one, &meta, false);
-    (void)post(a->member->agent, (int)(n % VICTIMS), one);
+    end_meta(&one, &meta, false);
+    (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
 /* ---- Below the messages -------------------------------------------------------------------------------------------------- */
@@ -309,21 +300,22 @@ static bool leads_to(int fd, const wfofi_sockaddr *to)
 static void half_headers_on_lanes(arena *a, unsigned n)
 {
     int to = (int)(n % VICTIMS);
-    wfi_net *net = a->member->agent->net;
+    wfi_net *net = inside_net(a->member->agent);
+    letter one;
     wfofi_sockaddr address = {0};
     uint8_t words[200] = {3, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 15, 160}; /* a message of 4,000 bytes */
     const wfi_member *member = &a->at->victims[to].member;
     assert_int_equal(wfofi_address_decode(member->address, member->address_size, &address), WEFT_OK);
-    (void)post(a->member->agent, to, begin_call(n, "any")); /* so that there is a lane */
+    begin_call(&one, n, "any");
+    (void)post(a->member->agent, to, &one); /* so that there is a lane */
     nap_ms(5);
     for (int fd = 3; fd < 256; fd++)
         if (leads_to(fd, &address))
             (void)!send(fd, words, 1 + n * 7 % sizeof words, MSG_NOSIGNAL | MSG_DONTWAIT);
     nap_ms(20);
     wfi_net_lock(net);
-    wfi_peer *peer = wfi_net_peer(net, to);
-    wfi_conn *conn = peer ? peer->channels[WFI_CONTROL]->conn : NULL;
-    if (conn && conn->up)
+    wfi_conn *conn = inside_up(net, to, WFI_CONTROL);
+    if (conn)
         wfi_conn_close(conn);
     wfi_net_unlock(net);
 }
@@ -342,47 +334,39 @@ const size_t member_count = sizeof members / sizeof *members;
 
 /* ---- One that takes no answers ---------------------------------------------------------------------------------------------- */
 
-/* Frames leave as if the victim had returned their credits, and what comes is thrown away unread. */
-static void push_out(wfi_net *net, wfi_peer *peer)
+static bool is_up(wfi_net *net, int rank)
 {
-    wfi_completion thrown[64];
     wfi_net_lock(net);
-    wfi_conn *conn = peer->channels[WFI_CONTROL]->conn;
-    if (conn && conn->up) {
-        wfi_conn_frames(conn)->returned = wfi_conn_frames(conn)->sent;
-        wfi_peer_flush(peer);
-    }
+    bool up = inside_up(net, rank, WFI_CONTROL);
     wfi_net_unlock(net);
-    if (conn)
-        (void)net->transport.ops->poll(net->transport.fabric, thrown, 64);
+    return up;
 }
 
 static void flood_one(weft_agent *agent, int to, const wfi_member *member, unsigned forks)
 {
-    wfi_net *net = agent->net;
+    wfi_net *net = inside_net(agent);
+    letter one;
     uint64_t deadline = wfi_deadline(&wfi_clock_real, 10000);
-    wfi_rref_name name = {.owner = (uint32_t)to,
-                          .owner_incarnation = member->incarnation,
-                          .creator = (uint32_t)weft_agent_rank(agent),
-                          .creator_incarnation = net->transport.self.incarnation};
-    (void)post(agent, to, begin_call(1, "any"));
-    wfi_net_lock(net);
-    wfi_peer *peer = wfi_net_peer(net, to);
-    wfi_net_unlock(net);
-    while (wfi_now(&wfi_clock_real) < deadline && !wfi_channel_up(peer->channels[WFI_CONTROL]))
+    inside_name name = {.owner = (uint32_t)to,
+                        .owner_incarnation = member->incarnation,
+                        .creator = (uint32_t)weft_agent_rank(agent),
+                        .creator_incarnation = inside_self(net)->incarnation};
+    begin_call(&one, 1, "any");
+    (void)post(agent, to, &one);
+    while (wfi_now(&wfi_clock_real) < deadline && !is_up(net, to))
         (void)weft_agent_progress(agent, 10);
     for (unsigned i = 1; i <= forks; i++) {
-        letter *one = write_letter(WFI_RPC_FORK);
+        begin_letter(&one, INSIDE_FORK);
         name.number = i % 4;
-        wfi_write_rref_name(&one->w, &name);
-        wfi_write_u64(&one->w, i);
-        if (!post(agent, to, one))
+        inside_write_name(&one.w, &name);
+        wfi_write_u64(&one.w, i);
+        if (!post(agent, to, &one))
             fail_msg("the flood ebbs at %u", i);
         if (i % 64 == 0)
-            push_out(net, peer);
+            inside_push_out(net, to);
     }
     for (int i = 0; i < 200; i++) {
-        push_out(net, peer);
+        inside_push_out(net, to);
         nap_ms(1);
     }
 }

@@ -5,8 +5,6 @@
  */
 #include "arena.h"
 
-#include "job/protocol/protocol.h"
-#include "net/net.h"
 #include "ofi/objects.h"
 
 #include <arpa/inet.h>

@@ -6,10 +6,6 @@
  */
 #include "board.h"
 
-#include "job/launch/launch.h"
-#include "net/net.h"
-#include "rpc/agent/agent.h"
-
 #include <weft/metrics.h>
 
 #include <fcntl.h>
@@ -133,11 +129,11 @@ static void call_fetch(worker *w)
 /* Our lane to the next worker goes; what we say next opens another. */
 static void sever(worker *w, int to)
 {
-    wfi_net *net = w->agent->net;
+    wfi_net *net = inside_net(w->agent);
     wfi_net_lock(net);
-    wfi_channel *line = wfi_net_peer(net, to)->channels[WFI_CONTROL];
-    if (line->conn && line->conn->up)
-        wfi_conn_close(line->conn);
+    wfi_conn *conn = inside_up(net, to, WFI_CONTROL);
+    if (conn)
+        wfi_conn_close(conn);
     wfi_net_unlock(net);
 }
 
@@ -181,30 +177,25 @@ static void publish(worker *w)
 /* The very bytes with which rank 0 asked for its lane to rank 1, once. */
 static void record_request(worker *w)
 {
-    wfi_net *net = w->agent->net;
+    wfi_net *net = inside_net(w->agent);
+    wfi_hello hello;
     if (w->rank != 0 || atomic_load(&w->at->recorded_size))
         return;
     wfi_net_lock(net);
-    wfi_peer *peer = wfi_net_peer(net, 1);
-    const wfi_conn *conn = peer->channels[WFI_CONTROL]->conn;
-    if (conn && conn->up && conn->ours) {
-        wfi_hello hello = {.kind = WFI_CONTROL,
-                           .rank = 0,
-                           .incarnation = net->transport.self.incarnation,
-                           .generation = conn->generation,
-                           .nonce = conn->nonce};
-        atomic_store(&w->at->recorded_size, (int)wfi_hello_write(net->transport.keys, wfi_peer_pair_key(peer), &hello,
-                                                                 &peer->member, w->at->recorded));
-    }
+    const wfi_conn *conn = inside_up(net, 1, WFI_CONTROL);
+    if (conn && inside_hello_of(conn, &hello))
+        atomic_store(&w->at->recorded_size,
+                     (int)inside_write_hello(net, &hello, NULL, wfi_net_member(net, 1), w->at->recorded));
     wfi_net_unlock(net);
 }
 
 static void introduce(worker *w)
 {
-    w->me->member = *wfi_net_member(w->agent->net, w->rank);
-    w->me->keys = *w->agent->net->transport.keys;
+    wfi_net *net = inside_net(w->agent);
+    w->me->member = *wfi_net_member(net, w->rank);
+    w->me->keys = *inside_net_keys(net);
     if (w->rank == 0)
-        memcpy(w->at->job_key, w->agent->net->transport.keys->job, sizeof w->at->job_key);
+        memcpy(w->at->job_key, w->me->keys.job, sizeof w->at->job_key);
     const char *port = getenv("HOSTILE_METRICS");
     w->me->metrics_port = port ? weft_metrics_port(w->agent) : 0;
     atomic_store(&w->me->ready, (int)getpid());

@@ -195,6 +195,20 @@ weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
     return WEFT_OK;
 }
 
+void inside_push_out(wfi_net *net, int rank)
+{
+    wfi_completion thrown[64];
+    wfi_net_lock(net);
+    wfi_conn *conn = inside_up(net, rank, WFI_CONTROL);
+    if (conn) {
+        wfi_conn_frames(conn)->returned = wfi_conn_frames(conn)->sent;
+        wfi_peer_flush(conn->channel->peer);
+    }
+    wfi_net_unlock(net);
+    if (conn)
+        (void)net->transport.ops->poll(net->transport.fabric, thrown, 64);
+}
+
 /* It lies in front of the spare ones. */
 size_t inside_last_frame(wfi_net *net, uint8_t *out)
 {
@@ -216,14 +230,14 @@ bool inside_synchronize(wfi_net *net, int rank, const wfi_net *other)
 
 /* ---- Handshakes ------------------------------------------------------------------------------------------------------ */
 
-wfi_hello inside_hello_of(const wfi_conn *conn)
+bool inside_hello_of(const wfi_conn *conn, wfi_hello *out)
 {
-    MUST(conn->ours);
-    return (wfi_hello){.kind = WFI_CONTROL,
+    *out = (wfi_hello){.kind = WFI_CONTROL,
                        .rank = conn->transport->self.rank,
                        .incarnation = conn->transport->self.incarnation,
                        .generation = conn->generation,
                        .nonce = conn->nonce};
+    return conn->ours;
 }
 
 size_t inside_write_hello(wfi_net *net, const wfi_hello *hello, const uint8_t *pair_key, const wfi_member *to,
@@ -247,6 +261,11 @@ bool inside_is_proven(wfi_net *net, int from, const uint8_t *text, uint64_t aske
 const wfi_member *inside_self(const wfi_net *net)
 {
     return &net->transport.self;
+}
+
+const wfi_net_keys *inside_net_keys(const wfi_net *net)
+{
+    return net->transport.keys;
 }
 
 bool inside_pair_key(wfi_net *net, const wfi_member *self, const wfi_member *other, uint8_t *out)

@@ -38,19 +38,23 @@ const uint8_t *inside_frame_key(const wfi_conn *conn, bool theirs);
 uint64_t inside_told(const wfi_conn *conn); /* how many of our frames it said it has consumed */
 weft_status inside_put(wfi_conn *conn, const void *data,
                        size_t size); /* it is the next frame, past all that send.c sees to */
+/* What is queued leaves as if the peer had returned all credits, and what comes is thrown away unread. Not locked. */
+void inside_push_out(wfi_net *net, int rank);
 size_t inside_last_frame(wfi_net *net, uint8_t *out);
 /* The next message has the number that `other` awaits, and nothing is said to wait before it. False: a message is queued. */
 bool inside_synchronize(wfi_net *net, int rank, const wfi_net *other);
 
 /* ---- Handshakes, [locked] ---------------------------------------------------------------------------------------------- */
 
-wfi_hello inside_hello_of(const wfi_conn *conn); /* with which this connection was asked for, if we did */
+bool inside_hello_of(const wfi_conn *conn,
+                     wfi_hello *out); /* with which we asked for this connection; false: they did */
 /* In this net's name to `to`; pair_key NULL: the right one. */
 size_t inside_write_hello(wfi_net *net, const wfi_hello *hello, const uint8_t *pair_key, const wfi_member *to,
                           uint8_t *out);
 bool inside_takes_hello(wfi_net *net, const uint8_t *text, size_t size, uint64_t asked);
 bool inside_is_proven(wfi_net *net, int from, const uint8_t *text, uint64_t asked);
 const wfi_member *inside_self(const wfi_net *net);
+const wfi_net_keys *inside_net_keys(const wfi_net *net);
 bool inside_pair_key(wfi_net *net, const wfi_member *self, const wfi_member *other,
                      uint8_t *out);                                          /* of its private key */
 wfi_lane *inside_ask(wfi_net *net, int rank, const void *data, size_t size); /* for a connection, with these words */

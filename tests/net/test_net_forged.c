@@ -296,8 +296,8 @@ static void replay_requests(net_host *host)
         assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
         host_until(host, &host->done_ok, 1);
         wfi_net_lock(host->net);
-        wfi_hello hello =
-            inside_hello_of(control(host)); /* the very bytes with which it asked for the one that is up */
+        wfi_hello hello; /* the very bytes with which it asked for the one that is up */
+        assert_true(inside_hello_of(control(host), &hello));
         size = inside_write_hello(host->net, &hello, NULL, wfi_net_member(host->net, 0), data);
         wfi_net_unlock(host->net);
         for (uint64_t refused = 1; refused <= 3; refused++)

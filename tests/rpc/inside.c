@@ -27,8 +27,14 @@ _Static_assert(SAME(INSIDE_CALL, WFI_RPC_CALL) && SAME(INSIDE_REPLY, WFI_RPC_REP
                    SAME(INSIDE_TOOK, WFI_RPC_TOOK) && SAME(INSIDE_REFUSED, WFI_RPC_REFUSED) &&
                    SAME(INSIDE_CALL_REMOTE, WFI_CALL_REMOTE) && SAME(INSIDE_CALL_PARTS, WFI_CALL_ITEMS) &&
                    SAME(INSIDE_REPLY_ERROR, WFI_REPLY_ERROR) && SAME(INSIDE_REPLY_NEEDS_DONE, WFI_REPLY_NEEDS_DONE) &&
-                   SAME(INSIDE_MESSAGE_MAX, WFI_MESSAGE_MAX) && SAME(INSIDE_FUNCTION_NAME_MAX, WFI_FUNCTION_NAME_MAX),
+                   SAME(INSIDE_ENCODING_PULL, WFI_ENCODING_PULL) && SAME(INSIDE_MESSAGE_MAX, WFI_MESSAGE_MAX) &&
+                   SAME(INSIDE_FUNCTION_NAME_MAX, WFI_FUNCTION_NAME_MAX),
                "as docs/wire.md has it");
+
+struct wfi_net *inside_net(const weft_agent *agent)
+{
+    return agent->net;
+}
 
 void inside_lock(weft_agent *agent)
 {
@@ -116,6 +122,11 @@ void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *
     wfi_write_u8(writer, 0);
     wfi_write_blob(writer, body.meta.data, body.meta.size);
     wfi_encoded_fini(&body);
+}
+
+void inside_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)
+{
+    wfi_write_tensor_type(writer, dtype, shape);
 }
 
 weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char *function, weft_args values)

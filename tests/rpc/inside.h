@@ -12,6 +12,9 @@
 
 #include <stdatomic.h>
 
+struct wfi_net;
+struct wfi_net *inside_net(const weft_agent *agent); /* for tests/net/inside.h */
+
 /* While it is locked nothing happens in the agent, but for what the locker does. */
 void inside_lock(weft_agent *agent);
 bool inside_try_lock(weft_agent *agent); /* then it has to be unlocked */
@@ -33,6 +36,7 @@ enum {
 };
 enum { INSIDE_CALL_REMOTE = 1, INSIDE_CALL_PARTS = 2 };             /* flags of a call */
 enum { INSIDE_REPLY_ERROR = 1, INSIDE_REPLY_NEEDS_DONE = 2 };       /* flags of a reply */
+enum { INSIDE_ENCODING_PULL = 2 };                                  /* of a tensor: address and key follow */
 enum { INSIDE_MESSAGE_MAX = 3968, INSIDE_FUNCTION_NAME_MAX = 127 }; /* bytes */
 
 /* Sends it behind the agent's back. Whether the peer has it is counted: inside_unsent are those that it did not get. */
@@ -48,6 +52,7 @@ void inside_divert(weft_agent *agent, inside_hear_fn *hear);
 
 /* The body of a call or a reply: the values, and no places to land in but `place`, if that is not NULL. */
 void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *place);
+void inside_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
 /* Sends a call of `function` without a time limit and without a trace. */
 weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char *function, weft_args values);
 /* Decodes values, and behind them places to land in, of a message's bytes; `tail` has what is said to follow. */

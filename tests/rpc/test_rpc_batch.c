@@ -6,12 +6,8 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define CALLERS 4
 #define ROUNDS 20
@@ -29,7 +25,6 @@ static const weft_rpc_options patient = {.timeout_ms = 60000};
 /* [n, columns] float32 and a number each: row i times the number of call i, and the sum of the row. */
 static weft_status run_scale(weft_batch *batch, void *user)
 {
-    (void)user;
     weft_tape *t = weft_batch_tape(batch);
     int64_t n = (int64_t)weft_batch_count(batch);
     weft_tensor *x = weft_batch_tensor(batch, 0);
@@ -167,25 +162,21 @@ static void run(const char *function, int64_t columns)
 
 static void closes_by_size(void **state)
 {
-    (void)state;
     run("by size", 8);
 }
 
 static void large_rows_are_pulled_into_place(void **state)
 {
-    (void)state;
     run("by size", 300000);
 }
 
 static void closes_by_time(void **state)
 {
-    (void)state;
     run("by time", 8);
 }
 
 static void closes_when_all_are_in(void **state)
 {
-    (void)state;
     run("by callers", 8);
 }
 

@@ -6,12 +6,8 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { SIZE = 4 };
 
@@ -93,7 +89,6 @@ static weft_status run_how(weft_batch *batch, void *user)
     size_t n = weft_batch_count(batch);
     weft_tape *t = weft_batch_tape(batch);
     int64_t how = weft_call_i64(weft_batch_call(batch, 0), 0);
-    (void)user;
     MUST(n == SIZE && t && weft_batch_tape(batch) == t);
     MUST(weft_batch_call(batch, n) == NULL && weft_batch_tensor(batch, 0) == NULL);
     MUST(weft_agent_rank(weft_batch_agent(batch)) == 0);
@@ -134,7 +129,6 @@ static weft_status run_how(weft_batch *batch, void *user)
 /* Gives how many they are. */
 static weft_status run_count(weft_batch *batch, void *user)
 {
-    (void)user;
     atomic_fetch_add(&shared.batches, 1);
     for (size_t i = 0; i < weft_batch_count(batch); i++) {
         weft_call *call = weft_batch_call(batch, i);
@@ -147,7 +141,6 @@ static weft_status run_count(weft_batch *batch, void *user)
 /* Not before it is told to. */
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     while (!atomic_load(&shared.may_be_made))
         world_sleep_ms(shared.w, 1);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(3)));
@@ -219,7 +212,6 @@ static void failures(weft_agent *agent, void *arg)
                                 {WEFT_ERR_SHAPE, "the first", 0}};
     const outcome bad[SIZE] = {
         {.value = 0}, {WEFT_ERR_TYPE, "signature", 0}, {.value = 2}, {WEFT_ERR_TYPE, "value", 0}};
-    (void)arg;
     expect(agent, "how", FAIL_ODD, odd);
     expect(agent, "how", FAIL_KEPT, kept);
     expect(agent, "how", GIVE_EACH_BAD, bad);
@@ -249,7 +241,6 @@ static void single_gives(weft_agent *agent, void *arg)
     outcome second[SIZE];
     for (int i = 0; i < SIZE; i++)
         second[i] = (outcome){WEFT_ERR_STATE, "gave result 1 and no result 0", 0};
-    (void)arg;
     expect(agent, "how", GIVE_TWICE, last);
     expect(agent, "how", GIVE_EACH_ODD, mine);
     expect(agent, "two", GIVE_EACH_ODD, half); /* one result of two, whoever gave it */
@@ -272,7 +263,6 @@ static void unmade(weft_agent *agent, void *arg)
     weft_future *futures[SIZE], *gone;
     weft_rref *rref;
     const outcome all = {.value = SIZE};
-    (void)arg;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, &patient, &rref));
     gone = count_with(agent, rref);
     world_sleep_ms(shared.w, 5);
@@ -330,19 +320,16 @@ static void run(void (*program)(weft_agent *, void *), uint64_t seeds)
 
 static void test_failures(void **state)
 {
-    (void)state;
     run(failures, 10);
 }
 
 static void test_single_gives(void **state)
 {
-    (void)state;
     run(single_gives, 10);
 }
 
 static void test_unmade(void **state)
 {
-    (void)state;
     run(unmade, 10);
 }
 

@@ -3,11 +3,7 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { DRAWS = 128, ROUNDS = 5, CALLERS = 2, KINDS = 3 };
 
@@ -25,7 +21,6 @@ static weft_tensor *draw(weft_tape *t, int64_t rows)
 
 static weft_status run_batch(weft_batch *batch, void *user)
 {
-    (void)user;
     weft_batch_give(batch, 0, draw(weft_batch_tape(batch), (int64_t)weft_batch_count(batch)));
     return WEFT_OK;
 }
@@ -33,7 +28,6 @@ static weft_status run_batch(weft_batch *batch, void *user)
 static weft_status run_seeded(weft_batch *batch, void *user)
 {
     weft_tape *t = weft_batch_tape(batch);
-    (void)user;
     draw(t, 1); /* is of no consequence for what comes after */
     weft_tape_set_seed(t, 7);
     weft_batch_give(batch, 0, draw(t, (int64_t)weft_batch_count(batch)));
@@ -42,7 +36,6 @@ static weft_status run_seeded(weft_batch *batch, void *user)
 
 static weft_status run_call(weft_call *call, void *user)
 {
-    (void)user;
     weft_tensor *drawn = draw(weft_call_tape(call), 1);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_select(weft_call_tape(call), drawn, 0, 0))));
     return WEFT_OK;
@@ -72,7 +65,6 @@ static void program(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
     int64_t seeded[2][DRAWS];
-    (void)arg;
     for (int round = 0; round < ROUNDS; round++)
         for (int kind = 0; kind < KINDS; kind++)
             get(agent, functions[kind].name, shared.drawn[rank][round][kind]);
@@ -92,7 +84,6 @@ static void run(uint64_t seed)
 static void test_each_draws_its_own(void **state)
 {
     enum { ALL = CALLERS * ROUNDS * KINDS };
-    (void)state;
     run(1);
     const int64_t(*drawn)[DRAWS] = shared.drawn[0][0];
     for (int i = 0; i < ALL; i++)
@@ -103,7 +94,6 @@ static void test_each_draws_its_own(void **state)
 static void test_replays_draw_the_same(void **state)
 {
     static struct shared before;
-    (void)state;
     run(2);
     before = shared;
     run(2);

@@ -9,12 +9,8 @@
 #include "rpc/world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { COLUMNS = 50000, STORM = 24 };
 
@@ -53,7 +49,6 @@ static weft_status run_sum(weft_batch *batch, void *user)
 
 static weft_status run_hold(weft_batch *batch, void *user)
 {
-    (void)user;
     atomic_store(&shared.held, weft_batch_defer(batch));
     return WEFT_DEFERRED;
 }
@@ -72,7 +67,6 @@ static void *finish_elsewhere(void *arg)
 static weft_status run_elsewhere(weft_batch *batch, void *user)
 {
     pthread_t thread;
-    (void)user;
     weft_batch_defer(batch);
     if (shared.w->fabric == WORLD_SIM) {
         finish_elsewhere(batch);
@@ -193,7 +187,6 @@ static void given_up(weft_agent *agent, void *arg)
     sum_call calls[6];
     int64_t columns = shared.w->sim ? COLUMNS : 64; /* on a slow machine some row would be late, and wait for ever */
     int64_t soon_ms = shared.w->sim ? 50 : 3000;    /* but not before all three have come */
-    (void)arg;
     if (weft_agent_rank(agent) == 1) {
         for (int i = 0; i < 3; i++)
             calls[i] = start(agent, 0, "four", i + 1, columns, i == 1 ? soon_ms : 60000);
@@ -226,7 +219,6 @@ static void given_up(weft_agent *agent, void *arg)
 
 static void test_given_up(void **state)
 {
-    (void)state;
     run((world){.size = 2, .program = given_up}, 10, true);
 }
 
@@ -237,7 +229,6 @@ static void storm(weft_agent *agent, void *arg)
     sum_call calls[STORM];
     int rank = weft_agent_rank(agent), good = 0;
     unsigned chance = (unsigned)shared.w->seed * 7919u + (unsigned)rank;
-    (void)arg;
     for (int i = 0; i < STORM; i++) {
         chance = chance * 1103515245u + 12345u;
         int64_t columns = chance >> 16 & 1 ? COLUMNS : 64, timeout_ms = (chance >> 17 & 7) == 0 ? 1 : 60000;
@@ -267,7 +258,6 @@ static void storm(weft_agent *agent, void *arg)
 
 static void test_storm(void **state)
 {
-    (void)state;
     for (shared.how = 0; shared.how < 2; shared.how++)
         run((world){.size = 3, .program = storm}, 60, true);
 }
@@ -279,7 +269,6 @@ static void death(weft_agent *agent, void *arg)
 {
     sum_call c[2];
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 3) {
         for (int i = 0;; i++) {
             c[0] = start(agent, 0, "storm", i, COLUMNS, 60000);
@@ -311,7 +300,6 @@ static void death(weft_agent *agent, void *arg)
 
 static void test_death(void **state)
 {
-    (void)state;
     run((world){.size = 4, .program = death}, 12, false);
 }
 
@@ -321,7 +309,6 @@ static void test_death(void **state)
 static void expectations(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         await_waiting(agent, "expected", 2);
         world_sleep_ms(shared.w, 20);
@@ -352,7 +339,6 @@ static void expectations(weft_agent *agent, void *arg)
 
 static void test_expectations(void **state)
 {
-    (void)state;
     run((world){.size = 4, .program = expectations}, 10, true);
 }
 
@@ -360,7 +346,6 @@ static void test_expectations(void **state)
 static weft_status run_count(weft_batch *batch, void *user)
 {
     size_t n = weft_batch_count(batch);
-    (void)user;
     for (size_t i = 0; i < n; i++)
         weft_call_give(weft_batch_call(batch, i), WEFT_VALUES(weft_of_i64((int64_t)n)));
     return WEFT_OK;
@@ -415,7 +400,6 @@ static void comers_and_goers(stage *s, int actor)
 
 static void test_comers_and_goers(void **state)
 {
-    (void)state;
     stage_play(comers_and_goers, 3, 10, 2);
 }
 
@@ -425,7 +409,6 @@ static void test_comers_and_goers(void **state)
 static void closes(weft_agent *agent, void *arg)
 {
     sum_call calls[3];
-    (void)arg;
     if (weft_agent_rank(agent) == 0)
         return;
     for (int i = 0; i < 3; i++)
@@ -438,7 +421,6 @@ static void closes(weft_agent *agent, void *arg)
 
 static void test_closes(void **state)
 {
-    (void)state;
     run((world){.size = 3, .program = closes}, 30, true);
 }
 
@@ -449,7 +431,6 @@ static void stops(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
     sum_call calls[2];
-    (void)arg;
     for (int i = 0; i < 2; i++)
         calls[i] = start(agent, 0, "four", i, (i ? COLUMNS : 8) + rank, 60000);
     if (rank == 0) {
@@ -465,7 +446,6 @@ static void stops(weft_agent *agent, void *arg)
 
 static void test_stops(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed <= world_seeds(20); seed++) {
         world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
                    .seed = seed,
@@ -485,7 +465,6 @@ static void test_stops(void **state)
 
 static void elsewhere(weft_agent *agent, void *arg)
 {
-    (void)arg;
     for (int64_t i = 0; i < 40; i++) {
         weft_values *got;
         int64_t n;
@@ -499,7 +478,6 @@ static void elsewhere(weft_agent *agent, void *arg)
 
 static void test_elsewhere(void **state)
 {
-    (void)state;
     run((world){.size = 3, .program = elsewhere}, 10, true);
 }
 
@@ -526,7 +504,6 @@ static void never_finished(weft_agent *agent, void *arg)
 
 static void test_never_finished(void **state)
 {
-    (void)state;
     for (int how = 0; how < 12; how++) {
         int to = how & 1;
         world w = {

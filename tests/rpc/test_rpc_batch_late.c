@@ -9,12 +9,8 @@
 
 #include <weft/sim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ROW = 1 << 20, ALL_WORKERS = 300 /* and more */ };
 
@@ -30,7 +26,6 @@ static const weft_rpc_options patient = {.timeout_ms = 120000};
 
 static weft_status run_slowly(weft_batch *batch, void *user)
 {
-    (void)user;
     MUST(weft_batch_count(batch) <= 8);
     atomic_fetch_add(&shared.batches, 1);
     world_sleep_ms(shared.w, 5);
@@ -42,7 +37,6 @@ static weft_status run_sum(weft_batch *batch, void *user)
 {
     weft_tape *t = weft_batch_tape(batch);
     size_t n = weft_batch_count(batch);
-    (void)user;
     atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
     weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_INT64, (double)n));
     weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
@@ -52,7 +46,6 @@ static weft_status run_sum(weft_batch *batch, void *user)
 
 static weft_status run_doze(weft_batch *batch, void *user)
 {
-    (void)user;
     atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
     world_sleep_ms(shared.w, 5);
     return WEFT_OK;
@@ -61,7 +54,6 @@ static weft_status run_doze(weft_batch *batch, void *user)
 /* Waits until somebody else is through; all workers do. */
 static weft_status run_wait(weft_call *call, void *user)
 {
-    (void)user;
     weft_future *never = weft_future_create(weft_call_agent(call));
     weft_status st = weft_future_wait(never, 10000);
     MUST_BE(st, WEFT_ERR_TIMEOUT);
@@ -150,7 +142,6 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
 static void late(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         while (!stats_of(agent, "sum two").waiting)
             weft_sim_sleep(shared.w->sim, 1000);
@@ -189,7 +180,6 @@ static void late_between(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent), calls = rank == 1 ? 4 : 1;
     weft_future *futures[4];
-    (void)arg;
     if (rank == 0) {
         for (uint64_t waiting = 2; waiting <= 3; waiting++) {
             while (stats_of(agent, "sum many").waiting < waiting)
@@ -230,7 +220,6 @@ static void late_between(weft_agent *agent, void *arg)
 static void answer_not_taken(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         while (!atomic_load(&shared.began_ns)) /* the handler sleeps then */
             weft_sim_sleep(shared.w->sim, 1000);
@@ -254,7 +243,6 @@ static void answer_not_taken(weft_agent *agent, void *arg)
 static void late_keeps_all(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         while (!stats_of(agent, "doze eight").waiting)
             weft_sim_sleep(shared.w->sim, 1000);
@@ -285,7 +273,6 @@ static void late_keeps_all(weft_agent *agent, void *arg)
 static void late_but_waited_for(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         while (!stats_of(agent, "sum both").waiting)
             weft_sim_sleep(shared.w->sim, 1000);
@@ -316,7 +303,6 @@ static void stuck_row(weft_agent *agent, void *arg)
 {
     weft_future *futures[21];
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         while (atomic_load(&shared.batches) < 3)
             weft_sim_sleep(shared.w->sim, 1000);
@@ -357,7 +343,6 @@ static void stuck_row(weft_agent *agent, void *arg)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -365,7 +350,6 @@ static void one_worker(weft_agent_options *options, void *arg)
 static void stalled(weft_agent *agent, void *arg)
 {
     weft_future *waits[2 * ALL_WORKERS], *futures[4];
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(1);
         while (stats_of(agent, "sum two").running) /* the last answer is out before its batch is over */
@@ -397,7 +381,6 @@ static void stalled(weft_agent *agent, void *arg)
 
 static void test_late(void **state)
 {
-    (void)state;
     run(late, 3, 10, NULL);
     run(late_between, 3, 10, NULL);
     run(late_but_waited_for, 3, 10, NULL);
@@ -405,20 +388,17 @@ static void test_late(void **state)
 
 static void test_what_rows_keep(void **state)
 {
-    (void)state;
     run(answer_not_taken, 3, 10, NULL);
     run(late_keeps_all, 3, 10, NULL);
 }
 
 static void test_stuck_row(void **state)
 {
-    (void)state;
     run(stuck_row, 3, 5, NULL);
 }
 
 static void test_stalled(void **state)
 {
-    (void)state;
     run(stalled, 2, 3, one_worker);
 }
 

@@ -9,12 +9,8 @@
 
 #include <weft/sim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { CALLS = 6, MIB = 1 << 20 };
 
@@ -29,7 +25,6 @@ static const weft_rpc_options patient = {.timeout_ms = 120000};
 
 static weft_status run_echo(weft_batch *batch, void *user)
 {
-    (void)user;
     weft_batch_give(batch, 0, weft_batch_tensor(batch, 0));
     return WEFT_OK;
 }
@@ -37,7 +32,6 @@ static weft_status run_echo(weft_batch *batch, void *user)
 /* Every second call by itself, of the first argument's row as the handler sees it, and of the call's own. */
 static weft_status run_echo_each(weft_batch *batch, void *user)
 {
-    (void)user;
     for (size_t i = 0; i < weft_batch_count(batch); i++) {
         weft_call *call = weft_batch_call(batch, i);
         weft_tensor *row = weft_select(weft_batch_tape(batch), weft_batch_tensor(batch, 0), 0, (int64_t)i);
@@ -51,7 +45,6 @@ static weft_status run_look(weft_call *call, void *user)
 {
     weft_values *values;
     weft_tensor *x;
-    (void)user;
     MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), 60000, &values));
     MUST_OK(weft_values_get_tensor(values, 0, &x));
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)wfi_storage_size(x->storage))));
@@ -62,7 +55,6 @@ static weft_status run_look(weft_call *call, void *user)
 static weft_status run_sink(weft_call *call, void *user)
 {
     (void)call;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -140,7 +132,6 @@ static void leave_rows(weft_agent *agent, const char *function, int64_t columns,
 
 static void references(weft_agent *agent, void *arg)
 {
-    (void)arg;
     await_finished(weft_agent_rank(agent)); /* one after the other: a batch is of one caller */
     leave_rows(agent, "echo", 16, CALLS, CALLS);
     leave_rows(agent, "echo", MIB / 4, CALLS, CALLS / 2);
@@ -152,7 +143,6 @@ static void references(weft_agent *agent, void *arg)
 
 static void test_references_keep_one_row(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run(references, 2, WORLD_SIM, seed, NULL);
     run(references, 2, WORLD_TCP, 0, NULL);
@@ -164,7 +154,6 @@ enum { BUDGET = 64 * MIB, MANY = 12 };
 
 static void give_budget(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->memory_budget_bytes = options->rank == 0 ? BUDGET : 0;
 }
 
@@ -209,7 +198,6 @@ static void ahead(weft_agent *agent, void *arg)
 {
     weft_future *futures[MANY];
     int rank = weft_agent_rank(agent);
-    (void)arg;
     wait_alone(agent, 0, 6 * MIB); /* nothing is known of batches yet */
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(MIB / 4), WEFT_FLOAT32);
     for (int i = 0; rank == 1 && i < MANY; i++)
@@ -232,7 +220,6 @@ static void ahead(weft_agent *agent, void *arg)
 
 static void test_places_ahead_are_few(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
         run(ahead, 3, WORLD_SIM, seed, give_budget);
 }

@@ -8,14 +8,10 @@
 
 #include <weft/sim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 void *__real_calloc(size_t count, size_t size);
 void *__wrap_calloc(size_t count, size_t size);
@@ -80,7 +76,6 @@ static weft_status run_double(weft_batch *batch, void *user)
 {
     weft_tape *t = weft_batch_tape(batch);
     weft_tensor *x = weft_batch_tensor(batch, 0);
-    (void)user;
     weft_batch_give(batch, 0, weft_add(t, x, x));
     weft_batch_give(batch, 1, weft_sum_dim(t, x, 1, false));
     return WEFT_OK;
@@ -183,14 +178,12 @@ static void run(const char *function, int64_t wide)
 
 static void test_small_rows(void **state)
 {
-    (void)state;
     run("double", 10);
     run("double well", 10);
 }
 
 static void test_large_rows(void **state)
 {
-    (void)state;
     run("double", 50000);
     run("double well", 50000);
 }

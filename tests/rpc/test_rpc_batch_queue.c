@@ -10,12 +10,8 @@
 
 #include <weft/sim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS = 5, ROW = 1 << 20, HELD = 16, BATCHES_MAX = 4096 };
 
@@ -34,7 +30,6 @@ static const weft_rpc_options patient = {.timeout_ms = 120000};
 
 static weft_status run_hold(weft_batch *batch, void *user)
 {
-    (void)user;
     int place = atomic_fetch_add(&shared.held_count, 1);
     MUST(place < HELD);
     atomic_store(&shared.held[place], weft_batch_defer(batch));
@@ -45,7 +40,6 @@ static weft_status run_hold(weft_batch *batch, void *user)
 static weft_status run_count(weft_batch *batch, void *user)
 {
     int number = atomic_fetch_add(&shared.batches, 1);
-    (void)user;
     MUST(number < BATCHES_MAX);
     for (size_t i = 0; i < weft_batch_count(batch); i++) {
         weft_call *call = weft_batch_call(batch, i);
@@ -64,7 +58,6 @@ static weft_status run_sum(weft_batch *batch, void *user)
 {
     weft_tape *t = weft_batch_tape(batch);
     size_t n = weft_batch_count(batch);
-    (void)user;
     weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_INT64, (double)n));
     weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
     weft_batch_give(batch, 1, sizes);
@@ -214,7 +207,6 @@ static void fill_it(weft_agent *agent, weft_tensor *small)
 static void full_queue(weft_agent *agent, void *arg)
 {
     weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         see_it_full(agent);
     } else if (weft_agent_rank(agent) == 1) {
@@ -233,7 +225,6 @@ static void quota(weft_agent *agent, void *arg)
     const char *function = "hold one each";
     weft_future *futures[2];
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         await_held(2);
         weft_batch_stats stats = stats_of(agent, function);
@@ -259,7 +250,6 @@ static void quota(weft_agent *agent, void *arg)
 static void in_flight(weft_agent *agent, void *arg)
 {
     weft_future *futures[8];
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_held(3);
         await_waiting(agent, "hold three", 2);
@@ -304,7 +294,6 @@ static void flood(weft_agent *agent)
 
 static void one_floods(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(4);
         return;
@@ -323,7 +312,6 @@ static void one_floods(weft_agent *agent, void *arg)
 
 static void all_flood(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(4);
         return;
@@ -335,7 +323,6 @@ static void all_flood(weft_agent *agent, void *arg)
 
 static void test_one_floods(void **state)
 {
-    (void)state;
     for (int tcp = 0; tcp < 2; tcp++) {
         int last = 0;
         run(one_floods, RANKS, tcp ? 0 : 1, tcp, NULL);
@@ -351,7 +338,6 @@ static void test_one_floods(void **state)
 
 static void test_all_flood(void **state)
 {
-    (void)state;
     run(all_flood, RANKS, 1, false, NULL);
     int alike = 0, together = 0;
     for (int i = 20; i < atomic_load(&shared.batches) - 20; i++) {
@@ -369,7 +355,6 @@ static void test_all_flood(void **state)
 
 static void give_budget(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->memory_budget_bytes = options->rank == 0 ? shared.budget : 0;
 }
 
@@ -390,7 +375,6 @@ static void await_none_held(weft_agent *agent)
 /* Six rows fit; the rest is refused, all who got in come together, and nothing is left of them. */
 static void budget(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_waiting(agent, "sum", 5);
         MUST(held(agent) >= (uint64_t)5 * ROW && held(agent) <= shared.budget + shared.budget / 8);
@@ -423,7 +407,6 @@ static void budget(weft_agent *agent, void *arg)
 static void spare_places(weft_agent *agent, void *arg)
 {
     const uint64_t slab = 8 * ROW;
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         for (uint64_t waiting = 1; waiting <= 3; waiting++) {
             await_waiting(agent, "sum", waiting);
@@ -458,20 +441,17 @@ static void spare_places(weft_agent *agent, void *arg)
 
 static void test_full_queue(void **state)
 {
-    (void)state;
     run(full_queue, 3, 10, true, NULL);
     run(quota, 3, 10, true, NULL);
 }
 
 static void test_in_flight(void **state)
 {
-    (void)state;
     run(in_flight, 2, 10, true, NULL);
 }
 
 static void test_budget(void **state)
 {
-    (void)state;
     shared.budget = (size_t)11 * ROW / 2;
     run(budget, 2, 5, false, give_budget);
     shared.budget = 0;

@@ -6,12 +6,8 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { SIZE = 4 };
 
@@ -43,7 +39,6 @@ static weft_status run_kinds(weft_batch *batch, void *user)
 {
     size_t n = weft_batch_count(batch);
     weft_tape *t = weft_batch_tape(batch);
-    (void)user;
     weft_batch_give(batch, 0, numbers(batch, n, WEFT_INT32, -2));
     weft_batch_give(batch, 1, numbers(batch, n, WEFT_UINT8, 200));
     weft_batch_give(batch, 2, numbers(batch, n, WEFT_FLOAT32, 0.5));
@@ -62,7 +57,6 @@ static weft_status run_mixed(weft_batch *batch, void *user)
     size_t n = weft_batch_count(batch);
     weft_tape *t = weft_batch_tape(batch);
     weft_tensor *x = weft_batch_tensor(batch, 1), *y = weft_batch_tensor(batch, 4);
-    (void)user;
     MUST(!weft_batch_tensor(batch, 0) && !weft_batch_tensor(batch, 2) && !weft_batch_tensor(batch, 3));
     MUST(weft_tensor_ndim(x) == 2 && weft_tensor_ndim(y) == 1 && weft_tensor_dtype(y) == WEFT_FLOAT64);
     MUST(weft_tensor_is_contiguous(x) && weft_tensor_is_contiguous(y));
@@ -88,7 +82,6 @@ static weft_status run_form(weft_batch *batch, void *user)
 {
     size_t n = weft_batch_count(batch);
     weft_tensor *x = weft_batch_tensor(batch, 0), *y = weft_batch_tensor(batch, 1);
-    (void)user;
     MUST(n == 2 && weft_tensor_size(x, 0) == 2 && weft_tensor_size(y, 0) == 2);
     for (size_t i = 0; i < n; i++) {
         weft_tensor *own = weft_call_tensor(weft_batch_call(batch, i), 0);
@@ -122,7 +115,6 @@ static weft_status run_double(weft_batch *batch, void *user)
 static weft_status run_busy_once(weft_batch *batch, void *user)
 {
     static const weft_value yes = {.type = WEFT_I64, .as.i64 = 1};
-    (void)user;
     if (atomic_fetch_add(&shared.batches, 1) == 0)
         return WEFT_ERR_BUSY;
     for (size_t i = 0; i < weft_batch_count(batch); i++)
@@ -132,7 +124,6 @@ static weft_status run_busy_once(weft_batch *batch, void *user)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    (void)user;
     weft_call_give(call, WEFT_VALUES(weft_of_i64(3)));
     return WEFT_OK;
 }
@@ -185,7 +176,6 @@ static weft_future *start(weft_agent *agent, int to, const char *function, weft_
 static void kinds(weft_agent *agent, void *arg)
 {
     weft_future *futures[SIZE];
-    (void)arg;
     for (int i = 0; i < SIZE; i++)
         futures[i] = start(agent, 0, "kinds", WEFT_NO_VALUES);
     for (int i = 0; i < SIZE; i++) {
@@ -216,7 +206,6 @@ static void mixed(weft_agent *agent, void *arg)
     weft_future *futures[SIZE];
     weft_tensor *x[SIZE], *y[SIZE];
     weft_rref *rref;
-    (void)arg;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "make", WEFT_NO_VALUES, NULL, &rref));
     for (int i = 0; i < SIZE; i++) {
         char text[16];
@@ -285,7 +274,6 @@ static void forms(weft_agent *agent, void *arg)
                     {WEFT_FLOAT32, WEFT_SHAPE(2), WEFT_SHAPE(30000)}};
     weft_future *futures[2 * FORMS];
     weft_tensor *x[2 * FORMS], *y[2 * FORMS];
-    (void)arg;
     for (int i = 0; i < 2 * FORMS; i++) {
         const struct form *form = &all[i % FORMS];
         x[i] = filled(form->shape, form->dtype, i);
@@ -306,7 +294,6 @@ static void too_many_dimensions(weft_agent *agent, void *arg)
 {
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = 60000, .error = &error};
-    (void)arg;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), WEFT_FLOAT32);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "double", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
             WEFT_ERR_SHAPE);
@@ -393,7 +380,6 @@ static void ways(weft_agent *agent, void *arg)
     int64_t value;
     weft_values *got;
     weft_rpc_options again = {.timeout_ms = 60000, .retry = {.attempts = 3, .pause_ms = 1}};
-    (void)arg;
     strided(agent, "double", 0);
     if (weft_agent_rank(agent) != 0) /* else it is the fiber of the program that runs it */
         strided(agent, "double inline", 0);
@@ -448,31 +434,26 @@ static void run(void (*program)(weft_agent *, void *), uint64_t seeds)
 
 static void test_kinds(void **state)
 {
-    (void)state;
     run(kinds, 10);
 }
 
 static void test_mixed(void **state)
 {
-    (void)state;
     run(mixed, 20);
 }
 
 static void test_forms(void **state)
 {
-    (void)state;
     run(forms, 50);
 }
 
 static void test_too_many_dimensions(void **state)
 {
-    (void)state;
     run(too_many_dimensions, 3);
 }
 
 static void test_ways(void **state)
 {
-    (void)state;
     run(ways, 10);
 }
 

@@ -9,12 +9,8 @@
 
 #include <weft/sim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { US = 1000, MS = 1000000 };
 
@@ -31,7 +27,6 @@ static const weft_rpc_options patient = {.timeout_ms = 120000};
 static weft_status run_slow(weft_batch *batch, void *user)
 {
     (void)batch;
-    (void)user;
     weft_sim_sleep(shared.w->sim, shared.handler_ns);
     return WEFT_OK;
 }
@@ -42,7 +37,6 @@ static weft_status run_count(weft_batch *batch, void *user)
     int64_t n = (int64_t)weft_batch_count(batch);
     weft_tensor *sizes = weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_INT64, (double)n));
     bool narrow = weft_tensor_size(weft_batch_tensor(batch, 0), 1) == 1;
-    (void)user;
     if (narrow)
         atomic_store(&shared.runs, true);
     while (narrow && !atomic_load(&shared.over))
@@ -120,7 +114,6 @@ static void end(weft_future *future)
 static void never_last(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         await_finished(1);
         return;
@@ -143,7 +136,6 @@ static void never_last(weft_agent *agent, void *arg)
 
 static void test_no_shape_is_always_last(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run(never_last, NULL, 12, seed, MS);
 }
@@ -195,7 +187,6 @@ static void rare_shape(weft_agent *agent, void *arg)
 
 static void test_rare_shapes_do_not_starve(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++) {
         run(rare_shape, "rare", 3, seed, 2 * MS);
         run(rare_shape, "rare beside two", 3, seed, 2 * MS);
@@ -218,7 +209,6 @@ static void must_be_of(weft_future *future, int64_t together)
 static void comes_when_all_go(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         while (!atomic_load(&shared.runs) || stats_of(agent, "both").waiting < 2)
             weft_sim_sleep(shared.w->sim, US);
@@ -246,7 +236,6 @@ static void comes_when_all_go(weft_agent *agent, void *arg)
 
 static void test_who_comes_when_all_go(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++)
         run(comes_when_all_go, NULL, 3, seed, 0);
 }
@@ -273,7 +262,6 @@ static void each_of_its_own(weft_agent *agent, void *arg)
 
 static void test_as_many_shapes_as_calls(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(3); seed++) {
         run(each_of_its_own, "shapes in pairs", 3, seed, US);
         run(each_of_its_own, "shapes in time", 3, seed, US);

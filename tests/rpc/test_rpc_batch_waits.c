@@ -11,12 +11,8 @@
 #include <weft/sim.h>
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MANY = 64, ROUNDS = 40, THREADS = 4, CALLS = 60, US = 1000 };
 
@@ -37,7 +33,6 @@ static weft_status run_slow(weft_batch *batch, void *user)
     int64_t n = (int64_t)weft_batch_count(batch);
     weft_tensor *sizes = weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_INT64, (double)n));
     int busy = atomic_fetch_add(&shared.busy, 1) + 1;
-    (void)user;
     if (busy > atomic_load(&shared.busy_most))
         atomic_store(&shared.busy_most, busy);
     atomic_fetch_add(&shared.batches, 1);
@@ -52,7 +47,6 @@ static weft_status run_slow(weft_batch *batch, void *user)
 static weft_status run_double(weft_batch *batch, void *user)
 {
     weft_tensor *x = weft_batch_tensor(batch, 0);
-    (void)user;
     weft_batch_give(batch, 0, weft_add(weft_batch_tape(batch), x, x));
     return WEFT_OK;
 }
@@ -147,7 +141,6 @@ static void in_step(weft_agent *agent, void *arg)
 /* They do not start together: the first goes alone. */
 static void out_of_step(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(8);
         weft_batch_stats stats = stats_of(agent, "adaptive");
@@ -160,7 +153,6 @@ static void out_of_step(weft_agent *agent, void *arg)
 
 static void test_in_step(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++) {
         run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "adaptive"}, 2000);
         run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "at once"}, 2000);
@@ -170,7 +162,6 @@ static void test_in_step(void **state)
 static void test_long_handlers_split_nobody(void **state)
 {
     const uint64_t handlers_us[] = {8000, 10000, 12000, 50000};
-    (void)state;
     for (size_t i = 0; i < sizeof handlers_us / sizeof *handlers_us; i++)
         for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
             run_on(WORLD_SIM, seed, (world){.size = 9, .program = out_of_step}, handlers_us[i]);
@@ -180,7 +171,6 @@ static void test_long_handlers_split_nobody(void **state)
 static void far_apart(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    (void)arg;
     if (rank == 0) {
         await_finished(2);
         weft_batch_stats stats = stats_of(agent, "adaptive");
@@ -200,7 +190,6 @@ static void far_apart(weft_agent *agent, void *arg)
 
 static void test_far_apart(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
         run_on(WORLD_SIM, seed, (world){.size = 3, .program = far_apart}, 2000);
 }
@@ -209,7 +198,6 @@ static void test_far_apart(void **state)
 static void stream(weft_agent *agent, void *arg)
 {
     weft_future *futures[10 * ROUNDS];
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(4);
         weft_batch_stats stats = stats_of(agent, "adaptive");
@@ -230,7 +218,6 @@ static void stream(weft_agent *agent, void *arg)
 
 static void test_stream(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
         run_on(WORLD_SIM, seed, (world){.size = 5, .program = stream}, 1000);
 }
@@ -238,7 +225,6 @@ static void test_stream(void **state)
 /* Rank 2 called lately, and does not any more. The handler takes 20 ms, and would be worth waiting for: but 500 us at most. */
 static void at_most(weft_agent *agent, void *arg)
 {
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(2);
         weft_batch_stats stats = stats_of(agent, "briefly");
@@ -256,7 +242,6 @@ static void at_most(weft_agent *agent, void *arg)
 static void outlasts(weft_agent *agent, void *arg)
 {
     weft_future *future;
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         while (!stats_of(agent, "for long").waiting)
             world_sleep_ms(shared.w, 1);
@@ -277,7 +262,6 @@ static void outlasts(weft_agent *agent, void *arg)
 
 static void test_at_most(void **state)
 {
-    (void)state;
     run_on(WORLD_SIM, 1, (world){.size = 3, .program = at_most}, 20000);
     run_on(WORLD_SIM, 1, (world){.size = 2, .program = outlasts}, 0);
     run_on(WORLD_TCP, 0, (world){.size = 2, .program = outlasts}, 0);
@@ -287,7 +271,6 @@ static void test_at_most(void **state)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->workers = 1;
 }
 
@@ -295,7 +278,6 @@ static void one_worker(weft_agent_options *options, void *arg)
 static void rounds(weft_agent *agent, void *arg)
 {
     int callers = weft_agent_world_size(agent) - 1; /* those beyond are not in the job */
-    (void)arg;
     if (weft_agent_rank(agent) == 0) {
         await_finished(callers);
         while (stats_of(agent, "everybody").running) /* the last answer is out before its batch is over */
@@ -313,7 +295,6 @@ static void rounds(weft_agent *agent, void *arg)
 
 static void test_rounds(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(2); seed++)
         run_on(WORLD_SIM, seed, (world){.size = MANY + 1, .program = rounds, .adjust = one_worker}, 100);
     run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = one_worker}, 0);
@@ -324,7 +305,6 @@ static void shapes(weft_agent *agent, void *arg)
 {
     int callers = weft_agent_world_size(agent) - 1, rank = weft_agent_rank(agent);
     uint64_t differing = 0;
-    (void)arg;
     for (int i = 0; i < ROUNDS; i++)
         differing += i % 3 > 0;
     if (rank == 0) {
@@ -349,7 +329,6 @@ static void shapes(weft_agent *agent, void *arg)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= world_seeds(20); seed++)
         run_on(WORLD_SIM, seed, (world){.size = 2 + (int)seed % 5 + 1, .program = shapes}, 0);
     run_on(WORLD_TCP, 0, (world){.size = 5, .program = shapes}, 0);
@@ -399,7 +378,6 @@ static void threads(weft_agent *agent, void *arg)
     pthread_t callers[THREADS], asker;
     thread_of all[THREADS];
     int rank = weft_agent_rank(agent);
-    (void)arg;
     for (int i = 0; i < THREADS; i++) {
         all[i] = (thread_of){agent, rank * THREADS + i};
         MUST(!pthread_create(&callers[i], NULL, keep_calling, &all[i]));
@@ -420,7 +398,6 @@ static void threads(weft_agent *agent, void *arg)
 
 static void test_threads(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP, 0, (world){.size = 3, .program = threads}, 0);
 }
 
@@ -428,14 +405,12 @@ static void test_threads(void **state)
 
 static void no_threads(weft_agent_options *options, void *arg)
 {
-    (void)arg;
     options->no_threads = options->rank == 0;
 }
 
 static void by_hand(weft_agent *agent, void *arg)
 {
     thread_of me = {agent, 1};
-    (void)arg;
     while (weft_agent_rank(agent) == 0 && !atomic_load(&shared.over))
         weft_agent_progress(agent, 1);
     if (weft_agent_rank(agent) == 0)
@@ -446,7 +421,6 @@ static void by_hand(weft_agent *agent, void *arg)
 
 static void test_by_hand(void **state)
 {
-    (void)state;
     run_on(WORLD_TCP, 0, (world){.size = 2, .program = by_hand, .adjust = no_threads}, 0);
 }
 
@@ -455,7 +429,6 @@ static void test_by_hand(void **state)
 static weft_status run_plain(weft_call *c, void *user)
 {
     (void)c;
-    (void)user;
     return WEFT_OK;
 }
 
@@ -465,7 +438,6 @@ static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, 
     (void)index;
     (void)dtype;
     (void)shape;
-    (void)user;
     return NULL;
 }
 
@@ -474,7 +446,6 @@ static char said[512];
 static void listen(weft_log_level level, const char *line, void *arg)
 {
     (void)level;
-    (void)arg;
     snprintf(said, sizeof said, "%s", line);
 }
 
@@ -508,7 +479,6 @@ static void registering(weft_agent *agent, void *arg)
     };
     int ranks[] = {5, 6};
     weft_batch_stats stats = {.calls = 1};
-    (void)arg;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         weft_function bad = all[i].function;
         bad.name = "bad";
@@ -536,7 +506,6 @@ static void registering(weft_agent *agent, void *arg)
 
 static void test_registering(void **state)
 {
-    (void)state;
     weft_log_set_sink(listen, NULL);
     run_on(WORLD_SIM, 1, (world){.size = 1, .program = registering}, 0);
     weft_log_set_sink(NULL, NULL);

@@ -5,16 +5,14 @@
  */
 #include "topo/topo.h"
 #include "topo_node.h"
+#include "unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -87,7 +85,6 @@ static void check_gpu_node(void)
 
 static void devices_lead_to_the_cores_beside_them(void **state)
 {
-    (void)state;
     with_file(NULL, check_gpu_node);
 }
 
@@ -103,7 +100,6 @@ static void check_two_nodes(void)
 
 static void a_synthetic_machine_has_its_nodes(void **state)
 {
-    (void)state;
     in_child("HWLOC_SYNTHETIC", "package:2 [numa] core:3 pu:2", check_two_nodes);
 }
 
@@ -116,7 +112,6 @@ static void check_one_node(void)
 
 static void one_node_is_no_place(void **state)
 {
-    (void)state;
     in_child("HWLOC_SYNTHETIC", "numa:1 core:4 pu:1", check_one_node);
 }
 
@@ -131,7 +126,6 @@ static void check_survives(void)
 
 static void malformed_descriptions_do_no_harm(void **state)
 {
-    (void)state;
     with_file("", check_survives);
     with_file("no xml at all\n", check_survives);
     with_file("<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\"", check_survives);
@@ -151,7 +145,6 @@ static void check_binding(void)
 
 static void without_cores_nothing_is_bound(void **state)
 {
-    (void)state;
     in_child(NULL, NULL, check_binding);
 }
 
@@ -183,13 +176,11 @@ static void check_bind_as_this_system(void)
 
 static void a_thread_is_bound_if_there_is_a_core_for_it(void **state)
 {
-    (void)state;
     in_child("HWLOC_SYNTHETIC", "numa:2 core:1 pu:1", check_bind_as_this_system);
 }
 
 static void binding_can_be_switched_off(void **state)
 {
-    (void)state;
     setenv("WEFT_NO_BINDING", "1", 1);
     in_child("HWLOC_SYNTHETIC", "numa:2 core:1 pu:1", check_bind_as_this_system);
     unsetenv("WEFT_NO_BINDING");

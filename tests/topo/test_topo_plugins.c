@@ -5,10 +5,9 @@
  */
 #include "topo/topo.h"
 #include "topo_node.h"
+#include "unit.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define SKIPPED 77
 
@@ -71,7 +69,6 @@ static void only_plugins_that_are_not_known_look_for_devices(void **state)
 {
     static const char *const names[] = {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"};
     void (*const ways[])(void) = {load_with_plugins, load_with_plugins_asked_for};
-    (void)state;
     for (size_t way = 0; way < 2; way++) {
         snprintf(path, sizeof path, "%s/log", folder);
         int code = exit_code_of_child(ways[way]);
@@ -113,7 +110,6 @@ static void load_what_hangs(void)
 
 static void what_hangs_in_hwloc_hangs_nobody(void **state)
 {
-    (void)state;
     snprintf(path, sizeof path, "%s/fifo", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(exit_code_of_child(load_what_hangs), 0);
@@ -122,7 +118,6 @@ static void what_hangs_in_hwloc_hangs_nobody(void **state)
 
 static int remove_folder(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 

@@ -5,20 +5,18 @@
  */
 #include "topo/cgroup.h"
 #include "topo/share.h"
+#include "unit.h"
 
 #include <weft/log.h>
 
 #include <errno.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define MB (UINT64_C(1) << 20)
 
@@ -32,7 +30,6 @@ static int remove_one(const char *path, const struct stat *what, int kind, struc
 
 static int empty_root(void **state)
 {
-    (void)state;
     return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -63,7 +60,6 @@ static wfi_cgroup seen(void)
 
 static void version_2_counts_every_group_around(void **state)
 {
-    (void)state;
     put("/proc/self/cgroup", "0::/job.slice/step/task\n");
     put("/proc/self/mountinfo", "21 1 8:1 / / rw - ext4 /dev/root rw\n" V2_MOUNT);
     put("/sys/fs/cgroup/cpuset.cpus.effective", "0-63\n");
@@ -87,7 +83,6 @@ static void version_2_counts_every_group_around(void **state)
 
 static void version_1_has_a_tree_for_each_controller(void **state)
 {
-    (void)state;
     put("/proc/self/cgroup", "12:cpuset:/a\n9:memory:/a/b\n4:cpu,cpuacct:/c/d\n1:name=systemd:/e\n0::/e\n");
     put("/proc/self/mountinfo", "40 31 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
                                 "32 31 0:32 / /sys/fs/cgroup/memory rw shared:9 master:1 - cgroup cgroup rw,memory\n"
@@ -111,7 +106,6 @@ static void version_1_has_a_tree_for_each_controller(void **state)
 /* Docker without namespaces of groups: the path is the host's, what is mounted is the container's own group. */
 static void a_container_sees_its_own_group(void **state)
 {
-    (void)state;
     put("/proc/self/cgroup", "5:memory:/docker/f00/inner\n");
     put("/proc/self/mountinfo", "32 31 0:32 /docker/f00 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "209715200\n");
@@ -128,7 +122,6 @@ static void what_cannot_be_read_limits_nothing(void **state)
     static const char *const groups[] = {"", "nonsense\n", "0::\n", "0::/a", "5:memory:/x\n0:/y\n::\n"};
     static const char *const mounts[] = {"", "x\n", "1 2 3 - cgroup2\n", V2_MOUNT, "1 2 0:3 / /c rw -\n"};
     static const char *const values[] = {"", "max", "-1 100000\n", "x y\n", "100000 0\n", "99999999999999999 1\n"};
-    (void)state;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         for (size_t k = 0; k < sizeof mounts / sizeof *mounts; k++) {
             assert_int_equal(empty_root(NULL), 0);
@@ -159,7 +152,6 @@ static int cores(int bound, int online, int processes, bool is_unbound)
 
 static void cores_are_divided_once(void **state)
 {
-    (void)state;
     assert_int_equal(cores(8, 8, 1, false), 8);
     assert_int_equal(cores(2, 2, 3, false), 1);
     assert_int_equal(cores(16, 16, 3, false), 5);
@@ -181,7 +173,6 @@ static void cores_are_divided_once(void **state)
 
 static void memory_is_divided(void **state)
 {
-    (void)state;
     wfi_share_facts facts = {.bound = 1, .online = 1, .processes = 2, .memory = 1024 * MB};
     assert_int_equal(wfi_share_memory_of(&facts, root), 512 * MB);
     put("/proc/self/cgroup", "0::/a\n");
@@ -219,7 +210,6 @@ static void launchers_say_how_many_are_here(void **state)
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "99999999999", NULL, 0, false},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "", NULL, 0, false}};
     bool is_unbound;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setenv(cases[i].name, cases[i].value, 1);
         if (cases[i].node)
@@ -240,7 +230,6 @@ static void launchers_say_how_many_are_here(void **state)
 /* Of this machine, whatever it is. */
 static void the_table_counts_where_no_launcher_speaks(void **state)
 {
-    (void)state;
     int all = wfi_share_cores();
     uint64_t memory = wfi_share_memory();
     assert_true(all >= 1 && memory > 0);
@@ -257,14 +246,12 @@ static int lines; /* that say a bad LOCAL_WORLD_SIZE */
 
 static void count_lines(weft_log_level level, const char *line, void *arg)
 {
-    (void)arg;
     lines += level == WEFT_LOG_ERROR && strstr(line, "LOCAL_WORLD_SIZE=\"many\"") != NULL;
 }
 
 /* Before any other: it is said once, where the share is first needed. */
 static void a_bad_number_is_said_once(void **state)
 {
-    (void)state;
     setenv("LOCAL_WORLD_SIZE", "many", 1);
     weft_log_set_sink(count_lines, NULL);
     int cores = wfi_share_cores();
