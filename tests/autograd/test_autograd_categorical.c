@@ -239,18 +239,7 @@ static void draws_are_the_same_on_any_number_of_threads(void **state)
     weft_tensor_unref(x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_follow_their_weights),
-        cmocka_unit_test(draws_of_one_possible_class_are_that_class),
-        cmocka_unit_test(draws_of_extreme_weights_keep_their_shares),
-        cmocka_unit_test(draws_follow_the_seed_and_not_the_layout),
-        cmocka_unit_test(draws_of_a_row_do_not_depend_on_those_after_it),
-        cmocka_unit_test(draws_of_a_tape_differ_from_one_to_the_next),
-        cmocka_unit_test(draws_of_no_rows_are_none),
-        cmocka_unit_test(run_goes_on_where_another_left_off),
-        cmocka_unit_test(draws_are_the_same_on_any_number_of_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(draws_follow_their_weights, draws_of_one_possible_class_are_that_class,
+          draws_of_extreme_weights_keep_their_shares, draws_follow_the_seed_and_not_the_layout,
+          draws_of_a_row_do_not_depend_on_those_after_it, draws_of_a_tape_differ_from_one_to_the_next,
+          draws_of_no_rows_are_none, run_goes_on_where_another_left_off, draws_are_the_same_on_any_number_of_threads)

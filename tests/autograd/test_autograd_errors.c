@@ -257,13 +257,5 @@ static void failure_inside_a_resnet_reaches_the_callers_tape(void **state)
     weft_module_unref(net);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operators_refuse_and_say_why),
-        cmocka_unit_test(batch_norm_trains_on_two_values_a_channel),
-        cmocka_unit_test(users_module_fails_the_tape_in_its_words),
-        cmocka_unit_test(failure_inside_a_resnet_reaches_the_callers_tape),
-    };
-    return cmocka_run_group_tests(tests, make_operands, drop_operands);
-}
+UNIT_MAIN_WITH(make_operands, drop_operands, operators_refuse_and_say_why, batch_norm_trains_on_two_values_a_channel,
+               users_module_fails_the_tape_in_its_words, failure_inside_a_resnet_reaches_the_callers_tape)

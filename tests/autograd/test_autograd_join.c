@@ -195,16 +195,6 @@ static void concat_of_sizes_that_do_not_add_up_is_refused(void **state)
     weft_tensor_unref(x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stack_takes_the_steps_of_an_episode),
-        cmocka_unit_test(concat_takes_a_very_long_list),
-        cmocka_unit_test(gradients_that_share_a_storage_stay_apart),
-        cmocka_unit_test(joined_tensors_are_new),
-        cmocka_unit_test(gather_notices_a_changed_index),
-        cmocka_unit_test(gather_adds_in_the_indexs_order_on_any_number_of_threads),
-        cmocka_unit_test(concat_of_sizes_that_do_not_add_up_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(stack_takes_the_steps_of_an_episode, concat_takes_a_very_long_list, gradients_that_share_a_storage_stay_apart,
+          joined_tensors_are_new, gather_notices_a_changed_index,
+          gather_adds_in_the_indexs_order_on_any_number_of_threads, concat_of_sizes_that_do_not_add_up_is_refused)

@@ -396,12 +396,5 @@ static void operators_match_pytorch_on_operands_with_gaps(void **state)
     run_all(&(how){WEFT_FLOAT32, TOLERANCE_F32, true});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operators_match_pytorch_in_float64),
-        cmocka_unit_test(operators_match_pytorch_in_float32),
-        cmocka_unit_test(operators_match_pytorch_on_operands_with_gaps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(operators_match_pytorch_in_float64, operators_match_pytorch_in_float32,
+          operators_match_pytorch_on_operands_with_gaps)

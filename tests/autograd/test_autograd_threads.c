@@ -106,11 +106,4 @@ static void threads_use_what_another_tape_made(void **state)
     weft_tensor_unref(x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_share_parameters),
-        cmocka_unit_test(threads_use_what_another_tape_made),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(threads_share_parameters, threads_use_what_another_tape_made)

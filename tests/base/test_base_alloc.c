@@ -69,12 +69,4 @@ static void what_cannot_be_had_is_null(void **state)
     assert_null(large);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_is_zero),
-        cmocka_unit_test(small_blocks_come_from_malloc_and_large_ones_from_calloc),
-        cmocka_unit_test(what_cannot_be_had_is_null),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(every_byte_is_zero, small_blocks_come_from_malloc_and_large_ones_from_calloc, what_cannot_be_had_is_null)

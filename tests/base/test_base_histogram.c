@@ -163,16 +163,6 @@ static void a_narrow_range_takes_little_memory(void **state)
     wfi_histogram_fini(&histogram);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_value_is_kept_within_a_thirty_second),
-        cmocka_unit_test(quantiles_agree_with_sorted_data),
-        cmocka_unit_test(equal_values_come_back_as_they_were),
-        cmocka_unit_test(merged_parts_equal_the_whole),
-        cmocka_unit_test(an_empty_one_answers_zero),
-        cmocka_unit_test(zero_and_more_than_an_hour_are_counted),
-        cmocka_unit_test(a_narrow_range_takes_little_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(one_value_is_kept_within_a_thirty_second, quantiles_agree_with_sorted_data,
+          equal_values_come_back_as_they_were, merged_parts_equal_the_whole, an_empty_one_answers_zero,
+          zero_and_more_than_an_hour_are_counted, a_narrow_range_takes_little_memory)

@@ -363,30 +363,11 @@ static void a_mutex_knows_its_owner(void **state)
     wfi_mutex_fini(&mutex);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_a_name),
-        cmocka_unit_test(report_gives_an_exit_code),
-        cmocka_unit_test(no_error_answers_as_success),
-        cmocka_unit_test(long_messages_are_cut),
-        cmocka_unit_test(hops_are_added_to_copies_up_to_the_limit),
-        cmocka_unit_test(an_error_prints_as_one_line),
-        cmocka_unit_test(errors_survive_the_wire_and_truncation_does_not),
-        cmocka_unit_test(random_bytes_never_break_the_error_reader),
-        cmocka_unit_test(numbers_are_little_endian_and_come_back),
-        cmocka_unit_test(a_full_writer_keeps_its_failure),
-        cmocka_unit_test(a_reader_past_the_end_gives_zeros),
-        cmocka_unit_test(strings_must_fit_and_hold_no_nul),
-        cmocka_unit_test(a_map_keeps_what_it_was_given),
-        cmocka_unit_test(a_map_in_steady_use_does_not_grow),
-        cmocka_unit_test(chosen_keys_do_not_meet_where_there_is_a_hash_key),
-        cmocka_unit_test(the_hash_is_the_published_one),
-        cmocka_unit_test(malformed_environment_is_named),
-        cmocka_unit_test(yes_and_no_have_four_words_each),
-        cmocka_unit_test(deadlines_saturate),
-        cmocka_unit_test(lists_keep_order_over_a_splice),
-        cmocka_unit_test(a_mutex_knows_its_owner),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(every_status_has_a_name, report_gives_an_exit_code, no_error_answers_as_success, long_messages_are_cut,
+          hops_are_added_to_copies_up_to_the_limit, an_error_prints_as_one_line,
+          errors_survive_the_wire_and_truncation_does_not, random_bytes_never_break_the_error_reader,
+          numbers_are_little_endian_and_come_back, a_full_writer_keeps_its_failure, a_reader_past_the_end_gives_zeros,
+          strings_must_fit_and_hold_no_nul, a_map_keeps_what_it_was_given, a_map_in_steady_use_does_not_grow,
+          chosen_keys_do_not_meet_where_there_is_a_hash_key, the_hash_is_the_published_one,
+          malformed_environment_is_named, yes_and_no_have_four_words_each, deadlines_saturate,
+          lists_keep_order_over_a_splice, a_mutex_knows_its_owner)

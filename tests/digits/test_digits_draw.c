@@ -95,15 +95,5 @@ static void ways_are_well_formed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_seed_same_bits),
-        cmocka_unit_test(seeds_and_indices_differ),
-        cmocka_unit_test(many_are_the_single_ones),
-        cmocka_unit_test(ten_in_a_row_hold_every_digit),
-        cmocka_unit_test(ink_is_inside),
-        cmocka_unit_test(ways_are_well_formed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(same_seed_same_bits, seeds_and_indices_differ, many_are_the_single_ones, ten_in_a_row_hold_every_digit,
+          ink_is_inside, ways_are_well_formed)

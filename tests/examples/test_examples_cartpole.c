@@ -156,13 +156,5 @@ static void beginnings_follow_the_seed(void **state)
     assert_true(fabs(sum / 4000) < 0.002); /* its deviation is 0.00046 */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trajectories_are_those_of_the_equations),
-        cmocka_unit_test(many_step_as_one),
-        cmocka_unit_test(the_limits_are_where_they_are_published),
-        cmocka_unit_test(beginnings_follow_the_seed),
-    };
-    return cmocka_run_group_tests(tests, read_trajectories, NULL);
-}
+UNIT_MAIN_WITH(read_trajectories, NULL, trajectories_are_those_of_the_equations, many_step_as_one,
+               the_limits_are_where_they_are_published, beginnings_follow_the_seed)

@@ -171,17 +171,6 @@ static void missing_and_odd_files(void **state)
     weft_error_unref(error);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_is_read),
-        cmocka_unit_test(gzip_is_read),
-        cmocka_unit_test(every_truncation_is_an_error),
-        cmocka_unit_test(what_follows_is_an_error),
-        cmocka_unit_test(headers_are_checked),
-        cmocka_unit_test(impossible_claims_are_refused),
-        cmocka_unit_test(damage_is_survived),
-        cmocka_unit_test(missing_and_odd_files),
-    };
-    return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+UNIT_MAIN_WITH(make_file, remove_file, plain_is_read, gzip_is_read, every_truncation_is_an_error,
+               what_follows_is_an_error, headers_are_checked, impossible_claims_are_refused, damage_is_survived,
+               missing_and_odd_files)

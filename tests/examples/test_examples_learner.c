@@ -70,10 +70,4 @@ static void each_observer_counts_with_returns_of_its_own(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_observer_counts_with_returns_of_its_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(each_observer_counts_with_returns_of_its_own)

@@ -220,14 +220,5 @@ static void names_and_sizes_are_those_of_the_tutorial(void **state)
     weft_module_unref(policy);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_those_of_pytorch),
-        cmocka_unit_test(returns_are_what_is_to_come),
-        cmocka_unit_test(a_decision_follows_from_its_key),
-        cmocka_unit_test(units_and_actions_come_as_often_as_they_should),
-        cmocka_unit_test(names_and_sizes_are_those_of_the_tutorial),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(gradients_are_those_of_pytorch, returns_are_what_is_to_come, a_decision_follows_from_its_key,
+          units_and_actions_come_as_often_as_they_should, names_and_sizes_are_those_of_the_tutorial)

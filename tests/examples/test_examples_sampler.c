@@ -55,12 +55,4 @@ static void too_few_images_are_refused(void **state)
     weft_error_unref(error);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_image_twice_in_an_epoch),
-        cmocka_unit_test(orders_follow_seed_and_epoch),
-        cmocka_unit_test(too_few_images_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(no_image_twice_in_an_epoch, orders_follow_seed_and_epoch, too_few_images_are_refused)

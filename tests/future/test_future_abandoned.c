@@ -166,15 +166,6 @@ static void members_and_what_they_make_go_at_once(void **state)
     pthread_barrier_destroy(&start);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_made_of_it_fails),
-        cmocka_unit_test(nothing_is_kept_if_all_are_let_go),
-        cmocka_unit_test(any_needs_one_that_is_left),
-        cmocka_unit_test(one_that_stands_there_twice_is_dropped_once),
-        cmocka_unit_test(a_long_chain_ends_without_deep_recursion),
-        cmocka_unit_test(members_and_what_they_make_go_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(what_is_made_of_it_fails, nothing_is_kept_if_all_are_let_go, any_needs_one_that_is_left,
+          one_that_stands_there_twice_is_dropped_once, a_long_chain_ends_without_deep_recursion,
+          members_and_what_they_make_go_at_once)

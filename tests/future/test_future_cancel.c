@@ -507,26 +507,9 @@ static void test_storm(void **s)
     pthread_barrier_destroy(&all.start);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_holds_the_first),
-        cmocka_unit_test(test_any_of_a_failed_and_of_a_complete_one),
-        cmocka_unit_test(test_any_of_nothing_can_be_cancelled),
-        cmocka_unit_test(test_wait_any),
-        cmocka_unit_test(test_wait_any_wakes_up),
-        cmocka_unit_test(test_wait_until),
-        cmocka_unit_test(test_cancel_ones_own),
-        cmocka_unit_test(test_cancel_asks_the_owner_once),
-        cmocka_unit_test(test_cancel_of_a_then_leaves_the_parent_alone),
-        cmocka_unit_test(test_cancel_of_a_then_unlinks_it),
-        cmocka_unit_test(test_cancel_of_a_then_races_the_parents_end),
-        cmocka_unit_test(test_collections_are_not_the_users_to_complete),
-        cmocka_unit_test(test_null_is_refused),
-        cmocka_unit_test(test_cancel_of_collections_cancels_the_members),
-        cmocka_unit_test(test_cancel_runs_down_a_long_chain),
-        cmocka_unit_test(test_what_a_collection_releases_takes_locks),
-        cmocka_unit_test(test_storm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_any_holds_the_first, test_any_of_a_failed_and_of_a_complete_one, test_any_of_nothing_can_be_cancelled,
+          test_wait_any, test_wait_any_wakes_up, test_wait_until, test_cancel_ones_own, test_cancel_asks_the_owner_once,
+          test_cancel_of_a_then_leaves_the_parent_alone, test_cancel_of_a_then_unlinks_it,
+          test_cancel_of_a_then_races_the_parents_end, test_collections_are_not_the_users_to_complete,
+          test_null_is_refused, test_cancel_of_collections_cancels_the_members, test_cancel_runs_down_a_long_chain,
+          test_what_a_collection_releases_takes_locks, test_storm)

@@ -435,23 +435,9 @@ static void a_leader_lets_urgent_tasks_ahead(void **state)
     assert_int_equal(order[2], 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(destroy_runs_what_is_queued),
-        cmocka_unit_test(one_worker_keeps_the_order),
-        cmocka_unit_test(unused_and_bad_executors),
-        cmocka_unit_test(nested_waits_finish_with_one_worker),
-        cmocka_unit_test(threads_of_a_burst_go_when_it_is_over),
-        cmocka_unit_test(destroy_while_tasks_still_submit),
-        cmocka_unit_test(a_late_task_goes_to_the_process),
-        cmocka_unit_test(leaders_and_followers_run_everything),
-        cmocka_unit_test(a_nudged_leader_runs_a_submitted_task),
-        cmocka_unit_test(the_manual_form_runs_when_told),
-        cmocka_unit_test(the_fiber_form_nests_and_is_drained_from_outside),
-        cmocka_unit_test(urgent_tasks_go_ahead_on_a_thread),
-        cmocka_unit_test(urgent_tasks_go_ahead_by_hand_and_on_fibers),
-        cmocka_unit_test(a_leader_lets_urgent_tasks_ahead),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(destroy_runs_what_is_queued, one_worker_keeps_the_order, unused_and_bad_executors,
+          nested_waits_finish_with_one_worker, threads_of_a_burst_go_when_it_is_over, destroy_while_tasks_still_submit,
+          a_late_task_goes_to_the_process, leaders_and_followers_run_everything, a_nudged_leader_runs_a_submitted_task,
+          the_manual_form_runs_when_told, the_fiber_form_nests_and_is_drained_from_outside,
+          urgent_tasks_go_ahead_on_a_thread, urgent_tasks_go_ahead_by_hand_and_on_fibers,
+          a_leader_lets_urgent_tasks_ahead)

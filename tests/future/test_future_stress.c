@@ -180,13 +180,5 @@ static void a_callback_may_drop_the_last_reference(void **state)
         sched_yield();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_future_completes_once_and_tells_all),
-        cmocka_unit_test(wait_all_and_collect_all_race_with_completion),
-        cmocka_unit_test(continuations_may_wait_for_each_other_on_one_worker),
-        cmocka_unit_test(a_callback_may_drop_the_last_reference),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(every_future_completes_once_and_tells_all, wait_all_and_collect_all_race_with_completion,
+          continuations_may_wait_for_each_other_on_one_worker, a_callback_may_drop_the_last_reference)

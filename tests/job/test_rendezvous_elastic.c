@@ -257,21 +257,9 @@ static void every_member_knows_of_every_member_whatever_happened(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_elastic_job_runs_as_soon_as_rank_0_is_there),
-        cmocka_unit_test(those_who_come_before_rank_0_wait_for_it),
-        cmocka_unit_test(a_late_one_gets_the_table_and_the_others_its_entry),
-        cmocka_unit_test(any_rank_is_the_lowest_free_one_and_never_0),
-        cmocka_unit_test(ranks_and_names_of_the_gone_are_free_again),
-        cmocka_unit_test(elastic_and_static_do_not_mix),
-        cmocka_unit_test(the_seat_of_a_dead_worker_of_a_static_job_is_taken_again),
-        cmocka_unit_test(the_seat_of_one_who_left_a_static_job_stays_empty),
-        cmocka_unit_test(rank_0_is_never_taken_again),
-        cmocka_unit_test(one_who_joins_while_all_close_prolongs_the_job),
-        cmocka_unit_test(nobody_joins_when_rank_0_has_closed),
-        cmocka_unit_test(every_member_knows_of_every_member_whatever_happened),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(an_elastic_job_runs_as_soon_as_rank_0_is_there, those_who_come_before_rank_0_wait_for_it,
+          a_late_one_gets_the_table_and_the_others_its_entry, any_rank_is_the_lowest_free_one_and_never_0,
+          ranks_and_names_of_the_gone_are_free_again, elastic_and_static_do_not_mix,
+          the_seat_of_a_dead_worker_of_a_static_job_is_taken_again, the_seat_of_one_who_left_a_static_job_stays_empty,
+          rank_0_is_never_taken_again, one_who_joins_while_all_close_prolongs_the_job,
+          nobody_joins_when_rank_0_has_closed, every_member_knows_of_every_member_whatever_happened)

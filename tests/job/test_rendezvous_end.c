@@ -173,21 +173,9 @@ static void the_last_word_is_said_once(void **state)
     bench_destroy(at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_probed_before_all_close),
-        cmocka_unit_test(two_equal_waves_end_the_job),
-        cmocka_unit_test(a_wave_that_is_not_answered_is_waited_for_in_silence),
-        cmocka_unit_test(a_follow_up_call_between_the_waves_costs_another_wave),
-        cmocka_unit_test(equal_waves_with_an_open_call_do_not_end_it),
-        cmocka_unit_test(answers_that_are_not_idle_pause_the_waves),
-        cmocka_unit_test(a_death_voids_the_waves_and_the_rest_ends),
-        cmocka_unit_test(a_death_of_the_last_one_who_does_not_close_begins_the_waves),
-        cmocka_unit_test(one_that_stops_without_closing_is_taken_out),
-        cmocka_unit_test(an_answer_to_an_old_wave_does_not_complete_this_one),
-        cmocka_unit_test(answers_to_old_waves_and_double_answers_do_not_count),
-        cmocka_unit_test(the_last_word_is_said_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(nobody_is_probed_before_all_close, two_equal_waves_end_the_job,
+          a_wave_that_is_not_answered_is_waited_for_in_silence, a_follow_up_call_between_the_waves_costs_another_wave,
+          equal_waves_with_an_open_call_do_not_end_it, answers_that_are_not_idle_pause_the_waves,
+          a_death_voids_the_waves_and_the_rest_ends, a_death_of_the_last_one_who_does_not_close_begins_the_waves,
+          one_that_stops_without_closing_is_taken_out, an_answer_to_an_old_wave_does_not_complete_this_one,
+          answers_to_old_waves_and_double_answers_do_not_count, the_last_word_is_said_once)

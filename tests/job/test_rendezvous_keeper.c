@@ -125,12 +125,5 @@ static void a_store_that_refuses_is_lost_to_the_others(void **state)
     drop(b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_store_is_lost_to_the_others),
-        cmocka_unit_test(a_silent_store_is_not_lost_to_its_own_process),
-        cmocka_unit_test(a_store_that_refuses_is_lost_to_the_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_silent_store_is_lost_to_the_others, a_silent_store_is_not_lost_to_its_own_process,
+          a_store_that_refuses_is_lost_to_the_others)

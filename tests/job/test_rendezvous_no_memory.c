@@ -174,13 +174,5 @@ static void a_link_without_memory_says_what_it_must_and_the_rest_later(void **st
     free(tap);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths_are_told_without_memory),
-        cmocka_unit_test(mail_from_the_reserve_comes_again),
-        cmocka_unit_test(a_need_that_finds_no_memory_comes_again),
-        cmocka_unit_test(a_link_without_memory_says_what_it_must_and_the_rest_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(deaths_are_told_without_memory, mail_from_the_reserve_comes_again, a_need_that_finds_no_memory_comes_again,
+          a_link_without_memory_says_what_it_must_and_the_rest_later)

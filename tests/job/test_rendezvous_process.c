@@ -197,15 +197,6 @@ static void a_stopped_store_is_lost_within_four_bounds(void **state)
     link_watch_close(&watch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_worker_is_dead_at_once),
-        cmocka_unit_test(a_stopped_worker_is_dead_within_the_bound_and_learns_that_it_was_evicted),
-        cmocka_unit_test(a_suspected_stopped_worker_is_dead_in_half_the_bound),
-        cmocka_unit_test(a_killed_store_is_lost_to_the_others),
-        cmocka_unit_test(a_stopped_store_that_goes_on_in_time_loses_nobody),
-        cmocka_unit_test(a_stopped_store_is_lost_within_four_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_killed_worker_is_dead_at_once, a_stopped_worker_is_dead_within_the_bound_and_learns_that_it_was_evicted,
+          a_suspected_stopped_worker_is_dead_in_half_the_bound, a_killed_store_is_lost_to_the_others,
+          a_stopped_store_that_goes_on_in_time_loses_nobody, a_stopped_store_is_lost_within_four_bounds)

@@ -215,18 +215,7 @@ static void a_frame_without_a_seal_is_not_a_members(void **state)
     bench_destroy(at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_proof_is_good_for_one_greeting_and_one_secret),
-        cmocka_unit_test(frames_open_once_in_order_and_in_one_direction),
-        cmocka_unit_test(a_frame_changed_anywhere_does_not_open),
-        cmocka_unit_test(those_who_have_the_secret_join),
-        cmocka_unit_test(one_side_without_a_secret_is_named),
-        cmocka_unit_test(a_wrong_secret_gets_nothing_and_is_counted),
-        cmocka_unit_test(who_goes_at_the_proof_is_counted),
-        cmocka_unit_test(a_recorded_join_is_worth_nothing),
-        cmocka_unit_test(a_frame_without_a_seal_is_not_a_members),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_proof_is_good_for_one_greeting_and_one_secret, frames_open_once_in_order_and_in_one_direction,
+          a_frame_changed_anywhere_does_not_open, those_who_have_the_secret_join, one_side_without_a_secret_is_named,
+          a_wrong_secret_gets_nothing_and_is_counted, who_goes_at_the_proof_is_counted,
+          a_recorded_join_is_worth_nothing, a_frame_without_a_seal_is_not_a_members)

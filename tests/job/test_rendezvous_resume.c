@@ -413,29 +413,14 @@ static void one_that_does_not_beat_may_be_suspected(void **state)
     bench_destroy(at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(news_that_was_not_heard_comes_again),
-        cmocka_unit_test(the_store_says_how_much_it_has_heard),
-        cmocka_unit_test(a_resume_without_the_token_is_refused),
-        cmocka_unit_test(one_that_was_declared_dead_is_told_when_it_resumes),
-        cmocka_unit_test(how_a_connection_ends_says_how_long_it_is_waited_for),
-        cmocka_unit_test(a_reset_or_cut_connection_that_resumes_in_time_is_no_death),
-        cmocka_unit_test(one_that_knocks_as_its_time_ends_is_heard_first),
-        cmocka_unit_test(knocking_puts_a_death_off_for_a_quarter_of_the_bound),
-        cmocka_unit_test(attempts_of_a_member_that_is_missed_are_not_refusals),
-        cmocka_unit_test(an_attempt_that_is_given_up_is_no_death),
-        cmocka_unit_test(a_new_process_need_not_wait_for_a_lost_one),
-        cmocka_unit_test(a_joining_that_asks_again_gets_its_answer_again),
-        cmocka_unit_test(the_holder_of_a_seat_is_asked_whether_it_lives),
-        cmocka_unit_test(one_that_waits_may_ask_again),
-        cmocka_unit_test(what_nobody_acknowledges_is_bounded),
-        cmocka_unit_test(nobody_beats_and_nobody_dies_of_silence_unless_needed),
-        cmocka_unit_test(a_need_ends_when_it_is_taken_back_or_its_worker_goes),
-        cmocka_unit_test(a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing),
-        cmocka_unit_test(who_closes_needs_all_the_others),
-        cmocka_unit_test(one_that_does_not_beat_may_be_suspected),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(news_that_was_not_heard_comes_again, the_store_says_how_much_it_has_heard,
+          a_resume_without_the_token_is_refused, one_that_was_declared_dead_is_told_when_it_resumes,
+          how_a_connection_ends_says_how_long_it_is_waited_for,
+          a_reset_or_cut_connection_that_resumes_in_time_is_no_death, one_that_knocks_as_its_time_ends_is_heard_first,
+          knocking_puts_a_death_off_for_a_quarter_of_the_bound, attempts_of_a_member_that_is_missed_are_not_refusals,
+          an_attempt_that_is_given_up_is_no_death, a_new_process_need_not_wait_for_a_lost_one,
+          a_joining_that_asks_again_gets_its_answer_again, the_holder_of_a_seat_is_asked_whether_it_lives,
+          one_that_waits_may_ask_again, what_nobody_acknowledges_is_bounded,
+          nobody_beats_and_nobody_dies_of_silence_unless_needed, a_need_ends_when_it_is_taken_back_or_its_worker_goes,
+          a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing, who_closes_needs_all_the_others,
+          one_that_does_not_beat_may_be_suspected)

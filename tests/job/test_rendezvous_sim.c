@@ -395,21 +395,8 @@ static void a_seed_replays(void **state)
     assert_int_not_equal(fingerprint(11), fingerprint(12));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_join_though_rank_0_comes_last),
-        cmocka_unit_test(closing_by_agreement_terminates),
-        cmocka_unit_test(a_missing_rank_is_named),
-        cmocka_unit_test(a_killed_rank_is_dead_at_once),
-        cmocka_unit_test(a_paused_rank_is_dead_within_the_bound_and_evicted_when_it_resumes),
-        cmocka_unit_test(a_pause_shorter_than_the_bound_goes_unnoticed),
-        cmocka_unit_test(a_partition_shorter_than_the_bound_heals_unnoticed),
-        cmocka_unit_test(a_paused_store_that_goes_on_loses_nobody),
-        cmocka_unit_test(who_was_cut_off_for_long_joins_again_as_another),
-        cmocka_unit_test(a_goodbye_that_meets_a_resume_is_a_goodbye),
-        cmocka_unit_test(a_killed_store_is_lost_to_all),
-        cmocka_unit_test(a_seed_replays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(all_join_though_rank_0_comes_last, closing_by_agreement_terminates, a_missing_rank_is_named,
+          a_killed_rank_is_dead_at_once, a_paused_rank_is_dead_within_the_bound_and_evicted_when_it_resumes,
+          a_pause_shorter_than_the_bound_goes_unnoticed, a_partition_shorter_than_the_bound_heals_unnoticed,
+          a_paused_store_that_goes_on_loses_nobody, who_was_cut_off_for_long_joins_again_as_another,
+          a_goodbye_that_meets_a_resume_is_a_goodbye, a_killed_store_is_lost_to_all, a_seed_replays)

@@ -294,23 +294,8 @@ static void two_hundred_strangers_delay_nobody(void **state)
     expect_no_delay(200, "WS\1\1", 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_ranks_in_one_process_join),
-        cmocka_unit_test(who_closes_is_reported_as_left),
-        cmocka_unit_test(all_closing_ends_in_terminated),
-        cmocka_unit_test(heartbeats_keep_a_quiet_job_alive),
-        cmocka_unit_test(a_suspicion_of_a_living_one_is_harmless),
-        cmocka_unit_test(a_taken_port_is_named),
-        cmocka_unit_test(a_missing_rank_is_named_to_everybody),
-        cmocka_unit_test(a_rank_twice_is_refused_and_the_job_goes_on),
-        cmocka_unit_test(no_store_is_an_error_that_says_so),
-        cmocka_unit_test(a_link_without_threads_is_pumped),
-        cmocka_unit_test(a_silent_stranger_delays_nobody),
-        cmocka_unit_test(half_a_head_delays_nobody),
-        cmocka_unit_test(garbage_delays_nobody),
-        cmocka_unit_test(two_hundred_strangers_delay_nobody),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(eight_ranks_in_one_process_join, who_closes_is_reported_as_left, all_closing_ends_in_terminated,
+          heartbeats_keep_a_quiet_job_alive, a_suspicion_of_a_living_one_is_harmless, a_taken_port_is_named,
+          a_missing_rank_is_named_to_everybody, a_rank_twice_is_refused_and_the_job_goes_on,
+          no_store_is_an_error_that_says_so, a_link_without_threads_is_pumped, a_silent_stranger_delays_nobody,
+          half_a_head_delays_nobody, garbage_delays_nobody, two_hundred_strangers_delay_nobody)

@@ -360,18 +360,7 @@ static void a_flood_leaves_joining_possible_and_nothing_grows(void **state)
     finish(&at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(with_the_same_secret_both_join),
-        cmocka_unit_test(a_missing_secret_is_named),
-        cmocka_unit_test(another_secret_is_refused_by_the_worker),
-        cmocka_unit_test(who_gave_up_at_the_door_gets_no_answer),
-        cmocka_unit_test(who_waits_long_for_rank_0_says_everything_once),
-        cmocka_unit_test(an_elastic_job_over_sockets),
-        cmocka_unit_test(what_is_certainly_no_store_is_named_at_once),
-        cmocka_unit_test(what_may_be_no_store_is_named_in_the_end),
-        cmocka_unit_test(a_flood_leaves_joining_possible_and_nothing_grows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(with_the_same_secret_both_join, a_missing_secret_is_named, another_secret_is_refused_by_the_worker,
+          who_gave_up_at_the_door_gets_no_answer, who_waits_long_for_rank_0_says_everything_once,
+          an_elastic_job_over_sockets, what_is_certainly_no_store_is_named_at_once,
+          what_may_be_no_store_is_named_in_the_end, a_flood_leaves_joining_possible_and_nothing_grows)

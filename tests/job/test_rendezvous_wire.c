@@ -220,20 +220,8 @@ static void nonsense_while_gathering_leaves_room_for_the_true_ones(void **state)
     bench_destroy(at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_message_survives_the_wire),
-        cmocka_unit_test(every_shortened_or_lengthened_message_is_refused),
-        cmocka_unit_test(the_longest_texts_fit_a_small_frame),
-        cmocka_unit_test(texts_from_the_wire_are_printable),
-        cmocka_unit_test(a_refusal_never_reads_as_success),
-        cmocka_unit_test(a_stranger_is_known_by_his_first_byte),
-        cmocka_unit_test(a_table_that_promises_more_than_it_holds_is_refused),
-        cmocka_unit_test(mutated_tables_never_break_the_reader),
-        cmocka_unit_test(strangers_nonsense_never_disturbs_the_job),
-        cmocka_unit_test(members_nonsense_never_breaks_the_store),
-        cmocka_unit_test(nonsense_while_gathering_leaves_room_for_the_true_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(every_message_survives_the_wire, every_shortened_or_lengthened_message_is_refused,
+          the_longest_texts_fit_a_small_frame, texts_from_the_wire_are_printable, a_refusal_never_reads_as_success,
+          a_stranger_is_known_by_his_first_byte, a_table_that_promises_more_than_it_holds_is_refused,
+          mutated_tables_never_break_the_reader, strangers_nonsense_never_disturbs_the_job,
+          members_nonsense_never_breaks_the_store, nonsense_while_gathering_leaves_room_for_the_true_ones)

@@ -302,11 +302,4 @@ static void two_thousand_workers_join(void **state)
     free(all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_happens_all_agree_and_nobody_is_wronged),
-        cmocka_unit_test(two_thousand_workers_join),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(whatever_happens_all_agree_and_nobody_is_wronged, two_thousand_workers_join)

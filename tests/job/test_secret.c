@@ -183,19 +183,7 @@ static void an_inherited_file_comes_first_and_is_closed(void **state)
     assert_int_equal(made.size, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(none_anywhere_is_none),
-        cmocka_unit_test(sizes_outside_the_limits_are_refused),
-        cmocka_unit_test(a_files_content_is_read_each_time),
-        cmocka_unit_test(a_file_without_an_end_is_refused),
-        cmocka_unit_test(an_empty_secret_is_refused),
-        cmocka_unit_test(an_empty_variable_beside_a_secret_is_none),
-        cmocka_unit_test(a_descriptor_that_is_none_is_refused),
-        cmocka_unit_test(a_variable_too_short_is_wiped_as_well),
-        cmocka_unit_test(the_variable_is_wiped_where_it_lies),
-        cmocka_unit_test(an_inherited_file_comes_first_and_is_closed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(none_anywhere_is_none, sizes_outside_the_limits_are_refused, a_files_content_is_read_each_time,
+          a_file_without_an_end_is_refused, an_empty_secret_is_refused, an_empty_variable_beside_a_secret_is_none,
+          a_descriptor_that_is_none_is_refused, a_variable_too_short_is_wiped_as_well,
+          the_variable_is_wiped_where_it_lies, an_inherited_file_comes_first_and_is_closed)

@@ -240,22 +240,8 @@ static void the_least_recently_used_registration_goes_first(void **state)
         wfi_storage_unref(storages[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_class_holds_its_sizes),
-        cmocka_unit_test(a_freed_slab_is_used_again),
-        cmocka_unit_test(trimming_gives_idle_slabs_back),
-        cmocka_unit_test(what_was_given_back_is_not_mapped_any_more),
-        cmocka_unit_test(a_copy_stays_within_both),
-        cmocka_unit_test(small_storage_is_aligned_too),
-        cmocka_unit_test(absurd_sizes_are_out_of_memory),
-        cmocka_unit_test(wrapped_memory_is_dropped_exactly_once),
-        cmocka_unit_test(a_writer_waits_for_readers),
-        cmocka_unit_test(many_threads_share_the_pool),
-        cmocka_unit_test(a_registration_is_made_once_and_dies_with_its_memory),
-        cmocka_unit_test(a_recycled_slab_keeps_its_registration),
-        cmocka_unit_test(the_least_recently_used_registration_goes_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(every_class_holds_its_sizes, a_freed_slab_is_used_again, trimming_gives_idle_slabs_back,
+          what_was_given_back_is_not_mapped_any_more, a_copy_stays_within_both, small_storage_is_aligned_too,
+          absurd_sizes_are_out_of_memory, wrapped_memory_is_dropped_exactly_once, a_writer_waits_for_readers,
+          many_threads_share_the_pool, a_registration_is_made_once_and_dies_with_its_memory,
+          a_recycled_slab_keeps_its_registration, the_least_recently_used_registration_goes_first)

@@ -194,11 +194,4 @@ static void those_who_left_come_again(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_killed_come_again),
-        cmocka_unit_test(those_who_left_come_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(the_killed_come_again, those_who_left_come_again)

@@ -187,13 +187,5 @@ static void a_connection_that_stays_half_open_is_given_up(void **state)
     play((struct meddling){.flipper = -1, .second_is_lost = true}, ask_and_fall_silent);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_with_one_bit_changed_is_refused),
-        cmocka_unit_test(an_answer_with_one_bit_changed_is_refused),
-        cmocka_unit_test(a_hello_is_good_for_one_reader_and_one_request),
-        cmocka_unit_test(a_connection_that_stays_half_open_is_given_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_request_with_one_bit_changed_is_refused, an_answer_with_one_bit_changed_is_refused,
+          a_hello_is_good_for_one_reader_and_one_request, a_connection_that_stays_half_open_is_given_up)

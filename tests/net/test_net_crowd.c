@@ -49,11 +49,4 @@ static void connecting_at_once_always_ends_well(void **state)
     world_tcp(&world, 2, body_collide);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixteen_agents_talk_all_to_all),
-        cmocka_unit_test(connecting_at_once_always_ends_well),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(sixteen_agents_talk_all_to_all, connecting_at_once_always_ends_well)

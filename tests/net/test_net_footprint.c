@@ -286,13 +286,6 @@ static void agents_leave_nothing_behind(void **state)
     assert_int_equal(seen.threads_after, seen.threads_before);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_agent_is_small),      cmocka_unit_test(an_idle_peer_is_small),
-        cmocka_unit_test(an_active_peer_is_small),     cmocka_unit_test(an_idle_agent_takes_no_time),
-        cmocka_unit_test(nothing_wakes_nets_threads),  cmocka_unit_test(idle_bulk_lanes_close_and_open_again),
-        cmocka_unit_test(agents_leave_nothing_behind),
-    };
-    return cmocka_run_group_tests(tests, measure_all, NULL);
-}
+UNIT_MAIN_WITH(measure_all, NULL, an_idle_agent_is_small, an_idle_peer_is_small, an_active_peer_is_small,
+               an_idle_agent_takes_no_time, nothing_wakes_nets_threads, idle_bulk_lanes_close_and_open_again,
+               agents_leave_nothing_behind)

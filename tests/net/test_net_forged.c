@@ -324,12 +324,4 @@ static void a_recorded_request_is_refused(void **state)
     world_tcp(&tcp, 2, replay_requests);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_forged_frame_is_refused),
-        cmocka_unit_test(a_recorded_frame_is_refused),
-        cmocka_unit_test(a_recorded_request_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(every_kind_of_forged_frame_is_refused, a_recorded_frame_is_refused, a_recorded_request_is_refused)

@@ -150,11 +150,4 @@ static void decoding_stays_within_its_bytes(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nonsense_of_a_peer_disturbs_nobody),
-        cmocka_unit_test(decoding_stays_within_its_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(nonsense_of_a_peer_disturbs_nobody, decoding_stays_within_its_bytes)

@@ -141,12 +141,4 @@ static void without_a_bound_nobody_is_needed(void **state)
     world_sim(&world, 1, 2, unbounded, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_net_is_silent),
-        cmocka_unit_test(the_store_hears_of_what_lasts),
-        cmocka_unit_test(without_a_bound_nobody_is_needed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(an_idle_net_is_silent, the_store_hears_of_what_lasts, without_a_bound_nobody_is_needed)

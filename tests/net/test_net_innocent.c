@@ -86,11 +86,4 @@ static void over_tcp(void **state)
     world_tcp(&world, 2, body);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_progress_in_between),
-        cmocka_unit_test(over_tcp),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(without_progress_in_between, over_tcp)

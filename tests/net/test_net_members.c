@@ -153,12 +153,4 @@ static void those_who_are_gone_leave_nothing(void **state)
     world_tcp(&tcp, 2, succeeding);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_seat_taken_again_has_a_new_peer),
-        cmocka_unit_test(an_incarnation_that_is_over_is_not_heard),
-        cmocka_unit_test(those_who_are_gone_leave_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_seat_taken_again_has_a_new_peer, an_incarnation_that_is_over_is_not_heard, those_who_are_gone_leave_nothing)

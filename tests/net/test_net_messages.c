@@ -404,22 +404,8 @@ static void timers_fire_once_and_in_time(void **state)
     world_sim(&world, 12, 1, body_timers, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_once_and_in_order),
-        cmocka_unit_test(messages_survive_resets_and_cuts),
-        cmocka_unit_test(a_burst_shares_frames),
-        cmocka_unit_test(a_full_queue_says_so_and_recovers),
-        cmocka_unit_test(the_rest_of_a_frame_is_acknowledged),
-        cmocka_unit_test(urgent_messages_go_ahead),
-        cmocka_unit_test(urgent_messages_both_ways_do_not_stop_each_other),
-        cmocka_unit_test(what_has_not_left_can_be_taken_back),
-        cmocka_unit_test(all_connect_at_once),
-        cmocka_unit_test(a_death_fails_what_is_outstanding),
-        cmocka_unit_test(a_departure_is_told),
-        cmocka_unit_test(closing_fails_what_is_outstanding),
-        cmocka_unit_test(timers_fire_once_and_in_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(messages_arrive_once_and_in_order, messages_survive_resets_and_cuts, a_burst_shares_frames,
+          a_full_queue_says_so_and_recovers, the_rest_of_a_frame_is_acknowledged, urgent_messages_go_ahead,
+          urgent_messages_both_ways_do_not_stop_each_other, what_has_not_left_can_be_taken_back, all_connect_at_once,
+          a_death_fails_what_is_outstanding, a_departure_is_told, closing_fails_what_is_outstanding,
+          timers_fire_once_and_in_time)

@@ -156,13 +156,5 @@ static void a_point_of_low_order_is_no_key(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_member_cannot_speak_as_another),
-        cmocka_unit_test(who_has_no_key_is_not_believed),
-        cmocka_unit_test(a_key_is_that_of_two_lives_in_one_job),
-        cmocka_unit_test(a_point_of_low_order_is_no_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_member_cannot_speak_as_another, who_has_no_key_is_not_believed, a_key_is_that_of_two_lives_in_one_job,
+          a_point_of_low_order_is_no_key)

@@ -138,13 +138,5 @@ static void a_withdrawal_is_immediate(void **state)
     world_sim(&world, 1, 2, body_canary, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_from_registered_buffers),
-        cmocka_unit_test(segments_are_moved_through_cached_registrations),
-        cmocka_unit_test(a_storage_is_registered_once),
-        cmocka_unit_test(a_withdrawal_is_immediate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(messages_arrive_from_registered_buffers, segments_are_moved_through_cached_registrations,
+          a_storage_is_registered_once, a_withdrawal_is_immediate)

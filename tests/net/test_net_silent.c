@@ -44,8 +44,4 @@ static void members_who_come_back_are_not_refusals(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(members_who_come_back_are_not_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(members_who_come_back_are_not_refusals)

@@ -223,13 +223,5 @@ static void strangers_who_took_all_descriptors_are_hung_up_on(void **state)
     world_tcp(&world, 2, strangers_take_all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_descriptors_a_message_fails_soon),
-        cmocka_unit_test(those_who_cannot_come_in_disturb_nobody),
-        cmocka_unit_test(a_flood_of_silent_callers_ebbs_away),
-        cmocka_unit_test(strangers_who_took_all_descriptors_are_hung_up_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(without_descriptors_a_message_fails_soon, those_who_cannot_come_in_disturb_nobody,
+          a_flood_of_silent_callers_ebbs_away, strangers_who_took_all_descriptors_are_hung_up_on)

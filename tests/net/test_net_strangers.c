@@ -163,13 +163,5 @@ static void who_stays_silent_is_counted(void **state)
     assert_int_equal(silent_counted, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stranger_costs_little),
-        cmocka_unit_test(silent_ones_cost_little_together),
-        cmocka_unit_test(many_half_requests_cost_no_more_than_one),
-        cmocka_unit_test(who_stays_silent_is_counted),
-    };
-    return cmocka_run_group_tests(tests, measure, NULL);
-}
+UNIT_MAIN_WITH(measure, NULL, one_stranger_costs_little, silent_ones_cost_little_together,
+               many_half_requests_cost_no_more_than_one, who_stays_silent_is_counted)

@@ -161,12 +161,5 @@ static void one_that_was_cut_off_counts_again(void **state)
     play(pull_over_a_cut, cut_and_heal);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_cannot_be_connected_to_is_suspected),
-        cmocka_unit_test(one_that_stood_still_accuses_nobody),
-        cmocka_unit_test(one_that_was_cut_off_counts_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(one_that_cannot_be_connected_to_is_suspected, one_that_stood_still_accuses_nobody,
+          one_that_was_cut_off_counts_again)

@@ -293,13 +293,6 @@ static void a_killed_process_is_noticed(void **state)
     host_close(host);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_once_and_in_order), cmocka_unit_test(messages_arrive_without_threads),
-        cmocka_unit_test(payloads_are_pulled_and_pushed),    cmocka_unit_test(waiting_threads_make_progress),
-        cmocka_unit_test(workers_lead_and_follow),           cmocka_unit_test(a_wait_in_an_inline_handler_is_refused),
-        cmocka_unit_test(a_killed_process_is_noticed),       cmocka_unit_test(a_stranger_is_refused_and_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(messages_arrive_once_and_in_order, messages_arrive_without_threads, payloads_are_pulled_and_pushed,
+          waiting_threads_make_progress, workers_lead_and_follow, a_wait_in_an_inline_handler_is_refused,
+          a_killed_process_is_noticed, a_stranger_is_refused_and_counted)

@@ -78,10 +78,4 @@ static void nobody_who_waits_is_left_unwatched(void **state)
     world_tcp(&world, 1, body);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_who_waits_is_left_unwatched),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(nobody_who_waits_is_left_unwatched)

@@ -229,18 +229,7 @@ static void a_death_ends_transfers(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_of_all_sizes_are_pulled),
-        cmocka_unit_test(segments_of_all_sizes_are_pushed),
-        cmocka_unit_test(nothing_is_moved_at_once),
-        cmocka_unit_test(a_hundred_megabytes_are_pulled),
-        cmocka_unit_test(transfers_survive_lost_lanes),
-        cmocka_unit_test(a_link_that_breaks_again_and_again_ends_no_transfer),
-        cmocka_unit_test(withdrawn_memory_stays_untouched),
-        cmocka_unit_test(a_cancelled_transfer_ends_at_once),
-        cmocka_unit_test(a_death_ends_transfers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(segments_of_all_sizes_are_pulled, segments_of_all_sizes_are_pushed, nothing_is_moved_at_once,
+          a_hundred_megabytes_are_pulled, transfers_survive_lost_lanes,
+          a_link_that_breaks_again_and_again_ends_no_transfer, withdrawn_memory_stays_untouched,
+          a_cancelled_transfer_ends_at_once, a_death_ends_transfers)

@@ -106,15 +106,5 @@ static void the_interface_has_a_name(void **state)
     world_tcp(&tcp, 2, named);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_interface_has_a_name),
-        cmocka_unit_test(interfaces_go_by_name_or_address),
-        cmocka_unit_test(an_interface_that_is_not_there_is_named),
-        cmocka_unit_test(ports_are_taken_from_the_range),
-        cmocka_unit_test(malformed_ranges_are_refused),
-        cmocka_unit_test(one_port_serves_one_agent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(the_interface_has_a_name, interfaces_go_by_name_or_address, an_interface_that_is_not_there_is_named,
+          ports_are_taken_from_the_range, malformed_ranges_are_refused, one_port_serves_one_agent)

@@ -90,12 +90,5 @@ static void convnet_dropout_follows_the_tapes_seed(void **state)
     weft_module_unref(net);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convnet_matches_pytorch_in_eval_mode),
-        cmocka_unit_test(convnet_matches_pytorch_in_train_mode_without_dropout),
-        cmocka_unit_test(convnet_dropout_follows_the_tapes_seed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(convnet_matches_pytorch_in_eval_mode, convnet_matches_pytorch_in_train_mode_without_dropout,
+          convnet_dropout_follows_the_tapes_seed)

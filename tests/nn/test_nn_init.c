@@ -148,14 +148,5 @@ static void layers_differ_from_each_other(void **state)
     weft_module_unref(net);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convnet_starts_as_pytorchs),
-        cmocka_unit_test(grouped_convolution_counts_its_groups_inputs),
-        cmocka_unit_test(resnet_starts_as_torchvisions),
-        cmocka_unit_test(a_seed_gives_the_same_bits_on_any_number_of_threads),
-        cmocka_unit_test(layers_differ_from_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(convnet_starts_as_pytorchs, grouped_convolution_counts_its_groups_inputs, resnet_starts_as_torchvisions,
+          a_seed_gives_the_same_bits_on_any_number_of_threads, layers_differ_from_each_other)

@@ -163,11 +163,4 @@ static void policy_gradients_survive_a_failure_of_any_allocation(void **state)
     fail_each_allocation(build_and_learn);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_survives_a_failure_of_any_allocation),
-        cmocka_unit_test(policy_gradients_survive_a_failure_of_any_allocation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(training_survives_a_failure_of_any_allocation, policy_gradients_survive_a_failure_of_any_allocation)

@@ -130,13 +130,5 @@ static void conversion_changes_all_or_nothing(void **state)
     weft_module_unref(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(users_module_computes_and_gets_gradients),
-        cmocka_unit_test(names_are_full_and_own_ones_come_first),
-        cmocka_unit_test(first_mistake_of_building_stays),
-        cmocka_unit_test(conversion_changes_all_or_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(users_module_computes_and_gets_gradients, names_are_full_and_own_ones_come_first,
+          first_mistake_of_building_stays, conversion_changes_all_or_nothing)

@@ -35,10 +35,4 @@ static void weft_train_convnet_loss_falls(void **state)
     weft_module_unref(net);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weft_train_convnet_loss_falls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(weft_train_convnet_loss_falls)

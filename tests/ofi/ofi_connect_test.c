@@ -293,23 +293,9 @@ static void an_interface_can_be_named(void **state)
     ofi_node_close(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_learn_what_the_other_sent),
-        cmocka_unit_test(private_data_of_full_size_arrives_and_more_is_refused),
-        cmocka_unit_test(a_refusal_closes_the_lane),
-        cmocka_unit_test(nobody_listening_closes_the_lane),
-        cmocka_unit_test(both_may_connect_at_once),
-        cmocka_unit_test(closing_one_end_is_announced_once_at_the_other),
-        cmocka_unit_test(a_lane_that_never_connects_can_be_closed),
-        cmocka_unit_test(a_request_may_wait_and_its_caller_may_leave),
-        cmocka_unit_test(requests_unanswered_at_the_end_are_refused),
-        cmocka_unit_test(a_malformed_address_is_invalid),
-        cmocka_unit_test(a_thousand_connections_leave_no_descriptor),
-        cmocka_unit_test(a_range_of_ports_is_used_up_then_refused),
-        cmocka_unit_test(bad_options_are_named),
-        cmocka_unit_test(an_interface_can_be_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(both_ends_learn_what_the_other_sent, private_data_of_full_size_arrives_and_more_is_refused,
+          a_refusal_closes_the_lane, nobody_listening_closes_the_lane, both_may_connect_at_once,
+          closing_one_end_is_announced_once_at_the_other, a_lane_that_never_connects_can_be_closed,
+          a_request_may_wait_and_its_caller_may_leave, requests_unanswered_at_the_end_are_refused,
+          a_malformed_address_is_invalid, a_thousand_connections_leave_no_descriptor,
+          a_range_of_ports_is_used_up_then_refused, bad_options_are_named, an_interface_can_be_named)

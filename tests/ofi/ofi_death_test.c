@@ -129,11 +129,4 @@ static void a_stopped_peer_can_be_left(void **state)
     free(local);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_peer_is_noticed_at_once),
-        cmocka_unit_test(a_stopped_peer_can_be_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_killed_peer_is_noticed_at_once, a_stopped_peer_can_be_left)

@@ -117,12 +117,4 @@ static void closing_the_fabric_leaves_none(void **state)
     assert_int_equal(measure_descriptors(), before);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half_requests_cost_no_descriptor_for_good),
-        cmocka_unit_test(a_dead_lane_keeps_its_descriptor),
-        cmocka_unit_test(closing_the_fabric_leaves_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(half_requests_cost_no_descriptor_for_good, a_dead_lane_keeps_its_descriptor, closing_the_fabric_leaves_none)

@@ -184,18 +184,7 @@ static void a_wake_ends_the_wait_for_events(void **state)
     scene_close(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_stranger_delays_nobody),
-        cmocka_unit_test(half_a_header_delays_nobody),
-        cmocka_unit_test(a_promise_unkept_delays_little),
-        cmocka_unit_test(garbage_delays_nobody),
-        cmocka_unit_test(a_stranger_who_stays_silent_is_hung_up_on),
-        cmocka_unit_test(who_looks_late_hangs_up_late),
-        cmocka_unit_test(a_request_that_waits_is_no_stranger),
-        cmocka_unit_test(events_end_at_their_time_beside_a_stranger_who_left),
-        cmocka_unit_test(a_wake_ends_the_wait_for_events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_silent_stranger_delays_nobody, half_a_header_delays_nobody, a_promise_unkept_delays_little,
+          garbage_delays_nobody, a_stranger_who_stays_silent_is_hung_up_on, who_looks_late_hangs_up_late,
+          a_request_that_waits_is_no_stranger, events_end_at_their_time_beside_a_stranger_who_left,
+          a_wake_ends_the_wait_for_events)

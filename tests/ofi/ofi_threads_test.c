@@ -189,11 +189,4 @@ static void closing_wakes_the_sleeping_poller(void **state)
     shop_close(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_posters_and_a_sleeping_poller_lose_nothing),
-        cmocka_unit_test(closing_wakes_the_sleeping_poller),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(two_posters_and_a_sleeping_poller_lose_nothing, closing_wakes_the_sleeping_poller)

@@ -93,10 +93,4 @@ static void an_event_without_its_wakeup_is_read(void **state)
     ofi_node_close(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_event_without_its_wakeup_is_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(an_event_without_its_wakeup_is_read)

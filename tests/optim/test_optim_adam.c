@@ -200,16 +200,7 @@ static void adam_descends_a_curved_valley(void **state)
     weft_optimizer_unref(adam);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adam_follows_its_definition),
-        cmocka_unit_test(adam_zero_fields_take_pytorchs_defaults),
-        cmocka_unit_test(adam_average_divides_by_the_accumulations),
-        cmocka_unit_test(adam_refuses_and_changes_nothing),
-        cmocka_unit_test(adam_steps_a_parameter_without_elements),
-        cmocka_unit_test(adam_steps_a_large_parameter_as_its_parts),
-        cmocka_unit_test(adam_descends_a_curved_valley),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(adam_follows_its_definition, adam_zero_fields_take_pytorchs_defaults,
+          adam_average_divides_by_the_accumulations, adam_refuses_and_changes_nothing,
+          adam_steps_a_parameter_without_elements, adam_steps_a_large_parameter_as_its_parts,
+          adam_descends_a_curved_valley)

@@ -125,13 +125,5 @@ static void adam_matches_pytorch_in_float32(void **state)
     run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_FLOAT32, 4e-6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_matches_pytorch_in_float64),
-        cmocka_unit_test(sgd_matches_pytorch_in_float32),
-        cmocka_unit_test(adam_matches_pytorch_in_float64),
-        cmocka_unit_test(adam_matches_pytorch_in_float32),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(sgd_matches_pytorch_in_float64, sgd_matches_pytorch_in_float32, adam_matches_pytorch_in_float64,
+          adam_matches_pytorch_in_float32)

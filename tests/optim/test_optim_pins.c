@@ -81,11 +81,4 @@ static void step_waits_for_the_reader(void **state)
     waits(true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(step_gives_up_at_its_limit),
-        cmocka_unit_test(step_waits_for_the_reader),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(step_gives_up_at_its_limit, step_waits_for_the_reader)

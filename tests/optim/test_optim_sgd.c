@@ -174,13 +174,5 @@ static void sgd_trainers_equal_the_joined_batch(void **state)
     run_trainers_as_one(WEFT_FLOAT32, 1e-6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_follows_its_definition),
-        cmocka_unit_test(sgd_refuses_and_changes_nothing),
-        cmocka_unit_test(sgd_steps_by_what_was_accumulated_since_zero),
-        cmocka_unit_test(sgd_trainers_equal_the_joined_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(sgd_follows_its_definition, sgd_refuses_and_changes_nothing, sgd_steps_by_what_was_accumulated_since_zero,
+          sgd_trainers_equal_the_joined_batch)

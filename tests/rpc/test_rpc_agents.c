@@ -355,17 +355,5 @@ static void test_bad_options(void **s)
                       WEFT_ERR_INVALID, "ports (WEFT_PORTS)");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_driven_by_hand),
-        cmocka_unit_test(test_alone_without_threads),
-        cmocka_unit_test(test_open_and_close),
-        cmocka_unit_test(test_call_everybody),
-        cmocka_unit_test(test_stop_under_waiters),
-        cmocka_unit_test(test_own_future_outlives_agent),
-        cmocka_unit_test(test_leave_looking_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_bad_options, test_driven_by_hand, test_alone_without_threads, test_open_and_close, test_call_everybody,
+          test_stop_under_waiters, test_own_future_outlives_agent, test_leave_looking_up)

@@ -180,13 +180,4 @@ static void closes_when_all_are_in(void **state)
     run("by callers", 8);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closes_by_size),
-        cmocka_unit_test(large_rows_are_pulled_into_place),
-        cmocka_unit_test(closes_by_time),
-        cmocka_unit_test(closes_when_all_are_in),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(closes_by_size, large_rows_are_pulled_into_place, closes_by_time, closes_when_all_are_in)

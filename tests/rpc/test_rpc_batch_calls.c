@@ -333,9 +333,4 @@ static void test_unmade(void **state)
     run(unmade, 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_single_gives),
-                                       cmocka_unit_test(test_unmade)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_failures, test_single_gives, test_unmade)

@@ -100,9 +100,4 @@ static void test_replays_draw_the_same(void **state)
     assert_memory_equal(&before, &shared, sizeof shared);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_draws_its_own),
-                                       cmocka_unit_test(test_replays_draw_the_same)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_each_draws_its_own, test_replays_draw_the_same)

@@ -531,18 +531,5 @@ static void test_never_finished(void **state)
     weft_batch_finish(NULL, WEFT_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_given_up),
-        cmocka_unit_test(test_storm),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_expectations),
-        cmocka_unit_test(test_closes),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_comers_and_goers),
-        cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_never_finished),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_given_up, test_storm, test_death, test_expectations, test_closes, test_stops, test_comers_and_goers,
+          test_elsewhere, test_never_finished)

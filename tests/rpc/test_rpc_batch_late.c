@@ -402,9 +402,4 @@ static void test_stalled(void **state)
     run(stalled, 2, 3, one_worker);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_what_rows_keep),
-                                       cmocka_unit_test(test_stuck_row), cmocka_unit_test(test_stalled)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_late, test_what_rows_keep, test_stuck_row, test_stalled)

@@ -224,9 +224,4 @@ static void test_places_ahead_are_few(void **state)
         run(ahead, 3, WORLD_SIM, seed, give_budget);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_references_keep_one_row),
-                                       cmocka_unit_test(test_places_ahead_are_few)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_references_keep_one_row, test_places_ahead_are_few)

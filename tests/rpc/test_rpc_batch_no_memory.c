@@ -188,8 +188,4 @@ static void test_large_rows(void **state)
     run("double well", 50000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_small_rows), cmocka_unit_test(test_large_rows)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_small_rows, test_large_rows)

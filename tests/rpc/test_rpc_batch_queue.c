@@ -458,11 +458,4 @@ static void test_budget(void **state)
     run(spare_places, 2, 5, false, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_queue), cmocka_unit_test(test_in_flight), cmocka_unit_test(test_one_floods),
-        cmocka_unit_test(test_all_flood),  cmocka_unit_test(test_budget),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_full_queue, test_in_flight, test_one_floods, test_all_flood, test_budget)

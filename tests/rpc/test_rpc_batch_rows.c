@@ -457,10 +457,4 @@ static void test_ways(void **state)
     run(ways, 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_forms), cmocka_unit_test(test_too_many_dimensions),
-                                       cmocka_unit_test(test_ways)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_kinds, test_mixed, test_forms, test_too_many_dimensions, test_ways)

@@ -268,10 +268,5 @@ static void test_as_many_shapes_as_calls(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_shape_is_always_last), cmocka_unit_test(test_rare_shapes_do_not_starve),
-        cmocka_unit_test(test_who_comes_when_all_go), cmocka_unit_test(test_as_many_shapes_as_calls)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_no_shape_is_always_last, test_rare_shapes_do_not_starve, test_who_comes_when_all_go,
+          test_as_many_shapes_as_calls)

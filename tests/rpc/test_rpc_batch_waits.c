@@ -511,14 +511,5 @@ static void test_registering(void **state)
     weft_log_set_sink(NULL, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_step),   cmocka_unit_test(test_long_handlers_split_nobody),
-        cmocka_unit_test(test_far_apart), cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_at_most),   cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_registering),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_in_step, test_long_handlers_split_nobody, test_far_apart, test_stream, test_at_most, test_rounds,
+          test_shapes, test_threads, test_by_hand, test_registering)

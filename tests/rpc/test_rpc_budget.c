@@ -323,13 +323,4 @@ static void test_a_caller_that_takes_no_answers(void **state)
     run(take_nothing, 10, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_64_calls_memory_for_8),
-        cmocka_unit_test(test_64_calls_of_64_mib),
-        cmocka_unit_test(test_what_counts),
-        cmocka_unit_test(test_a_caller_that_takes_no_answers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_64_calls_memory_for_8, test_64_calls_of_64_mib, test_what_counts, test_a_caller_that_takes_no_answers)

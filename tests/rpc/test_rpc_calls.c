@@ -255,13 +255,5 @@ static void test_no_parked_threads(void **s)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls_nothing),     cmocka_unit_test(test_echo_tensors),
-        cmocka_unit_test(test_echo_many_tensors), cmocka_unit_test(test_bad_calls),
-        cmocka_unit_test(test_wrong_landing),     cmocka_unit_test(test_to_self),
-        cmocka_unit_test(test_never_answered),    cmocka_unit_test(test_no_parked_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_calls_nothing, test_echo_tensors, test_echo_many_tensors, test_bad_calls, test_wrong_landing,
+          test_to_self, test_never_answered, test_no_parked_threads)

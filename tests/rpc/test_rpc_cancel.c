@@ -393,13 +393,5 @@ WORLD_TEST(waiting_for_room, 10, 0, SCENE, .adjust = little_room)
 
 /* Cancelling, time-outs and retries leave no thread behind. */
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_the_handler), cmocka_unit_test(test_races),
-        cmocka_unit_test(test_while_they_land),     cmocka_unit_test(test_thousand_at_once),
-        cmocka_unit_test(test_what_is_known),       cmocka_unit_test(test_died_with_it),
-        cmocka_unit_test(test_waiting_for_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_reaches_the_handler, test_races, test_while_they_land, test_thousand_at_once, test_what_is_known,
+          test_died_with_it, test_waiting_for_room)

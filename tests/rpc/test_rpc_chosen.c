@@ -183,11 +183,4 @@ static void chosen_shapes_do_not_meet(void **s)
     world_run(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chosen_ids_names_and_forks_do_not_meet),
-        cmocka_unit_test(chosen_shapes_do_not_meet),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(chosen_ids_names_and_forks_do_not_meet, chosen_shapes_do_not_meet)

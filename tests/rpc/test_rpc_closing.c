@@ -148,11 +148,4 @@ static void two_were_told(world *w)
 
 WORLD_TEST(one_stops, 7, 1, SCENE, .size = 3, .adjust = count_those_who_leave, .stop = true, .end = two_were_told)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leave_calls),
-        cmocka_unit_test(test_one_stops),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_leave_calls, test_one_stops)

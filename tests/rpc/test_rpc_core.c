@@ -180,8 +180,4 @@ static void a_dump_has_no_secret_and_no_key(void **state)
     free(canary);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_dump_has_no_secret_and_no_key)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_dump_has_no_secret_and_no_key)

@@ -290,15 +290,5 @@ static void test_never_finished(void **s)
         world_play(&(world){SCENE, .size = 2, .program = never_finished, .arg = &to, .end = finish_too_late}, 1, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finished_elsewhere),
-        cmocka_unit_test(test_bad_handlers),
-        cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_from_continuations),
-        cmocka_unit_test(test_waits_refused),
-        cmocka_unit_test(test_never_finished),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_finished_elsewhere, test_bad_handlers, test_nested, test_from_continuations, test_waits_refused,
+          test_never_finished)

@@ -387,12 +387,5 @@ static void churn(stage *s, int actor)
 
 STAGE_TEST(churn, 4, 20, 2)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_come_and_go),  cmocka_unit_test(test_leave_busy), cmocka_unit_test(test_leave_group),
-        cmocka_unit_test(test_rank_0_stops), cmocka_unit_test(test_refused),    cmocka_unit_test(test_back_again),
-        cmocka_unit_test(test_two_lives),    cmocka_unit_test(test_churn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_come_and_go, test_leave_busy, test_leave_group, test_rank_0_stops, test_refused, test_back_again,
+          test_two_lives, test_churn)

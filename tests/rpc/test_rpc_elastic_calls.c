@@ -146,12 +146,4 @@ static void name_comes_later(stage *s, int actor)
 
 STAGE_TEST(name_comes_later, 3, 5, 2)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwanted_keeps_nobody),
-        cmocka_unit_test(test_leaver_refuses),
-        cmocka_unit_test(test_name_comes_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_unwanted_keeps_nobody, test_leaver_refuses, test_name_comes_later)

@@ -175,11 +175,4 @@ static void without_threads_it_is_the_same(void **state)
     assert_int_equal(weft_agent_close(agent), WEFT_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_is_refused_and_harms_nobody),
-        cmocka_unit_test(without_threads_it_is_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_child_is_refused_and_harms_nobody, without_threads_it_is_the_same)

@@ -79,10 +79,4 @@ static void those_who_are_gone_leave_nothing(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(those_who_are_gone_leave_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(those_who_are_gone_leave_nothing)

@@ -420,13 +420,5 @@ static void test_gatherer_dies(void **state)
     world_run(&d.w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),   cmocka_unit_test(test_gathers),  cmocka_unit_test(test_some),
-        cmocka_unit_test(test_pipelined),  cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_from_handlers),
-        cmocka_unit_test(test_no_group),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_destroyed),
-        cmocka_unit_test(test_leave_open), cmocka_unit_test(test_death),    cmocka_unit_test(test_gatherer_dies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_barriers, test_gathers, test_some, test_pipelined, test_by_hand, test_from_handlers, test_no_group,
+          test_mistakes, test_destroyed, test_leave_open, test_death, test_gatherer_dies)

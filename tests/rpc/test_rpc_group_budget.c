@@ -351,10 +351,4 @@ static void test_full_for_long(void **state)
     run(full_for_long, small_queue, 1, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ahead),    cmocka_unit_test(test_large_results),
-                                       cmocka_unit_test(test_too_long), cmocka_unit_test(test_too_early),
-                                       cmocka_unit_test(test_full),     cmocka_unit_test(test_full_for_long)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_ahead, test_large_results, test_too_long, test_too_early, test_full, test_full_for_long)

@@ -297,10 +297,4 @@ static void test_stop(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_missed), cmocka_unit_test(test_too_much),
-                                       cmocka_unit_test(test_without_memory), cmocka_unit_test(test_unsaid),
-                                       cmocka_unit_test(test_stop)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_missed, test_too_much, test_without_memory, test_unsaid, test_stop)

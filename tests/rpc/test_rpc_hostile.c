@@ -361,12 +361,4 @@ static void test_hostile_gatherer(void **s)
     assert_int_equal(next_verdict, sizeof verdicts / sizeof *verdicts);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mutated_metadata), cmocka_unit_test(test_random_metadata),
-        cmocka_unit_test(test_hostile_worker),   cmocka_unit_test(test_hostile_gatherer),
-        cmocka_unit_test(test_environment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_mutated_metadata, test_random_metadata, test_hostile_worker, test_hostile_gatherer, test_environment)

@@ -243,12 +243,5 @@ static void answers_count_until_they_are_taken(void **state)
     assert_int_equal(inside_unsent, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_counts_but_what_the_other_side_says),
-        cmocka_unit_test(only_its_owner_can_deny_a_reference),
-        cmocka_unit_test(answers_count_until_they_are_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(nothing_counts_but_what_the_other_side_says, only_its_owner_can_deny_a_reference,
+          answers_count_until_they_are_taken)

@@ -282,10 +282,4 @@ static void whoever_has_done_with_the_other_may_stand_still(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whoever_has_done_with_the_other_may_stand_still),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(whoever_has_done_with_the_other_may_stand_still)

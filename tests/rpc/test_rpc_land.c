@@ -528,19 +528,6 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
 
 WORLD_TEST(say_what_does_not_fit, 1, 0, .size = 2, WORLD_FUNCTIONS(functions))
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adding),
-        cmocka_unit_test(test_adding_over_breaks),
-        cmocka_unit_test(test_adding_nothing),
-        cmocka_unit_test(test_say_what_does_not_fit),
-        cmocka_unit_test(test_requests_land),
-        cmocka_unit_test(test_counters),
-        cmocka_unit_test(test_tapes_notice_landing),
-        cmocka_unit_test(test_tapes_notice_adding),
-        cmocka_unit_test(test_cancel_while_it_lands),
-        cmocka_unit_test(test_nothing_stays_pinned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_adding, test_adding_over_breaks, test_adding_nothing, test_say_what_does_not_fit, test_requests_land,
+          test_counters, test_tapes_notice_landing, test_tapes_notice_adding, test_cancel_while_it_lands,
+          test_nothing_stays_pinned)

@@ -228,9 +228,4 @@ static void stop_amid(weft_agent *agent, void *arg)
 
 WORLD_TEST(stop_amid, 5, 5, SCENE, .stop = true)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nulls), cmocka_unit_test(test_references),
-                                       cmocka_unit_test(test_give_up), cmocka_unit_test(test_stop_amid)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_nulls, test_references, test_give_up, test_stop_amid)

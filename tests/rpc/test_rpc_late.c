@@ -160,12 +160,4 @@ static void test_arguments_cannot_be_read_later(void **s)
     run(pulled_from, false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_after_a_time_out),
-        cmocka_unit_test(test_after_a_failure),
-        cmocka_unit_test(test_arguments_cannot_be_read_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_after_a_time_out, test_after_a_failure, test_arguments_cannot_be_read_later)

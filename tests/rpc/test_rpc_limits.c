@@ -173,8 +173,4 @@ static void test_as_called(void **state)
     world_play(&(world){.size = 2, WORLD_FUNCTIONS(functions), .program = call_at_the_limits}, 1, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_from_the_wire), cmocka_unit_test(test_as_called)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_from_the_wire, test_as_called)

@@ -212,10 +212,5 @@ static void a_refusal_says_which_field(void **state)
     weft_log_set_sink(NULL, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentences_that_nobody_takes_are_logged), cmocka_unit_test(lines_say_rank_and_call),
-        cmocka_unit_test(lines_about_calls_to_oneself_say_which), cmocka_unit_test(a_refusal_says_which_field)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(sentences_that_nobody_takes_are_logged, lines_say_rank_and_call, lines_about_calls_to_oneself_say_which,
+          a_refusal_says_which_field)

@@ -276,13 +276,5 @@ static void call_very_many(weft_agent *agent, void *arg)
 
 WORLD_TEST(call_very_many, 1, 0, .size = 2)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_count_both_sides), cmocka_unit_test(test_time_out),
-        cmocka_unit_test(test_write_page),       cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_read_nothing),     cmocka_unit_test(test_write_nowhere),
-        cmocka_unit_test(test_call_very_many),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_count_both_sides, test_time_out, test_write_page, test_stream, test_read_nothing, test_write_nowhere,
+          test_call_very_many)

@@ -280,19 +280,6 @@ static void the_environment_asks_too(void **state)
     assert_int_equal(open_with((weft_agent_options){.metrics_port = -1, .no_threads = true}, &agent), WEFT_ERR_INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_local_address_is_served),
-        cmocka_unit_test(metrics_are_served),
-        cmocka_unit_test(the_dump_is_served),
-        cmocka_unit_test(what_is_not_there_is_refused),
-        cmocka_unit_test(silent_clients_keep_nobody_out),
-        cmocka_unit_test(a_slow_client_is_cut_off),
-        cmocka_unit_test(a_client_that_does_not_read_holds_nobody),
-        cmocka_unit_test(a_port_in_use_costs_the_metrics_alone),
-        cmocka_unit_test(the_stores_port_is_the_stores),
-        cmocka_unit_test(the_environment_asks_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(only_the_local_address_is_served, metrics_are_served, the_dump_is_served, what_is_not_there_is_refused,
+          silent_clients_keep_nobody_out, a_slow_client_is_cut_off, a_client_that_does_not_read_holds_nobody,
+          a_port_in_use_costs_the_metrics_alone, the_stores_port_is_the_stores, the_environment_asks_too)

@@ -560,9 +560,4 @@ WORLD_TEST(wait_for_room, 1, 1, SCENE, .adjust = one_worker)
 
 WORLD_TEST(find_no_room, 1, 1, SCENE, .adjust = small_queue)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_cannot_be), cmocka_unit_test(test_find_no_room),
-                                       cmocka_unit_test(test_wait_for_room)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_what_cannot_be, test_find_no_room, test_wait_for_room)

@@ -146,13 +146,4 @@ WORLD_TEST(one_is_not_there, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .b
 WORLD_TEST(what_is_wrong_for_all, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(cancelled_together, 10, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed_once),
-        cmocka_unit_test(test_one_is_not_there),
-        cmocka_unit_test(test_what_is_wrong_for_all),
-        cmocka_unit_test(test_cancelled_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_packed_once, test_one_is_not_there, test_what_is_wrong_for_all, test_cancelled_together)

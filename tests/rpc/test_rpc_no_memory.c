@@ -164,9 +164,4 @@ static void at_the_owner(weft_agent *agent, void *arg)
 WORLD_TEST(to_ourselves, 20, 0, .size = 2, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(at_the_owner, 20, 0, .size = 2, WORLD_FUNCTIONS(functions), .begin = begin)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_news), cmocka_unit_test(test_to_ourselves),
-                                       cmocka_unit_test(test_at_the_owner)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_news, test_to_ourselves, test_at_the_owner)

@@ -91,8 +91,4 @@ static void test_a_backlog(void **state)
     assert_true(atomic_load(&shared.served_before_urgent) < SLOW / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_backlog)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_a_backlog)

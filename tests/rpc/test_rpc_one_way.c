@@ -267,14 +267,5 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
 
 SCENE_TEST(who_stands_still_is_not_behind_a_wall, stopped_meanwhile, 5)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whoever_can_dial_does),
-        cmocka_unit_test(a_first_call_asks_by_way_of_the_store),
-        cmocka_unit_test(nobody_is_sent_for_when_nothing_is_wanted),
-        cmocka_unit_test(payloads_end_within_the_bound),
-        cmocka_unit_test(who_stands_still_is_not_behind_a_wall),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(whoever_can_dial_does, a_first_call_asks_by_way_of_the_store, nobody_is_sent_for_when_nothing_is_wanted,
+          payloads_end_within_the_bound, who_stands_still_is_not_behind_a_wall)

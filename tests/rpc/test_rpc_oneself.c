@@ -343,9 +343,4 @@ static void test_without_threads(void **s)
     run((world){.fabric = WORLD_TCP, .program = play_without_threads, .adjust = without_threads});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_from_start_to_close),
-                                       cmocka_unit_test(test_without_threads)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_from_start_to_close, test_without_threads)

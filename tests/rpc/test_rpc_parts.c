@@ -497,21 +497,6 @@ static void test_one_dies(void **state)
         world_play(&(world){SCENE, .size = 3, .program = one_dies, .arg = &victim, .close_may_fail = true}, SEEDS, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_many_callers),
-        cmocka_unit_test(test_fill_the_window),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_bad_parts),
-        cmocka_unit_test(test_another_thread_sends),
-        cmocka_unit_test(test_references_in_parts),
-        cmocka_unit_test(test_caller_stops),
-        cmocka_unit_test(test_cancel_under_on_part),
-        cmocka_unit_test(test_cancel_under_answer),
-        cmocka_unit_test(test_no_worker_free),
-        cmocka_unit_test(test_one_dies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_streams, test_many_callers, test_fill_the_window, test_refusals, test_bad_parts,
+          test_another_thread_sends, test_references_in_parts, test_caller_stops, test_cancel_under_on_part,
+          test_cancel_under_answer, test_no_worker_free, test_one_dies)

@@ -125,13 +125,5 @@ static void who_waits_for_the_store_says_so(void **state)
     assert_int_equal(warnings, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rank_0_finds_the_stores_port_free),
-        cmocka_unit_test(nobody_takes_the_stores_port),
-        cmocka_unit_test(a_loopback_that_does_not_look_like_one_is_said),
-        cmocka_unit_test(who_waits_for_the_store_says_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(rank_0_finds_the_stores_port_free, nobody_takes_the_stores_port,
+          a_loopback_that_does_not_look_like_one_is_said, who_waits_for_the_store_says_so)

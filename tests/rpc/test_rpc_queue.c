@@ -155,8 +155,4 @@ static void begin(world *w)
 
 WORLD_TEST(stalled_peer, 1, 1, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust, .begin = begin)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stalled_peer)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_stalled_peer)

@@ -202,8 +202,4 @@ static void test_given_up(void **s)
     run(given_up, 100);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_made_once), cmocka_unit_test(test_given_up)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_made_once, test_given_up)

@@ -391,18 +391,5 @@ WORLD_TEST(cancelled, 20, 1, SCENE)
 WORLD_TEST(multicast, 20, 1, SCENE)
 WORLD_TEST(remote, 20, 1, SCENE)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_passes),
-        cmocka_unit_test(test_what_does_not_pass),
-        cmocka_unit_test(test_pauses),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_stopped_meanwhile),
-        cmocka_unit_test(test_multicast),
-        cmocka_unit_test(test_remote),
-        cmocka_unit_test(test_names_of_the_gone),
-        cmocka_unit_test(test_names_to_come),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_what_passes, test_what_does_not_pass, test_pauses, test_cancelled, test_stopped_meanwhile,
+          test_multicast, test_remote, test_names_of_the_gone, test_names_to_come)

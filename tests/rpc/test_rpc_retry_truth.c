@@ -181,8 +181,4 @@ static void begin_world(world *w)
 WORLD_TEST(what_all_attempts_did, 20, 0, .size = SIZE, WORLD_FUNCTIONS(functions), .adjust = adjust,
            .begin = begin_world)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_all_attempts_did)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_what_all_attempts_did)

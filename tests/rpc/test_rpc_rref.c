@@ -335,15 +335,6 @@ static void test_use_after_close(void **s)
                1, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_at_home),   cmocka_unit_test(test_objects_drop_once),
-        cmocka_unit_test(test_read_before_made), cmocka_unit_test(test_dropped_while_asked),
-        cmocka_unit_test(test_failures_pass_on), cmocka_unit_test(test_time_limits),
-        cmocka_unit_test(test_let_go_at_once),   cmocka_unit_test(test_last_handle),
-        cmocka_unit_test(test_thousand),         cmocka_unit_test(test_users_death),
-        cmocka_unit_test(test_makers_death),     cmocka_unit_test(test_use_after_close),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_values_at_home, test_objects_drop_once, test_read_before_made, test_dropped_while_asked,
+          test_failures_pass_on, test_time_limits, test_let_go_at_once, test_last_handle, test_thousand,
+          test_users_death, test_makers_death, test_use_after_close)

@@ -236,10 +236,4 @@ static void test_waits_for_the_owner(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits_for_the_creator),
-                                       cmocka_unit_test(test_creator_dies_unknown),
-                                       cmocka_unit_test(test_waits_for_the_owner)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_waits_for_the_creator, test_creator_dies_unknown, test_waits_for_the_owner)

@@ -340,16 +340,6 @@ static void late_then_back(weft_agent *agent, void *arg)
 
 SCENE_TEST(a_late_call_leaves_the_callers_memory_alone, late_then_back, 5)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lane_that_never_comes_up),
-        cmocka_unit_test(a_lane_that_breaks_under_a_call),
-        cmocka_unit_test(who_only_waits_is_not_failed),
-        cmocka_unit_test(payload_that_is_under_way),
-        cmocka_unit_test(a_reference_whose_owner_cannot_be_asked),
-        cmocka_unit_test(a_job_ends_though_a_link_stays_cut),
-        cmocka_unit_test(a_late_call_leaves_the_callers_memory_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_lane_that_never_comes_up, a_lane_that_breaks_under_a_call, who_only_waits_is_not_failed,
+          payload_that_is_under_way, a_reference_whose_owner_cannot_be_asked, a_job_ends_though_a_link_stays_cut,
+          a_late_call_leaves_the_callers_memory_alone)

@@ -255,10 +255,4 @@ static void test_caller_goes(void **state)
         world_play(&(world){SCENE, .size = 3, .program = caller_goes, .arg = &(bool){dies}, .stop = true}, 20, !dies);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cancel_and_timeout), cmocka_unit_test(test_answered),
-                                       cmocka_unit_test(test_caller_goes), cmocka_unit_test(test_not_begun),
-                                       cmocka_unit_test(test_agent_ends)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_cancel_and_timeout, test_answered, test_caller_goes, test_not_begun, test_agent_ends)

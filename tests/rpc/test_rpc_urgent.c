@@ -111,11 +111,4 @@ static void register_bad(weft_agent *agent, void *arg)
 
 WORLD_TEST(register_bad, 1, 0, .size = 1, WORLD_FUNCTIONS(functions))
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fill_the_queue),
-        cmocka_unit_test(test_register_bad),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_fill_the_queue, test_register_bad)

@@ -342,14 +342,5 @@ WORLD_TEST(nothing_starts_too_late, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functio
 WORLD_TEST(what_is_answered_lets_go, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(failures_with_their_way, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time_travels),
-        cmocka_unit_test(test_cancelling_travels),
-        cmocka_unit_test(test_nothing_starts_too_late),
-        cmocka_unit_test(test_what_is_answered_lets_go),
-        cmocka_unit_test(test_failures_with_their_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_time_travels, test_cancelling_travels, test_nothing_starts_too_late, test_what_is_answered_lets_go,
+          test_failures_with_their_way)

@@ -109,10 +109,4 @@ static void no_call_is_lost_that_arrives_without_memory(void **state)
     world_run(&scene.w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_call_is_lost_that_arrives_without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(no_call_is_lost_that_arrives_without_memory)

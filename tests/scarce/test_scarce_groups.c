@@ -178,8 +178,4 @@ static void on_tcp(void **state)
     run_on(WORLD_TCP);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(on_sim), cmocka_unit_test(on_tcp)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(on_sim, on_tcp)

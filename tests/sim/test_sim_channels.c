@@ -234,16 +234,5 @@ static void test_sizes(void **state)
     host_world(NULL, sizes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_carries),
-        cmocka_unit_test(test_listener_leaves),
-        cmocka_unit_test(test_waits_for_callbacks),
-        cmocka_unit_test(test_closes_in_callback),
-        cmocka_unit_test(test_survives_cut_and_pause),
-        cmocka_unit_test(test_notices_death),
-        cmocka_unit_test(test_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_carries, test_listener_leaves, test_waits_for_callbacks, test_closes_in_callback,
+          test_survives_cut_and_pause, test_notices_death, test_sizes)

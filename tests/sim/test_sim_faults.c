@@ -350,19 +350,6 @@ static void test_resets(void **state)
     host_world(NULL, resets);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peer_dies),
-        cmocka_unit_test(test_killed_programs_stop),
-        cmocka_unit_test(test_silent_while_paused),
-        cmocka_unit_test(test_announces_after_resume),
-        cmocka_unit_test(test_paused_programs_stand),
-        cmocka_unit_test(test_killed_while_paused),
-        cmocka_unit_test(test_cut_keeps_order),
-        cmocka_unit_test(test_cut_is_silent),
-        cmocka_unit_test(test_cut_hides_death),
-        cmocka_unit_test(test_resets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_peer_dies, test_killed_programs_stop, test_silent_while_paused, test_announces_after_resume,
+          test_paused_programs_stand, test_killed_while_paused, test_cut_keeps_order, test_cut_is_silent,
+          test_cut_hides_death, test_resets)

@@ -334,15 +334,6 @@ static void test_talks_to_itself(void **state)
     host_world(NULL, talks_to_itself);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_private_data),           cmocka_unit_test(test_bad_connects),
-        cmocka_unit_test(test_nobody_listens),         cmocka_unit_test(test_reject),
-        cmocka_unit_test(test_both_connect),           cmocka_unit_test(test_asker_leaves),
-        cmocka_unit_test(test_fabric_closes),          cmocka_unit_test(test_one_fabric_a_rank),
-        cmocka_unit_test(test_messages_in_order),      cmocka_unit_test(test_odd_messages),
-        cmocka_unit_test(test_needs_a_connected_lane), cmocka_unit_test(test_talks_to_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_private_data, test_bad_connects, test_nobody_listens, test_reject, test_both_connect, test_asker_leaves,
+          test_fabric_closes, test_one_fabric_a_rank, test_messages_in_order, test_odd_messages,
+          test_needs_a_connected_lane, test_talks_to_itself)

@@ -338,17 +338,5 @@ static void test_target_closes(void **state)
     close_at_all_times(target_closes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads),
-        cmocka_unit_test(test_writes),
-        cmocka_unit_test(test_bad_accesses_break),
-        cmocka_unit_test(test_many_regions),
-        cmocka_unit_test(test_bandwidth),
-        cmocka_unit_test(test_no_order_between_writes),
-        cmocka_unit_test(test_initiator_closes),
-        cmocka_unit_test(test_target_closes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_reads, test_writes, test_bad_accesses_break, test_many_regions, test_bandwidth,
+          test_no_order_between_writes, test_initiator_closes, test_target_closes)

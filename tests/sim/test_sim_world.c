@@ -195,13 +195,5 @@ static void test_random_is_xoshiro(void **state)
     weft_sim_destroy(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time_is_virtual),      cmocka_unit_test(test_an_empty_world),
-        cmocka_unit_test(test_no_loop_in_a_program), cmocka_unit_test(test_deadlock_is_found),
-        cmocka_unit_test(test_background_fibers),    cmocka_unit_test(test_seeds_replay),
-        cmocka_unit_test(test_a_thousand_workers),   cmocka_unit_test(test_random_is_xoshiro),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_time_is_virtual, test_an_empty_world, test_no_loop_in_a_program, test_deadlock_is_found,
+          test_background_fibers, test_seeds_replay, test_a_thousand_workers, test_random_is_xoshiro)

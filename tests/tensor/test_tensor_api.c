@@ -114,16 +114,6 @@ static void assign_refuses_another_shape(void **state)
     weft_tensor_unref(b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_geometry_makes_no_tensor),
-        cmocka_unit_test(wrapped_memory_is_dropped_once_even_on_failure),
-        cmocka_unit_test(empty_tensors_are_tensors),
-        cmocka_unit_test(views_show_what_they_are_asked_for),
-        cmocka_unit_test(views_share_and_contiguous_packs),
-        cmocka_unit_test(conversions_saturate),
-        cmocka_unit_test(assign_refuses_another_shape),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(bad_geometry_makes_no_tensor, wrapped_memory_is_dropped_once_even_on_failure, empty_tensors_are_tensors,
+          views_show_what_they_are_asked_for, views_share_and_contiguous_packs, conversions_saturate,
+          assign_refuses_another_shape)

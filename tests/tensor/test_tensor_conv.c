@@ -104,13 +104,5 @@ static void an_empty_batch_gives_zero_gradients(void **state)
     weft_tensor_unref(dweight);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float32_agrees_with_float64),
-        cmocka_unit_test(gradients_agree_with_finite_differences),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
-        cmocka_unit_test(an_empty_batch_gives_zero_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(float32_agrees_with_float64, gradients_agree_with_finite_differences, shapes_that_do_not_fit_are_refused,
+          an_empty_batch_gives_zero_gradients)

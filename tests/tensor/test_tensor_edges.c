@@ -272,25 +272,9 @@ static void tensors_print_as_text(void **state)
     assert_printed(NULL, "no tensor\n");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_run_over_any_dimensions),
-        cmocka_unit_test(sums_of_integers_are_int64),
-        cmocka_unit_test(nothing_sums_to_zero_and_has_no_mean),
-        cmocka_unit_test(the_gradient_of_a_mean_is_spread),
-        cmocka_unit_test(argmax_takes_the_first_of_equals_and_any_nan),
-        cmocka_unit_test(comparisons_broadcast_to_bools),
-        cmocka_unit_test(relu_lets_a_nan_through),
-        cmocka_unit_test(exp_and_ln_undo_each_other),
-        cmocka_unit_test(matmul_transposes_either_side),
-        cmocka_unit_test(a_product_over_nothing_is_zero),
-        cmocka_unit_test(a_mask_of_probability_zero_or_one_is_exact),
-        cmocka_unit_test(random_numbers_stay_below_their_end),
-        cmocka_unit_test(a_tensor_over_a_storage_must_fit_it),
-        cmocka_unit_test(empty_tensors_pass_through_every_kernel),
-        cmocka_unit_test(shapes_too_large_are_refused_everywhere),
-        cmocka_unit_test(tensors_print_as_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(sums_run_over_any_dimensions, sums_of_integers_are_int64, nothing_sums_to_zero_and_has_no_mean,
+          the_gradient_of_a_mean_is_spread, argmax_takes_the_first_of_equals_and_any_nan,
+          comparisons_broadcast_to_bools, relu_lets_a_nan_through, exp_and_ln_undo_each_other,
+          matmul_transposes_either_side, a_product_over_nothing_is_zero, a_mask_of_probability_zero_or_one_is_exact,
+          random_numbers_stay_below_their_end, a_tensor_over_a_storage_must_fit_it,
+          empty_tensors_pass_through_every_kernel, shapes_too_large_are_refused_everywhere, tensors_print_as_text)

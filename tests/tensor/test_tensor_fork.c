@@ -40,8 +40,4 @@ static void a_child_computes_after_its_parent_did(void **state)
     assert_true(compute());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_computes_after_its_parent_did)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(a_child_computes_after_its_parent_did)

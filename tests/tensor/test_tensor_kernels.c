@@ -263,22 +263,10 @@ static void sgd_with_momentum_and_decay_matches_the_formula(void **state)
     weft_tensor_unref(v);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batch_norm_gradients_agree_with_finite_differences),
-        cmocka_unit_test(batch_norm_float32_agrees_with_float64),
-        cmocka_unit_test(running_statistics_use_the_unbiased_variance),
-        cmocka_unit_test(max_pool_sends_the_gradient_to_the_maximum),
-        cmocka_unit_test(padded_max_pool_never_picks_the_padding),
-        cmocka_unit_test(adaptive_pool_covers_uneven_cells),
-        cmocka_unit_test(softmax_gradients_agree_with_finite_differences),
-        cmocka_unit_test(a_class_out_of_range_is_refused),
-        cmocka_unit_test(sums_do_not_depend_on_the_thread_count),
-        cmocka_unit_test(broadcasting_adds_a_row_to_a_column),
-        cmocka_unit_test(integer_division_by_zero_is_refused),
-        cmocka_unit_test(linear_matches_hand_computed_values),
-        cmocka_unit_test(sgd_with_momentum_and_decay_matches_the_formula),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(batch_norm_gradients_agree_with_finite_differences, batch_norm_float32_agrees_with_float64,
+          running_statistics_use_the_unbiased_variance, max_pool_sends_the_gradient_to_the_maximum,
+          padded_max_pool_never_picks_the_padding, adaptive_pool_covers_uneven_cells,
+          softmax_gradients_agree_with_finite_differences, a_class_out_of_range_is_refused,
+          sums_do_not_depend_on_the_thread_count, broadcasting_adds_a_row_to_a_column,
+          integer_division_by_zero_is_refused, linear_matches_hand_computed_values,
+          sgd_with_momentum_and_decay_matches_the_formula)

@@ -145,11 +145,4 @@ static void kernels_survive_any_failure(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(making_tensors_survives_any_failure),
-        cmocka_unit_test(kernels_survive_any_failure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(making_tensors_survives_any_failure, kernels_survive_any_failure)

@@ -294,11 +294,4 @@ static void float32_agrees_with_pytorch(void **state)
     run_file(WEFT_FLOAT32);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float64_agrees_with_pytorch),
-        cmocka_unit_test(float32_agrees_with_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(float64_agrees_with_pytorch, float32_agrees_with_pytorch)

@@ -77,13 +77,5 @@ static void a_permutation_holds_each_number_once(void **state)
     weft_tensor_unref(x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_known_answers),
-        cmocka_unit_test(distributions_have_their_moments),
-        cmocka_unit_test(numbers_do_not_depend_on_the_thread_count),
-        cmocka_unit_test(a_permutation_holds_each_number_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(philox_gives_the_known_answers, distributions_have_their_moments, numbers_do_not_depend_on_the_thread_count,
+          a_permutation_holds_each_number_once)

@@ -189,13 +189,5 @@ static void references_come_and_go_on_any_thread(void **state)
     weft_tensor_unref(tensor);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_convolve_at_once),
-        cmocka_unit_test(more_shapes_than_plans_are_kept),
-        cmocka_unit_test(one_pool_serves_several_callers),
-        cmocka_unit_test(references_come_and_go_on_any_thread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(threads_convolve_at_once, more_shapes_than_plans_are_kept, one_pool_serves_several_callers,
+          references_come_and_go_on_any_thread)

@@ -186,16 +186,6 @@ static void binding_can_be_switched_off(void **state)
     unsetenv("WEFT_NO_BINDING");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_lead_to_the_cores_beside_them),
-        cmocka_unit_test(a_synthetic_machine_has_its_nodes),
-        cmocka_unit_test(one_node_is_no_place),
-        cmocka_unit_test(malformed_descriptions_do_no_harm),
-        cmocka_unit_test(without_cores_nothing_is_bound),
-        cmocka_unit_test(a_thread_is_bound_if_there_is_a_core_for_it),
-        cmocka_unit_test(binding_can_be_switched_off),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(devices_lead_to_the_cores_beside_them, a_synthetic_machine_has_its_nodes, one_node_is_no_place,
+          malformed_descriptions_do_no_harm, without_cores_nothing_is_bound,
+          a_thread_is_bound_if_there_is_a_core_for_it, binding_can_be_switched_off)

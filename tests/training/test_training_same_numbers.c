@@ -175,11 +175,4 @@ static void training_is_the_same_on_tcp(void **state)
     compare(WORLD_TCP, WEFT_FLOAT64, 1e-12);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_is_the_same_on_sim),
-        cmocka_unit_test(training_is_the_same_on_tcp),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(training_is_the_same_on_sim, training_is_the_same_on_tcp)

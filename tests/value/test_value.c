@@ -177,15 +177,6 @@ static void measuring_refuses_nothing_else(void **state)
     wfi_encoded_fini(&encoded);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_values_are_walked_through_in_order),
-        cmocka_unit_test(nothing_is_entered_that_cannot_be_read),
-        cmocka_unit_test(an_owned_list_is_whole_or_not_at_all),
-        cmocka_unit_test(what_is_decoded_was_encoded),
-        cmocka_unit_test(measuring_refuses_what_decoding_refuses),
-        cmocka_unit_test(measuring_refuses_nothing_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read,
+          an_owned_list_is_whole_or_not_at_all, what_is_decoded_was_encoded, measuring_refuses_what_decoding_refuses,
+          measuring_refuses_nothing_else)

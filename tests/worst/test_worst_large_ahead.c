@@ -105,10 +105,4 @@ static void worst_large_message_ahead_of_small_calls(void **state)
         item_run_on(&what, (world_fabric)fabric, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(worst_large_message_ahead_of_small_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(worst_large_message_ahead_of_small_calls)
