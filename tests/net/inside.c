@@ -164,6 +164,13 @@ const uint8_t *inside_frame_key(const wfi_conn *conn, bool theirs)
     return theirs ? conn->keys->in : conn->keys->out;
 }
 
+void inside_leave_credit(wfi_conn *conn, uint32_t credits)
+{
+    wfi_frames *frames = wfi_conn_frames(conn);
+    frames->returned = frames->sent - (WFI_RECEIVE_DEPTH - credits);
+    frames->told = frames->consumed - 1;
+}
+
 uint64_t inside_told(const wfi_conn *conn)
 {
     return wfi_conn_frames(conn)->told;

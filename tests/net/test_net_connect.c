@@ -158,6 +158,30 @@ static void a_hello_is_good_for_one_reader_and_one_request(void **state)
     world_sim(&world, 1, 2, read_hellos, NULL);
 }
 
+/* ---- No way ------------------------------------------------------------------------------------------------------ */
+
+/* No request of rank 1's gets through. It asks the store for help at the second, long before silence says anything. */
+static void ask_in_vain(net_host *host)
+{
+    meddle(host);
+    if (host->rank == 1) {
+        meddling.asked[1] = 1; /* the first that is let through lies behind it */
+        assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
+        uint64_t began = wfi_now(wfi_net_clock(host->net));
+        while (!inside_suspected_ns(host->net, 0))
+            host_pause(host, 1000000);
+        assert_true(inside_suspected_ns(host->net, 0) - began < 1000000000);
+        meddling.second_is_lost = false;
+    }
+    host_until(host, host->rank ? &host->done_ok : &host->arrived, 1);
+    host_meet(host, &host->world->finished);
+}
+
+static void who_gets_no_connection_asks_for_help(void **state)
+{
+    play((struct meddling){.flipper = -1, .second_is_lost = true}, ask_in_vain);
+}
+
 /* ---- Half open --------------------------------------------------------------------------------------------------- */
 
 /* Rank 1 asks, is answered, and never heard of again: rank 0 does not wait for that connection for ever. Once it has given it up it
@@ -188,4 +212,5 @@ static void a_connection_that_stays_half_open_is_given_up(void **state)
 }
 
 UNIT_MAIN(a_request_with_one_bit_changed_is_refused, an_answer_with_one_bit_changed_is_refused,
-          a_hello_is_good_for_one_reader_and_one_request, a_connection_that_stays_half_open_is_given_up)
+          a_hello_is_good_for_one_reader_and_one_request, a_connection_that_stays_half_open_is_given_up,
+          who_gets_no_connection_asks_for_help)

@@ -176,6 +176,49 @@ static void urgent_messages_go_ahead(void **state)
     world_sim(&world, 7, 2, body_urgent, NULL);
 }
 
+/* How many frames leave where so many credits are left: first for a message, then for an acknowledgement. [locked] */
+static uint64_t frames_for(net_host *host, uint32_t credits, bool urgent)
+{
+    weft_stats before, after;
+    static uint64_t number;
+    wfi_net_stats(host->net, &before);
+    inside_leave_credit(inside_up(host->net, 1, WFI_CONTROL), credits);
+    assert_int_equal(host_send(host, 1, ++number, 10, urgent), WEFT_OK);
+    wfi_net_stats(host->net, &after);
+    return after.frames_sent - before.frames_sent;
+}
+
+/* The last but two are for urgent messages, the last one is for acknowledgements: else two who wait for credit wait for ever. */
+static void body_last_credits(net_host *host)
+{
+    weft_stats before, after;
+    if (host->rank == 0) {
+        assert_int_equal(host_send_free(host, 1, 0, 10), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        wfi_net_lock(host->net);
+        assert_int_equal(frames_for(host, 3, false), 1);
+        assert_int_equal(frames_for(host, 2, false), 0);
+        assert_int_equal(frames_for(host, 2, true), 1);
+        assert_int_equal(frames_for(host, 1, true), 0);
+        for (uint32_t credits = 0; credits < 2; credits++) {
+            wfi_net_stats(host->net, &before);
+            inside_leave_credit(inside_up(host->net, 1, WFI_CONTROL), credits);
+            wfi_peer_send_ack(host_peer(host, 1));
+            wfi_net_stats(host->net, &after);
+            assert_int_equal(after.frames_sent - before.frames_sent, credits);
+        }
+        wfi_net_unlock(host->net);
+        host_until(host, &host->done_ok, 5); /* all credits come back */
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void the_last_credits_are_for_what_must_not_wait(void **state)
+{
+    net_world world = {0};
+    world_sim(&world, 8, 2, body_last_credits, NULL);
+}
+
 /* Both say more urgent things at once than there are credits: none waits for what only the other's acknowledgement could bring. */
 static void body_urgent_both_ways(net_host *host)
 {
@@ -406,6 +449,6 @@ static void timers_fire_once_and_in_time(void **state)
 
 UNIT_MAIN(messages_arrive_once_and_in_order, messages_survive_resets_and_cuts, a_burst_shares_frames,
           a_full_queue_says_so_and_recovers, the_rest_of_a_frame_is_acknowledged, urgent_messages_go_ahead,
-          urgent_messages_both_ways_do_not_stop_each_other, what_has_not_left_can_be_taken_back, all_connect_at_once,
-          a_death_fails_what_is_outstanding, a_departure_is_told, closing_fails_what_is_outstanding,
-          timers_fire_once_and_in_time)
+          the_last_credits_are_for_what_must_not_wait, urgent_messages_both_ways_do_not_stop_each_other,
+          what_has_not_left_can_be_taken_back, all_connect_at_once, a_death_fails_what_is_outstanding,
+          a_departure_is_told, closing_fails_what_is_outstanding, timers_fire_once_and_in_time)

@@ -203,13 +203,4 @@ static void test_the_agent_stops(void **state)
     play(EVENT_STOP, end_of_stop);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room_comes),
-        cmocka_unit_test(test_the_peer_dies),
-        cmocka_unit_test(test_the_callers_cancel),
-        cmocka_unit_test(test_the_agent_stops),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(test_room_comes, test_the_peer_dies, test_the_callers_cancel, test_the_agent_stops)

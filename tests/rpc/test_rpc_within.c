@@ -5,6 +5,8 @@
  */
 #include "rpc/world.h"
 
+#include <time.h>
+
 #define SIZE 4
 
 static world *the_world;
@@ -124,6 +126,21 @@ static weft_status run_too_late(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* Starts a call for itself past its time limit, of which nobody has told it: nothing is taken in while it runs. */
+static weft_status run_oversleep(weft_call *call, void *user)
+{
+    weft_rpc_options options = {.parent = call};
+    weft_future *inner = NULL;
+    while (weft_call_time_left(call) > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); /* what is left of the last millisecond */
+    MUST(!weft_call_cancelled(call));
+    MUST_BE(weft_rpc_async(weft_call_agent(call), weft_to_rank(0), "time left", WEFT_NO_VALUES, &options, &inner),
+            WEFT_ERR_TIMEOUT);
+    atomic_fetch_add(&relays_done, 1);
+    return WEFT_OK;
+}
+
 static weft_status run_break(weft_call *call, void *user)
 {
     weft_call_fail(call, WEFT_ERR_SHAPE, "broken at the far end");
@@ -155,6 +172,7 @@ static const weft_function functions[] = {
     {.name = "relay later", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay_later, ANY_RESULTS},
     {.name = "start and go", .takes = {WEFT_I64, WEFT_STRING}, .run = run_start_and_go, ANY_RESULTS},
     {.name = "too late", .takes = {WEFT_I64}, .run = run_too_late, ANY_RESULTS},
+    {.name = "oversleep", .run = run_oversleep},
     {.name = "break", .run = run_break, ANY_RESULTS},
     {.name = "forget the way", .run = run_forget_the_way, ANY_RESULTS},
     {.name = "down the line", .run = run_down_the_line, ANY_RESULTS},
@@ -268,6 +286,23 @@ static void nothing_starts_too_late(weft_agent *agent, void *arg)
     }
 }
 
+/* On a busy machine its time may be over before it runs, and then it never does: it gets more. */
+static void no_time_is_left(weft_agent *agent, void *arg)
+{
+    atomic_store(&relays_done, 0);
+    for (int64_t ms = 10; !atomic_load(&relays_done); ms *= 4) {
+        MUST(ms < 20000);
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "oversleep", WEFT_NO_VALUES,
+                              &(weft_rpc_options){.timeout_ms = ms}, NULL),
+                WEFT_ERR_TIMEOUT);
+    }
+}
+
+static void without_threads(weft_agent_options *options, void *arg)
+{
+    options->no_threads = true;
+}
+
 static void what_is_answered_lets_go(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
@@ -339,8 +374,9 @@ static void begin(world *w)
 WORLD_TEST(time_travels, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(cancelling_travels, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(nothing_starts_too_late, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(no_time_is_left, 0, 1, .size = 1, WORLD_FUNCTIONS(functions), .begin = begin, .adjust = without_threads)
 WORLD_TEST(what_is_answered_lets_go, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(failures_with_their_way, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 
-UNIT_MAIN(test_time_travels, test_cancelling_travels, test_nothing_starts_too_late, test_what_is_answered_lets_go,
-          test_failures_with_their_way)
+UNIT_MAIN(test_time_travels, test_cancelling_travels, test_nothing_starts_too_late, test_no_time_is_left,
+          test_what_is_answered_lets_go, test_failures_with_their_way)
