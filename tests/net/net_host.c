@@ -216,6 +216,17 @@ void world_tcp(net_world *world, int size, void (*body)(net_host *host))
         pthread_join(threads[rank], NULL);
 }
 
+void net_play(const net_world *like, int size, void (*body)(net_host *host), uint64_t seeds, bool on_tcp)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        net_world world = *like;
+        world_sim(&world, seed, size, body, NULL);
+    }
+    net_world tcp = *like;
+    if (on_tcp)
+        world_tcp(&tcp, size, body);
+}
+
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 void host_pause(net_host *host, uint64_t ns)

@@ -57,6 +57,15 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
 /* The same over tcp, each host on a thread. */
 void world_tcp(net_world *world, int size, void (*body)(net_host *host));
 
+/* Runs one like it for each of so many seeds of the simulation, from 1 on, and over tcp as well. */
+void net_play(const net_world *like, int size, void (*body)(net_host *host), uint64_t seeds, bool on_tcp);
+/* cmocka's test of one body: NET_TEST(name, body, 2, 10, true, .death_timeout_ms = 400) is `name`. */
+#define NET_TEST(name, body, size, seeds, on_tcp, ...)                                                                 \
+    static void name(void **cmocka)                                                                                    \
+    {                                                                                                                  \
+        net_play(&(net_world){__VA_ARGS__}, size, body, seeds, on_tcp);                                                \
+    }
+
 /* The parts of it, for worlds of processes. */
 void world_init(net_world *world, const char *fabric, int size, void (*body)(net_host *host));
 int listen_anywhere(int *port);

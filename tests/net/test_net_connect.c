@@ -152,11 +152,7 @@ static void read_hellos(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_hello_is_good_for_one_reader_and_one_request(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 1, 2, read_hellos, NULL);
-}
+NET_TEST(a_hello_is_good_for_one_reader_and_one_request, read_hellos, 2, 1, false)
 
 /* ---- No way ------------------------------------------------------------------------------------------------------ */
 

@@ -17,11 +17,8 @@ static void body_all_to_all(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void sixteen_agents_talk_all_to_all(void **state)
-{
-    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&world, 16, body_all_to_all);
-}
+NET_TEST(sixteen_agents_talk_all_to_all, body_all_to_all, 16, 0, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 /* ---- Both at once ---------------------------------------------------------------------------------------------- */
 

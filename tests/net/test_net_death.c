@@ -193,11 +193,8 @@ static void body_slow(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_slow_worker_is_not_declared_dead(void **state)
-{
-    net_world world = {.death_timeout_ms = BOUND_MS, .on_message = host_check_order};
-    world_tcp(&world, 2, body_slow);
-}
+NET_TEST(a_slow_worker_is_not_declared_dead, body_slow, 2, 0, true, .death_timeout_ms = BOUND_MS,
+         .on_message = host_check_order)
 
 int main(void)
 {

@@ -215,15 +215,8 @@ static void refuse_each(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void every_kind_of_forged_frame_is_refused(void **state)
-{
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-        world_sim(&world, seed, 2, refuse_each, NULL);
-    }
-    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&tcp, 2, refuse_each);
-}
+NET_TEST(every_kind_of_forged_frame_is_refused, refuse_each, 2, 10, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 /* ---- Recordings ------------------------------------------------------------------------------------------------ */
 
@@ -264,15 +257,8 @@ static void replay_frames(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_recorded_frame_is_refused(void **state)
-{
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-        world_sim(&world, seed, 2, replay_frames, NULL);
-    }
-    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&tcp, 2, replay_frames);
-}
+NET_TEST(a_recorded_frame_is_refused, replay_frames, 2, 20, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 /* The lane stays until rank 0 has refused, and counted, so many: a request whose asker hangs up sooner need not be looked at. */
 static void ask_again(net_host *host, const uint8_t *data, size_t size, uint64_t refused)
@@ -314,14 +300,7 @@ static void replay_requests(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_recorded_request_is_refused(void **state)
-{
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-        world_sim(&world, seed, 2, replay_requests, NULL);
-    }
-    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&tcp, 2, replay_requests);
-}
+NET_TEST(a_recorded_request_is_refused, replay_requests, 2, 20, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 UNIT_MAIN(every_kind_of_forged_frame_is_refused, a_recorded_frame_is_refused, a_recorded_request_is_refused)

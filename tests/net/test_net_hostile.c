@@ -100,13 +100,7 @@ static void take(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *by
         host_check_order(host, from, type, bytes, size);
 }
 
-static void nonsense_of_a_peer_disturbs_nobody(void **state)
-{
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        net_world world = {.on_message = take, .death_timeout_ms = 20000};
-        world_sim(&world, seed, 3, body, NULL);
-    }
-}
+NET_TEST(nonsense_of_a_peer_disturbs_nobody, body, 3, 5, false, .on_message = take, .death_timeout_ms = 20000)
 
 /* ---- The decoder alone ----------------------------------------------------------------------------------------- */
 

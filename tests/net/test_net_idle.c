@@ -64,13 +64,7 @@ static void idle(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void an_idle_net_is_silent(void **state)
-{
-    net_world world = {.on_message = host_check_order, .death_timeout_ms = 400};
-    world_sim(&world, 1, 2, idle, NULL);
-    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 400};
-    world_tcp(&tcp, 2, idle);
-}
+NET_TEST(an_idle_net_is_silent, idle, 2, 1, true, .on_message = host_check_order, .death_timeout_ms = 400)
 
 /* ---- Interest -------------------------------------------------------------------------------------------------- */
 
@@ -135,10 +129,6 @@ static void unbounded(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void without_a_bound_nobody_is_needed(void **state)
-{
-    net_world world = {.death_timeout_ms = -1};
-    world_sim(&world, 1, 2, unbounded, NULL);
-}
+NET_TEST(without_a_bound_nobody_is_needed, unbounded, 2, 1, false, .death_timeout_ms = -1)
 
 UNIT_MAIN(an_idle_net_is_silent, the_store_hears_of_what_lasts, without_a_bound_nobody_is_needed)

@@ -72,13 +72,7 @@ static void replacing(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_seat_taken_again_has_a_new_peer(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 1, 2, replacing, NULL);
-    net_world tcp = {0};
-    world_tcp(&tcp, 2, replacing);
-}
+NET_TEST(a_seat_taken_again_has_a_new_peer, replacing, 2, 1, true)
 
 /* The one who is spoken to believes that the asker's incarnation is over: it is refused, and counted. */
 static void speaking(net_host *host)
@@ -100,13 +94,7 @@ static void speaking(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void an_incarnation_that_is_over_is_not_heard(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 2, 2, speaking, NULL);
-    net_world tcp = {0};
-    world_tcp(&tcp, 2, speaking);
-}
+NET_TEST(an_incarnation_that_is_over_is_not_heard, speaking, 2, 1, true)
 
 /* One incarnation after the other, each with a message that waits for it; every other one leaves, the others die. */
 static void succeed(net_host *host)
@@ -145,12 +133,6 @@ static void succeeding(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void those_who_are_gone_leave_nothing(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 3, 2, succeeding, NULL);
-    net_world tcp = {0};
-    world_tcp(&tcp, 2, succeeding);
-}
+NET_TEST(those_who_are_gone_leave_nothing, succeeding, 2, 1, true)
 
 UNIT_MAIN(a_seat_taken_again_has_a_new_peer, an_incarnation_that_is_over_is_not_heard, those_who_are_gone_leave_nothing)

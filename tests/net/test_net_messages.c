@@ -43,11 +43,7 @@ static void trouble(weft_sim *sim, int rank, void *arg)
     }
 }
 
-static void messages_arrive_once_and_in_order(void **state)
-{
-    net_world world = {.on_message = host_check_order};
-    world_sim(&world, 1, 2, body_exchange, NULL);
-}
+NET_TEST(messages_arrive_once_and_in_order, body_exchange, 2, 1, false, .on_message = host_check_order)
 
 static void messages_survive_resets_and_cuts(void **state)
 {
@@ -84,11 +80,7 @@ static void body_burst(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_burst_shares_frames(void **state)
-{
-    net_world world = {.on_message = host_check_order};
-    world_sim(&world, 5, 2, body_burst, NULL);
-}
+NET_TEST(a_burst_shares_frames, body_burst, 2, 1, false, .on_message = host_check_order)
 
 static void body_flood(net_host *host)
 {
@@ -110,11 +102,7 @@ static void body_flood(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_full_queue_says_so_and_recovers(void **state)
-{
-    net_world world = {.on_message = host_check_order};
-    world_sim(&world, 6, 2, body_flood, NULL);
-}
+NET_TEST(a_full_queue_says_so_and_recovers, body_flood, 2, 1, false, .on_message = host_check_order)
 
 static void answer_the_first(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
@@ -137,13 +125,7 @@ static void body_answered_half_way(net_host *host)
 }
 
 /* An answer that leaves while the rest of the frame is still to be taken does not acknowledge that rest. */
-static void the_rest_of_a_frame_is_acknowledged(void **state)
-{
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        net_world world = {.on_message = answer_the_first};
-        world_sim(&world, seed, 2, body_answered_half_way, NULL);
-    }
-}
+NET_TEST(the_rest_of_a_frame_is_acknowledged, body_answered_half_way, 2, 10, false, .on_message = answer_the_first)
 
 static void note_urgent(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
@@ -170,11 +152,7 @@ static void body_urgent(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void urgent_messages_go_ahead(void **state)
-{
-    net_world world = {.on_message = note_urgent};
-    world_sim(&world, 7, 2, body_urgent, NULL);
-}
+NET_TEST(urgent_messages_go_ahead, body_urgent, 2, 1, false, .on_message = note_urgent)
 
 /* How many frames leave where so many credits are left: first for a message, then for an acknowledgement. [locked] */
 static uint64_t frames_for(net_host *host, uint32_t credits, bool urgent)
@@ -213,11 +191,7 @@ static void body_last_credits(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void the_last_credits_are_for_what_must_not_wait(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 8, 2, body_last_credits, NULL);
-}
+NET_TEST(the_last_credits_are_for_what_must_not_wait, body_last_credits, 2, 1, false)
 
 /* Both say more urgent things at once than there are credits: none waits for what only the other's acknowledgement could bring. */
 static void body_urgent_both_ways(net_host *host)
@@ -237,13 +211,8 @@ static void body_urgent_both_ways(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void urgent_messages_both_ways_do_not_stop_each_other(void **state)
-{
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        net_world world = {.on_message = host_check_order};
-        world_sim(&world, seed, 2, body_urgent_both_ways, NULL);
-    }
-}
+NET_TEST(urgent_messages_both_ways_do_not_stop_each_other, body_urgent_both_ways, 2, 20, false,
+         .on_message = host_check_order)
 
 typedef struct plain {
     wfi_message message;
@@ -285,11 +254,7 @@ static void body_unsend(net_host *host)
         assert_int_equal(host->arrived, 2);
 }
 
-static void what_has_not_left_can_be_taken_back(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 8, 2, body_unsend, NULL);
-}
+NET_TEST(what_has_not_left_can_be_taken_back, body_unsend, 2, 1, false)
 
 /* ---- Connecting and ending ------------------------------------------------------------------------------------- */
 
@@ -308,13 +273,7 @@ static void body_at_once(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void all_connect_at_once(void **state)
-{
-    for (uint64_t seed = 1; seed <= 50; seed++) {
-        net_world world = {.on_message = host_check_order};
-        world_sim(&world, seed, 6, body_at_once, NULL);
-    }
-}
+NET_TEST(all_connect_at_once, body_at_once, 6, 50, false, .on_message = host_check_order)
 
 static void body_killed(net_host *host)
 {
@@ -375,11 +334,7 @@ static void body_leaves(net_host *host)
     assert_int_equal(host->why, WEFT_ERR_PEER_LEFT);
 }
 
-static void a_departure_is_told(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 10, 2, body_leaves, NULL);
-}
+NET_TEST(a_departure_is_told, body_leaves, 2, 1, false)
 
 static void body_closed(net_host *host)
 {
@@ -395,11 +350,7 @@ static void body_closed(net_host *host)
     }
 }
 
-static void closing_fails_what_is_outstanding(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 11, 2, body_closed, NULL);
-}
+NET_TEST(closing_fails_what_is_outstanding, body_closed, 2, 1, false)
 
 /* ---- Timers ---------------------------------------------------------------------------------------------------- */
 
@@ -441,11 +392,7 @@ static void body_timers(net_host *host)
     free(alarms);
 }
 
-static void timers_fire_once_and_in_time(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 12, 1, body_timers, NULL);
-}
+NET_TEST(timers_fire_once_and_in_time, body_timers, 1, 1, false)
 
 UNIT_MAIN(messages_arrive_once_and_in_order, messages_survive_resets_and_cuts, a_burst_shares_frames,
           a_full_queue_says_so_and_recovers, the_rest_of_a_frame_is_acknowledged, urgent_messages_go_ahead,

@@ -66,15 +66,8 @@ static void forge_names(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_member_cannot_speak_as_another(void **state)
-{
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-        world_sim(&world, seed, 3, forge_names, NULL);
-    }
-    net_world tcp = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&tcp, 3, forge_names);
-}
+NET_TEST(a_member_cannot_speak_as_another, forge_names, 3, 10, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 /* ---- An invalid public key ------------------------------------------------------------------------------------- */
 
@@ -95,11 +88,8 @@ static void meet_without_key(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void who_has_no_key_is_not_believed(void **state)
-{
-    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_sim(&world, 1, 2, meet_without_key, NULL);
-}
+NET_TEST(who_has_no_key_is_not_believed, meet_without_key, 2, 1, false, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 /* ---- What it is made of ---------------------------------------------------------------------------------------- */
 

@@ -24,11 +24,8 @@ static void body_exchange(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void messages_arrive_from_registered_buffers(void **state)
-{
-    net_world world = {.on_message = host_check_order, .like_verbs = true};
-    world_sim(&world, 1, 2, body_exchange, NULL);
-}
+NET_TEST(messages_arrive_from_registered_buffers, body_exchange, 2, 1, false, .on_message = host_check_order,
+         .like_verbs = true)
 
 /* ---- Transfers ------------------------------------------------------------------------------------------------- */
 
@@ -82,11 +79,7 @@ static void body_keys(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_storage_is_registered_once(void **state)
-{
-    net_world world = {.like_verbs = true};
-    world_sim(&world, 1, 2, body_keys, NULL);
-}
+NET_TEST(a_storage_is_registered_once, body_keys, 2, 1, false, .like_verbs = true)
 
 /* ---- Withdrawing ----------------------------------------------------------------------------------------------- */
 

@@ -36,12 +36,6 @@ static void body(net_host *host)
     host_meet(host, &world->finished);
 }
 
-static void members_who_come_back_are_not_refusals(void **state)
-{
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        net_world world = {.on_message = host_check_order};
-        world_sim(&world, seed, 2, body, NULL);
-    }
-}
+NET_TEST(members_who_come_back_are_not_refusals, body, 2, 3, false, .on_message = host_check_order)
 
 UNIT_MAIN(members_who_come_back_are_not_refusals)

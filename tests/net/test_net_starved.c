@@ -113,11 +113,8 @@ static void nobody_can_come_in(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void those_who_cannot_come_in_disturb_nobody(void **state)
-{
-    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&world, 2, nobody_can_come_in);
-}
+NET_TEST(those_who_cannot_come_in_disturb_nobody, nobody_can_come_in, 2, 0, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 static int count_descriptors(void)
 {
@@ -148,11 +145,8 @@ static void flood(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_flood_of_silent_callers_ebbs_away(void **state)
-{
-    net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    world_tcp(&world, 2, flood);
-}
+NET_TEST(a_flood_of_silent_callers_ebbs_away, flood, 2, 0, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
 
 /* Leaves `room` descriptors, with no gap below them; what fills the gaps is in fds. Returns the limit before. */
 static rlim_t leave_room(int room, int *fds, int *count)
@@ -217,11 +211,8 @@ static void strangers_take_all(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void strangers_who_took_all_descriptors_are_hung_up_on(void **state)
-{
-    net_world world = {.on_message = host_check_order, .death_timeout_ms = 60000};
-    world_tcp(&world, 2, strangers_take_all);
-}
+NET_TEST(strangers_who_took_all_descriptors_are_hung_up_on, strangers_take_all, 2, 0, true,
+         .on_message = host_check_order, .death_timeout_ms = 60000)
 
 UNIT_MAIN(without_descriptors_a_message_fails_soon, those_who_cannot_come_in_disturb_nobody,
           a_flood_of_silent_callers_ebbs_away, strangers_who_took_all_descriptors_are_hung_up_on)

@@ -28,17 +28,9 @@ static void body_exchange(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void messages_arrive_once_and_in_order(void **state)
-{
-    net_world world = {.on_message = host_check_order};
-    world_tcp(&world, 2, body_exchange);
-}
+NET_TEST(messages_arrive_once_and_in_order, body_exchange, 2, 0, true, .on_message = host_check_order)
 
-static void messages_arrive_without_threads(void **state)
-{
-    net_world world = {.on_message = host_check_order, .no_threads = true};
-    world_tcp(&world, 2, body_exchange);
-}
+NET_TEST(messages_arrive_without_threads, body_exchange, 2, 0, true, .on_message = host_check_order, .no_threads = true)
 
 /* ---- Transfers ------------------------------------------------------------------------------------------------- */
 
@@ -120,11 +112,7 @@ static void body_callers(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void waiting_threads_make_progress(void **state)
-{
-    net_world world = {.on_message = echo};
-    world_tcp(&world, 2, body_callers);
-}
+NET_TEST(waiting_threads_make_progress, body_callers, 2, 0, true, .on_message = echo)
 
 /* ---- Executor -------------------------------------------------------------------------------------------------- */
 
@@ -159,11 +147,7 @@ static void serve(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *b
     wfi_net_defer(host->net, &work->task, work->number % 5 ? WFI_DEFER_WORKER : WFI_DEFER_INLINE);
 }
 
-static void workers_lead_and_follow(void **state)
-{
-    net_world world = {.on_message = serve};
-    world_tcp(&world, 2, body_callers);
-}
+NET_TEST(workers_lead_and_follow, body_callers, 2, 0, true, .on_message = serve)
 
 /* A wait inside an inline handler could never end, and says so. */
 static void wait_inline(wfi_task *task)
@@ -196,11 +180,7 @@ static void body_deadlock(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_wait_in_an_inline_handler_is_refused(void **state)
-{
-    net_world world = {.on_message = defer_wait};
-    world_tcp(&world, 2, body_deadlock);
-}
+NET_TEST(a_wait_in_an_inline_handler_is_refused, body_deadlock, 2, 0, true, .on_message = defer_wait)
 
 /* ---- Strangers ------------------------------------------------------------------------------------------------- */
 
@@ -242,11 +222,7 @@ static void body_stranger(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void a_stranger_is_refused_and_counted(void **state)
-{
-    net_world world = {.on_message = host_check_order};
-    world_tcp(&world, 2, body_stranger);
-}
+NET_TEST(a_stranger_is_refused_and_counted, body_stranger, 2, 0, true, .on_message = host_check_order)
 
 /* ---- Death ----------------------------------------------------------------------------------------------------- */
 

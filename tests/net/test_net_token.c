@@ -72,10 +72,6 @@ static void body(net_host *host)
     waits_in_vain(&host->net->progress, WFI_TOKEN_AWAKE);
 }
 
-static void nobody_who_waits_is_left_unwatched(void **state)
-{
-    net_world world = {.no_threads = true, .death_timeout_ms = 20000};
-    world_tcp(&world, 1, body);
-}
+NET_TEST(nobody_who_waits_is_left_unwatched, body, 1, 0, true, .no_threads = true, .death_timeout_ms = 20000)
 
 UNIT_MAIN(nobody_who_waits_is_left_unwatched)

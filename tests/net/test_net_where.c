@@ -98,13 +98,7 @@ static void named(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void the_interface_has_a_name(void **state)
-{
-    net_world world = {0};
-    world_sim(&world, 1, 2, named, NULL);
-    net_world tcp = {0};
-    world_tcp(&tcp, 2, named);
-}
+NET_TEST(the_interface_has_a_name, named, 2, 1, true)
 
 UNIT_MAIN(the_interface_has_a_name, interfaces_go_by_name_or_address, an_interface_that_is_not_there_is_named,
           ports_are_taken_from_the_range, malformed_ranges_are_refused, one_port_serves_one_agent)

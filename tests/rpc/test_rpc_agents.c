@@ -23,12 +23,6 @@ static weft_status run_add(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_echo(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
 static weft_status run_hold(weft_call *call, void *user)
 {
     shared.held[atomic_fetch_add(&shared.held_count, 1)] = weft_call_defer(call);
@@ -58,7 +52,7 @@ static const weft_function functions[] = {
     {.name = "look up", .run = run_look_up},
     {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
     {.name = "inline", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add, .flags = WEFT_INLINE},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
     {.name = "hold", .run = run_hold},
     {.name = "close", .run = run_close},
 };
@@ -88,11 +82,6 @@ static void finish_held(void)
 
 /* ---- Without threads ------------------------------------------------------------------------------------------- */
 
-static void no_threads(weft_agent_options *options, void *arg)
-{
-    options->no_threads = true;
-}
-
 static void driven_by_hand(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0) {
@@ -121,7 +110,7 @@ static void driven_by_hand(weft_agent *agent, void *arg)
     atomic_store(&shared.done, true);
 }
 
-WORLD_TEST(driven_by_hand, 0, 1, SCENE, .adjust = no_threads)
+WORLD_TEST(driven_by_hand, 0, 1, SCENE, .adjust = world_no_threads)
 
 /* Without threads, whoever waits runs what has come, also a call to oneself; a handler that closes its agent is told. */
 static weft_status run_close_here(weft_call *call, void *user)
@@ -131,15 +120,10 @@ static weft_status run_close_here(weft_call *call, void *user)
     return weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL);
 }
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static void test_alone_without_threads(void **state)
 {
     static const weft_function own[] = {{.name = "close", .run = run_close_here},
-                                        {.name = "nothing", .run = run_nothing}};
+                                        {.name = "nothing", .run = world_run_nothing}};
     weft_agent *agent;
     weft_agent_options options = {.has_rank = true,
                                   .world_size = 1,

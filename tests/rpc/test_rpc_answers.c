@@ -40,13 +40,6 @@ static void adjust(weft_agent_options *options, void *arg)
     options->queue_limit_bytes = (size_t)1 << 32;
 }
 
-static size_t bytes_held(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats.bytes_held;
-}
-
 static void meet(void)
 {
     int before = atomic_fetch_add(&finished, 1);
@@ -191,13 +184,13 @@ static void acknowledge_nothing(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == SERVER) {
         for (int i = 0; i < 2000; i++, world_sleep_ms(the_world, 1))
-            most_held = bytes_held(agent) > most_held ? bytes_held(agent) : most_held;
+            most_held = world_stats(agent).bytes_held > most_held ? world_stats(agent).bytes_held : most_held;
         meet(); /* it takes them from now on */
         meet();
-        for (int i = 0; i < 20000 && bytes_held(agent); i++)
+        for (int i = 0; i < 20000 && world_stats(agent).bytes_held; i++)
             world_sleep_ms(the_world, 1);
         MUST(most_held > budget / 2 && most_held <= budget / 4 * 5 + (128 << 10));
-        MUST(bytes_held(agent) == 0);
+        MUST(world_stats(agent).bytes_held == 0);
         return;
     }
     must_be_next(call(agent, "add", 0), 0);

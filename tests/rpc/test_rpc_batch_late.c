@@ -106,18 +106,11 @@ static void await_finished(int count)
         world_sleep_ms(shared.w, 1);
 }
 
-static uint64_t held(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats.bytes_held;
-}
-
 static void await_none_held(weft_agent *agent)
 {
-    for (int i = 0; i < 20000 && held(agent); i++)
+    for (int i = 0; i < 20000 && world_stats(agent).bytes_held; i++)
         world_sleep_ms(shared.w, 1);
-    MUST(held(agent) == 0);
+    MUST(world_stats(agent).bytes_held == 0);
 }
 
 static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
@@ -227,7 +220,7 @@ static void answer_not_taken(weft_agent *agent, void *arg)
         await_finished(1);
         while (stats_of(agent, "doze").running)
             weft_sim_sleep(shared.w->sim, 1000);
-        MUST(held(agent) > 0 && held(agent) < ROW);
+        MUST(world_stats(agent).bytes_held > 0 && world_stats(agent).bytes_held < ROW);
         weft_sim_resume(shared.w->sim, 2);
         await_finished(2);
         await_none_held(agent);
@@ -251,12 +244,13 @@ static void late_keeps_all(weft_agent *agent, void *arg)
         await_finished(1);
         while (stats_of(agent, "doze eight").running)
             weft_sim_sleep(shared.w->sim, 1000);
-        MUST(held(agent) >= (uint64_t)8 * ROW && held(agent) < (uint64_t)10 * ROW);
+        MUST(world_stats(agent).bytes_held >= (uint64_t)8 * ROW && world_stats(agent).bytes_held < (uint64_t)10 * ROW);
         atomic_store(&shared.began_ns, 0);
         weft_sim_resume(shared.w->sim, 2);
         while (!atomic_load(&shared.began_ns))
             weft_sim_sleep(shared.w->sim, 1000);
-        MUST(held(agent) >= ROW && held(agent) < (uint64_t)9 * ROW); /* those of its next batch */
+        MUST(world_stats(agent).bytes_held >= ROW &&
+             world_stats(agent).bytes_held < (uint64_t)9 * ROW); /* those of its next batch */
         await_finished(2);
         await_none_held(agent);
         return;
@@ -341,11 +335,6 @@ static void stuck_row(weft_agent *agent, void *arg)
 
 /* ---- Batches that nobody takes ------------------------------------------------------------------------------------- */
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 /* All workers wait when a batch comes, and another fills behind it: both are refused, and later ones are served. */
 static void stalled(weft_agent *agent, void *arg)
 {
@@ -399,7 +388,7 @@ static void test_stuck_row(void **state)
 
 static void test_stalled(void **state)
 {
-    run(stalled, 2, 3, one_worker);
+    run(stalled, 2, 3, world_one_worker);
 }
 
 UNIT_MAIN(test_late, test_what_rows_keep, test_stuck_row, test_stalled)

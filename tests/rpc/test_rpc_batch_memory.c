@@ -157,13 +157,6 @@ static void give_budget(weft_agent_options *options, void *arg)
     options->memory_budget_bytes = options->rank == 0 ? BUDGET : 0;
 }
 
-static uint64_t held(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats.bytes_held;
-}
-
 static void await_step(int step)
 {
     while (atomic_load(&shared.step) < step)
@@ -178,9 +171,9 @@ static void wait_alone(weft_agent *agent, int step, uint64_t held_most)
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(rank == 1 ? MIB / 4 : 10 * MIB), WEFT_FLOAT32);
     weft_args args = WEFT_VALUES(weft_of_tensor(x));
     if (rank == 0) {
-        for (; !stats.waiting || held(agent) < MIB; world_sleep_ms(shared.w, 1))
+        for (; !stats.waiting || world_stats(agent).bytes_held < MIB; world_sleep_ms(shared.w, 1))
             MUST_OK(weft_batch_stats_read(agent, "long", &stats));
-        MUST(held(agent) <= held_most);
+        MUST(world_stats(agent).bytes_held <= held_most);
         atomic_store(&shared.step, step + 1);
     } else if (rank == 1) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "long", args, &patient, NULL));
@@ -210,7 +203,7 @@ static void ahead(weft_agent *agent, void *arg)
     if (rank == 1)
         atomic_fetch_add(&shared.finished, 1);
     await_finished(1);
-    while (rank == 0 && held(agent))
+    while (rank == 0 && world_stats(agent).bytes_held)
         world_sleep_ms(shared.w, 1);
     if (rank == 0)
         atomic_fetch_add(&shared.finished, 1);

@@ -358,18 +358,11 @@ static void give_budget(weft_agent_options *options, void *arg)
     options->memory_budget_bytes = options->rank == 0 ? shared.budget : 0;
 }
 
-static uint64_t held(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats.bytes_held;
-}
-
 static void await_none_held(weft_agent *agent)
 {
-    for (int i = 0; i < 20000 && held(agent); i++)
+    for (int i = 0; i < 20000 && world_stats(agent).bytes_held; i++)
         world_sleep_ms(shared.w, 1);
-    MUST(held(agent) == 0);
+    MUST(world_stats(agent).bytes_held == 0);
 }
 
 /* Six rows fit; the rest is refused, all who got in come together, and nothing is left of them. */
@@ -377,7 +370,8 @@ static void budget(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0) {
         await_waiting(agent, "sum", 5);
-        MUST(held(agent) >= (uint64_t)5 * ROW && held(agent) <= shared.budget + shared.budget / 8);
+        MUST(world_stats(agent).bytes_held >= (uint64_t)5 * ROW &&
+             world_stats(agent).bytes_held <= shared.budget + shared.budget / 8);
         await_finished(1);
         await_none_held(agent);
         return;
@@ -412,11 +406,11 @@ static void spare_places(weft_agent *agent, void *arg)
             await_waiting(agent, "sum", waiting);
             while (atomic_load(&shared.finished) < (int)waiting - 1)
                 world_sleep_ms(shared.w, 1);
-            MUST(held(agent) >= slab && held(agent) < slab + ROW);
+            MUST(world_stats(agent).bytes_held >= slab && world_stats(agent).bytes_held < slab + ROW);
             atomic_fetch_add(&shared.batches, 1);
         }
         await_waiting(agent, "sum", 1); /* two were cancelled */
-        MUST(held(agent) >= slab && held(agent) < slab + ROW);
+        MUST(world_stats(agent).bytes_held >= slab && world_stats(agent).bytes_held < slab + ROW);
         await_finished(4);
         await_none_held(agent);
         return;

@@ -269,11 +269,6 @@ static void test_at_most(void **state)
 
 /* ---- Many callers, one worker -------------------------------------------------------------------------------------- */
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 /* One evaluation a round for all of them, though there is one worker only and all wait for it. */
 static void rounds(weft_agent *agent, void *arg)
 {
@@ -296,8 +291,8 @@ static void rounds(weft_agent *agent, void *arg)
 static void test_rounds(void **state)
 {
     for (uint64_t seed = 1; seed <= world_seeds(2); seed++)
-        run_on(WORLD_SIM, seed, (world){.size = MANY + 1, .program = rounds, .adjust = one_worker}, 100);
-    run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = one_worker}, 0);
+        run_on(WORLD_SIM, seed, (world){.size = MANY + 1, .program = rounds, .adjust = world_one_worker}, 100);
+    run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = world_one_worker}, 0);
 }
 
 /* Callers that wait for each other, and bring different shapes in two rounds of three: no batch has calls of them all then. */

@@ -76,18 +76,11 @@ static const weft_function functions[] = {
     {.name = "release", .run = run_release},
 };
 
-static weft_stats stats_of(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats;
-}
-
 static void await_nothing_held(weft_agent *agent)
 {
-    for (int i = 0; i < 20000 && stats_of(agent).bytes_held; i++)
+    for (int i = 0; i < 20000 && world_stats(agent).bytes_held; i++)
         world_sleep_ms(shared.w, 1);
-    MUST(stats_of(agent).bytes_held == 0);
+    MUST(world_stats(agent).bytes_held == 0);
 }
 
 static void give_budget(weft_agent_options *options, void *arg)
@@ -145,7 +138,7 @@ static void refused_and_retried(weft_agent *agent, void *arg)
         world_sleep_ms(shared.w, 1);
     if (weft_agent_rank(agent) != SERVER)
         return;
-    MUST(stats_of(agent).calls_refused > 0);
+    MUST(world_stats(agent).calls_refused > 0);
     MUST(atomic_load(&shared.most_held) <= shared.fit);
     await_nothing_held(agent);
 }
@@ -310,8 +303,8 @@ static void take_nothing(weft_agent *agent, void *arg)
     } else {
         while (atomic_load(&shared.finished) < 1)
             world_sleep_ms(shared.w, 1);
-        MUST(stats_of(agent).bytes_held <= shared.budget);
-        MUST(stats_of(agent).calls_served == CALLS);
+        MUST(world_stats(agent).bytes_held <= shared.budget);
+        MUST(world_stats(agent).calls_served == CALLS);
         atomic_fetch_add(&shared.finished, 1);
         await_nothing_held(agent);
     }

@@ -176,18 +176,11 @@ static int64_t ask_friend(weft_agent *agent, size_t what)
         MUST(condition);                                                                                               \
     } while (0)
 
-static uint64_t bytes_held(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats.bytes_held;
-}
-
 static void nothing_stays(weft_agent *agent)
 {
     char *text = NULL;
     size_t size = 0;
-    AWAIT(bytes_held(agent) == 0);
+    AWAIT(world_stats(agent).bytes_held == 0);
     FILE *to = open_memstream(&text, &size);
     MUST(to);
     MUST_OK(weft_debug_dump(agent, to));
@@ -206,7 +199,7 @@ static void the_victim_dies(weft_agent *agent, pid_t pid)
     AWAIT(ask_friend(agent, 0) == 2);
     MUST_OK(weft_rpc_multicast(agent, to, 2, "hold", WEFT_NO_VALUES, &options, &both));
     AWAIT(ask_friend(agent, 0) == 3);
-    MUST(!weft_call_cancelled(held[0]) && bytes_held(agent) > 400000);
+    MUST(!weft_call_cancelled(held[0]) && world_stats(agent).bytes_held > 400000);
     MUST(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
     AWAIT(weft_call_cancelled(held[0]) && atomic_load(&told_count) == 1);
     AWAIT(atomic_load(&stream_ended) && atomic_load(&nests_ended) == 2);

@@ -9,11 +9,6 @@
 
 /* ---- Functions ------------------------------------------------------------------------------------------------- */
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static weft_status run_echo(weft_call *call, void *user)
 {
     weft_value items[2];
@@ -35,8 +30,8 @@ static weft_status run_never(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "nothing", .run = run_nothing},
-    {.name = "inline", .run = run_nothing, .flags = WEFT_INLINE},
+    {.name = "nothing", .run = world_run_nothing},
+    {.name = "inline", .run = world_run_nothing, .flags = WEFT_INLINE},
     {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
     {.name = "typed", .takes = {WEFT_TENSOR, WEFT_F64}, .gives = {WEFT_TENSOR}, .run = run_echo},
 };
@@ -193,7 +188,7 @@ static void test_never_answered(void **s)
         weft_call *kept = NULL;
         weft_function table[] = {
             {.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never, .user = &kept},
-            {.name = "nothing", .run = run_nothing}};
+            {.name = "nothing", .run = world_run_nothing}};
         world w = {
             .fabric = (world_fabric)fabric, .seed = 5, .size = 2, WORLD_FUNCTIONS(table), .program = never_answered};
         w.arg = &w;
@@ -236,11 +231,6 @@ static void join_rounds(weft_agent *agent, void *arg)
     }
 }
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 static void test_no_parked_threads(void **s)
 {
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
@@ -251,7 +241,7 @@ static void test_no_parked_threads(void **s)
                            .size = 65,
                            WORLD_FUNCTIONS(table),
                            .program = join_rounds,
-                           .adjust = one_worker});
+                           .adjust = world_one_worker});
     }
 }
 

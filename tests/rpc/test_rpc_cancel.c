@@ -23,12 +23,6 @@ static weft_status run_hold(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-static weft_status run_echo(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
 /* Runs until nobody wants it: a long handler that stops early. */
 static weft_status run_until_cancelled(weft_call *call, void *user)
 {
@@ -74,7 +68,7 @@ static weft_status run_many(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
     {.name = "until cancelled", .gives = {WEFT_REST}, .run = run_until_cancelled},
     {.name = "flood", .run = run_flood},
     {.name = "many", .gives = {WEFT_TENSORS}, .run = run_many},

@@ -22,21 +22,10 @@ static weft_status run_never(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-static weft_status run_echo(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static const weft_function functions[] = {
     {.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
-    {.name = "nothing", .run = run_nothing},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
+    {.name = "nothing", .run = world_run_nothing},
 };
 
 /* ---- Calls of all kinds ---------------------------------------------------------------------------------------- */

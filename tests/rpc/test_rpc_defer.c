@@ -12,11 +12,6 @@ static struct shared {
     atomic_bool refused;
 } shared;
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static weft_status run_hold(weft_call *call, void *user)
 {
     shared.held = weft_call_defer_keeping(call);
@@ -59,11 +54,6 @@ static weft_status run_gives_wrong(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_gives_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static weft_status run_fails_twice(weft_call *call, void *user)
 {
     weft_call_fail(call, WEFT_ERR_SHAPE, "the first");
@@ -102,12 +92,12 @@ static weft_status run_close(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "nothing", .run = run_nothing},
+    {.name = "nothing", .run = world_run_nothing},
     {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
     {.name = "elsewhere", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_elsewhere},
     {.name = "gives null", .gives = {WEFT_TENSOR}, .run = run_gives_null},
     {.name = "gives wrong", .gives = {WEFT_TENSOR}, .run = run_gives_wrong},
-    {.name = "gives nothing", .gives = {WEFT_TENSOR}, .run = run_gives_nothing},
+    {.name = "gives nothing", .gives = {WEFT_TENSOR}, .run = world_run_nothing},
     {.name = "fails twice", .gives = {WEFT_I64}, .run = run_fails_twice},
     {.name = "nest", .takes = {WEFT_I64}, .run = run_nest},
     {.name = "inline wait", .run = run_inline_wait, .flags = WEFT_INLINE},
@@ -259,19 +249,14 @@ static void begin(world *w)
 
 #define SCENE WORLD_FUNCTIONS(functions), .begin = begin
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 /* ---- Facts ----------------------------------------------------------------------------------------------------- */
 
 WORLD_TEST(finished_elsewhere, 5, 1, SCENE, .size = 2)
 WORLD_TEST(bad_handlers, 2, 1, SCENE, .size = 2)
 
-WORLD_TEST(nested, 20, 1, SCENE, .size = 2, .adjust = one_worker)
+WORLD_TEST(nested, 20, 1, SCENE, .size = 2, .adjust = world_one_worker)
 
-WORLD_TEST(from_continuations, 5, 1, SCENE, .size = 2, .adjust = one_worker)
+WORLD_TEST(from_continuations, 5, 1, SCENE, .size = 2, .adjust = world_one_worker)
 WORLD_TEST(waits_refused, 5, 1, SCENE, .size = 2)
 
 static void finish_too_late(world *w)

@@ -154,11 +154,6 @@ static weft_status run_barrier(weft_call *call, void *user)
 
 static const weft_function functions[] = {{.name = "barrier", .takes = {WEFT_I64}, .run = run_barrier}};
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 static void from_handlers(weft_agent *agent, void *arg)
 {
     weft_future *futures[24];
@@ -175,17 +170,11 @@ static void from_handlers(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(from_handlers, 1, 1, .size = 3, WORLD_FUNCTIONS(functions), .adjust = one_worker, .begin = begin)
-
-/* Agents without threads: whoever waits drives them. */
-static void no_threads(weft_agent_options *options, void *arg)
-{
-    options->no_threads = true;
-}
+WORLD_TEST(from_handlers, 1, 1, .size = 3, WORLD_FUNCTIONS(functions), .adjust = world_one_worker, .begin = begin)
 
 static void test_by_hand(void **state)
 {
-    world_play(&(world){.size = 3, .program = barriers, .adjust = no_threads, .begin = begin}, 0, 1);
+    world_play(&(world){.size = 3, .program = barriers, .adjust = world_no_threads, .begin = begin}, 0, 1);
 }
 
 /* ---- Somebody is missing ------------------------------------------------------------------------------------------- */

@@ -34,13 +34,6 @@ static void run(void (*program)(weft_agent *, void *), void (*adjusts)(weft_agen
     world_play(&(world){.size = 2, .program = program, .adjust = adjusts, .begin = begin}, (uint64_t)on_sim, on_tcp);
 }
 
-static weft_stats stats_of(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats;
-}
-
 static void await_count(atomic_int *count, int wanted)
 {
     while (atomic_load(count) < wanted)
@@ -98,9 +91,9 @@ static void end_well(weft_future *future, int i)
 static void must_end_empty(weft_agent *agent, weft_group *group)
 {
     MUST_OK(weft_group_barrier(group, 60000));
-    for (int i = 0; i < 20000 && stats_of(agent).bytes_held; i++)
+    for (int i = 0; i < 20000 && world_stats(agent).bytes_held; i++)
         world_sleep_ms(shared.w, 1);
-    MUST(stats_of(agent).bytes_held == 0);
+    MUST(world_stats(agent).bytes_held == 0);
     weft_group_destroy(group);
 }
 
@@ -108,9 +101,9 @@ static void must_end_empty(weft_agent *agent, weft_group *group)
 static void await_full(weft_agent *agent)
 {
     await_count(&shared.started, 1);
-    for (int i = 0; i < 20000 && stats_of(agent).calls_refused < OPS; i++)
+    for (int i = 0; i < 20000 && world_stats(agent).calls_refused < OPS; i++)
         world_sleep_ms(shared.w, 1);
-    weft_stats stats = stats_of(agent);
+    weft_stats stats = world_stats(agent);
     MUST(stats.calls_refused >= OPS);
     MUST(stats.bytes_held > (uint64_t)(BUDGET / PART - 1) * PART && stats.bytes_held <= BUDGET + BUDGET / 8);
 }

@@ -273,11 +273,6 @@ static void stop_after(weft_agent *agent, void *arg)
         }
 }
 
-static void no_threads(weft_agent_options *options, void *arg)
-{
-    options->no_threads = true;
-}
-
 static void test_stop(void **state)
 {
     for (int round = 0; round < 40; round++) {
@@ -290,7 +285,7 @@ static void test_stop(void **state)
                    .stop = true};
         by_hand = round >= 36;
         if (by_hand)
-            w.adjust = no_threads;
+            w.adjust = world_no_threads;
         scene = &w;
         world_run(&w);
         assert_int_equal(good, SIZE);

@@ -33,16 +33,11 @@ static weft_status run_seven(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static const weft_function functions[] = {
     {.name = "hold", .gives = {WEFT_I64}, .run = run_hold},
     {.name = "seven", .gives = {WEFT_I64}, .run = run_seven},
-    {.name = "take", .takes = {WEFT_RREF}, .run = run_nothing},
-    {.name = "nothing", .run = run_nothing, .flags = WEFT_INLINE},
+    {.name = "take", .takes = {WEFT_RREF}, .run = world_run_nothing},
+    {.name = "nothing", .run = world_run_nothing, .flags = WEFT_INLINE},
 };
 
 /* ---- What the impostor says ---------------------------------------------------------------------------------------- */

@@ -32,12 +32,6 @@ static void pause_ms(uint64_t ms)
 
 /* ---- Functions, the same on all ----------------------------------------------------------------------------------- */
 
-static weft_status run_echo(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
 static weft_status run_defer(weft_call *call, void *user)
 {
     MUST(!scene.kept);
@@ -72,7 +66,7 @@ static weft_status run_rows(weft_batch *batch, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
     {.name = "defer", .run = run_defer},
     {.name = "finish", .run = run_finish},
     {.name = "refuse", .run = run_refuse},

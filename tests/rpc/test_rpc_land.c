@@ -27,15 +27,9 @@ static weft_status run_take(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_echo(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
 static const weft_function functions[] = {
     {.name = "take", .takes = {WEFT_TENSOR}, .gives = {WEFT_F64}, .run = run_take, .land = land_there, .user = &shared},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
 };
 
 static weft_status send_there(weft_agent *agent, weft_tensor *x)
@@ -79,13 +73,6 @@ static void land_requests(weft_agent *agent, void *arg)
     }
 }
 
-static weft_stats stats_of(weft_agent *agent)
-{
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    return stats;
-}
-
 static uint64_t sent, received; /* by the caller */
 
 static void count_bytes(weft_agent *agent, void *arg)
@@ -97,12 +84,12 @@ static void count_bytes(weft_agent *agent, void *arg)
     weft_tensor *x = weft_tensor_arange(COUNT, WEFT_FLOAT32),
                 *land = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_FLOAT32);
     for (int with_land = 0; with_land < 2; with_land++) {
-        weft_stats before = stats_of(agent);
+        weft_stats before = world_stats(agent);
         for (int i = 0; i < CALLS; i++) {
             weft_rpc_options options = {.land = {&land, with_land}};
             MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL));
         }
-        weft_stats after = stats_of(agent);
+        weft_stats after = world_stats(agent);
         sent = after.bytes_sent - before.bytes_sent;
         received = after.bytes_received - before.bytes_received;
         if (sent < payload || sent > payload + 10000)
@@ -116,7 +103,7 @@ static void count_bytes(weft_agent *agent, void *arg)
     }
     weft_tensor *wide = weft_tensor_reshape(x, WEFT_SHAPE(1000, 1000)), *turned = weft_tensor_transpose(wide, 0, 1);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(turned)), NULL, NULL));
-    MUST(stats_of(agent).bytes_packed == 4 * COUNT && stats_of(agent).bytes_copied == 0);
+    MUST(world_stats(agent).bytes_packed == 4 * COUNT && world_stats(agent).bytes_copied == 0);
     weft_tensor_unref(turned);
     weft_tensor_unref(wide);
     weft_tensor_unref(land);
@@ -131,9 +118,9 @@ static void count_at_both(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     const uint64_t payload = UINT64_C(11) * 4000000;
-    for (int i = 0; i < 5000 && stats_of(agent).bytes_sent < payload; i++)
+    for (int i = 0; i < 5000 && world_stats(agent).bytes_sent < payload; i++)
         world_sleep_ms(w, 1);
-    weft_stats stats = stats_of(agent);
+    weft_stats stats = world_stats(agent);
     MUST(stats.bytes_sent >= payload && stats.bytes_sent < payload + 20000);
     MUST(stats.bytes_received >= payload && stats.bytes_received < payload + 20000);
     MUST(stats.bytes_copied == 0 && stats.calls_served == 11);
@@ -198,12 +185,6 @@ static weft_status run_wait(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* Answered without a worker, behind all that its caller has said before. */
-static weft_status run_heard(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static const weft_function adding[] = {
     {.name = "add",
      .takes = {WEFT_TENSOR, WEFT_TENSORS},
@@ -212,7 +193,7 @@ static const weft_function adding[] = {
      .flags = WEFT_LAND_ADD,
      .user = &sums},
     {.name = "wait", .run = run_wait},
-    {.name = "heard", .run = run_heard, .flags = WEFT_INLINE},
+    {.name = "heard", .run = world_run_nothing, .flags = WEFT_INLINE},
 };
 
 /* What one call brings: 1 for every element of the first, 2 and 5 for those of the others. */
@@ -312,17 +293,12 @@ static void add_nothing(weft_agent *agent, void *arg)
     drop_load(&l);
 }
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 static void run_adding(world_fabric fabric, uint64_t seed, int size, int64_t count,
                        void (*program)(weft_agent *, void *), int calls)
 {
     world w = {.fabric = fabric, .size = size, .seed = seed, WORLD_FUNCTIONS(adding), .program = program};
     if (program == add_nothing)
-        w.adjust = one_worker;
+        w.adjust = world_one_worker;
     sums = (struct sums){.w = &w, .count = count};
     sums.large = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_FLOAT32);
     sums.small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
@@ -471,7 +447,7 @@ static weft_status run_weights(weft_call *call, void *user)
 static const weft_function stepping[] = {
     {.name = "weights", .gives = {WEFT_TENSOR}, .run = run_weights},
     {.name = "step", .run = run_step},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
 };
 
 /* What a call reads is pinned until it has been read, and not longer. A later call of the same caller comes behind what it says

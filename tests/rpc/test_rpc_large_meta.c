@@ -83,18 +83,13 @@ static const weft_function functions[] = {
     {.name = "offer", .gives = {WEFT_RREF}, .run = run_offer},
 };
 
-static void leaks_fail(weft_agent_options *options, void *arg)
-{
-    options->leaks_fail = true;
-}
-
 static void begin(world *w)
 {
     scene = w;
     decoded = decoded_locked = dropped = 0;
 }
 
-#define SCENE .size = SIZE, WORLD_FUNCTIONS(functions), .adjust = leaks_fail, .begin = begin
+#define SCENE .size = SIZE, WORLD_FUNCTIONS(functions), .adjust = world_leaks_fail, .begin = begin
 
 /* `count` of them in lists of PER_LIST. */
 typedef struct heap {

@@ -46,17 +46,11 @@ static weft_status run_pull_now(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_echo(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
 static const weft_function functions[] = {
     {.name = "push for ever", .gives = {WEFT_REST}, .run = run_push_for_ever},
     {.name = "pull later", .takes = {WEFT_TENSOR}, .run = run_pull_later},
     {.name = "pull now", .run = run_pull_now},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
 };
 
 /* ---- The victim ------------------------------------------------------------------------------------------------ */

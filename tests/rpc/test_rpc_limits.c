@@ -87,11 +87,6 @@ static void test_from_the_wire(void **state)
 
 /* ---- As called ----------------------------------------------------------------------------------------------------- */
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static char longest[INSIDE_FUNCTION_NAME_MAX + 2]; /* and one byte over */
 
 static weft_status call_with(weft_agent *agent, int rank, const char *function, weft_args args)
@@ -158,8 +153,8 @@ static void call_at_the_limits(weft_agent *agent, void *arg)
     MUST_BE(call_tensors(agent, 0, WEFT_MAX_CALL_TENSORS + 1), WEFT_ERR_TOO_LARGE);
     MUST_OK(call_bytes(agent, 0, WEFT_MAX_CALL_BYTES - 64));
     MUST_BE(call_bytes(agent, 0, WEFT_MAX_CALL_BYTES), WEFT_ERR_TOO_LARGE); /* with what stands around it */
-    MUST_BE(weft_agent_register(agent, &(weft_function){.name = longest, .run = run_nothing}), WEFT_ERR_INVALID);
-    MUST_BE(weft_agent_register(agent, &(weft_function){.name = "nothing", .run = run_nothing}), WEFT_ERR_EXISTS);
+    MUST_BE(weft_agent_register(agent, &(weft_function){.name = longest, .run = world_run_nothing}), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_register(agent, &(weft_function){.name = "nothing", .run = world_run_nothing}), WEFT_ERR_EXISTS);
     MUST_OK(call_with(agent, 0, "nothing", WEFT_NO_VALUES)); /* and all goes on */
 }
 
@@ -168,8 +163,8 @@ static void test_as_called(void **state)
     char name[sizeof longest] = {0};
     memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
     memset(longest, 'n', sizeof longest - 1);
-    const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_REST}, .run = run_nothing},
-                                       {.name = name, .run = run_nothing}};
+    const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_REST}, .run = world_run_nothing},
+                                       {.name = name, .run = world_run_nothing}};
     world_play(&(world){.size = 2, WORLD_FUNCTIONS(functions), .program = call_at_the_limits}, 1, 1);
 }
 

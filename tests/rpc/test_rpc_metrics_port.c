@@ -10,12 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
-static const weft_function functions[] = {{.name = "nothing", .run = run_nothing}};
+static const weft_function functions[] = {{.name = "nothing", .run = world_run_nothing}};
 
 static weft_status open_with(weft_agent_options options, weft_agent **out)
 {
@@ -196,7 +191,7 @@ static void a_client_that_does_not_read_holds_nobody(void **state)
     weft_agent *agent = open_served();
     for (int i = 0; i < 400; i++) { /* some 2 MB of text */
         snprintf(name, sizeof name, "function %d", i);
-        weft_function function = {.name = name, .run = run_nothing};
+        weft_function function = {.name = name, .run = world_run_nothing};
         assert_int_equal(weft_agent_register(agent, &function), WEFT_OK);
         assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), name, WEFT_NO_VALUES, NULL, NULL), WEFT_OK);
     }

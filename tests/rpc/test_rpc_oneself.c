@@ -333,14 +333,9 @@ static void play_without_threads(weft_agent *agent, void *arg)
     kept_by_the_handler(agent);
 }
 
-static void without_threads(weft_agent_options *options, void *arg)
-{
-    options->no_threads = true;
-}
-
 static void test_without_threads(void **s)
 {
-    run((world){.fabric = WORLD_TCP, .program = play_without_threads, .adjust = without_threads});
+    run((world){.fabric = WORLD_TCP, .program = play_without_threads, .adjust = world_no_threads});
 }
 
 UNIT_MAIN(test_from_start_to_close, test_without_threads)

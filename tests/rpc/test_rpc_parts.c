@@ -467,11 +467,6 @@ static void one_dies(weft_agent *agent, void *arg)
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 static void begin(world *w)
 {
     shared = (struct shared){.w = w, .size = 3000};
@@ -489,7 +484,7 @@ WORLD_TEST(references_in_parts, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(caller_stops, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(cancel_under_on_part, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(cancel_under_answer, SEEDS, 0, SCENE, .size = 2)
-WORLD_TEST(no_worker_free, SEEDS, 0, SCENE, .size = 2, .adjust = one_worker)
+WORLD_TEST(no_worker_free, SEEDS, 0, SCENE, .size = 2, .adjust = world_one_worker)
 
 static void test_one_dies(void **state)
 {

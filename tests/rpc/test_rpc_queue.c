@@ -16,12 +16,7 @@ static struct shared {
     atomic_bool stalled, over;
 } shared;
 
-static weft_status run_take(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
-static const weft_function functions[] = {{.name = "take", .takes = {WEFT_REST}, .run = run_take}};
+static const weft_function functions[] = {{.name = "take", .takes = {WEFT_REST}, .run = world_run_nothing}};
 
 /* On tcp the peer has no threads, and makes no progress while it is stalled. */
 static void adjust(weft_agent_options *options, void *arg)

@@ -312,11 +312,6 @@ static void random_program(weft_agent *agent, void *arg)
         await_number(shared.w, agent, rank, keys[i], 0);
 }
 
-static void leaks_are_failures(weft_agent_options *options, void *arg)
-{
-    options->leaks_fail = true;
-}
-
 static void begin(world *w)
 {
     memset(&shared, 0, sizeof shared);
@@ -325,7 +320,7 @@ static void begin(world *w)
     atomic_store(&over, false);
 }
 
-#define SCENE .size = 3, WORLD_FUNCTIONS(functions), .adjust = leaks_are_failures, .begin = begin
+#define SCENE .size = 3, WORLD_FUNCTIONS(functions), .adjust = world_leaks_fail, .begin = begin
 
 static void run_random(uint64_t seed)
 {

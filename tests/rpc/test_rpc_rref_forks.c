@@ -182,11 +182,6 @@ static void on_rank_0(weft_agent *agent, void *arg)
         (*program)(agent);
 }
 
-static void leaks_are_failures(weft_agent_options *options, void *arg)
-{
-    options->leaks_fail = true;
-}
-
 static void begin(world *w)
 {
     memset(&shared, 0, sizeof shared);
@@ -200,7 +195,7 @@ static void begin(world *w)
         world_play(&(world){.size = 3,                                                                                 \
                             WORLD_FUNCTIONS(functions),                                                                \
                             .program = on_rank_0,                                                                      \
-                            .adjust = leaks_are_failures,                                                              \
+                            .adjust = world_leaks_fail,                                                                \
                             .arg = &program,                                                                           \
                             .begin = begin},                                                                           \
                    20, on_tcp);                                                                                        \

@@ -350,11 +350,6 @@ static void tie(weft_agent *agent)
     MUST_OK(weft_rref_create_typed(agent, &knot_type, tied, &tied->self));
 }
 
-static void leaks_fail(weft_agent_options *options, void *arg)
-{
-    options->leaks_fail = true;
-}
-
 /* ---- Running ----------------------------------------------------------------------------------------------------------- */
 
 static void on_rank_0(weft_agent *agent, void *arg)
@@ -377,7 +372,7 @@ static void run(void (*program)(weft_agent *), uint64_t seeds, void (*end)(world
                         .functions = functions,
                         .function_count = 10,
                         .program = on_rank_0,
-                        .adjust = leaks_fail,
+                        .adjust = world_leaks_fail,
                         .close_may_fail = end != NULL,
                         .arg = &program,
                         .begin = begin,

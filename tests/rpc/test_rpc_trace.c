@@ -12,12 +12,6 @@ static char folder[] = "/tmp/weft-trace-XXXXXX";
 static bool rank_1_is_silent; /* it writes no trace */
 static world *present;        /* for handlers */
 
-static weft_status run_inner(weft_call *call, void *user)
-{
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
-    return WEFT_OK;
-}
-
 /* Passes its tensor on to "inner" of that rank, and the answer back. */
 static weft_status call_inner(weft_call *call, int rank)
 {
@@ -57,7 +51,7 @@ static weft_status run_fail(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "outer", .run = run_outer, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
-    {.name = "inner", .run = run_inner, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
+    {.name = "inner", .run = world_run_echo, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
     {.name = "fail \"\\\n\xff", .run = run_fail, .flags = WEFT_INLINE},
     {.name = "nest", .run = run_nest, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
     {.name = "slow", .run = run_slow},
@@ -334,11 +328,6 @@ static void every_span_is_written_or_counted(void **state)
     "gr\xc3\xb6\xc3\x9f"                                                                                               \
     "e-\xe2\x82\xac"
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static void plain_path(weft_agent_options *options, void *arg)
 {
     static _Thread_local char path[128];
@@ -355,7 +344,7 @@ static void call_wide(weft_agent *agent, void *arg)
 /* A path without %r is not one file for all: the rank goes before its ending. And a name in UTF-8 stays one. */
 static void each_rank_has_a_file(void **state)
 {
-    static const weft_function wide[] = {{.name = WIDE_NAME, .run = run_nothing}};
+    static const weft_function wide[] = {{.name = WIDE_NAME, .run = world_run_nothing}};
     world w = {.fabric = WORLD_TCP,
                .size = 2,
                WORLD_FUNCTIONS(wide),

@@ -183,11 +183,6 @@ static void agent_ends(weft_agent *agent, void *arg)
 
 /* ---- Not begun ----------------------------------------------------------------------------------------------------- */
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 /* The only worker is busy; calls that end meanwhile never run. */
 static void not_begun(weft_agent *agent, void *arg)
 {
@@ -246,7 +241,7 @@ static void nobody_finished_it(world *w)
 #define SCENE WORLD_FUNCTIONS(functions), .begin = begin
 WORLD_TEST(cancel_and_timeout, 20, 1, SCENE, .size = 2)
 WORLD_TEST(answered, 20, 1, SCENE, .size = 2)
-WORLD_TEST(not_begun, 20, 1, SCENE, .size = 2, .adjust = one_worker)
+WORLD_TEST(not_begun, 20, 1, SCENE, .size = 2, .adjust = world_one_worker)
 WORLD_TEST(agent_ends, 20, 1, SCENE, .size = 2, .stop = true, .end = nobody_finished_it)
 
 static void test_caller_goes(void **state)

@@ -24,18 +24,13 @@ static weft_status run_note(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status run_nothing(weft_call *call, void *user)
-{
-    return WEFT_OK;
-}
-
 static int lazy = 0, plain = 1, urgent = 2;
 static const weft_function functions[] = {
     {.name = "block", .run = run_block},
     {.name = "lazy", .run = run_note, .flags = WEFT_LAZY, .user = &lazy},
     {.name = "plain", .run = run_note, .user = &plain},
     {.name = "urgent", .run = run_note, .flags = WEFT_URGENT, .user = &urgent},
-    {.name = "arrived", .run = run_nothing, .flags = WEFT_INLINE}, /* answered ahead of the executor */
+    {.name = "arrived", .run = world_run_nothing, .flags = WEFT_INLINE}, /* answered ahead of the executor */
 };
 
 /* How many of `kind` started before the last one of `other`. */
@@ -77,22 +72,17 @@ static void fill_the_queue(weft_agent *agent, void *arg)
     MUST(before_last(lazy, plain) >= 2 && before_last(lazy, plain) <= 4);
 }
 
-static void one_worker(weft_agent_options *options, void *arg)
-{
-    options->workers = 1;
-}
-
 static void begin(world *w)
 {
     shared = (struct shared){.w = w};
 }
 
-WORLD_TEST(fill_the_queue, 20, 3, .size = 2, WORLD_FUNCTIONS(functions), .adjust = one_worker, .begin = begin)
+WORLD_TEST(fill_the_queue, 20, 3, .size = 2, WORLD_FUNCTIONS(functions), .adjust = world_one_worker, .begin = begin)
 
 static void expect_refused(weft_agent *agent, weft_function function)
 {
     function.name = "refused";
-    function.run = run_nothing;
+    function.run = world_run_nothing;
     MUST_BE(weft_agent_register(agent, &function), WEFT_ERR_INVALID);
 }
 

@@ -126,7 +126,7 @@ static weft_status run_too_late(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* Starts a call for itself past its time limit, of which nobody has told it: nothing is taken in while it runs. */
+/* Starts a call for itself past its time limit, before its agent has seen that: nothing fires while it runs. */
 static weft_status run_oversleep(weft_call *call, void *user)
 {
     weft_rpc_options options = {.parent = call};
@@ -134,7 +134,6 @@ static weft_status run_oversleep(weft_call *call, void *user)
     while (weft_call_time_left(call) > 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); /* what is left of the last millisecond */
-    MUST(!weft_call_cancelled(call));
     MUST_BE(weft_rpc_async(weft_call_agent(call), weft_to_rank(0), "time left", WEFT_NO_VALUES, &options, &inner),
             WEFT_ERR_TIMEOUT);
     atomic_fetch_add(&relays_done, 1);
@@ -292,15 +291,10 @@ static void no_time_is_left(weft_agent *agent, void *arg)
     atomic_store(&relays_done, 0);
     for (int64_t ms = 10; !atomic_load(&relays_done); ms *= 4) {
         MUST(ms < 20000);
-        MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "oversleep", WEFT_NO_VALUES,
-                              &(weft_rpc_options){.timeout_ms = ms}, NULL),
-                WEFT_ERR_TIMEOUT);
+        weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "oversleep", WEFT_NO_VALUES,
+                                       &(weft_rpc_options){.timeout_ms = ms}, NULL);
+        MUST(st == WEFT_OK || st == WEFT_ERR_TIMEOUT); /* the answer may be as quick as its own agent */
     }
-}
-
-static void without_threads(weft_agent_options *options, void *arg)
-{
-    options->no_threads = true;
 }
 
 static void what_is_answered_lets_go(weft_agent *agent, void *arg)
@@ -374,7 +368,7 @@ static void begin(world *w)
 WORLD_TEST(time_travels, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(cancelling_travels, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(nothing_starts_too_late, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
-WORLD_TEST(no_time_is_left, 0, 1, .size = 1, WORLD_FUNCTIONS(functions), .begin = begin, .adjust = without_threads)
+WORLD_TEST(no_time_is_left, 0, 1, .size = 1, WORLD_FUNCTIONS(functions), .begin = begin, .adjust = world_no_threads)
 WORLD_TEST(what_is_answered_lets_go, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(failures_with_their_way, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 

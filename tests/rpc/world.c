@@ -162,6 +162,39 @@ void world_sleep_ms(world *w, int ms)
         nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
 }
 
+weft_stats world_stats(const weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats;
+}
+
+weft_status world_run_nothing(weft_call *call, void *user)
+{
+    return WEFT_OK;
+}
+
+weft_status world_run_echo(weft_call *call, void *user)
+{
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))));
+    return WEFT_OK;
+}
+
+void world_one_worker(weft_agent_options *options, void *arg)
+{
+    options->workers = 1;
+}
+
+void world_no_threads(weft_agent_options *options, void *arg)
+{
+    options->no_threads = true;
+}
+
+void world_leaks_fail(weft_agent_options *options, void *arg)
+{
+    options->leaks_fail = true;
+}
+
 uint64_t world_seeds(uint64_t seeds)
 {
 #ifdef __SANITIZE_THREAD__

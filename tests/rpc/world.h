@@ -46,6 +46,16 @@ const char *world_fabric_name(world_fabric fabric);
 /* Sleeps in the fabric's time. */
 void world_sleep_ms(world *w, int ms);
 
+weft_stats world_stats(const weft_agent *agent);
+
+/* Handlers: of a function without results, and of one that gives its first argument, a tensor. */
+weft_status world_run_nothing(weft_call *call, void *user);
+weft_status world_run_echo(weft_call *call, void *user);
+/* To adjust options by. */
+void world_one_worker(weft_agent_options *options, void *arg);
+void world_no_threads(weft_agent_options *options, void *arg);
+void world_leaks_fail(weft_agent_options *options, void *arg);
+
 /* How many of so many seeds of the simulation: few under ThreadSanitizer, where fibers cost a hundred times as much, and have no
  * threads to race. */
 uint64_t world_seeds(uint64_t seeds);
