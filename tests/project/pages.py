@@ -45,7 +45,7 @@ def defines(path, name):
     forms = [r"^(?![\s#/*])[^;={}()]*\b%s\s*\([^;{}]*\)\s*(?:\{|$)", # a function
              r"^(?:typedef )?(?:struct|enum|union) %s \{", r"^\}\s*%s;", r"^typedef [^{};]*\b%s\b[^{};]*;", # a type
              r"^#\s*define %s\b", r"^(?![\s#/*])[^=;()]*\b%s(?:\[\w*\])? = ", # a macro, a table
-             r"\bcmocka_unit_test\w*\(%s[,)]"] # a test
+             r"\bcmocka_unit_test\w*\(%s[,)]", r"^UNIT_MAIN(?:_WITH)?\([^()]*\b%s\b[^()]*\)"] # a test
     if path.endswith(".h"):
         forms += [r"^(?![\s#/*])[^;={}()]*\b%s\s*\(", r"^\s+%s(?: = [^,{}]*)?,"]
     return any(re.search(form % name, read(path), re.M) for form in forms)
