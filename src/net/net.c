@@ -17,26 +17,6 @@
 
 /* ---- Small answers --------------------------------------------------------------------------------------------- */
 
-int64_t wfi_net_death_timeout_ms(const wfi_net *net)
-{
-    return net->transport.death_timeout_ms;
-}
-
-const char *wfi_net_interface(const wfi_net *net)
-{
-    return net->transport.ops->iface(net->transport.fabric);
-}
-
-int wfi_net_rank(const wfi_net *net)
-{
-    return net->transport.rank;
-}
-
-int wfi_net_world_size(const wfi_net *net)
-{
-    return net->transport.world_size;
-}
-
 const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 {
     if (rank < 0 || rank >= net->transport.world_size)

@@ -134,9 +134,27 @@ static inline void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer) /* [locke
 
 /* ---- Who is there ---------------------------------------------------------------------------------------------- */
 
-int wfi_net_rank(const wfi_net *net);                 /* ours, known when open has returned */
-int wfi_net_world_size(const wfi_net *net);           /* elastic: the number of seats */
-int64_t wfi_net_death_timeout_ms(const wfi_net *net); /* the job's; < 0: silence is no death */
+static inline int wfi_net_rank(const wfi_net *net) /* ours, known when open has returned */
+{
+    return net->transport.rank;
+}
+
+static inline int wfi_net_world_size(const wfi_net *net) /* elastic: the number of seats */
+{
+    return net->transport.world_size;
+}
+
+static inline int64_t wfi_net_death_timeout_ms(const wfi_net *net) /* the job's; < 0: silence is no death */
+{
+    return net->transport.death_timeout_ms;
+}
+
+/* The network interface in use, for traces; "" if unknown. Any thread. */
+static inline const char *wfi_net_interface(const wfi_net *net)
+{
+    return net->transport.ops->iface(net->transport.fabric);
+}
+
 /* Living ones on this host, ourselves included, as far as is known. [locked] */
 int wfi_net_members_here(const wfi_net *net);
 /* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock is held; of
@@ -153,8 +171,6 @@ static inline weft_status wfi_net_former_status(const wfi_net *net, int rank, ui
     return wfi_peer_former_status(&net->transport, rank, incarnation);
 }
 
-const char *wfi_net_interface(
-    const wfi_net *net); /* the network interface in use, for traces; "" if unknown. Any thread */
 void wfi_net_stats(wfi_net *net, weft_stats *out); /* fills the counters that net keeps; [locked] */
 /* Whether every message to a living peer has arrived there, and no transfer is under way. [locked] */
 bool wfi_net_is_flushed(const wfi_net *net);

@@ -32,15 +32,33 @@ weft_status wfi_progress_open(wfi_progress *progress)
 {
     if (progress->fibers)
         return WEFT_OK;
+    wfi_token *token = &progress->token;
     progress->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return progress->events_fd < 0 ? WEFT_ERR_SYSTEM : wfi_token_init(progress);
+    token->unpark_fd = eventfd(0, EFD_CLOEXEC);
+    bool failed = progress->events_fd < 0 || token->unpark_fd < 0;
+    for (int sleeper = 0; sleeper < WFI_SLEEPERS && !failed; sleeper++) {
+        token->sleeper_fds[sleeper] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        failed = token->sleeper_fds[sleeper] < 0;
+    }
+    if (failed)
+        return WEFT_ERR_SYSTEM;
+    wfi_spin_init(progress);
+    return WEFT_OK;
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
 }
 
 void wfi_progress_fini(wfi_progress *progress)
 {
-    if (progress->events_fd >= 0)
-        close(progress->events_fd);
-    wfi_token_fini(progress);
+    close_if_open(progress->events_fd);
+    close_if_open(progress->token.unpark_fd);
+    close_if_open(progress->token.load_fd);
+    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++)
+        close_if_open(progress->token.sleeper_fds[sleeper]);
     free(progress->heap);
     wfi_mutex_fini(&progress->lock);
 }

@@ -242,8 +242,6 @@ bool wfi_token_release(wfi_progress *progress, wfi_role role); /* true: to a sle
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);
 /* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns);
-weft_status wfi_token_init(wfi_progress *progress);
-void wfi_token_fini(wfi_progress *progress);
 
 /* ---- Sleep: sleeper.c, spin.c -------------------------------------------------------------------------------------- */
 

@@ -24,9 +24,6 @@
  */
 #include "progress/progress.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #define ASK_NS 20000 /* a spinning holder gives way within a round; a longer one runs inline handlers */
 
 static const int asleep_state[WFI_SLEEPERS] = {WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP,
@@ -39,32 +36,6 @@ static inline void relax(void)
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
 #endif
-}
-
-weft_status wfi_token_init(wfi_progress *progress)
-{
-    progress->token.unpark_fd = eventfd(0, EFD_CLOEXEC);
-    if (progress->token.unpark_fd < 0)
-        return WEFT_ERR_SYSTEM;
-    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
-        progress->token.sleeper_fds[sleeper] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (progress->token.sleeper_fds[sleeper] < 0)
-            return WEFT_ERR_SYSTEM;
-    }
-    wfi_spin_init(progress);
-    return WEFT_OK;
-}
-
-void wfi_token_fini(wfi_progress *progress)
-{
-    for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
-        if (progress->token.sleeper_fds[sleeper] >= 0)
-            close(progress->token.sleeper_fds[sleeper]);
-    }
-    if (progress->token.unpark_fd >= 0)
-        close(progress->token.unpark_fd);
-    if (progress->token.load_fd >= 0)
-        close(progress->token.load_fd);
 }
 
 static bool take_token_from(wfi_progress *progress, int state, wfi_role role)

@@ -169,32 +169,27 @@ const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uin
     return segment;
 }
 
-static weft_status chunk_post(wfi_conn *conn, wfi_chunk *chunk)
-{
-    const wfi_fabric_ops *ops = conn->transport->ops;
-    const wfi_transfer_state *state = chunk->state;
-    uint64_t remote, size;
-    size_t which;
-    const wfi_segment *segment = wfi_transfer_state_place(state, chunk->index, &remote, &size, &which);
-    wfi_region *region = state->regions ? state->regions[which] : NULL;
-    char *local = (char *)segment->local + (remote - segment->remote_address);
-    chunk->size = size;
-    chunk->flight.conn = conn;
-    if (state->owner->kind == WFI_PULL)
-        return ops->read(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
-    return ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
-}
-
 static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
 {
+    const wfi_fabric_ops *ops = conn->transport->ops;
+    uint64_t remote, size;
+    size_t which;
     wfi_chunk *chunk = chunk_take(conn->transport);
     if (!chunk) {
         wfi_transport_starve(conn->transport);
         return WEFT_ERR_AGAIN;
     }
+    const wfi_segment *segment = wfi_transfer_state_place(state, state->next, &remote, &size, &which);
+    wfi_region *region = state->regions ? state->regions[which] : NULL;
+    char *local = (char *)segment->local + (remote - segment->remote_address);
     chunk->state = state;
     chunk->index = state->next;
-    weft_status status = chunk_post(conn, chunk);
+    chunk->size = size;
+    chunk->flight.conn = conn;
+    weft_status status =
+        state->owner->kind == WFI_PULL
+            ? ops->read(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key)
+            : ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
     if (status) {
         wfi_list_push_front(&conn->transport->spares[WFI_BULK], &chunk->flight.link);
         return status;

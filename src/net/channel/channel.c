@@ -105,10 +105,14 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
     return status;
 }
 
-static void channel_connect(wfi_channel *channel)
+void wfi_channel_want(wfi_channel *channel)
 {
     wfi_peer *peer = channel->peer;
     wfi_transport *transport = peer->transport;
+    if (channel->conn || channel->timer.heap_index || !channel_needed(channel))
+        return;
+    if (channel->ask && channel->ops->needed(channel))
+        wfi_channel_ask(channel);
     if (transport->attempts >= (channel->failures ? ATTEMPTS_AGAIN : ATTEMPTS_MAX)) {
         if (wfi_list_empty(&channel->turn))
             wfi_list_push_back(channel->failures ? &transport->turns_again : &transport->turns, &channel->turn);
@@ -129,15 +133,6 @@ static void channel_connect(wfi_channel *channel)
     status = wfi_channel_attach(conn, status);
     if (status)
         wfi_channel_failed(channel, status, weft_status_text(status));
-}
-
-void wfi_channel_want(wfi_channel *channel)
-{
-    if (channel->conn || channel->timer.heap_index || !channel_needed(channel))
-        return;
-    if (channel->ask && channel->ops->needed(channel))
-        wfi_channel_ask(channel);
-    channel_connect(channel);
 }
 
 void wfi_channel_ask(wfi_channel *channel)

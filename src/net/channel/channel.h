@@ -187,11 +187,31 @@ struct wfi_peer {  /* the first member of what membership.c makes */
  * never means another. */
 wfi_peer *wfi_peer_ref(wfi_peer *peer);
 void wfi_peer_unref(wfi_peer *peer); /* NULL is a no-op */
-int wfi_peer_rank(const wfi_peer *peer);
-uint32_t wfi_peer_incarnation(const wfi_peer *peer);
-const char *wfi_peer_name(const wfi_peer *peer);    /* of it */
-weft_status wfi_peer_status(const wfi_peer *peer);  /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT */
-bool wfi_peer_is_unreachable(const wfi_peer *peer); /* and was not heard since */
+static inline int wfi_peer_rank(const wfi_peer *peer)
+{
+    return peer->rank;
+}
+
+static inline uint32_t wfi_peer_incarnation(const wfi_peer *peer)
+{
+    return peer->member.incarnation;
+}
+
+static inline const char *wfi_peer_name(const wfi_peer *peer) /* of it */
+{
+    return peer->member.name;
+}
+
+static inline weft_status wfi_peer_status(const wfi_peer *peer) /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT */
+{
+    return peer->status;
+}
+
+static inline bool wfi_peer_is_unreachable(const wfi_peer *peer) /* and was not heard since */
+{
+    return peer->unreachable;
+}
+
 /* The rank's present or last one; NULL for ourselves, no such rank, or a seat never taken. */
 wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank);
 /* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went before this worker
@@ -298,7 +318,10 @@ void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
 /* There was no memory to post something: it is tried again, and given up after a while. */
 void wfi_transport_starve(wfi_transport *transport);
-uint64_t wfi_transport_bound_ns(const wfi_transport *transport); /* within which deaths are detected */
+static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* within which deaths are detected */
+{
+    return (uint64_t)transport->death_timeout_ms * 1000000;
+}
 
 /* accept.c */
 void wfi_transport_event(wfi_transport *transport, const wfi_event *event);

@@ -63,36 +63,6 @@ weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uin
     return WEFT_ERR_PEER_DEAD;
 }
 
-int wfi_peer_rank(const wfi_peer *peer)
-{
-    return peer->rank;
-}
-
-const char *wfi_peer_name(const wfi_peer *peer)
-{
-    return peer->member.name;
-}
-
-weft_status wfi_peer_status(const wfi_peer *peer)
-{
-    return peer->status;
-}
-
-uint32_t wfi_peer_incarnation(const wfi_peer *peer)
-{
-    return peer->member.incarnation;
-}
-
-uint64_t wfi_transport_bound_ns(const wfi_transport *transport)
-{
-    return (uint64_t)transport->death_timeout_ms * 1000000;
-}
-
-bool wfi_peer_is_unreachable(const wfi_peer *peer)
-{
-    return peer->unreachable;
-}
-
 void wfi_peer_look_within(wfi_peer *peer, uint64_t after)
 {
     wfi_progress *progress = peer->transport->progress;
