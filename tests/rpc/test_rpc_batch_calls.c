@@ -11,10 +11,13 @@
 
 enum { SIZE = 4 };
 
-static struct shared {
-    world *w;
+typedef struct turn {
     void (*program)(weft_agent *agent, void *arg);
     int from; /* the rank that runs it */
+} turn;
+
+static struct shared {
+    world *w;
     atomic_bool finished, may_be_made;
     atomic_int batches;
 } shared;
@@ -291,46 +294,38 @@ static void unmade(weft_agent *agent, void *arg)
 /* One calls; the other waits until it is done, as a worker that closes lets no batch fill. */
 static void play(weft_agent *agent, void *arg)
 {
-    if (weft_agent_rank(agent) == shared.from) {
-        shared.program(agent, arg);
+    const turn *t = arg;
+    if (weft_agent_rank(agent) == t->from) {
+        t->program(agent, NULL);
         atomic_store(&shared.finished, true);
     }
     while (!atomic_load(&shared.finished))
         world_sleep_ms(shared.w, 1);
 }
 
+static void begin(world *w)
+{
+    memset(&shared, 0, sizeof shared);
+    shared.w = w;
+}
+
 /* From another worker, and from the worker to itself. */
 static void run(void (*program)(weft_agent *, void *), uint64_t seeds)
 {
-    for (int from = 0; from < 2; from++) {
-        for (uint64_t seed = 0; seed <= seeds; seed++) {
-            world w = {.fabric = seed ? WORLD_SIM : WORLD_TCP,
-                       .size = 2,
-                       .seed = seed,
-                       WORLD_FUNCTIONS(functions),
-                       .program = play};
-            memset(&shared, 0, sizeof shared);
-            shared.w = &w;
-            shared.program = program;
-            shared.from = from;
-            world_run(&w);
-        }
+    for (int from = 0; from < 2; from++)
+        world_play(&(world){WORLD_FUNCTIONS(functions), .size = 2, .program = play, .begin = begin,
+                            .arg = &(turn){program, from}},
+                   seeds, 1);
+}
+
+#define BOTH_WAYS(program, seeds)                                                                                      \
+    static void test_##program(void **cmocka)                                                                          \
+    {                                                                                                                  \
+        run(program, seeds);                                                                                           \
     }
-}
 
-static void test_failures(void **state)
-{
-    run(failures, 10);
-}
-
-static void test_single_gives(void **state)
-{
-    run(single_gives, 10);
-}
-
-static void test_unmade(void **state)
-{
-    run(unmade, 10);
-}
+BOTH_WAYS(failures, 10)
+BOTH_WAYS(single_gives, 10)
+BOTH_WAYS(unmade, 10)
 
 UNIT_MAIN(test_failures, test_single_gives, test_unmade)

@@ -18,7 +18,6 @@ static struct shared {
     world *w;
     _Atomic(weft_batch *) held;
     atomic_int finished, flag;
-    int how;
 } shared;
 
 static const weft_rpc_options patient = {.timeout_ms = 60000};
@@ -164,20 +163,13 @@ static void await_nothing_held(weft_agent *agent)
     MUST(stats.bytes_held == 0);
 }
 
-static void run(world w, uint64_t seeds, bool tcp)
+static void begin(world *w)
 {
-    w.functions = functions;
-    w.function_count = sizeof functions / sizeof *functions;
-    for (uint64_t seed = tcp ? 0 : 1; seed <= world_seeds(seeds); seed++) {
-        int how = shared.how;
-        memset(&shared, 0, sizeof shared);
-        shared.how = how;
-        shared.w = &w;
-        w.fabric = seed ? WORLD_SIM : WORLD_TCP;
-        w.seed = seed;
-        world_run(&w);
-    }
+    memset(&shared, 0, sizeof shared);
+    shared.w = w;
 }
+
+#define SCENE WORLD_FUNCTIONS(functions), .begin = begin
 
 /* ---- While they wait ----------------------------------------------------------------------------------------------- */
 
@@ -217,15 +209,12 @@ static void given_up(weft_agent *agent, void *arg)
     await_finished(1);
 }
 
-static void test_given_up(void **state)
-{
-    run((world){.size = 2, .program = given_up}, 10, true);
-}
+WORLD_TEST(given_up, 10, 1, SCENE, .size = 2)
 
 /* Calls of several workers with rows that are pulled, cancelled or out of time at any moment: whatever succeeds is right. */
 static void storm(weft_agent *agent, void *arg)
 {
-    const char *function = shared.how ? "two at once" : "storm";
+    const char *function = arg;
     sum_call calls[STORM];
     int rank = weft_agent_rank(agent), good = 0;
     unsigned chance = (unsigned)shared.w->seed * 7919u + (unsigned)rank;
@@ -258,8 +247,8 @@ static void storm(weft_agent *agent, void *arg)
 
 static void test_storm(void **state)
 {
-    for (shared.how = 0; shared.how < 2; shared.how++)
-        run((world){.size = 3, .program = storm}, 60, true);
+    world_play(&(world){SCENE, .size = 3, .program = storm, .arg = "storm"}, 60, 1);
+    world_play(&(world){SCENE, .size = 3, .program = storm, .arg = "two at once"}, 60, 1);
 }
 
 /* ---- Dead callers -------------------------------------------------------------------------------------------------- */
@@ -298,10 +287,7 @@ static void death(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-static void test_death(void **state)
-{
-    run((world){.size = 4, .program = death}, 12, false);
-}
+WORLD_TEST(death, 12, 0, SCENE, .size = 4)
 
 /* ---- Expected callers ---------------------------------------------------------------------------------------------- */
 
@@ -337,10 +323,7 @@ static void expectations(weft_agent *agent, void *arg)
     }
 }
 
-static void test_expectations(void **state)
-{
-    run((world){.size = 4, .program = expectations}, 10, true);
-}
+WORLD_TEST(expectations, 10, 1, SCENE, .size = 4)
 
 /* An elastic job: whoever of the expected has not joined, or has left, is not waited for; whoever is there is. */
 static weft_status run_count(weft_batch *batch, void *user)
@@ -419,10 +402,7 @@ static void closes(weft_agent *agent, void *arg)
     }
 }
 
-static void test_closes(void **state)
-{
-    run((world){.size = 3, .program = closes}, 30, true);
-}
+WORLD_TEST(closes, 30, 1, SCENE, .size = 3)
 
 static sum_call own[2];
 
@@ -476,10 +456,7 @@ static void elsewhere(weft_agent *agent, void *arg)
     }
 }
 
-static void test_elsewhere(void **state)
-{
-    run((world){.size = 3, .program = elsewhere}, 10, true);
-}
+WORLD_TEST(elsewhere, 10, 1, SCENE, .size = 3)
 
 /* Nobody waits for it any more, so the agents close; then it is finished, well or not. Calls of our own end when we close. */
 static weft_future *unfinished[2];

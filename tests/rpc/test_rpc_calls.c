@@ -33,7 +33,6 @@ static const weft_function functions[] = {
     {.name = "nothing", .run = world_run_nothing},
     {.name = "inline", .run = world_run_nothing, .flags = WEFT_INLINE},
     {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
-    {.name = "typed", .takes = {WEFT_TENSOR, WEFT_F64}, .gives = {WEFT_TENSOR}, .run = run_echo},
 };
 
 /* ---- Programs -------------------------------------------------------------------------------------------------- */
@@ -102,28 +101,6 @@ static void echo_many_tensors(weft_agent *agent, void *arg)
     }
 }
 
-static weft_status call_for_error(weft_agent *agent, weft_target to, const char *function, weft_args args,
-                                  weft_error **error)
-{
-    *error = NULL;
-    return weft_rpc_sync(agent, to, function, args, &(weft_rpc_options){.error = error}, NULL);
-}
-
-static void bad_calls(weft_agent *agent, void *arg)
-{
-    weft_error *error;
-    int peer = other(agent);
-    MUST(call_for_error(agent, weft_to_rank(99), "echo", WEFT_NO_VALUES, &error) == WEFT_ERR_NOT_FOUND);
-    weft_error_unref(error);
-    MUST(call_for_error(agent, weft_to_name("nobody"), "echo", WEFT_NO_VALUES, &error) == WEFT_ERR_NOT_FOUND);
-    MUST(strstr(weft_error_message(error), "nobody") != NULL);
-    weft_error_unref(error);
-    MUST(call_for_error(agent, weft_to_rank(peer), "typed", WEFT_VALUES(weft_of_i64(1)), &error) == WEFT_ERR_TYPE);
-    MUST(strstr(weft_error_message(error), "int64") && strstr(weft_error_message(error), "tensor"));
-    weft_error_unref(error);
-    calls_nothing(agent, NULL); /* and all goes on */
-}
-
 static void wrong_landing(weft_agent *agent, void *arg)
 {
     weft_tensor *x = weft_tensor_arange(5000, WEFT_FLOAT32), *land = weft_tensor_zeros(WEFT_SHAPE(4999), WEFT_FLOAT32);
@@ -157,7 +134,6 @@ static void to_self(weft_agent *agent, void *arg)
 WORLD_TEST(calls_nothing, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(echo_tensors, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(echo_many_tensors, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
-WORLD_TEST(bad_calls, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(wrong_landing, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(to_self, 3, 1, .size = 1, WORLD_FUNCTIONS(functions))
 
@@ -245,5 +221,5 @@ static void test_no_parked_threads(void **s)
     }
 }
 
-UNIT_MAIN(test_calls_nothing, test_echo_tensors, test_echo_many_tensors, test_bad_calls, test_wrong_landing,
-          test_to_self, test_never_answered, test_no_parked_threads)
+UNIT_MAIN(test_calls_nothing, test_echo_tensors, test_echo_many_tensors, test_wrong_landing, test_to_self,
+          test_never_answered, test_no_parked_threads)

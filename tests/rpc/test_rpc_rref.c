@@ -77,21 +77,6 @@ static void objects_drop_once(weft_agent *agent, void *arg)
 
 /* ---- Elsewhere ------------------------------------------------------------------------------------------------- */
 
-static void read_before_made(weft_agent *agent, void *arg)
-{
-    weft_future *future;
-    int64_t n;
-    weft_rref *rref = make(agent, other(agent), "slow", WEFT_NO_VALUES);
-    MUST_OK(weft_rref_to_here_async(rref, 0, &future));
-    weft_rref_unref(rref); /* the question keeps it */
-    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
-    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
-    MUST(n == 77);
-    weft_future_unref(future);
-    for (int rank = 0; rank < weft_agent_world_size(agent); rank++)
-        weft_rref_unref(make(agent, rank, "slow", WEFT_NO_VALUES)); /* and nobody asks */
-}
-
 /* What says that a handle was dropped goes ahead of the calls that wait; the questions are behind them. */
 static void dropped_while_asked(weft_agent *agent, void *arg)
 {
@@ -171,21 +156,6 @@ static void time_limits(weft_agent *agent, void *arg)
 
 /* ---- Passed on ------------------------------------------------------------------------------------------------- */
 
-/* Let go of before the call has even left: the call keeps it. */
-static void let_go_at_once(weft_agent *agent, void *arg)
-{
-    weft_rref *mine;
-    weft_future *future;
-    int64_t n;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(11), &mine));
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(other(agent)), "read", WEFT_VALUES(weft_of_rref(mine)), NULL, &future));
-    weft_rref_unref(mine);
-    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
-    MUST_OK(weft_values_get_i64(weft_future_values(future), 0, &n));
-    MUST(n == 11);
-    weft_future_unref(future);
-}
-
 /* The object goes exactly when its last holder, wherever, lets go. */
 static void last_handle(weft_agent *agent, void *arg)
 {
@@ -205,22 +175,6 @@ static void last_handle(weft_agent *agent, void *arg)
     await_drops(1);
 }
 
-static void thousand(weft_agent *agent, void *arg)
-{
-    enum { COUNT = 1000 };
-    static weft_rref *all[RANKS_MAX][COUNT];
-    weft_rref **mine = all[weft_agent_rank(agent)];
-    int64_t n;
-    for (int i = 0; i < COUNT; i++)
-        mine[i] = make(agent, i % weft_agent_world_size(agent), "double", WEFT_VALUES(weft_of_i64(i)));
-    for (int i = 0; i < COUNT; i += 3) {
-        MUST_OK(read_i64(mine[i], 0, &n));
-        MUST(n == 2 * i);
-    }
-    for (int i = 0; i < COUNT; i++)
-        weft_rref_unref(mine[i]);
-}
-
 /* ---- Running them ---------------------------------------------------------------------------------------------- */
 
 static void begin(world *w)
@@ -233,13 +187,10 @@ static void begin(world *w)
 
 WORLD_TEST(values_at_home, 1, 1, SCENE, .size = 1)
 WORLD_TEST(objects_drop_once, 2, 1, SCENE, .size = 1)
-WORLD_TEST(read_before_made, 20, 1, SCENE, .size = 3)
 WORLD_TEST(dropped_while_asked, 5, 1, SCENE, .size = 3)
 WORLD_TEST(failures_pass_on, 40, 1, SCENE, .size = 3)
 WORLD_TEST(time_limits, 5, 1, SCENE, .size = 2)
-WORLD_TEST(let_go_at_once, 40, 1, SCENE, .size = 3)
 WORLD_TEST(last_handle, 40, 1, SCENE, .size = 3)
-WORLD_TEST(thousand, 3, 1, SCENE, .size = 3)
 
 /* ---- Deaths ---------------------------------------------------------------------------------------------------- */
 
@@ -335,6 +286,5 @@ static void test_use_after_close(void **s)
                1, 1);
 }
 
-UNIT_MAIN(test_values_at_home, test_objects_drop_once, test_read_before_made, test_dropped_while_asked,
-          test_failures_pass_on, test_time_limits, test_let_go_at_once, test_last_handle, test_thousand,
-          test_users_death, test_makers_death, test_use_after_close)
+UNIT_MAIN(test_values_at_home, test_objects_drop_once, test_dropped_while_asked, test_failures_pass_on,
+          test_time_limits, test_last_handle, test_users_death, test_makers_death, test_use_after_close)
