@@ -10,12 +10,15 @@
 
 #include <cmocka.h>
 
-/* UNIT_MAIN(this, that) at the end of a file: a program that runs these tests. The other: between `begin` and `end`, once. */
+/* UNIT_MAIN(this, that) at the end of a file: a program that runs these tests, or those that its argument names ("item_14*"). The other:
+ * between `begin` and `end`, once. */
 #define UNIT_MAIN(...) UNIT_MAIN_WITH(NULL, NULL, __VA_ARGS__)
 #define UNIT_MAIN_WITH(begin, end, ...)                                                                                \
-    int main(void)                                                                                                     \
+    int main(int argc, char **argv)                                                                                    \
     {                                                                                                                  \
         const struct CMUnitTest tests[] = {UNIT_4(UNIT_EACH(__VA_ARGS__))};                                            \
+        if (argc > 1)                                                                                                  \
+            cmocka_set_test_filter(argv[1]);                                                                           \
         return cmocka_run_group_tests(tests, begin, end);                                                              \
     }
 

@@ -18,7 +18,8 @@ problems = []
 
 def run_by(text):
     """The tests that a program hands to cmocka."""
-    return set(re.findall(r"cmocka_unit_test\w*\(\s*(\w+)", text))
+    mains = re.findall(r"^UNIT_MAIN(?:_WITH)?\(([^()]*)\)", text, re.MULTILINE)
+    return set(re.findall(r"cmocka_unit_test\w*\(\s*(\w+)", text)) | set(re.findall(r"\w+", " ".join(mains)))
 
 
 def check_items():

@@ -362,16 +362,6 @@ static void not_deferred(weft_agent *agent, void *arg)
 
 ITEM(item_39_deferred_without_taking_the_call, .program = not_deferred, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_35_async_functions),
-        cmocka_unit_test(item_36_async_function_finished_by_another_thread),
-        cmocka_unit_test(item_37_async_functions_that_raise_or_give_the_wrong_type),
-        cmocka_unit_test(item_38_async_methods),
-        cmocka_unit_test(item_39_deferred_without_taking_the_call),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_35_async_functions, item_36_async_function_finished_by_another_thread,
+          item_37_async_functions_that_raise_or_give_the_wrong_type, item_38_async_methods,
+          item_39_deferred_without_taking_the_call)

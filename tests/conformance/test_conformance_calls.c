@@ -384,20 +384,6 @@ static void stress(weft_agent *agent, void *arg)
 
 ITEM(item_16_a_thousand_light_calls_and_heavy_ones, .program = stress, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_8_twenty_shapes),
-        cmocka_unit_test(item_9_no_return_value),
-        cmocka_unit_test(item_10_tensors_in_nested_containers),
-        cmocka_unit_test(item_11_non_contiguous_tensors),
-        cmocka_unit_test(item_12_sparse_as_two_and_views_as_results),
-        cmocka_unit_test(item_13_constructors_and_methods),
-        cmocka_unit_test(item_14_nested_rpc),
-        cmocka_unit_test(item_15_twenty_hops_of_fire_and_forget),
-        cmocka_unit_test(item_16_a_thousand_light_calls_and_heavy_ones),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_8_twenty_shapes, item_9_no_return_value, item_10_tensors_in_nested_containers,
+          item_11_non_contiguous_tensors, item_12_sparse_as_two_and_views_as_results, item_13_constructors_and_methods,
+          item_14_nested_rpc, item_15_twenty_hops_of_fire_and_forget, item_16_a_thousand_light_calls_and_heavy_ones)

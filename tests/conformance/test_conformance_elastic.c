@@ -141,12 +141,4 @@ static void reset(void)
 
 ITEM(item_56_workers_join_and_leave, .body = come_and_go, .adjust = elastic, .after = reset, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_56_workers_join_and_leave),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_56_workers_join_and_leave)

@@ -138,6 +138,9 @@ static void missing_functions(weft_agent *agent, void *arg)
             fail_of(agent, weft_to_rank(to), "no such thing", WEFT_VALUES(weft_of_i64(1)), WEFT_ERR_NOT_FOUND);
         must_be_missing(error, to);
         weft_error_unref(error);
+        error = fail_of(agent, weft_to_rank(to), "add", WEFT_VALUES(weft_of_string("two")), WEFT_ERR_TYPE);
+        MUST(says(error, "string where the signature says int64")); /* there is one, for other arguments */
+        weft_error_unref(error);
         weft_future *future = start(agent, weft_to_rank(to), "no such thing", WEFT_NO_VALUES);
         MUST_BE(weft_future_wait(future, ITEM_PATIENCE_MS), WEFT_ERR_NOT_FOUND);
         must_be_missing(weft_future_error(future), to);
@@ -324,18 +327,6 @@ static void nobody_is_answered(void)
 ITEM(item_23_calls_after_shutdown, .body = ask_after_the_end, .after = nobody_is_answered, .leaks = true,
      ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_17_raise_in_user_function),
-        cmocka_unit_test(item_18_errors_that_the_caller_does_not_know),
-        cmocka_unit_test(item_19_function_not_on_callee),
-        cmocka_unit_test(item_20_callee_is_gone),
-        cmocka_unit_test(item_21_rpc_timeouts),
-        cmocka_unit_test(item_22_default_timeout_is_not_retroactive),
-        cmocka_unit_test(item_23_calls_after_shutdown),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_17_raise_in_user_function, item_18_errors_that_the_caller_does_not_know, item_19_function_not_on_callee,
+          item_20_callee_is_gone, item_21_rpc_timeouts, item_22_default_timeout_is_not_retroactive,
+          item_23_calls_after_shutdown)

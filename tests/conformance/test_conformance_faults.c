@@ -218,13 +218,4 @@ static void item_54_every_message_lost_or_late(void **state)
     assert_true(atomic_load(&connections_lost) > MOMENTS); /* most of the breaks did hit something */
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_53_rref_timeouts_and_lost_creations),
-        cmocka_unit_test(item_54_every_message_lost_or_late),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_53_rref_timeouts_and_lost_creations, item_54_every_message_lost_or_late)

@@ -186,12 +186,4 @@ static void meetings(weft_agent *agent, void *arg)
 
 ITEM(item_28_barriers_and_all_gathers, .program = meetings, .after = reset, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_28_barriers_and_all_gathers),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_28_barriers_and_all_gathers)

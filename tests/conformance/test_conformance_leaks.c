@@ -385,16 +385,5 @@ static void release_waiting(void)
 
 ITEM(item_55_functions_on_references, .program = reference_helpers, .after = release_waiting, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_49_rref_leaks),
-        cmocka_unit_test(item_50_circles_of_references),
-        cmocka_unit_test(item_51_use_after_shutdown),
-        cmocka_unit_test(item_52_exact_counts),
-        cmocka_unit_test(item_55_functions_on_references),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_49_rref_leaks, item_50_circles_of_references, item_51_use_after_shutdown, item_52_exact_counts,
+          item_55_functions_on_references)

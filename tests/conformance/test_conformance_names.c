@@ -241,18 +241,6 @@ static void address(weft_agent *agent, void *arg)
 
 ITEM(item_7_address_by_rank_name_and_worker, .program = address, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_1_ids_are_ranks_and_the_table_is_complete),
-        cmocka_unit_test(item_2_invalid_names),
-        cmocka_unit_test(item_3_duplicate_name),
-        cmocka_unit_test(item_4_init_twice_and_reinit),
-        cmocka_unit_test(item_5_world_of_one),
-        cmocka_unit_test(item_6_self_calls_and_self_rrefs),
-        cmocka_unit_test(item_7_address_by_rank_name_and_worker),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_1_ids_are_ranks_and_the_table_is_complete, item_2_invalid_names, item_3_duplicate_name,
+          item_4_init_twice_and_reinit, item_5_world_of_one, item_6_self_calls_and_self_rrefs,
+          item_7_address_by_rank_name_and_worker)

@@ -357,20 +357,7 @@ static void confirmed_before_handlers(weft_agent *agent, void *arg)
 ITEM(item_48_arguments_are_confirmed_before_handlers_run, .program = confirmed_before_handlers,
      ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_40_remote_results),
-        cmocka_unit_test(item_41_rrefs_as_arguments),
-        cmocka_unit_test(item_42_nested_remote_and_nested_rrefs),
-        cmocka_unit_test(item_43_rrefs_returned_and_local_rrefs_passed),
-        cmocka_unit_test(item_44_rref_forward_chain),
-        cmocka_unit_test(item_45_remote_on_the_same_worker),
-        cmocka_unit_test(item_46_local_rrefs_and_local_value),
-        cmocka_unit_test(item_47_remote_with_exception),
-        cmocka_unit_test(item_48_arguments_are_confirmed_before_handlers_run),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_40_remote_results, item_41_rrefs_as_arguments, item_42_nested_remote_and_nested_rrefs,
+          item_43_rrefs_returned_and_local_rrefs_passed, item_44_rref_forward_chain, item_45_remote_on_the_same_worker,
+          item_46_local_rrefs_and_local_value, item_47_remote_with_exception,
+          item_48_arguments_are_confirmed_before_handlers_run)

@@ -170,15 +170,5 @@ static void open_while_waiting(weft_agent *agent, void *arg)
 ITEM(item_27_waiting_does_not_block_opening, .program = open_while_waiting, .adjust = one_worker, .after = reset,
      .only_tcp = true, ITEM_FUNCTIONS(functions))
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(item_24_graceful_with_uneven_work),
-        cmocka_unit_test(item_25_close_with_a_late_and_a_failing_worker),
-        cmocka_unit_test(item_26_local_shutdown),
-        cmocka_unit_test(item_27_waiting_does_not_block_opening),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* one item, as "item_14*" */
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(item_24_graceful_with_uneven_work, item_25_close_with_a_late_and_a_failing_worker, item_26_local_shutdown,
+          item_27_waiting_does_not_block_opening)

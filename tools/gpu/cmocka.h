@@ -8,6 +8,7 @@
 #ifndef WEFT_GPU_CMOCKA_H
 #define WEFT_GPU_CMOCKA_H
 
+#include <fnmatch.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +25,12 @@ struct CMUnitTest {
 enum { CMOCKA_PASSED, CMOCKA_FAILED, CMOCKA_SKIPPED };
 
 static jmp_buf cmocka_test_end;
+static const char *cmocka_filter; /* only tests of such names */
+
+static inline void cmocka_set_test_filter(const char *pattern)
+{
+    cmocka_filter = pattern;
+}
 
 static inline void cmocka_end_test(int verdict)
 {
@@ -71,6 +78,8 @@ static inline int cmocka_run_all(const char *group, const struct CMUnitTest *tes
     if (setup && setup(&state))
         return (int)count;
     for (size_t i = 0; i < count; i++) {
+        if (cmocka_filter && fnmatch(cmocka_filter, tests[i].name, 0))
+            continue;
         int verdict = cmocka_run_one(&tests[i], state);
         printf("%s.%s: %s\n", group, tests[i].name, verdicts[verdict]);
         failed += verdict == CMOCKA_FAILED;
