@@ -57,8 +57,7 @@ void wfi_net_stats(wfi_net *net, weft_stats *out)
 
 bool wfi_net_is_flushed(const wfi_net *net)
 {
-    for (const wfi_list *link = net->transport.known.next; link != &net->transport.known; link = link->next) {
-        const wfi_peer *peer = wfi_container_of(link, const wfi_peer, link);
+    WFI_FOR_LIST (const wfi_peer, peer, &net->transport.known, link) {
         bool is_empty = !wfi_peer_has_to_send(peer) && wfi_list_empty(&wfi_peer_bulk(peer)->transfers);
         if (!peer->status && !peer->unreachable && !is_empty)
             return false;

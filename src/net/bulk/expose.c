@@ -105,8 +105,7 @@ void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bo
 
 bool wfi_exposed_covers(const wfi_bulk *bulk, const wfi_query *query)
 {
-    for (const wfi_list *link = bulk->exposed.next; link != &bulk->exposed; link = link->next) {
-        const wfi_exposed *exposed = wfi_container_of(link, const wfi_exposed, link);
+    WFI_FOR_LIST (const wfi_exposed, exposed, &bulk->exposed, link) {
         uint64_t offset = query->address - exposed->address; /* large if it begins before */
         if (exposed->region && exposed->key == query->key && (exposed->access & query->access) == query->access &&
             offset <= exposed->size && query->size <= exposed->size - offset)

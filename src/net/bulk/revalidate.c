@@ -34,8 +34,7 @@ static void ask_about(wfi_transfer_state *state)
 /* One at a time: not while the question before is still on its way. */
 void wfi_transfers_ask(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *state = wfi_container_of(node, wfi_transfer_state, link);
+    WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
         if (bulk->asked || bulk->revalidate.out)
             return;
         if (state->unvalidated && !state->validated && !state->under_way && wfi_transfer_state_has_free(state))
@@ -45,8 +44,7 @@ void wfi_transfers_ask(wfi_bulk *bulk)
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *state = wfi_container_of(node, wfi_transfer_state, link);
+    WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
         state->unvalidated = state->unvalidated || state->interrupted;
         state->validated = state->validated && !state->interrupted;
         state->interrupted = false;

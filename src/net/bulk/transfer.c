@@ -265,8 +265,7 @@ static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped 
 
 static wfi_transfer_state *next_state(wfi_bulk *bulk)
 {
-    for (wfi_list *node = bulk->transfers.next; node != &bulk->transfers; node = node->next) {
-        wfi_transfer_state *state = wfi_container_of(node, wfi_transfer_state, link);
+    WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
         if (wfi_transfer_state_has_free(state) && (!state->unvalidated || (state->validated && !state->under_way)))
             return state;
     }

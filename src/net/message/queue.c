@@ -112,12 +112,9 @@ static void fail_list(wfi_control *control, wfi_list *messages, weft_status why)
 
 void wfi_control_fail_queued(wfi_control *control, weft_status why)
 {
-    for (wfi_list *link = control->queued.next, *next; link != &control->queued; link = next) {
-        wfi_message *message = wfi_container_of(link, wfi_message, link);
-        next = link->next;
+    WFI_FOR_LIST_TAKING (wfi_message, message, next, &control->queued, link)
         if (!message->persistent)
             finish_message(control, message, why);
-    }
 }
 
 void wfi_control_fail(wfi_control *control, weft_status why)
