@@ -28,8 +28,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ---- The server
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The server ----------------------------------------------------------------------------------------------- */
 
 typedef struct server {
     const settings *set;
@@ -287,8 +286,7 @@ static int serve(const settings *set, workload *work, weft_module *model)
     return ending_interrupted() ? 130 : code;
 }
 
-/* ---- A trainer
- * ------------------------------------------------------------------------------------------------- */
+/* ---- A trainer ------------------------------------------------------------------------------------------------ */
 
 typedef struct trainer {
     const settings *set;

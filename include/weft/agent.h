@@ -84,8 +84,8 @@ typedef struct weft_agent_options {
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
     int master_port;         /* the port of rank 0's store; MASTER_PORT; no default */
-    /* From weft_spawn, or NULL: gives rank 0, the world size and the store's socket. Opening fails at once if
-     * all children have ended before the job began. */
+    /* The job that weft_spawn started, of which this process is rank 0: it gives the world size and the store's
+     * socket. Opening fails at once if all children end before the job begins. NULL: no such job. */
     weft_job *job;
     const char *fabric; /* "tcp" (default) or "sim"; WEFT_FABRIC */
     const char *iface;  /* name or address of the network interface; WEFT_IFACE; default: the one towards master_addr */
@@ -112,7 +112,7 @@ typedef struct weft_agent_options {
     int64_t rendezvous_timeout_ms; /* for opening; default 60,000. The error names the ranks that are missing */
     int64_t call_timeout_ms;       /* for calls that name no limit of their own; default 60,000 */
     /* After this silence the store declares a worker dead; default 2,000, at least 100, since a worker that
-     * waits for a core is not dead; WEFT_DEATH_MS. What rank 0 says counts for the whole job. */
+     * waits for a core is not dead; WEFT_DEATH_MS. Rank 0's value applies to all workers. */
     int64_t death_timeout_ms;
 
     /* Limits (docs/budget.md). */
@@ -130,8 +130,8 @@ typedef struct weft_agent_options {
 
     /* Observation (docs/metrics.md). */
     /* Serve Prometheus text on this port of 127.0.0.1; WEFT_METRICS_PORT; 0: do not; -1: on any free port. If
-     * the port is taken, a warning says so, and nothing is served. Needs threads; does nothing in the
-     * simulation. */
+     * the port is taken, a warning says so, and nothing is served. With no_threads opening fails with
+     * WEFT_ERR_INVALID. In the simulation nothing is served. */
     int metrics_port;
     /* Write the spans of every call to this file, for Perfetto; WEFT_TRACE. "%r" in it becomes the rank, "%p"
      * the process id. Without "%r" the rank is put before the ending if the job has more than one worker:
@@ -177,9 +177,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
 /*
  * Leaves the job at once and frees the agent. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
- * WEFT_ERR_PEER_LEFT. It is safe after a barrier: if this worker is the first member of a group, it takes up to
- * half a second to deliver the results of operations that are over (weft/group.h). In a handler or continuation
- * of this agent it logs an error and does nothing.
+ * WEFT_ERR_PEER_LEFT. It may be called right after a barrier, and the other members still learn that the barrier
+ * is over: the first member of a group waits up to half a second until the results of its operations have
+ * arrived (weft/group.h). In a handler or continuation of this agent it logs an error and does nothing.
  */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
@@ -218,8 +218,8 @@ WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 /*
  * For agents with no_threads: does everything that is ready, then waits up to timeout_ms for more. Returns how
  * many events it handled. Handlers and continuations run inside it, and inside the waits of the thread that
- * calls it. After some milliseconds of handlers it looks at the network between two of them: so heartbeats,
- * time limits and urgent calls wait for one long handler, but not for all that are queued. A handler that takes
+ * calls it. Between two handlers it reads the network if some milliseconds have passed. So a long queue of
+ * handlers does not delay heartbeats, time limits and urgent calls, but a long handler does: one that takes
  * longer than death_timeout_ms makes the others take this worker for dead.
  */
 WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms);
@@ -257,12 +257,13 @@ typedef struct weft_stats {
      * because they were malformed. On rank 0 those that the store refused count as well. */
     uint64_t unauthenticated_refused;
     uint64_t calls_cancelled; /* calls served here whose callers gave up before the answer */
-    uint64_t calls_refused;   /* calls of others refused with WEFT_ERR_BUSY, over the memory budget */
-    uint64_t calls_retried;   /* attempts of this worker's calls after the first */
-    uint64_t bytes_held;      /* now: what counts against the memory budget */
-    uint64_t
-        rendezvous_messages; /* rank 0: messages that its store received and sent, without heartbeats; 4 for each worker
-                                     that joins */
+    /* Calls of others refused because there was no room: in the memory budget (not those larger than all of it),
+     * in the queue of a batched function, no memory, or all threads wait. */
+    uint64_t calls_refused;
+    uint64_t calls_retried; /* attempts of this worker's calls after the first */
+    uint64_t bytes_held;    /* now: what counts against the memory budget */
+    /* Rank 0: messages that its store received and sent, without heartbeats. Each worker that joins costs 4. */
+    uint64_t rendezvous_messages;
 } weft_stats;
 /* Reads the counters; all 0 if `agent` is NULL. */
 WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);

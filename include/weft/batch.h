@@ -21,13 +21,13 @@
  *     }
  *
  * SIGNATURE. `takes` may have any types but WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Only calls whose
- * tensors have the same dtypes and shapes come together. A tensor of a call may have 7 dimensions, as the batch
- * adds one; else the call fails with WEFT_ERR_SHAPE. These functions have no `land` and no WEFT_LAND_ADD.
+ * tensors have the same dtypes and shapes come together. The batch adds a dimension, so a tensor of a call may
+ * have 7; a call with more fails with WEFT_ERR_SHAPE. Batched functions have no `land` and no WEFT_LAND_ADD.
  *
- * A BATCH BEGINS when it has `size` calls, `wait_us` after its first call, or when all expected `callers` are
- * in it; but only while fewer than `in_flight` others run. If more than `queue` calls wait, or too many of one
- * caller, further ones fail with WEFT_ERR_BUSY. Calls that are cancelled, run out of time or lose their caller
- * while they wait are left out.
+ * A BATCH BEGINS, that is, the handler gets it, when it has `size` calls, `wait_us` after its first call, or when
+ * all expected `callers` are in it; but only while fewer than `in_flight` others run. If `queue` calls wait, or
+ * too many of one caller, further ones fail with WEFT_ERR_BUSY. Calls that are cancelled, run out of time or lose
+ * their caller while they wait are left out.
  *
  * docs/batches.md has the rules: which calls come together, when a batch begins, what is copied, what counts
  * against the memory budget.
@@ -58,18 +58,16 @@ typedef weft_status (*weft_batch_fn)(weft_batch *batch, void *user);
 typedef struct weft_batch_options {
     int size; /* how many calls a batch has at most, 1..WEFT_MAX_BATCH; 0: 64 */
     /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as
-     * it can, and calls that come meanwhile form the next one. WEFT_FOREVER: only `size` or `callers` close it. */
+     * it can, and calls that come meanwhile form the next one. WEFT_FOREVER: until `size` or `callers` begin it. */
     int64_t wait_us;
-    /* Choose the wait by measurement, of the gaps between calls and of the handler's time: a batch waits for
-     * another call only while that costs the calls in it less than the handler's time. wait_us is then the
-     * longest wait; 0: 10,000. */
+    /* Choose the wait by measurement: a batch of n calls waits for another one only while n times the gap between
+     * two calls is shorter than the handler's time. wait_us is then the longest wait; 0: 10,000. */
     bool adaptive;
     const int *callers;  /* ranks, each once: the batch begins when all of them are in it. Copied at registration */
     size_t caller_count; /* 0: nobody is expected */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     /* How many calls of one caller a batch has at most, 1..size; 0: size. The caller's further calls go to
-     * later batches. Of `queue` one caller may then have the same share waiting, queue * max_per_caller / size
-     * and at least one. */
+     * later batches. At most queue * max_per_caller / size calls of one caller may wait, and at least one. */
     int max_per_caller;
     int queue; /* how many calls may wait; 0: 4 * size, at least 1,024. With WEFT_FOREVER not below size */
 } weft_batch_options;
@@ -83,14 +81,14 @@ typedef struct weft_batch_options {
 WEFT_API WEFT_NODISCARD weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks,
                                                               size_t count);
 
-/* ---- Inside a handler
- * --------------------------------------------------------------------------------------------- What these
- * return is borrowed from the batch: until the handler returns, or, if the batch is deferred, until it is
- * finished. One thread at a time uses a batch. */
+/* ---- Inside a handler -------------------------------------------------------------------------- */
+
+/* What the functions below return is borrowed from the batch: until the handler returns, or, if the batch is
+ * deferred, until it is finished. One thread at a time may use a batch. */
 
 WEFT_API size_t weft_batch_count(const weft_batch *batch); /* how many calls, 1 or more */
-/* Argument `index` of all calls: [n, ...], contiguous; row i belongs to call i. The handler may change it. NULL
- * if that argument is no tensor. */
+/* Argument `index` of all n calls: [n, ...], contiguous; row i belongs to call i. The handler may change it.
+ * NULL if that argument is no tensor. */
 WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
 /*
  * Call number `row`: for its other arguments, its caller, and its time limit. weft_call_give sets all results
@@ -126,8 +124,7 @@ WEFT_API void weft_batch_fail(weft_batch *batch, weft_status code, const char *f
 WEFT_API weft_batch *weft_batch_defer(weft_batch *batch);
 WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
 
-/* ---- Statistics
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Statistics -------------------------------------------------------------------------------- */
 
 typedef struct weft_batch_stats {
     uint64_t batches;                      /* batches whose handler began */
@@ -135,14 +132,14 @@ typedef struct weft_batch_stats {
     uint64_t by_size, by_time, by_callers; /* why they began; the others: the agent was closing */
     uint64_t left_out; /* calls that were cancelled, ran out of time or lost their caller before their handler began */
     uint64_t refused;  /* calls refused because too many waited */
-    uint64_t late_calls;       /* calls that were not ready when their batch began, and were copied to another */
+    uint64_t late_calls;       /* calls that were not ready when their batch began, and went into a later one */
     uint64_t copied_bytes;     /* what was copied of large tensors (docs/batches.md) */
     uint64_t waiting, running; /* now: calls that wait, batches that run */
     double mean_size;
     uint64_t size_p50, size_p99, size_max;
-    uint64_t wait_p50_ns, wait_p99_ns,
-        wait_max_ns;         /* how long calls waited from being ready until their handler began */
-    uint64_t chosen_wait_ns; /* adaptive: the wait from a batch's first call, on average lately */
+    /* How long calls waited from being ready until their handler began. */
+    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns;
+    uint64_t chosen_wait_ns; /* adaptive: recent average of the time from a batch's first call to its beginning */
 } weft_batch_stats;
 
 /* Reads the statistics of a batched function; weft_metrics_write writes the same numbers. WEFT_ERR_NOT_FOUND

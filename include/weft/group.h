@@ -34,8 +34,9 @@
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
  * docs/groups.md says what happens when a member cannot take part, and what a group costs in memory.
  *
- * THREADS. Any thread, but for weft_group_destroy: meanwhile no thread may be inside another function of that
- * group, unless it waits there.
+ * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no
+ * other thread may be in a function of that group. Only one that waits in weft_group_barrier or
+ * weft_group_all_gather may: its function returns WEFT_ERR_CLOSED.
  */
 #ifndef WEFT_GROUP_H
 #define WEFT_GROUP_H
@@ -69,14 +70,14 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
  * A barrier: completes when every member has called it. timeout_ms: 0 is the agent's default for calls,
  * WEFT_FOREVER no limit.
  *
- * A call takes part in the next operation of the group even if it fails. A member that timed out has left its
- * operation, and its next call belongs to the next one. If the async function returns a failure, for example
- * WEFT_ERR_AGAIN because the queue to the first member is full, that operation fails with this code for all
- * members. Do not repeat the call for the same operation: another call begins the next one.
+ * The operations of a group are numbered, and each call of this function or of an all-gather uses one number up,
+ * even if it fails: so after a failure or a time-out the next call belongs to the next operation. Do not repeat a
+ * call that failed. If the async function returns a failure, for example WEFT_ERR_AGAIN because the queue to the
+ * first member is full, the operation fails with this code for all members.
  *
- * WEFT_ERR_STATE: this worker could not even tell the others of an earlier failure, so it is out of step, and
- * every later operation of this group fails here (docs/groups.md). WEFT_ERR_DEADLOCK, from the blocking
- * function only: this thread cannot wait (weft_future_wait), and the call took no part.
+ * WEFT_ERR_STATE: this worker could not tell the others that an earlier call of its own failed, so every later
+ * operation of this group fails here (docs/groups.md). WEFT_ERR_DEADLOCK, from the blocking function only: this
+ * thread cannot wait (weft_future_wait), and the call used no number up.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);

@@ -63,7 +63,8 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  * calls it before it pulls the payload, on one of its threads, with no lock held; it must not block. If the
  * call fails before its handler runs, the content of the place is undefined. So a place serves one call at a
  * time. In a call to this worker itself it runs just before the handler, on the same thread, and the tensor is
- * copied to the place. For NULL the handler sees the caller's own tensor, or a copy if that is not contiguous.
+ * copied to the place. If it returns NULL there, the handler sees the caller's own tensor, or a copy if that is
+ * not contiguous.
  *
  * With WEFT_LAND_ADD arriving tensors are added to their places instead; every dtype but bool, in host memory.
  * docs/calls.md has the rules; in short:
@@ -77,17 +78,17 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
 typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
 
 typedef enum weft_function_flags {
-    WEFT_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
-    WEFT_URGENT = 2, /* a call that waits for a worker goes ahead of others */
-    WEFT_LAZY = 4,   /* a call that waits lets others go ahead; but every 16th call that starts is the oldest of all */
+    WEFT_INLINE = 1,   /* the handler runs on the thread that reads the network: it must never block */
+    WEFT_URGENT = 2,   /* its calls start before others that wait for a thread */
+    WEFT_LAZY = 4,     /* its calls start after others; but every 16th start takes the call that has waited longest */
     WEFT_LAND_ADD = 8, /* arriving tensors are added to the places of `land` (weft_land_fn). Not with WEFT_INLINE */
 } weft_function_flags;
 
 /* A function that workers can call. */
 struct weft_function {
     const char *name; /* unique on this worker; 1..127 bytes */
-    weft_type
-        takes[WEFT_MAX_SIGNATURE]; /* the types of the arguments, then WEFT_NONE; WEFT_REST before it allows more */
+    /* The types of the arguments, then WEFT_NONE. WEFT_REST before that allows any further ones. */
+    weft_type takes[WEFT_MAX_SIGNATURE];
     weft_type gives[WEFT_MAX_SIGNATURE]; /* the types of the results, likewise */
     weft_handler_fn run;
     weft_land_fn land;        /* optional */
@@ -97,12 +98,11 @@ struct weft_function {
     weft_batch_options batch; /* for run_batch */
 };
 
-/* Registers one more function. The struct and the name are copied. WEFT_ERR_EXISTS, WEFT_ERR_INVALID. Any
- * thread. */
+/* Registers one more function. The struct and the name are copied. WEFT_ERR_EXISTS (the name), WEFT_ERR_INVALID,
+ * WEFT_ERR_MEMORY. Any thread. */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const weft_function *function);
 
-/* ---- Calling
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Calling ----------------------------------------------------------------------------------- */
 
 /* The worker that a call goes to. weft_to_rank, weft_to_name and weft_to_worker make one. */
 typedef struct weft_target {
@@ -133,11 +133,13 @@ static inline weft_target weft_to_worker(weft_worker worker)
  * Tries a call again when it fails. Only for functions that may run more than once: an attempt that failed may
  * have run. Zeroed: one attempt. A negative field: WEFT_ERR_INVALID.
  *
- * An attempt is followed by another, after a pause, if it took longer than attempt_ms, or ended with
- * WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN, or if its handler failed with
- * WEFT_ERR_BUSY or WEFT_ERR_AGAIN. A target by name is looked up for each attempt, and is also tried again when
- * no living worker has the name. The time limit of the call bounds all attempts and pauses. docs/calls.md has
- * the rest: names, pauses, and how such a call fails.
+ * After a pause there is another attempt if the last one
+ *   - took longer than attempt_ms,
+ *   - ended with WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN,
+ *   - ran a handler that failed with WEFT_ERR_BUSY or WEFT_ERR_AGAIN,
+ *   - or found no living worker of the name that the target has. A name is looked up for each attempt.
+ * The time limit of the call bounds all attempts and pauses. docs/calls.md has the rest: names, pauses, and how
+ * such a call fails.
  */
 typedef struct weft_retry {
     int attempts;          /* how many at most, with the first */
@@ -155,7 +157,7 @@ typedef struct weft_rpc_options {
     /* The tensors of the result land in these, in order. Each must be contiguous and have the dtype and shape
      * of the result. After a failure their content is undefined. */
     weft_tensors land;
-    bool wait_for_room; /* if the queue to the peer is full (queue_limit_bytes): wait, instead of WEFT_ERR_AGAIN */
+    bool wait_for_room; /* wait while the queue to the peer is full (queue_limit_bytes). Else: WEFT_ERR_AGAIN */
     /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. NULL: the log has
      * the detail, where it is a mistake of the program (WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE,
      * WEFT_ERR_DEADLOCK). */
@@ -204,7 +206,8 @@ typedef struct weft_rpc_options {
  *   - WEFT_ERR_NOT_FOUND: the worker has no such function. WEFT_ERR_TYPE: the arguments do not fit its signature.
  *   - WEFT_ERR_TIMEOUT; WEFT_ERR_CANCELLED (weft_future_cancel).
  *   - WEFT_ERR_BUSY: the callee has no memory or no threads for more calls. It did not run.
- *   - WEFT_ERR_UNKNOWN: it ran, or not; the callee had to give its answer up.
+ *   - WEFT_ERR_UNKNOWN: the handler ran, and the callee had no room to keep its answer. With retries: an attempt
+ *     may have run (docs/calls.md).
  *   - WEFT_ERR_UNREACHABLE: the link to the worker is cut, or cannot carry large payloads (docs/failures.md).
  *
  * DID IT RUN? A call runs at most once. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED, and the ends of peers and
@@ -248,8 +251,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_targ
                                                     weft_args arguments, const weft_rpc_options *options,
                                                     weft_rref **out);
 
-/* ---- Inside a handler
- * ----------------------------------------------------------------------------------------- */
+/* ---- Inside a handler -------------------------------------------------------------------------- */
 
 /* These read the arguments; `index` counts from 0. They cannot fail, since the signature was checked before. (A
  * wrong index is a mistake of the program: debug builds stop there, others return NULL, 0 or "".) What they
@@ -292,16 +294,17 @@ WEFT_API void weft_call_give(weft_call *call, weft_args results);
  * Sends an item of the results ahead, to the caller's on_item. References are taken; items have no signature.
  * Allowed until the call ends, for the handler and for whoever holds the deferred call.
  *   - WEFT_ERR_STATE: the caller accepts no items.
- *   - WEFT_ERR_AGAIN: on_item has not seen the last 16 yet. Try again later, or leave the item out. To wait for
- *     room, wait a millisecond for weft_call_cancellation: while the handler waits there, another one can run.
+ *   - WEFT_ERR_AGAIN: 16 items of this call are on their way: on_item has not returned from them. Try again
+ *     later, or leave the item out. To wait for room, wait a millisecond for weft_call_cancellation: while the
+ *     handler waits there, another one can run.
  *   - WEFT_ERR_CANCELLED: nobody wants the answer any more.
  *   - WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args item);
 /*
  * Only in calls of weft_rpc_remote: the result is an object of your own type, which stays on this worker
- * (weft/rref.h). `type->drop(object)` runs when the last handle is released, or at once if this fails, as it
- * does in any other kind of call.
+ * (weft/rref.h). `type->drop(object)` runs when the last handle is released. In any other call, or if memory is
+ * out, it runs at once, and the call fails (WEFT_ERR_TYPE, WEFT_ERR_MEMORY).
  */
 WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
 /* Makes the call fail with a status and a message, of which 1,023 bytes are kept. If the call has failed
@@ -320,7 +323,7 @@ WEFT_API weft_status weft_call_status(const weft_call *call);
 
 /*
  * Keeps the call beyond the handler, which must return WEFT_DEFERRED: weft_call_finish answers it later. The
- * arguments go when the handler returns; after weft_call_defer_keeping they stay until the call is finished.
+ * arguments are freed when the handler returns; after weft_call_defer_keeping, when the call is finished.
  * Returns the call.
  */
 WEFT_API weft_call *weft_call_defer(weft_call *call);
