@@ -61,8 +61,7 @@ WEFT_API weft_module *weft_module_child(const weft_module *module, size_t index)
 WEFT_API const char *weft_module_child_name(const weft_module *module, size_t index);
 WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2d" ... */
 
-/* ---- Your own modules
- * ------------------------------------------------------------------------------------------- */
+/* ---- Your own modules ------------------------------------------------------------------------------------ */
 
 typedef struct weft_module_type {
     const char *name;
@@ -87,8 +86,7 @@ WEFT_API void weft_module_add_buffer(weft_module *module, const char *name, weft
 WEFT_API void weft_module_add_child(weft_module *module, const char *name, weft_module *child);
 WEFT_API weft_status weft_module_status(const weft_module *module);
 
-/* ---- Layers. Parameters are float32; the same `seed` gives the same initial values. U(a, b) is uniform.
- * ------------ */
+/* ---- Layers. Parameters are float32; the same `seed` gives the same initial values. U(a, b) is uniform. ---- */
 
 typedef struct weft_conv2d_layer {
     int64_t in_channels, out_channels;
@@ -115,8 +113,7 @@ WEFT_API weft_module *weft_log_softmax_create(int dim);
  * releases the others and returns NULL: so constructors may be nested. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count);
 
-/* ---- Models
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Models ---------------------------------------------------------------------------------------------- */
 
 /*
  * ResNet-50 by He, Zhang, Ren, Sun (CVPR 2016), with the stride in the 3x3 convolution, as in torchvision: [N,
@@ -128,8 +125,7 @@ WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed);
  * parameters. */
 WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 
-/* ---- Files
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Files ----------------------------------------------------------------------------------------------- */
 
 /*
  * Writes all parameters and buffers with their names to a file. `error`, if not NULL, receives the detail of a

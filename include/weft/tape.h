@@ -80,8 +80,7 @@ WEFT_API bool weft_tape_records(const weft_tape *tape);
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
-/* ---- Gradients
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Gradients ------------------------------------------------------------------------------------------- */
 
 /*
  * Computes the gradient of `loss` with respect to every leaf that wants one. `loss` has one element, and this
