@@ -2,22 +2,25 @@
 /*
  * detector.c - whether a peer that somebody needs can be reached: silence, signs of life, and giving up for now.
  *
- * A peer is needed while messages or transfers for it are not through, or somebody waits for its answer. Then a timer looks
- * twice within the bound of detection. Messages that nobody acknowledges for half the bound: the store is asked to look; for all
- * of it: the lane is opened anew. Nothing on its way, and nothing heard for the bound: a ping, which its net acknowledges, so
- * that a cut is noticed by who only waits. No lane to send on for the bound: the store is asked to look, and asks the peer to dial
- * us (channel.c).
+ * A peer is needed while messages or transfers for it are not through, or somebody waits for its answer. Then a timer
+ * looks twice within the bound (death_timeout_ms):
  *
- * UNREACHABLE. Death is the store's to declare. But a link may be cut between two workers who both reach the store: no
- * verdict comes. So after WFI_REACH_BOUNDS bounds without a sign what waits for the peer fails, and whoever comes later has
- * as long again. Nothing is forgotten: messages stay in their order (whether those that left have arrived is not known),
- * and the lane is tried on and on, which needs no agreement of the two. Where the bound is switched off nobody is given up.
- * Time in which we ourselves did not run counts for nobody.
+ *   what it finds                                  for          what it does
+ *   sent messages that nobody acknowledges         half a bound asks the store to look at the peer
+ *                                                  a bound      breaks the connection, so that a new one is opened
+ *   nothing on its way, and nothing heard          a bound      sends a ping, which the peer's net acknowledges
+ *   messages wait, and no connection opens         a bound      asks the store, which also tells the peer to dial us
  *
- * NO BULK LANE. A peer that answers on the control lane may still be one to whom no bulk lane can be had, from either side
- * (channel.c): large payloads would wait for ever. After a quarter of the bound the peer is asked to dial us; transfers that have
- * waited for all of it, while the peer answered pings, end with WEFT_ERR_UNREACHABLE. Messages go on, and the attempts with the
- * next transfer.
+ * UNREACHABLE. Only the store declares deaths. But the network may be cut between two workers who both reach the store:
+ * then it declares nothing. So after WFI_REACH_BOUNDS bounds without a sign everything that waits for the peer fails,
+ * and whoever comes later may wait as long again. Messages stay queued in their order (it is not known whether those
+ * that left have arrived), and attempts to connect go on: so neither side has to know that the other gave up. If
+ * death_timeout_ms is switched off no peer is given up. Time in which we ourselves did not run does not count.
+ *
+ * NO BULK CONNECTION. It may be that a peer answers on the control channel, and that the bulk channel cannot be
+ * connected from either side (channel.c): large payloads would wait for ever. After a quarter of the bound the peer is
+ * asked to dial us. Transfers that have waited for a whole bound, in which the peer answered pings, end with
+ * WEFT_ERR_UNREACHABLE. Messages go on; the next transfer tries to connect again.
  */
 #include "net/net.h"
 
@@ -39,7 +42,7 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
     return now > since ? now - since : 0;
 }
 
-/* The lanes themselves are tried on: channel_needed goes by what is to be sent. */
+/* Attempts to connect go on all the same: channel_needed asks only whether there is something to send. */
 static void give_up_peer(wfi_peer *peer, uint64_t silent)
 {
     wfi_transport *transport = peer->transport;
@@ -60,7 +63,7 @@ static void give_up_peer(wfi_peer *peer, uint64_t silent)
 
 /* ---- Signs of life --------------------------------------------------------------------------------------------- */
 
-/* Twice within the bound is enough: the store does not end a suspicion before that. */
+/* Tells the store, at most twice within the bound: the store keeps a suspicion for at least half a bound. */
 void wfi_peer_suspect(wfi_peer *peer, const char *why)
 {
     wfi_net *net = wfi_net_of(peer);
@@ -83,7 +86,8 @@ void wfi_peer_ping(wfi_peer *peer)
     wfi_control_message_send(&whole->ping, WFI_CONTROL_PING, 0);
 }
 
-/* It took long to answer: it stood still, or the link was cut, so that no lane could open. That counts for nobody. */
+/* An answer that took long means that the peer stood still, or that the network was cut. No connection could open in
+ * that time, so it does not count. */
 static void ping_arrived(wfi_control_message *own)
 {
     wfi_whole_peer *whole = wfi_container_of(own, wfi_whole_peer, ping);
@@ -100,7 +104,7 @@ static void take_ping(void *arg, wfi_peer *from, uint8_t type, const uint8_t *by
 
 const wfi_upcalls wfi_detector_upcalls = {.message = take_ping};
 
-/* ---- No bulk lane ------------------------------------------------------------------------------------------------ */
+/* ---- No bulk connection ------------------------------------------------------------------------------------------ */
 
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
 {
@@ -119,7 +123,7 @@ static void give_up_bulk(wfi_peer *peer)
 {
     char text[256];
     wfi_channel *channel = peer->channels[WFI_BULK];
-    /* Whoever comes next begins anew: this attempt may have been lost in what is healed by then. */
+    /* The next transfer makes a new attempt: a cut that is healed by then may have swallowed this one. */
     if (channel->conn) {
         wfi_conn_close(channel->conn);
         channel->why = "the connection was not answered";
@@ -130,7 +134,7 @@ static void give_up_bulk(wfi_peer *peer)
     wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
 }
 
-/* Transfers wait and there is no lane. */
+/* Called while transfers wait and the bulk channel has no connection. */
 static void look_at_bulk(wfi_peer *peer)
 {
     wfi_channel *channel = peer->channels[WFI_BULK];
@@ -148,7 +152,7 @@ static void look_at_bulk(wfi_peer *peer)
 
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
-/* Messages that left are not acknowledged. */
+/* Called while messages that left are not acknowledged. */
 static void look_at_silence(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
@@ -224,8 +228,8 @@ void wfi_interest_due(wfi_timer *timer)
 }
 
 /*
- * Calls come and go faster than the store should hear of them: a peer whose sum has left what the store believes is put on
- * a list, and looked at when the timer fires, once for the whole list. Nothing changes, nothing fires.
+ * Calls come and go faster than the store should hear of them. So a peer whose sum no longer agrees with what the store
+ * was told is put into a list, and one timer looks at the whole list. While nothing changes, no timer is set.
  */
 void wfi_peer_interest(wfi_peer *peer, int change)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - what the store says: who joined, deaths and departures of peers, our own eviction, the closing protocol. And
- * what a peer is made of, and its end.
+ * membership.c - takes the store's news: who joined, deaths and departures of peers, our own eviction, the closing
+ * protocol. Also creates and ends peers (wfi_peer_create, wfi_peer_fail).
  *
- * Each word names an incarnation, and is about that one or about nobody. What comes before the table is here waits in a
- * list, and is taken in the same order afterwards.
+ * News names a worker by rank and incarnation. If that incarnation does not hold its rank here, the news is ignored.
+ * News that comes while net opens, before the table of peers is there, waits in wfi_net.early.
  */
 #include "base/alloc.h"
 #include "net/net.h"
@@ -158,7 +158,8 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
     tell_of_member(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
-/* Where its connection stands we were slow to answer, perhaps: a ping finds out, and detector.c breaks it if nobody acknowledges that. */
+/* Where its connection stands we were slow to answer, perhaps: a ping finds out, and detector.c breaks it if nobody
+ * acknowledges that. */
 static void dial(wfi_peer *peer)
 {
     if (wfi_channel_up(peer->channels[WFI_CONTROL]))
@@ -168,8 +169,8 @@ static void dial(wfi_peer *peer)
 }
 
 /*
- * It sent for us by way of the store. Whoever waited for the lock here would send no heartbeats meanwhile; what is not done now will
- * be asked for again.
+ * It sent for us by way of the store. Whoever waited for the lock here would send no heartbeats meanwhile; what is not
+ * done now will be asked for again.
  */
 static void on_dial(void *arg, int rank, uint32_t incarnation)
 {

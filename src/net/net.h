@@ -1,23 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net.h - a worker among its peers: messages and large payloads to them, who is there, timers and progress, for the layers above.
+ * net.h - a worker among its peers: messages and large payloads to them, who is there, timers and progress, for the
+ * layers above.
  *
- * WHAT IT OFFERS. wfi_net_open joins the job and gives a wfi_net: a progress (progress/progress.h: the lock, timers, threads), a transport
- * (net/channel/channel.h: the open fabric, peers), and the link to the store. Messages are in net/message/message.h, large payloads in
- * net/bulk/bulk.h; this header has who is there (membership.c) and who can be reached (detector.c).
+ * WHAT IT OFFERS. wfi_net_open joins the job and gives a wfi_net: a progress (progress/progress.h: the lock, timers,
+ * threads), a transport (net/channel/channel.h: the open fabric, peers), and the link to the store. Messages are in
+ * net/message/message.h, large payloads in net/bulk/bulk.h; this header has who is there (membership.c) and who can be
+ * reached (detector.c).
  *
- * LOCKING. One mutex, the agent's lock, guards everything in net and in rpc that more than one thread can see. Functions
- * marked [locked] are called with it held; upcalls are made with it held. With it held nothing blocks, nothing runs user
- * code, nothing waits for memory of a peer. What must happen outside (handlers, freeing of user memory) is queued with
- * wfi_net_defer and done by wfi_net_unlock after it let go.
+ * LOCKING. One mutex, the agent's lock, guards everything in net and in rpc that more than one thread can see.
+ * Functions marked [locked] are called with it held; upcalls are made with it held. With it held nothing blocks,
+ * nothing runs user code, nothing waits for memory of a peer. What must happen without it (handlers, freeing of user
+ * memory) is queued with wfi_net_defer, and done by wfi_net_unlock after it has released the lock.
  *
- * PEERS. A peer has two lanes: control (messages of at most WFI_MESSAGE_MAX) and bulk (remote reads and writes only), both
- * connected at first need. A lost lane is not a death: it is opened again, messages that were not acknowledged are sent
- * again (each has a sequence number, the receiver drops what it had), transfers go on with the chunks that are missing. If
- * it cannot be opened the store is told (wfi_rendezvous_suspect), whose verdict fails what is outstanding. Where the store
- * goes on hearing of a peer that we do not reach, the link between the two is cut: after WFI_REACH_BOUNDS bounds transfers fail,
- * and peer_unreachable is told; attempts go on (detector.c). Where only the bulk lane cannot be opened, from either side, transfers
- * fail after one bound.
+ * PEERS. A peer has two channels: control (messages of at most WFI_MESSAGE_MAX) and bulk (remote reads and writes
+ * only). Each is connected when it is first needed.
+ *   - A connection that breaks is not a death: the channel opens another. The hello of the new one says how many
+ *     messages its writer has received, and the other side sends again what comes after them. Transfers go on with
+ *     the chunks that are missing.
+ *   - If no connection can be opened the store is told (wfi_rendezvous_suspect). If it declares the peer dead,
+ *     everything outstanding there fails.
+ *   - If the store still hears a peer that is silent here for WFI_REACH_BOUNDS times death_timeout_ms, the peer's
+ *     transfers fail and peer_unreachable is called. Attempts to connect go on (detector.c).
+ *   - If only the bulk channel cannot be connected, from either side, its transfers fail after death_timeout_ms.
+ * The bound, in the comments of this folder, is death_timeout_ms: the time within which a death is noticed.
  */
 #ifndef WFI_NET_H
 #define WFI_NET_H
@@ -25,7 +31,7 @@
 #include "job/link/rendezvous.h"
 #include "net/bulk/bulk.h"
 
-#define WFI_REACH_BOUNDS 3 /* of detection, without a sign of a peer that somebody needs: it is unreachable */
+#define WFI_REACH_BOUNDS 3 /* a peer that is needed and silent for so many bounds is unreachable */
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
@@ -33,7 +39,7 @@ typedef struct wfi_net_options {
     const weft_agent_options *agent; /* resolved: environment applied, nothing zero that has a default */
     const wfi_upcalls *upcalls;
     void *arg;
-    wfi_executor *executor; /* gets the idle hook (leader and followers) */
+    wfi_executor *executor; /* gets the idle hook, in which one of its workers, the leader, reads the network */
     weft_sim *sim;
     int store_fd;
     struct wfi_children *children; /* of a spawned job, watched while it opens; NULL: none */
@@ -60,10 +66,11 @@ typedef struct wfi_net {
 /* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error);
 /*
- * The end comes in two steps, so that the executor can be destroyed between them: while net still answers its idle hook,
- * and after the last thing that could give it work. Neither is [locked].
- * stop: closes lanes (fails what is outstanding with WEFT_ERR_CLOSED), says goodbye to the store, ends net's threads; no
- * upcall after it returns; locking, timers, defer and driver still work. close: stops if that was not done, and frees.
+ * Net ends in two steps, and the executor is destroyed between them: after stop nothing gives it work any more, and
+ * before close net still answers its idle hook. Neither is [locked].
+ * stop: closes all connections (what is outstanding fails with WEFT_ERR_CLOSED), says goodbye to the store, ends net's
+ * threads. No upcall is made after it returns; locking, timers, defer and driver still work.
+ * close: stops, if that was not done, and frees.
  */
 void wfi_net_stop(wfi_net *net);
 void wfi_net_close(wfi_net *net);
@@ -111,7 +118,8 @@ static inline void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind ki
     wfi_progress_defer(&net->progress, task, kind);
 }
 
-/* One may let go of a remote reference, and that sends a message. [locked] */
+/* Whether every release that was deferred has been done. One may drop a remote reference, and that sends a message.
+ * [locked] */
 static inline bool wfi_net_is_released(const wfi_net *net)
 {
     return wfi_progress_is_released(&net->progress);
@@ -157,8 +165,8 @@ static inline const char *wfi_net_interface(const wfi_net *net)
 
 /* Living ones on this host, ourselves included, as far as is known. [locked] */
 int wfi_net_members_here(const wfi_net *net);
-/* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock is held; of
- * ourselves neither. */
+/* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock
+ * is held; of ourselves neither. */
 const wfi_member *wfi_net_member(const wfi_net *net, int rank);
 /* wfi_peer_at, wfi_peer_former_status: [locked] */
 static inline wfi_peer *wfi_net_peer(const wfi_net *net, int rank)
@@ -174,8 +182,8 @@ static inline weft_status wfi_net_former_status(const wfi_net *net, int rank, ui
 void wfi_net_stats(wfi_net *net, weft_stats *out); /* fills the counters that net keeps; [locked] */
 /* Whether every message to a living peer has arrived there, and no transfer is under way. [locked] */
 bool wfi_net_is_flushed(const wfi_net *net);
-/* From within the message upcall: there is no memory to take this message. It comes again, later, with all that follow it.
- * [locked] */
+/* From within the message upcall: there is no memory to take this message. It comes again, later, with all that follow
+ * it. [locked] */
 void wfi_net_untake(wfi_net *net);
 
 void wfi_net_begin_closing(wfi_net *net);                                              /* [locked] */
@@ -183,14 +191,15 @@ void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *re
 
 /* ---- Who can be reached: detector.c ---------------------------------------------------------------------------- */
 
-/* change: +1 or -1. While the sum is above 0 this worker has interest in the peer, and hears of its death within the bound. Cheap:
- * net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
+/* change: +1 or -1. While the sum is above 0 this worker has interest in the peer, and hears of its death within the
+ * bound. Cheap: net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
 void wfi_peer_interest(wfi_peer *peer, int change);
-/* The same, of one who also waits for an answer of the peer's, for which `bytes` are kept (wfi_peer_kept_bytes). While there are such,
- * and nothing is heard, the peer is asked for a sign, and peer_unreachable comes if there is none. [locked] */
+/* The same for a caller that also waits for an answer of the peer's, for which `bytes` are kept (wfi_peer_kept_bytes).
+ * While somebody waits so and the peer is silent, it is pinged; peer_unreachable is called if that brings nothing.
+ * [locked] */
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
-/* For people, once a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and how the last attempt at a bulk lane failed.
- * Cut off at `room`. [locked] */
+/* For people, once a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and how the last attempt to
+ * connect the bulk channel failed. Cut off at `room`. [locked] */
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);
 
 /* ---- For the files of this folder ------------------------------------------------------------------------------- */
@@ -201,10 +210,10 @@ typedef struct wfi_whole_peer {
     wfi_control control;
     wfi_bulk bulk;
     /* detector.c's */
-    int interest;           /* how much above depends on it */
-    bool interest_told;     /* whether there is some, as the store was told */
+    int interest;           /* sum of the changes of wfi_peer_interest */
+    bool interest_told;     /* what the store was told last: whether the sum is above 0 */
     wfi_list interest_link; /* in wfi_net.interest_changed: the store may have to be told otherwise */
-    int awaited;            /* so many wait for an answer of its */
+    int awaited;            /* how many wait for an answer of the peer's */
     uint64_t suspected_ns;  /* when the store was last asked to look */
     wfi_control_message ping;
     uint64_t pinged_ns;

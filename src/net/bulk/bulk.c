@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk.c - the bulk channel as channel.c sees it, and what peers say about theirs. */
+/* bulk.c - the bulk channel as channel.c sees it, and net's messages about transfers: REVALIDATE, REVALIDATED, DIAL. */
 #include "net/bulk/bulk.h"
 
 #include "base/codec.h"

@@ -2,16 +2,19 @@
 /*
  * bulk.h - large payloads: remote reads and writes, on peers' bulk channels.
  *
- * WHAT IT OFFERS. wfi_peer_expose: memory of ours that one peer may read or write for a while. wfi_peer_transfer: segments to or from
- * such memory of a peer's, cut in chunks. A lane that breaks takes chunks along, not the transfer: it goes on with those that are
- * missing, once the peer has said that the memory is still on offer (revalidate.c).
+ * WHAT IT OFFERS. wfi_peer_expose lets one peer read or write memory of ours for a while. wfi_peer_transfer reads or
+ * writes such memory of a peer's: segments, cut into chunks. If the connection breaks, the chunks on it are lost and
+ * the transfer is not: it goes on with the chunks that are missing, once the peer has said that the memory is still
+ * exposed (revalidate.c).
  *
- * ENDS. An exposure ends with wfi_peer_withdraw, before the peer's memory is anything else's: nothing is read or written any more
- * once that returned. A transfer ends when no byte of local memory is or will be touched; its owner is told before the lock is let
- * go (wfi_done), after the owners of messages.
+ * ENDS. An exposure ends with wfi_peer_withdraw: once that has returned, the peer neither reads nor writes the memory.
+ * A transfer ends when no byte of local memory is or will be touched; its owner is told before the lock is released
+ * (wfi_done), after the owners of messages.
  *
- * LOCKING. All of it [locked], the lock of wfi_progress. LIFETIME. A peer's wfi_bulk lies beside the peer; a transfer and its segments
- * are their owner's, who keeps them until `done`; an exposed storage is referenced until it is withdrawn.
+ * LOCKING. All of it [locked], the lock of wfi_progress.
+ *
+ * LIFETIME. A peer's wfi_bulk lies beside the peer. A transfer and its segments belong to their owner, who keeps them
+ * until `done`. An exposed storage is referenced until it is withdrawn.
  */
 #ifndef WFI_BULK_H
 #define WFI_BULK_H
@@ -34,8 +37,8 @@ typedef struct wfi_exposure {
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
                             wfi_exposure *out);
 /*
- * Ends `count` exposures. `quiet`: the peer has said that it is done with them. Otherwise the bulk lane is closed first,
- * so that nothing is read or written any more once this returns; other transfers on it resume on the next.
+ * Ends `count` exposures. `quiet`: the peer has said that it is done with them. Otherwise the bulk connection is closed
+ * first, so that nothing is read or written any more once this returns; its other transfers go on over the next one.
  */
 void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet);
 
@@ -45,19 +48,21 @@ typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
 typedef struct wfi_transfer wfi_transfer;
 
 typedef struct wfi_transfer_ops { /* [locked] */
-    /* So much of that segment has arrived. From the middle of the work: it may note that, and defer. */
+    /* `size` bytes at `offset` of that segment have arrived. It is called in the middle of net's work: so it may
+     * only note that, and defer tasks. */
     void (*chunk)(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size);
     /* Exactly once, when no byte of local memory is or will be touched: WEFT_OK (a push: all is in the peer's memory),
-     * WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNREACHABLE, WEFT_ERR_PROTOCOL (the peer says that it does not offer that memory
-     * any more), WEFT_ERR_CLOSED, WEFT_ERR_SYSTEM and WEFT_ERR_MEMORY (no lane, for want of descriptors or memory here). */
+     * WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNREACHABLE, WEFT_ERR_PROTOCOL (the peer says that the memory is
+     * not exposed any more), WEFT_ERR_CLOSED, WEFT_ERR_SYSTEM and WEFT_ERR_MEMORY (this worker has no descriptors or no
+     * memory for a connection). */
     void (*done)(wfi_transfer *transfer, weft_status status);
 } wfi_transfer_ops;
 
 void wfi_transfer_chunk_unheard(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size); /* a `chunk` */
 
 /*
- * A transfer of segments to or from one peer; embedded in its owner. Cut in chunks, a bounded window of them under way,
- * turns taken with the peer's other transfers.
+ * A transfer of segments to or from one peer; embedded in its owner. It is cut into chunks, of which a bounded number
+ * is under way at a time, and takes turns with the peer's other transfers.
  */
 struct wfi_transfer {
     wfi_transfer_kind kind;
@@ -86,9 +91,9 @@ typedef struct wfi_transfer_state {
     size_t under_way; /* chunks */
     wfi_done ended;
     bool ending;      /* takes no more chunks; ends with status when none is under way */
-    bool interrupted; /* had chunks under way when the last lane went */
-    bool unvalidated; /* such a lane has a successor: one chunk at a time, until one is through */
-    bool validated;   /* the peer says that the first free chunk is still on offer */
+    bool interrupted; /* had chunks under way when the last connection broke */
+    bool unvalidated; /* that connection has a successor: one chunk at a time, until one is through */
+    bool validated;   /* the peer says that the memory of the first free chunk is still exposed */
     weft_status status;
 } wfi_transfer_state;
 
@@ -125,8 +130,9 @@ typedef struct wfi_bulk {
     uint64_t questions;        /* asked so far: the number of the last one */
     wfi_query query;           /* the peer's newest question */
     bool answer_due;           /* to it, once the answer before it has arrived */
-    uint64_t ended_by_peer;    /* lanes that it closed on purpose, as told in each hello: none was lost by that */
-    /* Since when transfers wait for a lane, if there is none: time in which the peer answers otherwise. */
+    uint64_t ended_by_peer;    /* connections that it closed on purpose, as its last hello told */
+    /* Since when transfers wait for a connection, if there is none; only time in which the peer answered pings
+     * counts. */
     uint64_t stuck_ns;
 } wfi_bulk;
 

@@ -2,8 +2,10 @@
 /*
  * expose.c - ranges of ours that a peer may read or write for a while.
  *
- * Where registering is cheap (tcp), each exposure has a region and so a random key of its own, which ends with it. Where it
- * is dear (verbs), the storage's cached region serves: its key outlives the exposure, and only the closed lane ends access.
+ * If registering is cheap (tcp, the simulation), each exposure has a region of its own, with a random key that ends
+ * with it. On a fabric where it is expensive (wfi_transport.cache is set; verbs, which is planned, will be one), the
+ * storage's cached region is used. Its key outlives the exposure, so only closing the connection ends the peer's
+ * access.
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"

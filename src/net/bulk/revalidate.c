@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * revalidate.c - whether memory is still on offer, asked and answered after a bulk lane broke.
+ * revalidate.c - asks and answers, after a bulk connection broke, whether the peer's memory is still exposed.
  *
- * DOUBT. A key that the peer withdrew breaks the lane, and so does a cut cable: from here they look the same. So a transfer
- * that a lane took along asks, on the control lane, whether the peer still offers what its next chunk lies in. If not, it
- * ends with WEFT_ERR_PROTOCOL; if so, that chunk goes, alone, and with it the doubt. However often lanes break, a transfer
- * whose memory is on offer goes on. Those that had nothing under way do not ask.
+ * A connection breaks if the peer withdrew the memory, and it breaks if a cable is cut: from here both look the same.
+ * So a transfer that had chunks under way when the connection broke asks, on the control channel, whether the memory of
+ * its next chunk is still exposed.
+ *   - If not, the transfer ends with WEFT_ERR_PROTOCOL.
+ *   - If it is, that one chunk is moved alone. When it is through, the transfer goes on as before.
+ * So a transfer whose memory is exposed survives any number of broken connections. A transfer that had no chunk under
+ * way does not ask.
  */
 #include "net/bulk/bulk.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transfer.c - large payloads, cut in chunks that are read or written on the peer's bulk lane.
+ * transfer.c - large payloads, cut into chunks that are read or written on the peer's bulk channel.
  *
- * A bitmap says which chunks are under way or done, so a transfer goes on with what is missing when its lane was lost.
- * Transfers take turns, chunk by chunk. revalidate.c has what they do after a lane was lost.
+ * A bitmap says which chunks are under way or done, so that a transfer whose connection broke goes on with the missing
+ * ones; before that it asks the peer (revalidate.c). Transfers take turns, chunk by chunk.
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"
@@ -345,7 +345,8 @@ void wfi_transfer_cancel(wfi_transfer *transfer)
     bool busy = state->under_way > 0;
     wfi_assert_held(&channel->peer->transport->progress->lock);
     wfi_transfer_state_end(state, WEFT_ERR_CANCELLED);
-    /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have ended. */
+    /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have
+     * ended. */
     if (busy && channel->conn) {
         wfi_channel_end(channel);
         wfi_channel_want(channel);

@@ -2,15 +2,17 @@
 /*
  * channel.c - how a channel gets its connections, and loses them.
  *
- * Attempts are numbered per channel (generation). When two cross, the higher number stays; equal numbers, the lower rank's.
- * A request that is not newer than the connection that is up was overtaken by it and is refused; a newer one means that
- * the peer lost what we still believe in, and replaces it. Both sides come to the same answer, whatever the order in
- * which they see things.
+ * Attempts are numbered per channel (`generation`). The rules below give the same result on both sides, in whatever
+ * order they see the events:
+ *   - If two attempts cross, the one with the higher generation stays; if these are equal, that of the lower rank.
+ *   - A request that is not newer than our open connection is late, and is refused.
+ *   - A request that is newer than our open connection replaces it: the peer has lost that connection.
  *
- * ONE WAY. A firewall may let one of two workers dial the other and not the reverse. Where an attempt at a bulk lane fails, or takes
- * long (detector.c), a control message asks the peer to try as well; the peer does so for WANTED_NS, though it needs no
- * such lane itself. Once that was how the lane came up, the next attempts ask at once. A control lane is asked for by way of the
- * store, which passes on whom each worker suspects (DIAL in job/protocol/protocol.h). Where neither gets through, detector.c ends what waits.
+ * ONE WAY. A firewall may let only one of two workers dial the other. If an attempt at a bulk connection fails, or
+ * takes long (detector.c), a control message (DIAL) asks the peer to try as well. The peer does so for WANTED_NS, even
+ * if it needs no bulk connection itself. If that succeeds, the channel's later attempts ask at once. For a control
+ * connection the store passes the request on, as it hears whom each worker suspects (DIAL in job/protocol/protocol.h).
+ * If neither side gets through, detector.c fails what waits.
  */
 #include "net/channel/channel.h"
 
@@ -54,8 +56,8 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
     if ((channel->failures & (channel->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: it may go on for ever */
         wfi_log_net(channel->peer->transport, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
                     channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank, channel->failures, why);
-    /* Not for the first time: what has not left yet ends with that, instead of waiting for what we cannot even ask for. What may have
-     * arrived goes on waiting for its answer. */
+    /* Not for the first time: what has not left yet ends with that, instead of waiting for what we cannot even ask for.
+     * What may have arrived goes on waiting for its answer. */
     if (ours && channel->failures >= STARVED_AFTER)
         channel->ops->starved(channel, lack);
     /* Where nothing waits two who cannot dial would send for each other for ever. */
@@ -67,8 +69,8 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Few attempts are under way at a time, of those that failed before fewer still: peers that do not answer keep nobody from
- * those that do, and hundreds of workers that connect to each other at once do not wear each other out.
+ * Few attempts are under way at a time, of those that failed before fewer still: peers that do not answer keep nobody
+ * from those that do, and hundreds of workers that connect to each other at once do not wear each other out.
  */
 static void give_turns(wfi_transport *transport, wfi_list *turns, unsigned limit)
 {
@@ -92,8 +94,8 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
 {
     wfi_channel *channel = conn->channel;
     wfi_progress *progress = conn->transport->progress;
-    /* Twice as long after each that failed. Many workers that connect at once on few processors would else tear down what is about to
-     * be answered, again and again. */
+    /* Twice as long after each that failed. Many workers that connect at once on few processors would else tear down
+     * what is about to be answered, again and again. */
     unsigned doublings = channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS;
     if (!status)
         status = channel->ops->attach(conn);

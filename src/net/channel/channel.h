@@ -2,17 +2,22 @@
 /*
  * channel.h - the open fabric, the peers that are reached through it, and the connections to them.
  *
- * WHAT IT OFFERS. wfi_transport: a fabric that is open, who we are on it, and the table of peers. wfi_peer: one incarnation of a
- * rank. wfi_channel: one of a peer's two ways, for messages (control) and for bulk data: it is connected at first need, connected
- * again when it breaks, and tells its owner (wfi_channel_ops: message/ and bulk/). wfi_flight: an operation of the fabric.
+ * WHAT IT OFFERS.
+ *   - wfi_transport: a fabric that is open, who we are on it, and the table of peers.
+ *   - wfi_peer: one incarnation of a rank.
+ *   - wfi_channel: the control or the bulk channel of a peer. It is connected when it is first needed, connected again
+ *     when a connection breaks, and tells its owner (wfi_channel_ops: message/ and bulk/).
+ *   - wfi_flight: an operation of the fabric.
  *
- * OBJECTS. A channel is what lasts; a connection (wfi_conn) is what carries it for a while. A connection lives until the fabric has
- * reported its last operation, so a closed one may outlast its channel's next. An operation belongs to its connection from the moment
- * the fabric accepted it until it is reported. A peer lives while it is the last one of its rank, or somebody holds it.
+ * LIFETIME. A channel lasts as long as its peer; a connection (wfi_conn) carries it for a while. A connection lives
+ * until the fabric has reported its last operation, so a closed one may still be there when its successor is up. An
+ * operation belongs to its connection from the moment when the fabric accepted it until it is reported. A peer lives
+ * while it is the last one of its rank, or while somebody holds it (wfi_peer_ref).
  *
- * LOCKING. The lock of wfi_progress guards every field here that does not say otherwise, and every function here is called with
- * it held but those that open and close. Fields marked (constant) are written only while opening; [token]: by whoever has the token.
- * A function that posts, or breaks a connection, may close it: whoever calls one looks at `closed` afterwards.
+ * LOCKING. The lock of wfi_progress guards every field here that does not say otherwise. Every function here is called
+ * with it held, but for wfi_transport_init, _open and _fini, and those of pair.c and handshake.c that take keys. Fields
+ * marked (constant) are written only while opening; those marked [token] by whoever has the token. A function that
+ * posts, or breaks a connection, may close it: whoever calls one looks at `closed` afterwards.
  */
 #ifndef WFI_CHANNEL_H
 #define WFI_CHANNEL_H
@@ -78,9 +83,9 @@ typedef struct wfi_channel_ops { /* no slot is NULL; [locked] */
     void (*down)(wfi_channel *channel, wfi_conn *conn);
     /* A post was refused for want of room or memory: there may be some now. */
     void (*retry)(wfi_channel *channel);
-    /* We lack what it takes: what has not begun ends with that. */
+    /* This worker has no descriptors or no memory for a connection: what has not begun fails with that. */
     void (*starved)(wfi_channel *channel, weft_status lack);
-    /* How far it has come, told when a connection begins; and the peer's. False: that makes no sense. */
+    /* The position that our hello tells (handshake.c); and takes the one in the peer's hello. False: that cannot be. */
     uint64_t (*position)(const wfi_channel *channel);
     bool (*take_position)(wfi_channel *channel, uint64_t theirs);
 } wfi_channel_ops;
@@ -147,8 +152,8 @@ void wfi_channel_nonsense(wfi_conn *conn, const char *what); /* close it; the st
 void wfi_channel_turns_due(wfi_timer *timer);
 /* Something came through. */
 void wfi_channel_moved(wfi_conn *conn);
-/* For accept.c: lack: what we ourselves lacked, WEFT_ERR_SYSTEM or _MEMORY; else the peer's or the network's doing. `why` lasts for
- * ever. */
+/* For accept.c: an attempt failed. lack: WEFT_ERR_SYSTEM or WEFT_ERR_MEMORY if this worker had no descriptors or
+ * memory; any other code: the peer or the network is the cause. `why` is a constant text. */
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why);
 void wfi_attempt_failed(wfi_conn *conn, const char *why);
 /* `status`: whether the fabric took it. What follows then; closes it if something fails. */
@@ -182,9 +187,9 @@ struct wfi_peer {  /* the first member of what membership.c makes */
     wfi_timer silence;  /* looks after one that is needed (detector.c) */
 };
 
-/* peer.c. A wfi_peer is one incarnation of a rank; a rank that is taken again gets a new one. The last one of each rank lives until the
- * net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer beyond its peer_gone holds it, and so
- * never means another. */
+/* peer.c. A wfi_peer is one incarnation of a rank; a rank that is taken again gets a new one. The last one of each rank
+ * lives until the net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer beyond its
+ * peer_gone holds it, and so never means another. */
 wfi_peer *wfi_peer_ref(wfi_peer *peer);
 void wfi_peer_unref(wfi_peer *peer); /* NULL is a no-op */
 static inline int wfi_peer_rank(const wfi_peer *peer)
@@ -214,8 +219,8 @@ static inline bool wfi_peer_is_unreachable(const wfi_peer *peer) /* and was not 
 
 /* The rank's present or last one; NULL for ourselves, no such rank, or a seat never taken. */
 wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank);
-/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went before this worker
- * came, or if WFI_LEFT_MAX others of its rank have left since. */
+/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went
+ * before this worker came, or if WFI_LEFT_MAX others of its rank have left since. */
 weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uint32_t incarnation);
 void wfi_peers_destroy(wfi_transport *transport);
 void wfi_peer_watch(wfi_peer *peer);                       /* somebody needs it: silence will be looked at */
@@ -228,15 +233,16 @@ typedef struct wfi_net_keys {
     uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
 } wfi_net_keys;
 
-/* Upcalls are [locked], but `joined`. All but `message` may be NULL, of who need not hear: bulk/ and the detector take messages alone. */
+/* Upcalls are [locked], but `joined`. All but `message` may be NULL, of who need not hear: bulk/ and the detector take
+ * messages alone. */
 typedef struct wfi_upcalls {
     /* One whole message; `bytes` are valid during the call. */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
     /* Every message, transfer and exposure of it has been failed or withdrawn before this. */
     void (*peer_gone)(void *arg, wfi_peer *peer, weft_status why, const char *text);
-    /* It lives, as far as the store knows, but for long nothing was heard of it here: what waits for it has to end, and may
-     * be tried again. Its transfers have been failed; messages stay, and go when it can be reached. It comes again, once
-     * every WFI_REACH_BOUNDS bounds, while somebody needs the peer. */
+    /* The peer lives, as far as the store knows, but was silent here for WFI_REACH_BOUNDS bounds: what waits for it has
+     * to end, and may be tried again. Its transfers have failed; messages stay, and leave when it can be reached.
+     * Called again after as long, while somebody needs the peer. */
     void (*peer_unreachable)(void *arg, wfi_peer *peer, const char *text);
     /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
     void (*peer_joined)(void *arg, wfi_peer *peer);
@@ -309,8 +315,8 @@ struct wfi_transport {
          client < (transport)->clients + (transport)->client_count; client++)                                          \
         if (client->upcalls->upcall)
 
-/* transport.c. Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new from here on; fini also closes
- * the fabric, and frees the peers. */
+/* transport.c. Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new
+ * from here on; fini also closes the fabric, and frees the peers. */
 void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
                         weft_sim *sim);
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
@@ -329,9 +335,9 @@ void wfi_transport_event(wfi_transport *transport, const wfi_event *event);
 /* reject.c. Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
 void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WEFT_PRINTF(2, 3);
 /*
- * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting and asking is
- * one as well: it asks again, and its number tells how often it did before. So they are counted after WFI_SILENT_NS,
- * less those that came back (wfi_silent_excuse).
+ * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting
+ * and asking is one as well: it asks again, and its number tells how often it did before. So they are counted after
+ * WFI_SILENT_NS, less those that came back (wfi_silent_excuse).
  */
 #define WFI_SILENT_NS UINT64_C(2000000000)
 void wfi_silent_came(wfi_transport *transport, size_t count);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.c - a connection and what is under way on it: made, closed, freed with its last operation. */
+/* connection.c - makes and closes connections, and frees a closed one when its last operation was reported. */
 #include "base/alloc.h"
 #include "base/guarded.h"
 #include "net/channel/channel.h"

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handshake.c - the private data of a connection: who, which lane, how far it has received, and a proof of the pair's key; and
- * the keys of the connection's frames.
+ * handshake.c - the hello, which is the private data of a connection (who, which channel, how far it has received, a
+ * proof of the pair's key), and the keys of the connection's frames.
  *
  *   0 u16 magic   2 u8 version   3 u8 lane (1: bulk) + 2 if it is an answer   4 u32 rank   8 u32 incarnation
  *  12 u32 generation   16 u64 position   24 u64 nonce   32 proof, 12 bytes   44 sign of a member, 4 bytes
  *
- * position: on control lanes the last sequence received; on bulk lanes how many of them the sender closed on purpose.
+ * position: on the control channel the last sequence number received; on the bulk channel how many of its connections
+ * the sender closed on purpose.
  *
- * The proof is a hash under the key that only these two have (pair.c), over these fields, over rank and incarnation of the one
- * that is spoken to, and in an answer over the nonce of the request: so nobody else can make it, and it is worth nothing in
- * another job or life, in the other direction, or as an answer to another request. A recorded request is worth nothing either:
- * its generation is no longer new (channel.c).
+ * The proof is a hash under the key that only these two have (pair.c). It covers the fields above, rank and incarnation
+ * of the worker that is spoken to, and in an answer the nonce of the request. So nobody else can make it, and it is
+ * invalid in another job or incarnation, in the other direction, or as an answer to another request. A recorded request
+ * is invalid too: its generation is no longer new (channel.c).
  *
- * The sign is a hash under the job's key over the same. It says no more than that a member made this: of a worker that the store has
- * not announced here yet there is no key to check the proof with, and by it those who come too early are told from unauthenticated peers.
+ * The sign is a hash under the job's key over the same fields. It shows only that a member of the job wrote them. It is
+ * needed because a worker that the store has not announced here has no public key yet, so its proof cannot be checked:
+ * with a valid sign it is asked to come again, without one it is an unauthenticated peer.
  *
  * The keys are hashes under the pair's key over both workers and both nonces, one for each direction: a frame of one
  * connection is noise on every other.

@@ -2,13 +2,14 @@
 /*
  * pair.c - the key that two workers have and no third can make.
  *
- * Each worker makes an X25519 key pair when it opens: a new one in each life. The public key goes to the store with its JOIN, and
- * comes to all members with the table, and with the news of those who join later. From its private key and the other's public key
- * each of two workers gets the same shared secret. The pair's key is a hash of that, under the job's key, over who both are: rank,
- * incarnation and public key. It takes a member, and the private key of one of the two.
+ * Each worker makes an X25519 key pair when it opens: each incarnation has a new one. The public key goes to the store
+ * with JOIN, and from there to all members: with the table, or with the news of workers that join later. From its own
+ * private key and the other's public key each of two workers computes the same shared secret. The pair's key is a hash
+ * of that secret, under the job's key, over rank, incarnation and public key of both. So only a member of the job that
+ * has the private key of one of the two can make it.
  *
- * A public key with which all who use it get the same shared secret (a point of low order) is no key. What the pair has then is
- * random: no proof between the two holds.
+ * There are public keys that give everybody the same shared secret (points of low order). With such a key the pair gets
+ * a random key instead, so that no proof between the two is valid.
  */
 #include "base/guarded.h"
 #include "net/channel/channel.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c - the table of peers, who holds one that is out of it, and when one is looked at for silence. */
+/* peer.c - the table of peers, the references to peers that have left it, and the timer that looks for silence. */
 #include "base/alloc.h"
 #include "base/guarded.h"
 #include "net/channel/channel.h"

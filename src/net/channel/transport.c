@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport.c - the open fabric: opening it, regions that last, what its completions belong to, and posts that found no room.
+ * transport.c - opens and closes the fabric, hands its completions to the flights that they belong to, and tries posts
+ * again that found no room.
  */
 #include "net/channel/channel.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frame.c - the form of frames on control lanes.
+ * frame.c - the form of frames, on control channels.
  *
  *   0  u64 keyed hash of everything after it
  *   8  u16 magic        10  u8 version     11  u8 count of messages
@@ -9,8 +9,9 @@
  *  32  u32 frames consumed on this connection                             36  u32 size of the frame
  *  40  messages: u8 type, u8 zero, u16 size, bytes
  *
- * The key is that of one connection and one direction (handshake.c), so a frame can be neither forged nor changed, turned round
- * or brought from another connection; its number says that it was neither replayed nor taken out of order.
+ * The key belongs to one connection and one direction (handshake.c). So a frame that was forged, changed, sent back to
+ * its sender or taken from another connection has a wrong hash. Its number shows that it was neither replayed nor
+ * reordered.
  */
 #include "net/message/message.h"
 

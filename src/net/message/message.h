@@ -2,19 +2,23 @@
 /*
  * message.h - messages to peers, on their control channels: in order, each once, across connections that break.
  *
- * WHAT IT OFFERS. wfi_peer_send: a message (wfi_message) that its owner embeds, and that is the owner's again when `done` was called.
- * Arriving ones go to the client (wfi_net_client) of their type. wfi_control_message: net's own messages to the peer's net.
+ * WHAT IT OFFERS. wfi_peer_send sends a message (wfi_message), which its owner embeds and gets back when `done` is
+ * called. A message that arrives goes to the client (wfi_net_client) of its type. wfi_control_message is for net's own
+ * messages to the peer's net.
  *
- * FLOW. A message consumes a credit, returned when the peer's net layer consumed it. Urgent ones (replies, cancels,
- * acknowledgements) go ahead of the others and have reserved credits. Several messages for one peer share a frame when the
- * queue is busy.
+ * FLOW. A frame takes a credit, which comes back when the peer's net has consumed the frame. Several messages for one
+ * peer share a frame when the queue is busy. Urgent ones (replies, cancels, acknowledgements) go ahead of the others
+ * and have a credit reserved for them (send.c).
  *
- * ACROSS CONNECTIONS. Each message has a sequence number from when it first leaves, and is kept until the peer has acknowledged it.
- * The hello of a connection says what was received; the other side sends what comes after that.
+ * ACROSS CONNECTIONS. A message gets its sequence number when it first leaves, and is kept until the peer has
+ * acknowledged it. The hello of each connection says what was received; the other side sends what comes after that.
  *
- * LOCKING. All of it [locked], the lock of wfi_progress. A client's upcall for an arriving message is made from the middle of
- * receive.c, which looks at its connection again afterwards; owners are told at the end, before the lock is let go (wfi_done).
- * LIFETIME. A peer's wfi_control lies beside the peer. A frame (wfi_tx) is the fabric's from post to completion, then a spare.
+ * LOCKING. All of it [locked], the lock of wfi_progress. receive.c makes the upcall for an arriving message in the
+ * middle of its work, and looks at its connection again afterwards. Owners of sent messages are told at the end, before
+ * the lock is released (wfi_done).
+ *
+ * LIFETIME. A peer's wfi_control lies beside the peer. A frame (wfi_tx) is the fabric's from post to completion; then
+ * it is kept for reuse.
  */
 #ifndef WFI_MESSAGE_H
 #define WFI_MESSAGE_H
@@ -29,8 +33,8 @@
 
 /*
  * A message to send; embedded in its owner. head and parts stay valid and unchanged until done, which is called exactly
- * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: for want
- * of descriptors or memory on our side no connection could be made, several times in a row).
+ * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY:
+ * for want of descriptors or memory on our side no connection could be made, several times in a row).
  */
 typedef struct wfi_message {
     wfi_list link;
@@ -54,20 +58,20 @@ typedef struct wfi_message {
     } net;
 } wfi_message;
 
-/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed; never for
- * urgent or exempt ones: whoever sends these bounds them), or the peer's status; then done is
+/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed;
+ * never for urgent or exempt ones: whoever sends these bounds them), or the peer's status; then done is
  * not called. */
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
 /* Takes back one that has not left; true: done will not be called. */
 bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
-/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and of what is kept for longer
- * (wfi_peer_depend). */
+/* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and of what is kept for
+ * longer (wfi_peer_depend). */
 size_t wfi_peer_kept_bytes(const wfi_peer *peer);
 
 /*
- * Waiting until a peer's queue has room: embedded in whoever waits. `woken` is called once there may be room, or the peer is gone;
- * it may be too late for that again. One waiter is woken at a time: after it has tried (or given up) it calls wfi_room_leave,
- * which wakes the next one if there is room yet. All [locked].
+ * Waiting until a peer's queue has room: embedded in whoever waits. `woken` is called once there may be room, or the
+ * peer is gone; it may be too late for that again. One waiter is woken at a time: after it has tried (or given up) it
+ * calls wfi_room_leave, which wakes the next one if there is room yet. All [locked].
  */
 typedef struct wfi_room_waiter {
     wfi_done woken; /* its `run` is the owner's */
@@ -195,8 +199,9 @@ typedef struct wfi_frame {
     uint32_t number, consumed, size;
     uint64_t first, ack;
 } wfi_frame;
-/* The head, over frame->size bytes of which the messages are there already. */
+/* Writes the head of a frame of frame->size bytes, in which the messages stand already. */
 void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out);
+/* Reads the head, and checks the hash. False: the size, magic, version or hash is wrong. */
 bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out);
 void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size);
 /* The message at *at; false if it runs over. Moves *at. */

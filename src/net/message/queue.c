@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c - the messages that a peer has not acknowledged: what they weigh, who waits until they weigh less, and how they end. */
+/* queue.c - the messages that a peer has not acknowledged: how many bytes they count, who waits for room, how they
+ * end. */
 #include "net/message/message.h"
 
 size_t wfi_message_size(const wfi_message *message)

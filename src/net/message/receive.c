@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * receive.c - frames that arrived: checked whole, then their messages handed up once each, in order.
+ * receive.c - takes frames: checks each as a whole, then hands its messages up, each once and in order.
  *
- * Nothing comes twice: a hello tells what its writer has received, the other side sends what comes after that, and nothing
- * more is read from an older connection. So a message that is not the next one is refused with its frame.
+ * No message comes twice. The hello of a connection says how many its writer has `received`, the other side sends what
+ * comes after them, and nothing more is read from the older connection. So a frame whose first message is not the next
+ * one is refused, and its connection closed.
  */
 #include "base/alloc.h"
 #include "net/message/message.h"
@@ -24,8 +25,8 @@ static const wfi_flight_ops rx_ops;
 /* ---- Receives -------------------------------------------------------------------------------------------------- */
 
 /*
- * Most frames are small. So that a peer with which only such were exchanged costs one page and not one for each receive, the
- * first bytes of all receives lie together in a page, and what longer frames have besides behind it.
+ * Most frames are small. So that a peer with which only such were exchanged costs one page and not one for each
+ * receive, the first bytes of all receives lie together in a page, and what longer frames have besides behind it.
  */
 weft_status wfi_receives_make(wfi_conn *conn)
 {
@@ -235,7 +236,8 @@ void wfi_frames_early(wfi_conn *conn)
     }
 }
 
-/* Set for an earlier frame, perhaps, which something has answered: where calls follow each other, the next answer is on its way. */
+/* Set for an earlier frame, perhaps, which something has answered: where calls follow each other, the next answer is on
+ * its way. */
 void wfi_control_ack_due(wfi_timer *timer)
 {
     wfi_control *control = wfi_container_of(timer, wfi_control, ack);

@@ -2,13 +2,14 @@
 /*
  * send.c - messages into frames: urgent first, several to a frame, within the peer's credit, kept until acknowledged.
  *
- * CREDIT. The peer has WFI_RECEIVE_DEPTH receives posted and tells how many frames it consumed. Of what is left, requests
- * leave CREDIT_RESERVE untouched, urgent messages one less, a bare acknowledgement may take the last. A bare
- * acknowledgement is only sent when it returns at least one credit, so two sides that have used up everything cannot both
- * be waiting: the later of the two acknowledgements that used the last credits has told of what the other one needs.
+ * CREDIT. The peer has WFI_RECEIVE_DEPTH receives posted, and every frame of its tells how many of ours it has
+ * consumed. The difference to what we sent is our credit. Only urgent messages may use the last but one, and only a
+ * bare acknowledgement (a frame without messages) the last. A bare acknowledgement is sent only if it returns at least
+ * one credit. So the two sides never both wait for credit: if one has none left, its last frame was a bare
+ * acknowledgement, and the other side can send again as soon as it has arrived.
  *
- * A frame is a head and messages, put together in the frame's own buffer: the hash is over all of it, which touches every
- * byte anyway, and a message is its owner's again as soon as it is acknowledged.
+ * A frame is a head and messages, copied into the frame's own buffer. The copy costs little, since the hash reads every
+ * byte anyway.
  */
 #include "net/message/message.h"
 
@@ -145,7 +146,8 @@ static int64_t credit(const wfi_conn *conn)
     return WFI_RECEIVE_DEPTH - (int64_t)(uint32_t)(frames->sent - frames->returned);
 }
 
-/* What left gets its sequence. From `list`, which lost the first `count` to the frame; returns how many are left of them. */
+/* What left gets its sequence. From `list`, which lost the first `count` to the frame; returns how many are left of
+ * them. */
 static unsigned commit(wfi_control *control, wfi_list *list, unsigned count)
 {
     wfi_transport *transport = control->channel.peer->transport;
