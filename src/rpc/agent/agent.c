@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent.c - opening and ending an agent. */
+/* agent.c - opens an agent (options, components, executor, net, in this order) and ends it. */
 #include "rpc/agent/agent.h"
 #include "rpc/agent/notify.h"
 
@@ -107,7 +107,8 @@ static weft_status make_executor(weft_agent *agent)
     return wfi_executor_create(&how, &agent->executor);
 }
 
-/* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among agents, too. */
+/* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among agents,
+ * too. */
 static void take_share(weft_agent *agent)
 {
     if (agent->options.values.sim)

@@ -2,12 +2,12 @@
 /*
  * agent.h - the agent, as the files of src/rpc see it.
  *
- * LOCKING. Everything below the line "agent lock" is guarded by the one lock of the agent, net's (net/net.h). What stands
- * above it is set while opening and constant afterwards. User code never runs with the lock held.
+ * LOCKING. Everything below the line "agent lock" is guarded by the one lock of the agent, net's (net/net.h). What
+ * stands above it is set while opening and constant afterwards. User code never runs with the lock held.
  *
- * LIFE. The memory of an agent is counted: the user's handle, each call being served and each remote reference hold it,
- * so that a call deferred by a careless user may still be finished after the agent was closed. What such a late comer
- * finds is `closed`: it then touches neither net nor executor.
+ * LIFE. The memory of an agent is counted: the user's pointer, each served call and each remote reference hold it. So
+ * weft_call_finish and weft_rref_unref may be called after the agent was closed: they find `closed` set
+ * (wfi_agent_enter), and use neither net nor executor.
  */
 #ifndef WFI_AGENT_H
 #define WFI_AGENT_H
@@ -24,11 +24,11 @@
 #include <weft/rref.h>
 
 typedef struct wfi_request wfi_request;
-typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe.h */
+typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
 
 /*
- * A flag of weft's own functions that neither block nor run user code: whichever thread took the call in runs them at once, so
- * that a full executor does not hold them up.
+ * A flag of weft's own functions that neither block nor run user code: whichever thread took the call in runs them at
+ * once, so that a full executor does not hold them up.
  */
 #define WFI_AT_ONCE (1u << 16)
 
@@ -124,8 +124,8 @@ static inline int wfi_agent_rank(const weft_agent *agent)
 }
 
 /*
- * For what a user may do after the agent was closed (finish a call, drop a reference): true if the agent is still there, and
- * then stays until wfi_agent_leave.
+ * For what a user may do after the agent was closed (finish a call, drop a reference): true if the agent is still
+ * there, and then stays until wfi_agent_leave.
  */
 bool wfi_agent_enter(weft_agent *agent);
 void wfi_agent_leave(weft_agent *agent);
@@ -146,14 +146,17 @@ bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] *
 /* A line in the log about the call with this id (0: about none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);
-/* A future of this agent (NULL: it is closed), its executor and its waiting, which weft alone completes. NULL if memory is out. */
+/* A future of this agent (NULL: it is closed), its executor and its waiting, which weft alone completes. NULL if memory
+ * is out. */
 weft_future *wfi_agent_future(weft_agent *agent);
 weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error); /* the same, with `error` already */
-/* Completes it with `error`, or with `values` (borrowed; perhaps NULL). What is complete, as its user cancelled it, stays as it is. */
+/* Completes it with `error`, or with `values` (borrowed; perhaps NULL). What is complete, as its user cancelled it,
+ * stays as it is. */
 void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error);
 
-/* By name; NULL if there is none. Any thread. */
-weft_status wfi_function_register(weft_agent *agent, const weft_function *function); /* names of weft's own as well */
+/* As weft_agent_register, but names of weft's own ("weft:...") are allowed. Any thread. */
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function);
+/* The function of that name; NULL if there is none. It stays valid until the agent is freed. Any thread. */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
 /* What serves calls of a registered function, or of NULL; NULL: they are served one by one. */
 static inline wfi_runner *wfi_runner_of(const weft_function *function)

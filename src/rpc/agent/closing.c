@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * closing.c - the graceful end.
+ * closing.c - weft_agent_close waits here until the agent may end.
  *
- * Of a static job, and of rank 0 of any: every worker that closes answers the store's probes when it is idle; the store
+ * In a static job, and on rank 0 of any: every worker that closes answers the store's probes when it is idle. The store
  * (src/job/store/termination.c) finds out that nothing is outstanding anywhere, and says so to all at once.
  *
- * Of another worker of an elastic job: it leaves by itself, once its own calls are answered, those that it serves are
+ * Another worker of an elastic job leaves by itself, once its own calls are answered, those that it serves are
  * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
- * LEAVE_SERVING_MS, it refuses what comes new.
+ * LEAVE_SERVING_MS, it refuses new calls.
  */
 #include "rpc/agent/agent.h"
 
@@ -22,7 +22,8 @@ static bool is_idle(weft_agent *agent)
     WFI_FOR_COMPONENTS (component, busy)
         if (component->busy(agent))
             return false;
-    /* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited for. */
+    /* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited
+     * for. */
     if (agent->notifications > 0 && !wfi_net_is_flushed(agent->net))
         return false;
     /* In this order: what is released may give the executor something to do. */

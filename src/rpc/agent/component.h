@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * component.h - what an agent is made of: the caller's side, the callee's side, references, groups, batches, observation. The agent
- * knows none of them. Each gives a table of what it does when something happens to the agent, and src/rpc/components.c lists the tables.
+ * component.h - the parts of an agent: the caller's side, the callee's side, references, groups, batches, observation.
  *
- * They hear of everything in the order of that list. A slot that is NULL has nothing to do. [lock]: called with the agent's lock
- * held; all others are called without it.
+ * Each part is a component: a table of functions that are called when something happens to the agent. The agent knows
+ * none of them by name; src/rpc/components.c lists the tables, and they are called in the order of that list. A slot
+ * that is NULL is skipped. [agent lock]: called with the agent's lock held; all others are called without it.
  */
 #ifndef WFI_COMPONENT_H
 #define WFI_COMPONENT_H
@@ -18,7 +18,8 @@
 
 #define WFI_TAKES(type) (UINT64_C(1) << (type))
 
-/* What serves calls of one function otherwise than one by one; rpc/server/server.h has wfi_runner_ops. It embeds this. */
+/* What serves calls of one function otherwise than one by one; rpc/server/server.h has wfi_runner_ops. It embeds
+ * this. */
 typedef struct wfi_runner {
     const struct wfi_runner_ops *ops;
 } wfi_runner;
@@ -42,28 +43,29 @@ typedef struct wfi_component {
     void (*registered)(wfi_runner *runner);  /* the function can be called from here on */
     void (*free_runner)(wfi_runner *runner); /* it was not registered after all, or the agent goes */
 
-    /* ---- While it is open. [lock] ---- */
+    /* ---- While it is open. [agent lock] ---- */
     void (*message)(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
     void (*peer_gone)(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
     void (*peer_joined)(weft_agent *agent, wfi_peer *peer);
     void (*unreachable)(weft_agent *agent, wfi_peer *peer, const char *text); /* it lives, but nothing gets there */
     void (*self_gone)(weft_agent *agent, weft_status why, const char *text);  /* this worker is out of the job */
-    size_t (*turn_away)(weft_agent *agent); /* all threads of handlers wait: refuses calls in their queue; how many */
+    /* All threads of handlers wait: refuses the calls in their queue, and returns how many. */
+    size_t (*turn_away)(weft_agent *agent);
 
     /* ---- The graceful end ---- */
-    void (*closing)(
-        weft_agent *agent); /* [lock] weft_agent_close has begun: what waits for more to come goes on without */
-    bool (*busy)(weft_agent *agent);    /* [lock] has something outstanding, here or at others */
-    bool (*serves)(weft_agent *agent);  /* [lock] others would miss this worker if it left the job now */
+    /* weft_agent_close has begun: what waits for more to come (an open batch) goes on without. [agent lock] */
+    void (*closing)(weft_agent *agent);
+    bool (*busy)(weft_agent *agent);    /* something is outstanding, here or at others. [agent lock] */
+    bool (*serves)(weft_agent *agent);  /* others would miss this worker if it left the job now. [agent lock] */
     size_t (*leaks)(weft_agent *agent); /* how many things of the user's were left; says so in the log */
 
     /* ---- Any end, in this order ---- */
-    void (*flush)(weft_agent *agent); /* weft_agent_stop: a last moment for what is owed */
-    void (*hide)(weft_agent *agent);  /* nobody outside asks any more */
-    void (*end)(weft_agent *agent);   /* [lock] its own operations fail */
-    void (*fail)(weft_agent *agent, weft_status why, const char *text); /* [lock] everything outstanding fails */
-    void (*drain)(weft_agent *agent);                                   /* net has stopped, the executor has not */
-    void (*close)(weft_agent *agent); /* neither net nor executor is there. Also where opening failed */
+    void (*flush)(weft_agent *agent); /* weft_agent_stop: waits a moment until what is owed to others has arrived */
+    void (*hide)(weft_agent *agent);  /* closes what can be asked from outside the job: the server of metrics */
+    void (*end)(weft_agent *agent);   /* its own operations fail. [agent lock] */
+    void (*fail)(weft_agent *agent, weft_status why, const char *text); /* all outstanding calls fail. [agent lock] */
+    void (*drain)(weft_agent *agent); /* net has stopped, the executor has not: waits for its own tasks */
+    void (*close)(weft_agent *agent); /* net and executor are gone, or opening failed: frees what it has */
     void (*free)(weft_agent *agent);  /* the last reference to the agent is gone */
 
     const wfi_call_hooks *hooks; /* NULL: it does not look at calls */

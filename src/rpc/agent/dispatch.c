@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dispatch.c - what net tells the agent goes to the components that it is for. All with the agent's lock held. */
+/* dispatch.c - net's upcalls: hands messages and news of peers to the components. All with the agent's lock held. */
 #include "rpc/agent/agent.h"
 #include "rpc/agent/notify.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forks.c - what a child of fork() has of its parent's agents: copies that must not speak, since their connections are the
- * parent's. There every agent is marked: its calls are refused, its handles act as after closing, and nothing reads the network.
+ * forks.c - a child of fork(2) has copies of its parent's agents, which must not speak, since their connections are the
+ * parent's. So there every agent is marked (`forked`): its calls are refused, its handles act as after closing, and
+ * nothing reads the network. (Not to be confused with the forks of a remote reference: rpc/refs.)
  */
 #include "rpc/agent/agent.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* functions.c - the table of functions that others may call, by name. Entries stay until the agent goes. */
+/* functions.c - the table of functions that others may call, by name. No entry is removed while the agent lives. */
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"
 

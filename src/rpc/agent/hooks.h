@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hooks.h - what calls go through, told to those components that want to know (component.h). A call of ours to another worker is
- * started, sent, replied to and settled; a call that is served here, for another worker or for ourselves, arrives, runs, is answered
- * and ends. A hook costs next to nothing where there is nothing to do. [lock]: with the agent's lock held.
+ * hooks.h - functions of a component (component.h) that are called at each station of a call, for metrics and traces.
+ *
+ * A call of ours to another worker is started, sent, replied to and settled. A call that is served here, for another
+ * worker or for ourselves, arrives, runs, is answered and ends. [agent lock]: called with the agent's lock held.
  */
 #ifndef WFI_HOOKS_H
 #define WFI_HOOKS_H
@@ -25,25 +26,24 @@ typedef struct wfi_span {
 
 /* A slot that is NULL has nothing to do. */
 typedef struct wfi_call_hooks {
-    /* ---- Calls of ours to others. [lock] ---- */
-    void (*started)(
-        struct wfi_request *call); /* before its header is written, which carries its trace, id and left_ns */
+    /* ---- Calls of ours to others. [agent lock] ---- */
+    /* Before its header is written, which carries its trace, id and left_ns. */
+    void (*started)(struct wfi_request *call);
     void (*sent)(struct wfi_request *call);
     void (*replied)(struct wfi_request *call);                     /* results may have to be pulled yet */
     void (*settled)(struct wfi_request *call, weft_status status); /* its future completes */
 
-    /* ---- Calls served here. [lock] but where stated ---- */
-    void (*arrived)(
-        struct weft_call
-            *call); /* its header is read: trace, parent and left_ns (of the caller's clock) are in its span */
+    /* ---- Calls served here. [agent lock] but where stated ---- */
+    /* Its header is read: trace, parent and left_ns (of the caller's clock) are in its span. */
+    void (*arrived)(struct weft_call *call);
     void (*running)(struct weft_call *call); /* not locked: by the thread that runs the handler */
     void (*answered)(struct weft_call *call);
-    void (*ended)(struct weft_call *call); /* the last that is heard of one of another worker's */
-    void (*settled_here)(struct weft_call *call,
-                         weft_status status); /* one to ourselves: its future completes, perhaps before that */
+    void (*ended)(struct weft_call *call); /* a call of another worker: its reply was sent, or never will be */
+    /* A call to ourselves: its future completes, perhaps before `answered`. */
+    void (*settled_here)(struct weft_call *call, weft_status status);
 } wfi_call_hooks;
 
-/* WFI_TELL_HOOKS(slot, the slot's arguments): whoever wants to know hears of it. */
+/* WFI_TELL_HOOKS(slot, arguments): calls this hook of each component that has it. */
 #define WFI_TELL_HOOKS(slot, ...)                                                                                      \
     do {                                                                                                               \
         for (const wfi_component *const *at_ = wfi_components; *at_; at_++)                                            \

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - telling the user who came, died or left: one at a time, in order, on the executor.
+ * membership.c - tells the user who came, died or left: one at a time, in order, on the executor.
  *
- * Where memory is out for an event, its seat notes it (`untold`), and so does whatever follows for that seat; it is told when what
- * waits in the list has been. A seat's events alternate, so of more than two that nobody was told the later ones cancel out.
+ * If there is no memory for an event, wfi_rpc_peer.untold keeps it, and all later events of that rank, until the events
+ * in the list have been told. It has room for two, which is enough: a worker joins and goes by turns, so a third event
+ * undoes the second, and both are dropped.
  */
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"

@@ -2,15 +2,16 @@
 /*
  * notify.c - small messages that own themselves: DONE, CANCEL, TOOK, refusals, and those of references.
  *
- * BOUNDS. Notifications that we send of ourselves are as many as we have_spare calls and references. Those that answer what a peer said are
- * as many as it likes, and one that takes none of them would make us keep_spare them all: so these are counted, and beyond ANSWERS_MAX
- * what the peer said goes unanswered, but for what was promised. One that takes what is sent to it never has so many. Calls are
- * always answered: see refuse.c.
+ * BOUNDS. Notifications about our own calls and references are bounded by the number of these. Answers to a peer's
+ * messages are not: a peer that never acknowledges would make us keep any number. So wfi_may_answer counts them, and a
+ * peer with ANSWERS_MAX unacknowledged ones gets only those that were promised. A peer that acknowledges what it gets
+ * never has so many. Calls are answered in any case: see refuse.c.
  *
- * MEMORY. A lost one of these would leave something with a peer for ever, so they must not fail for want of memory. Whoever
- * will have_spare to send some has them promised first, while it can still fail (a call, a reference, a part that comes in), and
- * a message from a peer is taken in only if there is a notification for its answer (wfi_notifications_ready). Notifications that came back are
- * kept for that, FLOOR of them beyond what is promised.
+ * MEMORY. If one of these were lost a peer would keep something for ever, so they must not fail for want of memory.
+ * Whoever will have to send one has it promised first, at a point where it can still fail (when a call starts, when a
+ * reference is made, when an item arrives). And a message from a peer is taken in only if there is a notification for
+ * an answer to it (wfi_notifications_ready). Notifications that have been sent are kept for reuse: what is promised,
+ * and at least FLOOR more.
  */
 #include "base/alloc.h"
 #include "rpc/agent/notify.h"
@@ -31,7 +32,7 @@ typedef struct wfi_notification {
     uint8_t room[64];
 } wfi_notification;
 
-/* ---- Spare notifications ------------------------------------------------------------------------------------------------- */
+/* ---- Spare notifications ----------------------------------------------------------------------------------------- */
 
 static wfi_notification *take_spare(weft_agent *agent)
 {
@@ -103,7 +104,7 @@ static wfi_notification *take(weft_agent *agent, unsigned *reserved)
     return NULL;
 }
 
-/* ---- Posting ------------------------------------------------------------------------------------------------------- */
+/* ---- Posting ----------------------------------------------------------------------------------------------------- */
 
 static void notification_done(wfi_message *message, weft_status status)
 {

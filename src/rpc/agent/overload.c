@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * overload.c - calls that no worker can take. A worker whose handler waits is compensated by another, but not without end; when
- * all of them wait, perhaps for calls that stand in the same queue at home or at another worker that is as full, nothing would
- * move before some time limit ends. So when every worker has been waiting for a second and none has taken a task, the
- * calls in the queue, which have not run, are refused with WEFT_ERR_BUSY, and their callers go on.
+ * overload.c - refuses queued calls when all threads of the executor wait.
+ *
+ * If a handler waits, the executor starts another thread, up to a limit. Beyond it all threads may wait for calls that
+ * stand in this very queue, or in that of another worker that is as full: then nothing would move until some time limit
+ * passes. So if all threads wait and none has taken a task for a second, the calls in the queue, which have not run,
+ * are refused with WEFT_ERR_BUSY.
  */
 #include "rpc/agent/agent.h"
 

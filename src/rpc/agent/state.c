@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - what can be asked of an agent while it is there, and who may still use it once it closes. */
+/* state.c - small questions about an agent (rank, clock, statistics), and wfi_agent_enter for those who come after it
+ * closed. */
 #include "rpc/agent/agent.h"
 
-/* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees the
- * other. */
+/* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees
+ * the other. */
 bool wfi_agent_enter(weft_agent *agent)
 {
     atomic_fetch_add(&agent->late_users, 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.c - the workers of the job, as this agent knows them: who lives, whose name is which, whose death one asked to hear of.
+ * workers.c - the workers of the job, as this agent knows them: who lives, which names they have, and weft_watch.
  *
- * What weft_agent_name gives lives as long as the agent, though the worker of that name may be long gone. So it gives a copy, one
- * of each name that was ever asked for: nothing is kept of those whom nobody asks for, nor twice for those who come again.
+ * A name that weft_agent_name returned stays valid as long as the agent, even when the worker is long gone. So it
+ * returns a copy, of which there is one for each name that was ever asked for.
  */
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"
@@ -16,7 +16,7 @@ typedef struct given_name {
     char text[];
 } given_name;
 
-/* ---- By name ------------------------------------------------------------------------------------------------------- */
+/* ---- By name ----------------------------------------------------------------------------------------------------- */
 
 /* [agent lock] */
 static bool holds_name(const weft_agent *agent, int rank, const char *name)
@@ -25,8 +25,8 @@ static bool holds_name(const weft_agent *agent, int rank, const char *name)
     return member && strcmp(member->name, name) == 0 && wfi_agent_knows_alive(agent, rank);
 }
 
-/* Where a name was found the last time is looked at first: calls by name need not look at every seat. Nothing keeps what is
- * remembered true, so it is looked at again. [agent lock] */
+/* Where a name was found the last time is looked at first: calls by name need not look at every seat. Nothing keeps
+ * what is remembered true, so it is looked at again. [agent lock] */
 static int find_name(weft_agent *agent, const char *name)
 {
     int world_size = agent->options.values.world_size;
@@ -55,7 +55,7 @@ int weft_agent_find(const weft_agent *agent, const char *name)
     return found;
 }
 
-/* ---- By rank ------------------------------------------------------------------------------------------------------- */
+/* ---- By rank ----------------------------------------------------------------------------------------------------- */
 
 /* NULL: no memory. [agent lock] */
 static const char *give_name(weft_agent *agent, const char *name)

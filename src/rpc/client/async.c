@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * async.c - the public ways to call: async and sync. They make a spec of what was asked for, and start it (start.c), or have it tried
- * again and again (retry.c). Many targets at once: multicast.c; the result stays there: remote.c.
+ * async.c - weft_rpc_async and weft_rpc_sync. They make a call spec of what was asked for, and start it once (start.c)
+ * or with retries (retry.c). multicast.c calls many targets; remote.c makes calls whose result stays on the callee.
  */
 #include "rpc/client/client.h"
 
@@ -64,7 +64,7 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
     return st;
 }
 
-/* ---- Waiting ------------------------------------------------------------------------------------------------------ */
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
 weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.c - whether a call can be made as it was asked for; and when it could not be started, which field or value was at
- * fault, in words.
+ * check.c - checks a call spec before anything is done; and if a call could not be started, says which field or value
+ * was at fault.
  */
 #include "rpc/client/client.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.c - the caller's side as a component of the agent: which messages it takes, and what becomes of calls when somebody goes. */
+/* client.c - the caller's side as a component of the agent: its messages, and how calls end when a worker is gone. */
 #include "rpc/client/client.h"
 
 #include "rpc/refs/refs.h"
@@ -25,7 +25,7 @@ static void on_client_message(weft_agent *agent, wfi_peer *from, uint8_t type, w
         wfi_calls_on_refused(agent, from, reader);
 }
 
-/* ---- Calls that cannot go on ----------------------------------------------------------------------------------------- */
+/* ---- Calls that cannot go on ------------------------------------------------------------------------------------- */
 
 /* The first one that goes on, of this peer or of all. */
 static wfi_request *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
@@ -64,7 +64,7 @@ static void on_self_gone(weft_agent *agent, weft_status why, const char *text)
     fail_calls(agent, NULL, why, text);
 }
 
-/* ---- The end ----------------------------------------------------------------------------------------------------------- */
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 static bool has_calls(weft_agent *agent)
 {

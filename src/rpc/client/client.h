@@ -15,7 +15,7 @@ typedef struct wfi_call_spec {
     weft_args arguments;
     const weft_rpc_options *options;
     weft_rref *remote;        /* rpc_remote: the handle for the result; NULL */
-    bool is_attempt;          /* of client/retry.c, which tells `remote` how it all ended */
+    bool is_attempt;          /* of a call with retries: client/retry.c tells `remote` how the last attempt ended */
     wfi_shared_body **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
@@ -24,8 +24,8 @@ typedef struct wfi_call_spec {
 } wfi_call_spec;
 
 /*
- * Guarded by the agent's lock once it is in the table. It lives until it has completed and net has let go of its message:
- * `holds` counts those. What must not be freed under the lock goes in a deferred task.
+ * Guarded by the agent's lock once it is in the table. It lives until it has completed and net has let go of its
+ * message: `holds` counts those. What must not be freed under the lock goes in a deferred task.
  */
 struct wfi_request {
     weft_agent *agent;
@@ -51,7 +51,7 @@ struct wfi_request {
     weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
     weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* which leaves that to client/retry.c */
-    unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each part that has come */
+    unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each item that has come */
     wfi_child child;            /* of the served call that this one is made for, if any */
     struct wfi_items_in *items; /* streamed results: client/stream.c */
     wfi_span span;
@@ -66,16 +66,17 @@ weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec); 
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
 weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
-/* What weft_rpc_async does: checks the spec, and starts the call, with its retries if there are to be any. Not locked. */
+/* What weft_rpc_async does: checks the spec, and starts the call, with its retries if there are to be any. Not
+ * locked. */
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
-/* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK, with the detail,
- * in an inline handler. `options` may be NULL. Not locked. */
+/* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK,
+ * with the detail, in an inline handler. `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
 /* To whoever asked for it (options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
-/* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which nobody else
- * has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL; and `agent`, where the function
- * that waits takes no options, so that nobody could ask for the error. */
+/* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which
+ * nobody else has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL; and `agent`,
+ * where the function that waits takes no options, so that nobody could ask for the error. */
 weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
                           weft_values **out);
 /* The same call again and again, as its options say (client/retry.c). */
@@ -89,11 +90,11 @@ weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future *
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out);
 /* The same to ourselves, by reference (client/loopback.c). */
 weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out);
-/* What bounds a call: its own time limit, and the call that it is made within. WEFT_OK, WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED.
- * [agent lock] */
+/* What bounds a call: its own time limit, and the call that it is made within. WEFT_OK, WEFT_ERR_TIMEOUT,
+ * WEFT_ERR_CANCELLED. [agent lock] */
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns);
 
-/* The number of the next call, to whomever it goes: by it log and trace tell our calls apart. [agent lock] */
+/* The id of our next call, to whomever it goes. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
 /* What is said of a call that had no answer in time: an attempt (client/retry.c) has a limit of its own. */
 static inline const char *wfi_late_text(bool is_attempt)
@@ -103,7 +104,8 @@ static inline const char *wfi_late_text(bool is_attempt)
 
 /* Fails the calls to ourselves that have not been answered. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
-/* Fails those that nobody wants and whose arguments nobody reads, after that may have changed for some. [agent lock] */
+/* Fails those that nobody wants and whose arguments nobody reads any more: called when that may have changed for some.
+ * [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
 /* After the executor and net are gone: lets go of what users still hold. Not locked. */
 void wfi_local_orphan_all(weft_agent *agent);
@@ -111,11 +113,11 @@ void wfi_local_orphan_all(weft_agent *agent);
 /* Fails the calls that the message names. [agent lock] */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-/* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to be
- * done with what we exposed. [agent lock] */
+/* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to
+ * be done with what we exposed. [agent lock] */
 void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet);
-/* Completes the future that the user holds, with `values` or `error` (one of them; borrowed), and so `remote`, unless it is
- * NULL. Whose alone that is to do. [agent lock] */
+/* The one place where a call's future completes: with `values` or `error` (one of them; borrowed). So does `remote`,
+ * unless it is NULL. [agent lock] */
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
 /* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text);

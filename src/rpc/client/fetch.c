@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client/fetch.c - asking for the value that a handle names, from both ends: the owner answers two questions about it, what it is
- * ("weft:fetch") and whether it is there ("weft:made").
+ * client/fetch.c - fetches the value that a handle names. Both sides are here: the calls, and the two functions of
+ * weft's own that the owner serves: "weft:fetch" gives the value, "weft:made" waits until it exists.
  */
 #include "rpc/client/client.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loopback.c - a call to ourselves: by reference, no wire. The handler sees the caller's own tensors, or the places that its function
- * lets them land in (accumulate.c).
+ * loopback.c - a call to ourselves: by reference, without messages. The handler sees the caller's own tensors, or the
+ * places that `land` of its function names (server/accumulate.c).
  *
- * So the call's future must not complete while its handler may look at them: a call that is late or cancelled has its `failure` at
- * once, which the handler can learn of, and fails with that when the handler lets the arguments go (is_read). One whose handler has
- * not begun fails at once; then the handler does not begin any more (wfi_local_begin).
+ * So the call's future must not complete while the handler may look at the caller's tensors. A call that is cancelled
+ * or runs out of time gets its `failure` at once, and weft_call_cancelled shows it to the handler. The future fails
+ * when is_read says that the handler no longer reads the arguments. If the handler has not begun, the future fails at
+ * once, and the handler never begins (wfi_local_begin).
  */
 #include "base/alloc.h"
 #include "rpc/client/loopback.h"
@@ -34,7 +35,7 @@ static void complete_local(wfi_loopback *loop, weft_error *error)
     wfi_net_timer_clear(agent->net, &loop->call.timer);
 }
 
-/* The same once its items are through. `stop`: these are not waited for. [agent lock] */
+/* The same, after on_item has returned from the last item. `stop`: without waiting for that. [agent lock] */
 static void settle_local(wfi_loopback *loop, weft_error *error, bool stop)
 {
     if (!loop->future || loop->landing)
@@ -43,8 +44,8 @@ static void settle_local(wfi_loopback *loop, weft_error *error, bool stop)
         complete_local(loop, error);
 }
 
-/* Whether the handler may yet look at the arguments, or whoever keeps them for it. While the agent closes nobody waits for those who
- * keep them: they may never finish the call. [agent lock] */
+/* Whether the handler, or whoever finishes its deferred call, may still look at the arguments. While the agent closes
+ * only a handler that runs counts: a call that keeps its arguments may never be finished. [agent lock] */
 static bool is_read(const wfi_loopback *loop)
 {
     const weft_call *call = &loop->call;
@@ -64,8 +65,8 @@ static void fail_unless_read(wfi_loopback *loop)
 }
 
 /*
- * Nobody wants the answer any more, and the future fails as soon as the arguments are let go: the call need not be finished before
- * the agent can close, its handler may see that it is in vain, and so are the calls made within it. [agent lock]
+ * Nobody wants the answer any more. The handler can see that, the call's children are cancelled, and closing the agent
+ * does not wait for it. The future fails as soon as nobody reads the arguments. [agent lock]
  */
 static void give_up_local(wfi_loopback *loop, weft_status why, const char *text)
 {
@@ -123,7 +124,7 @@ static void cancel_local(void *owner, uint64_t id)
 
 static const wfi_canceller local_canceller = {.hold = hold_local, .cancel = cancel_local};
 
-/* ---- Items of its results ---------------------------------------------------------------------------------------------- */
+/* ---- Items of its results ---------------------------------------------------------------------------------------- */
 
 static void drop_local(void *owner)
 {
@@ -164,7 +165,7 @@ static weft_status give_item(weft_call *call, weft_args item)
     return st;
 }
 
-/* ---- The answer -------------------------------------------------------------------------------------------------------- */
+/* ---- The answer -------------------------------------------------------------------------------------------------- */
 
 /* Says what does not fit. */
 static bool fits_place(const weft_tensor *result, const weft_tensor *place, size_t index, char *problem, size_t room)
@@ -178,8 +179,8 @@ static bool fits_place(const weft_tensor *result, const weft_tensor *place, size
 }
 
 /*
- * Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. `landing` is set
- * meanwhile, so that no time-out completes the future under the copy.
+ * Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. `landing`
+ * is set meanwhile, so that no time-out completes the future under the copy.
  */
 static weft_status land_results(weft_args results, weft_tensors land, uint64_t *copied, char *problem, size_t room)
 {
@@ -281,7 +282,7 @@ static void fini_local(weft_call *call)
 static const wfi_responder_ops responder = {
     .begin = begin_local, .left = local_left, .respond = respond_locally, .send_item = give_item, .fini = fini_local};
 
-/* ---- The agent's end --------------------------------------------------------------------------------------------------- */
+/* ---- The agent's end --------------------------------------------------------------------------------------------- */
 
 /* Fails the futures of calls to ourselves that nobody will finish in time. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
@@ -297,7 +298,7 @@ void wfi_local_orphan_all(weft_agent *agent)
         wfi_serve_finish_late(&wfi_container_of(link, wfi_loopback, link)->call);
 }
 
-/* ---- Starting ---------------------------------------------------------------------------------------------------------- */
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
 /* [agent lock] */
 static weft_status launch_local(wfi_loopback *loop, wfi_call_spec *spec)
@@ -322,7 +323,7 @@ static weft_status launch_local(wfi_loopback *loop, wfi_call_spec *spec)
     wfi_child_join(&loop->child, (weft_call *)*spec->parent);
     wfi_future_set_canceller(loop->future, &local_canceller, loop, 0);
     call->id = wfi_call_next_id(agent);
-    call->life = us;
+    call->incarnation = us;
     call->holds = 1;
     wfi_list_push_back(&agent->local_calls, &loop->link);
     call->counted = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refused.c - calls of ours that their callee refused with nothing kept of them: it names ranges of ids (server/refuse.c). */
+/* refused.c - takes REFUSED (server/refuse.c sends it): fails this worker's calls whose ids lie in its range. */
 #include "rpc/client/client.h"
 
 #include "base/error.h"
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 /*
- * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it does not.
+ * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it
+ * does not.
  */
 static void fail_refused(wfi_request *call, bool no_memory)
 {
@@ -52,7 +53,7 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t *heard = &agent->peers[wfi_peer_rank(from)].refused.heard;
     uint64_t first = wfi_read_u64(reader), last = wfi_read_u64(reader);
     bool no_memory = wfi_read_u8(reader);
-    uint64_t none_below = agent->next_call_id >> 40 << 40; /* of this life of ours */
+    uint64_t none_below = agent->next_call_id >> 40 << 40; /* of this incarnation of ours */
     if (last > agent->next_call_id)
         last = agent->next_call_id;
     if (first < none_below)

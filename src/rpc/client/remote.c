@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote.c - calls whose result stays where it is made, and calls of a function on what a reference names: on its owner, with the
- * reference as argument 0.
+ * remote.c - weft_rpc_remote, whose result stays on the callee; and the weft_rref_rpc_ functions, which call a function
+ * on a handle's owner with the handle as argument 0.
  */
 
 #include "base/error.h"
@@ -48,7 +48,7 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     return WEFT_OK;
 }
 
-/* ---- What a reference names ----------------------------------------------------------------------------------------- */
+/* ---- What a reference names -------------------------------------------------------------------------------------- */
 
 /* The owner's incarnation: a reborn one has no such value, and shall not be asked. */
 static weft_target to_owner(const weft_rref *rref)

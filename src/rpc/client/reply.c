@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.c - the caller's side, second half: a reply comes, its results are taken in, the future completes. */
+/* reply.c - the second half of the caller's side: takes a reply and its results, and completes the future. */
 #include "rpc/client/client.h"
 #include "rpc/agent/notify.h"
 
@@ -52,8 +52,8 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     weft_error_unref(error);
 }
 
-/* A failed push, or a peer that does not keep to its word, may still have writes under way: with landing places exposed the
- * lane is closed, though the peer says that it is done. */
+/* A failed push, or a peer that does not keep to its word, may still have writes under way: with landing places exposed
+ * the lane is closed, though the peer says that it is done. */
 static void fail_by_reply(wfi_request *call, wfi_reader *reader)
 {
     weft_error *error = wfi_error_read(reader);

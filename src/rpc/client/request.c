@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request.c - the caller's side of a remote call. In order: weft_rpc_async (async.c) -> wfi_call_start -> the message goes
- * (src/net/message/send.c) -> the reply comes (reply.c) or the timer fires -> wfi_call_complete.
+ * request.c - the caller's side of a remote call. In order: weft_rpc_async (async.c) -> wfi_call_begin (start.c) ->
+ * wfi_call_start -> the message leaves (src/net/message/send.c) -> the reply comes (reply.c) or the timer fires ->
+ * wfi_call_complete.
  */
 #include "rpc/client/client.h"
 #include "rpc/agent/notify.h"
@@ -181,7 +182,8 @@ static void cancel_by_id(void *owner, uint64_t id)
     wfi_agent_unref(agent);
 }
 
-/* The call holds its agent until it has completed its future, and an id that is not in the table any more means nothing. */
+/* The call holds its agent until it has completed its future, and an id that is not in the table any more means
+ * nothing. */
 const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_by_id};
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
@@ -433,8 +435,9 @@ static void parent_ended_wait(wfi_child *child, weft_status why, const char *tex
         wfi_unpark(&wait->parker);
 }
 
-/* Sleeps until there may be room, the time limit, or the end of the served call that the new call is made for: WEFT_OK, WEFT_ERR_DEADLOCK
- * where the thread must not sleep, or why that call ended. [agent lock], which it lets go meanwhile */
+/* Sleeps until there may be room, the time limit, or the end of the served call that the new call is made for: WEFT_OK,
+ * WEFT_ERR_DEADLOCK where the thread must not sleep, or why that call ended. [agent lock], which it lets go
+ * meanwhile */
 static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room_wait *wait)
 {
     weft_agent *agent = call->agent;

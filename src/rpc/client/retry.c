@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * retry.c - a call that is tried again: one future for the user, and one ordinary call after another behind it, until one
- * succeeds, fails for good, or the attempts or the time are used up. Between two of them there is a pause, by a timer.
+ * retry.c - a call that is tried again: one future for the user, and behind it one ordinary call after another (an
+ * attempt), until one succeeds or fails for good, or the attempts or the time are used up. Between two attempts there
+ * is a pause, by a timer.
  *
- * What stands above the line "agent lock" is set while starting and constant afterwards. There is never more than one flow of
- * control that starts attempts: whoever started the call, then the task that the timer defers. `refs` are its machine's (from
- * the start to the end of the user's future), that task's, and those of cancellers.
+ * What stands above the line "agent lock" is set while starting and constant afterwards. One thread at a time starts
+ * attempts: the one that started the call, later the task that the timer defers. `refs` counts the retry itself, until
+ * the user's future ends, that task, and cancellers.
  */
 #include "base/alloc.h"
 #include "rpc/client/client.h"
@@ -89,7 +90,7 @@ static void drop(retry *r)
         free_retry(r);
 }
 
-/* ---- Resting ------------------------------------------------------------------------------------------------------ */
+/* ---- Resting ----------------------------------------------------------------------------------------------------- */
 
 /* What it holds; its attempts are counted where they wait. [agent lock] */
 static size_t held_by(const retry *r)
@@ -106,8 +107,8 @@ static void rest(retry *r, size_t bytes)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* Codes that leave open whether the call ran: for that one asks weft_error_remote_code. Any other one that an attempt ends with
- * before its handler began, as WEFT_ERR_BUSY, says by itself that it did not run. */
+/* Codes that leave open whether the call ran: for that one asks weft_error_remote_code. Any other one that an attempt
+ * ends with before its handler began, as WEFT_ERR_BUSY, says by itself that it did not run. */
 static bool leaves_open(weft_status code)
 {
     switch (code) {
@@ -126,8 +127,8 @@ static bool leaves_open(weft_status code)
 }
 
 /*
- * What the call as a whole ends with, where its last attempt failed with `error`: what that says of its attempt alone is not said of
- * all, if one before may have run. A reference for the caller. [agent lock]
+ * What the call as a whole ends with, where its last attempt failed with `error`: what that says of its attempt alone
+ * is not said of all, if one before may have run. A reference for the caller. [agent lock]
  */
 static weft_error *failure_of_all(const retry *r, const weft_error *error)
 {
@@ -234,8 +235,9 @@ static bool name_was_held(const retry *r)
     return false;
 }
 
-/* The name is free. It may be taken again, or for the first time: in an elastic job by anybody, in a static one by whoever takes
- * the seat of a worker that had it. A name that no worker of a static job ever had is a mistake. [agent lock] */
+/* The name is free. It may be taken again, or for the first time: in an elastic job by anybody, in a static one by
+ * whoever takes the seat of a worker that had it. A name that no worker of a static job ever had is a mistake. [agent
+ * lock] */
 static bool may_be_named(const retry *r)
 {
     return r->attempts > 1 || r->agent->options.values.elastic || name_was_held(r);
@@ -248,9 +250,9 @@ static bool is_refusal(weft_status why, weft_status inner)
 }
 
 /*
- * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how the
- * making ended: it is tried again only where it did not run for sure, which is where it did not even start, or was refused
- * with WEFT_ERR_BUSY (that leaves the name to the next attempt). [agent lock]
+ * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how
+ * the making ended: it is tried again only where it did not run for sure, which is where it did not even start, or was
+ * refused with WEFT_ERR_BUSY (that leaves the name to the next attempt). [agent lock]
  */
 static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
@@ -289,7 +291,8 @@ static uint64_t next_pause(retry *r, uint64_t now)
     return pause;
 }
 
-/* Until the peer's queue has room or the time is up: then the last attempt ends with WEFT_ERR_TIMEOUT, as without retries. [agent lock] */
+/* Until the peer's queue has room or the time is up: then the last attempt ends with WEFT_ERR_TIMEOUT, as without
+ * retries. [agent lock] */
 static weft_status await_room(retry *r, wfi_peer *peer)
 {
     weft_status st = WEFT_OK;
@@ -514,8 +517,8 @@ static weft_status enter(retry *r, wfi_call_spec *spec)
     return WEFT_OK;
 }
 
-/* The first attempt did not start. What will not pass is the failure to start of the whole; so is a full queue where as much
- * rests already as may wait for one peer. [agent lock] */
+/* The first attempt did not start. What will not pass is the failure to start of the whole; so is a full queue where as
+ * much rests already as may wait for one peer. [agent lock] */
 static bool is_hopeless(retry *r, const weft_error *error)
 {
     r->starting = false;

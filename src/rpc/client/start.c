@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* start.c - one call begins: its target's rank is found, and it goes over the wire or stays at home. */
+/* start.c - starts one call: finds its target's rank, and makes it a call to another worker (request.c) or to this one
+ * (loopback.c). */
 #include "rpc/client/client.h"
 
 int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/stream.c - items of results as they come to the caller; see server/stream.h. */
+/* client/stream.c - the caller's side of items: pulls them, and hands them to on_item in order; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/client/stream.h"
 #include "rpc/server/stream.h"
@@ -90,7 +90,8 @@ static bool settled(const wfi_items_in *items)
         return false;
     if (!items->stopped)
         return !items->running && items->known && items->next >= items->expected;
-    /* A task that has no worker yet will find nothing to do: it is not waited for, since workers may be busy for long. */
+    /* A task that has no worker yet will find nothing to do: it is not waited for, since workers may be busy for
+     * long. */
     for (int i = 0; i < WFI_ITEMS_MAX; i++)
         if (items->slots[i].state == SLOT_COMING)
             return false;

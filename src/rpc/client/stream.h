@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/stream.h - items of results as they come to the caller; server/stream.h says how they are sent and bounded. */
+/* client/stream.h - the caller's side of items; server/stream.h says how they are sent and bounded. */
 #ifndef WFI_ITEMS_IN_H
 #define WFI_ITEMS_IN_H
 
@@ -16,7 +16,8 @@ typedef struct wfi_stream_owner_ops {
 } wfi_stream_owner_ops;
 
 weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_items_in **out);
-/* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else NULL. */
+/* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else
+ * NULL. */
 void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call);
 void wfi_items_in_free(wfi_items_in *items);                                      /* not locked */
 void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
@@ -26,8 +27,8 @@ weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values);
 bool wfi_items_in_expect(wfi_items_in *items, uint32_t count);
 void wfi_items_in_expect_given(wfi_items_in *items); /* of a call to ourselves: no more than were given. [agent lock] */
 /*
- * Whether the call's end has to wait for items; then it comes again when they are through, by the owner's `end` with the
- * same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
+ * Whether the call's end has to wait for items; then it comes again when they are through, by the owner's `end` with
+ * the same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
  * without the items that have not been handed over; only an on_item that runs, or a payload under way, is waited for.
  * [agent lock]
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call.c - the life of a served call: who holds it, its place in the table of its caller's, what it lets go of and when. */
+/* call.c - the life of a served call: its holds, its place in the map of its caller's calls, and what is freed when. */
 #include "rpc/server/server.h"
 
 #include "base/error.h"

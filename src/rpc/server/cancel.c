@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cancel.c - a call that nobody waits for any more: cancelled by its caller, out of time, or its caller gone. Handlers may
- * ask (weft_call_cancelled), or be told (weft_call_cancellation); what was started within the call is cancelled.
+ * cancel.c - a call that nobody waits for any more: cancelled by its caller, out of time, or its caller is gone.
+ * Handlers may ask (weft_call_cancelled), or be told (weft_call_cancellation). The call's children (nested.c) are
+ * cancelled.
  */
 #include "rpc/server/server.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nested.c - calls made for the sake of a call that is being served: bounded by what is left of its time, cancelled with it,
- * and their failures handed on with the way they came. All with the agent's lock held.
+ * nested.c - the children of a served call: calls that were started with the option `parent`. They are bounded by what
+ * is left of its time and cancelled with it, and their errors are passed on with the chain of workers (weft_error_hop).
+ * All with the agent's lock held.
  */
 #include "rpc/server/server.h"
 

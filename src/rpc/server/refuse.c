@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c - calls that are refused with nothing kept of them, as too much is held already, or as there is no memory.
+ * refuse.c - refuses calls without keeping anything of them: when the budget is exhausted, or memory is out.
  *
- * Every call is answered, and an answer is kept until the caller has acknowledged it. A caller that acknowledges nothing and calls on
- * would make us keep any number of refusals, each small. So from some point on they are told together: the ids of the calls that go
- * from one worker to another only grow, so that those which come one after the other lie between two ids, and none that was let in
- * does. One notification to each caller is under way at a time; the calls that are refused meanwhile wait for the next one as one more
- * range, and while they wait none is let in. So what a caller makes us keep does not depend on how many calls it makes.
+ * Every call is answered, and an answer is kept until the caller has acknowledged it. A caller that acknowledges
+ * nothing and goes on calling could make us keep any number of refusals. So when the budget is exhausted one REFUSED
+ * message names a range of ids, for many calls. That is possible because the ids of a caller's calls only grow: all
+ * calls of the range were refused, and no accepted one lies in it. One REFUSED to each caller is under way at a time.
+ * Calls that are refused meanwhile wait, as one more range, until it is acknowledged; while they wait, all further
+ * calls of that caller are refused too. So what a caller makes us keep does not grow with the number of its calls.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -40,7 +41,8 @@ static void tell_refused(weft_agent *agent, int rank)
     wfi_write_u64(&writer, peer->refused.first);
     wfi_write_u64(&writer, peer->refused.last);
     wfi_write_u8(&writer, peer->refused.no_memory);
-    /* It answers a message that was just taken in, or follows a notification that just came back: there is memory for it. */
+    /* It answers a message that was just taken in, or follows a notification that just came back: there is memory for
+     * it. */
     if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, refusal_arrived))
         return;
     peer->refused.telling = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * respond.c - what a served call sends back. Small results ride in the reply. Large ones are pushed into the caller's landing
- * places first, and the reply follows when the last byte was acknowledged; without landing places they are exposed, and
- * kept until the caller said DONE.
+ * respond.c - sends the answer of a served call. Small results travel in the reply. Large ones are pushed into the
+ * caller's landing places first, and the reply follows when the last byte was acknowledged. Without landing places they
+ * are exposed, and kept until the caller says DONE.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -66,8 +66,8 @@ static void send_reply(weft_call *call)
         send_bare_reply(call);
         return;
     }
-    /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits for it,
-     * and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
+    /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits
+     * for it, and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
                                   .urgent = !call->outbound.body.rref_count,
                                   .exempt = true,
@@ -270,7 +270,7 @@ static void wire_respond(weft_call *call)
     weft_values_unref(left.results);
 }
 
-/* ---- The responder ------------------------------------------------------------------------------------------------- */
+/* ---- The responder ----------------------------------------------------------------------------------------------- */
 
 static weft_status wire_begin(weft_call *call)
 {

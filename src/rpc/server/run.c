@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c - a call whose arguments are whole goes to its handler: queued, run, deferred; or it is refused, and the handler does not run. */
+/* run.c - queues a call whose arguments are whole, and runs its handler; or refuses it, and the handler does not
+ * run. */
 #include "rpc/server/server.h"
 
 #include "rpc/agent/budget.h"
@@ -10,8 +11,8 @@ static void refuse_task(wfi_task *task)
     call->responder->respond(call);
 }
 
-/* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps the memory
- * here, and with `deferred` set nobody else touches the arguments before that hold goes. */
+/* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps
+ * the memory here, and with `deferred` set nobody else touches the arguments before that hold goes. */
 static void leave_deferred_call(weft_call *call)
 {
     wfi_net *net = call->agent->net;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve.c - the callee's side of a remote call: the message is checked, its arguments are taken in (inbound.c), the handler
- * runs (run.c), and respond.c sends what it gave. And what the caller says afterwards: DONE, TOOK, CANCEL; and the callee's side as
- * a component of the agent.
+ * serve.c - the callee's side of a remote call: checks the message and takes its arguments in (payload/inbound.c). Then
+ * the handler runs (run.c), and respond.c sends what it gave. Also here: what the caller says afterwards (DONE, TOOK,
+ * CANCEL), and the callee's side as a component of the agent.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -59,7 +59,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     call->responder = &wfi_wire_responder;
     call->from = wfi_peer_rank(from);
     call->id = id;
-    call->life = wfi_peer_incarnation(from);
+    call->incarnation = wfi_peer_incarnation(from);
     call->arguments = arguments;
     arguments->agent = agent;
     arguments->peer = from;
@@ -245,7 +245,7 @@ static void cancel_calls_of(weft_agent *agent, int rank, weft_status why, const 
     wfi_map_fini(&gone);
 }
 
-/* ---- A component of the agent -------------------------------------------------------------------------------------------- */
+/* ---- A component of the agent ------------------------------------------------------------------------------------ */
 
 static void caller_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
@@ -267,8 +267,9 @@ static bool is_serving(weft_agent *agent)
     return agent->serving > 0;
 }
 
-/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more, perhaps a
- * deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is answered. */
+/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more,
+ * perhaps a deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is
+ * answered. */
 static bool serves_somebody(const wfi_map *serving)
 {
     size_t cursor = 0;

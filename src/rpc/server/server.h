@@ -2,13 +2,15 @@
 /*
  * server.h - a call being served: weft_call, from the message that brings it to the last acknowledgement of its answer.
  *
- * The table of a peer's calls goes by the caller's ids, which start anew with each incarnation of a rank: when a peer is gone
- * its calls leave the table at once, whoever still holds them. `in_map` says whether the table has it; `in_table`, whether
- * the table's hold is still there (arguments or results of it may be under way).
+ * The calls of a peer are in a map by the caller's ids (wfi_rpc_peer.serving). Ids start anew with each incarnation of
+ * a rank, so when a peer is gone its calls leave the map at once, whoever still holds them. Two flags:
+ *   - in_map: the call is found by its id.
+ *   - in_table: the map's hold on the call has not been dropped. It may outlast in_map, while arguments or results are
+ *     under way.
  *
- * Who may touch it: the agent's lock guards `stage`, `cancelled`, `holds` and the tables. Between the moment that its
- * handler may run (stage SERVING) and its finish, the rest belongs to the user: one flow of control at a time, as
- * weft_call_finish is called exactly once and is the last touch.
+ * Who may touch a call: the agent's lock guards `stage`, `cancelled`, `holds` and the maps. From the moment when its
+ * handler may run (stage SERVING) to weft_call_finish the rest belongs to the user, that is, to one thread at a time:
+ * weft_call_finish is called exactly once, and nobody touches the call afterwards.
  */
 #ifndef WFI_SERVE_H
 #define WFI_SERVE_H
@@ -19,10 +21,11 @@
 #include "value/encode.h"
 
 /*
- * How calls of one function are served other than one by one (wfi_runner_of): batch/. All [agent lock]; no slot is NULL.
+ * How calls of one function are served if not one by one (wfi_runner_of): in batches. All [agent lock]; no slot is
+ * NULL.
  */
 typedef struct wfi_runner_ops {
-    weft_error *(*admit)(weft_call *call); /* may it come in? Asked before anything of it is taken; why not */
+    weft_error *(*admit)(weft_call *call); /* before its arguments are taken in: NULL, or why it is refused */
     void (*options)(weft_call *call, wfi_decode_options *options); /* where its arguments are to go */
     void (*ready)(weft_call *call); /* its arguments are whole: it is the runner's from here on */
     void (*leave)(weft_call *call); /* it was admitted, and its arguments will never be whole */
@@ -31,22 +34,23 @@ typedef struct wfi_runner_ops {
 } wfi_runner_ops;
 
 /*
- * How a served call gives its answer: over the wire (respond.c), or to this process itself (client/loopback.c). No slot is NULL.
+ * How a served call gives its answer: over the wire (respond.c), or to this process itself (client/loopback.c). No slot
+ * is NULL.
  */
 typedef struct wfi_responder_ops {
-    weft_status (*begin)(
-        weft_call *call);          /* its handler's turn has come: WEFT_OK, or why it must not run. Not locked */
+    /* Its handler's turn has come: WEFT_OK, or why it must not run. Not locked. */
+    weft_status (*begin)(weft_call *call);
     void (*left)(weft_call *call); /* its handler has returned, and it is deferred. [agent lock] */
-    void (*respond)(
-        weft_call *call); /* its results or error are set: the user's hold goes. Not locked, the agent entered */
+    /* Its results or its error are set: sends them, and drops the user's hold. Not locked, the agent entered. */
+    void (*respond)(weft_call *call);
     weft_status (*send_item)(weft_call *call, weft_args item); /* weft_call_send_item. Not locked, the agent entered */
     void (*fini)(weft_call *call);                             /* its own, before the call is freed. Not locked */
 } wfi_responder_ops;
 
 /*
- * Something of ours that was started within a served call: in that call's `children` until one of the two ends. parent_over
- * is called when the served call ends first, after the child was taken out of the list. why: WEFT_OK, it has been answered and
- * the child goes on alone; else nobody wants the child either. [agent lock]
+ * Something of ours that was started within a served call: in that call's `children` until one of the two ends.
+ * parent_over is called when the served call ends first, after the child was taken out of the list. why: WEFT_OK, it
+ * has been answered and the child goes on alone; else nobody wants the child either. [agent lock]
  */
 typedef struct wfi_child {
     wfi_list link;
@@ -72,7 +76,7 @@ struct weft_call {
     const wfi_responder_ops *responder;
     wfi_peer *peer; /* held while the agent lives; NULL: called by ourselves */
     int from;
-    uint32_t life; /* the caller's incarnation */
+    uint32_t incarnation; /* the caller's */
     uint64_t id;
     const weft_function *function;
     uint64_t deadline_ns; /* WFI_NEVER */
@@ -127,11 +131,11 @@ extern const wfi_component wfi_server_component;
 
 /* weft_call_finish after the executor and net are gone: there is nobody to answer. Not locked. */
 void wfi_serve_finish_late(weft_call *call);
-/* Nobody wants the answer any more: tells the handler, and cancels what was started within it. Once it is being answered, or
- * was unwanted before, nothing happens. [agent lock] */
+/* Nobody wants the answer any more: tells the handler, and cancels the call's children. A no-op if it is being
+ * answered, or was cancelled before. [agent lock] */
 void wfi_serve_cancel(weft_call *call, weft_status why, const char *text);
-/* Something hangs on the call's deadline (its cancellation was asked for; calls were made within it): sees that it is told when
- * it passes. The handler's own looks at the clock need no timer. [agent lock] */
+/* Sets a timer for the call's deadline, unless there is one: somebody asked for its cancellation, or it has children.
+ * (weft_call_cancelled looks at the clock, and needs no timer.) [agent lock] */
 void wfi_serve_watch_deadline(weft_call *call);
 /* It is being answered: its cancellation completes, its timer goes. [agent lock] */
 void wfi_serve_end_watch(weft_call *call);
@@ -139,23 +143,24 @@ void wfi_serve_end_watch(weft_call *call);
 void wfi_serve_run(weft_call *call);
 void wfi_serve_handler_task(wfi_task *task); /* what wfi_serve_run queues */
 wfi_urgency wfi_serve_urgency(const weft_function *function);
-/* The handler's turn has come: WEFT_OK, and it begins, or why it need not any more. Not locked. */
+/* The handler's turn has come: WEFT_OK if it is to begin, or why nobody wants its answer any more. Not locked. */
 weft_status wfi_serve_begin(weft_call *call);
 /* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
 void wfi_serve_withdraw(weft_call *call, weft_error *error);
 void wfi_serve_turn_away(weft_call *call); /* one that was withdrawn from the executor's queue. [agent lock] */
 /* Answers with an error that arose here rather than in the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
-/* Of rpc_remote: the result, or why there is none, stays here for all who hold the reference. Else a no-op. [agent lock] */
+/* If the call was made by weft_rpc_remote: its result, or why there is none, becomes the value of the reference. Else a
+ * no-op. [agent lock] */
 void wfi_serve_settle_owned(weft_call *call);
 extern const wfi_responder_ops wfi_wire_responder;
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
-/* Out of the table, once the answer has gone and nothing is kept for the caller any more. [agent lock] */
+/* The same, if the answer has left and nothing is kept for the caller any more. [agent lock] */
 void wfi_serve_leave_if_over(weft_call *call);
 void wfi_serve_interest(weft_call *call, bool interested); /* [agent lock] */
 void wfi_serve_uncount(weft_call *call); /* it does not keep the agent from closing any more. [agent lock] */
-/* What the handler left undone is released: arguments, the slot. Not locked. */
+/* Frees what only the handler needed: the arguments (if it is not deferred), and the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
 
 /* server/refuse.c. All [agent lock]. */
@@ -164,24 +169,26 @@ void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_mem
 void wfi_refusals_forget(weft_agent *agent, int rank); /* that worker is gone */
 
 /* nested.c. All [agent lock]. */
-void wfi_child_join(wfi_child *child, weft_call *parent); /* no-op but for child->within if parent is NULL */
-void wfi_child_leave(wfi_child *child);                   /* no-op if it is nobody's */
-/* The same when it has ended; error: how it failed, which is noted, or NULL. */
+void wfi_child_join(wfi_child *child, weft_call *parent); /* parent: NULL if it is made for no call */
+void wfi_child_leave(wfi_child *child);                   /* no-op if it has no parent */
+/* The same for a child that has ended; error: how it failed, for wfi_parent_note, or NULL. */
 void wfi_child_end(wfi_child *child, const weft_error *error);
-/* WEFT_OK, or why nothing may start within it any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
+/* WEFT_OK, or why no child may start any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
 weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
-/* A call made within it failed: if its handler returns the same, the error goes on with its chain. */
+/* A child failed with this error. If the parent's handler returns the same status, the parent fails with this error and
+ * its chain of workers. */
 void wfi_parent_note(weft_call *parent, const weft_error *error);
-/* It has been answered, or will never be: what was started within it goes on alone. */
+/* The call has been answered, or never will be: its children go on alone. */
 void wfi_children_forget(weft_call *call);
-/* Cancels what was started within a call that nobody wants any more, and forgets it all. */
+/* Nobody wants the answer of the call any more: its children are cancelled, and forgotten. */
 void wfi_children_cancel(weft_call *call, weft_status why, const char *text);
 
 /* Checks values against a signature; writes what is wrong. */
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
 
-/* accumulate.c: asks the call's function for the places, adds or copies its tensors there, and puts the places in their stead in the
- * arguments: all, or an error (then nothing was added). On the thread that is to run the handler, right before it. Not locked. */
+/* accumulate.c: asks the call's function for the places, adds or copies its tensors there, and puts the places in their
+ * stead in the arguments: all, or an error (then nothing was added). On the thread that is to run the handler, right
+ * before it. Not locked. */
 weft_error *wfi_land_when_run(weft_call *call);
 
 weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);

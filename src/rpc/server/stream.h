@@ -2,12 +2,13 @@
 /*
  * server/stream.h - results that stream: items sent ahead of the reply.
  *
- * The callee (server/stream.c) numbers them from 0, exposes their large tensors and keeps each until the caller said TOOK, at most
- * WFI_ITEMS_MAX of them. The caller (client/stream.c) takes them in side by side, hands them to on_item in order, one at a time,
- * and says TOOK after each: so a slow on_item slows the sender down, and neither side ever holds more. The reply says how many
- * items there are; the call's future completes after the last of them, and never while on_item runs.
+ * The callee (server/stream.c) numbers the items of a call from 0, exposes their large tensors, and keeps each until
+ * the caller has said TOOK. It keeps at most WFI_ITEMS_MAX. The caller (client/stream.c) pulls them all at once, hands
+ * them to on_item in order, one at a time, and says TOOK after each: so a slow on_item slows the sender down, and
+ * neither side ever holds more than WFI_ITEMS_MAX. The reply says how many items there are. The call's future completes
+ * after the last of them, and never while on_item runs.
  *
- * A call to ourselves has the second half only: its items are handed over by reference.
+ * A call to this worker itself has no sender's side: client/stream.c gets its items by reference.
  */
 #ifndef WFI_ITEMS_OUT_H
 #define WFI_ITEMS_OUT_H
@@ -22,7 +23,7 @@ typedef struct wfi_items_out {
     uint32_t sent;
 } wfi_items_out;
 
-/* ---- The callee's. A call without items (NULL) answers as one that has sent none. -------------------------------------- */
+/* ---- The callee's. A call without items (NULL) answers as one that has sent none. -------------------------------- */
 
 /* Whether some are not taken. [agent lock] */
 static inline bool wfi_items_out_busy(const weft_call *call)
