@@ -64,7 +64,7 @@ static void deaths_are_told_without_memory(void **state)
     bench_destroy(at);
 }
 
-/* What comes out of the reserve is said again like all mail. */
+/* What comes out of the reserve is said again like all that is kept. */
 static void mail_from_the_reserve_comes_again(void **state)
 {
     bench *at = bench_create(3, 2000);

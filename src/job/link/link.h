@@ -102,9 +102,9 @@ struct wfi_rendezvous {
     char refusal_text[WFI_STORE_TEXT_MAX];
 
     /* Under the lock. */
-    wfi_mail mail; /* what we said and the store has not acknowledged */
-    wfi_mail_reserve reserve;
-    bool mail_is_full;      /* the next tick gives up */
+    wfi_outbox outbox; /* what we said and the store has not acknowledged */
+    wfi_outbox_reserve reserve;
+    bool outbox_is_full;    /* the next tick gives up */
     uint32_t *incarnations; /* by rank: as the store has told us; 0: nobody */
     uint8_t *needs;         /* a bit a rank */
     int need_count;

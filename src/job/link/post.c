@@ -31,8 +31,8 @@ void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_mes
 static weft_status keep(wfi_rendezvous *link, wfi_store_type type, const uint8_t *frame, size_t size)
 {
     bool can_wait = type == WFI_STORE_NEED || type == WFI_STORE_SUSPECT;
-    weft_status status = wfi_mail_keep(&link->mail, frame, size, !can_wait);
-    link->mail_is_full = status == WEFT_ERR_TOO_LARGE || (status && !can_wait);
+    weft_status status = wfi_outbox_keep(&link->outbox, frame, size, !can_wait);
+    link->outbox_is_full = status == WEFT_ERR_TOO_LARGE || (status && !can_wait);
     return status;
 }
 
@@ -40,11 +40,11 @@ bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message
 {
     uint8_t frame[WFI_STORE_SMALL_MAX];
     wfi_assert_held(&link->lock);
-    if (link->state != WFI_LINK_MEMBER || link->mail_is_full)
+    if (link->state != WFI_LINK_MEMBER || link->outbox_is_full)
         return true;
     size_t size = wfi_store_encode(message, frame);
     if (wfi_store_type_is_kept(message->type) && keep(link, message->type, frame, size)) {
-        if (!link->mail_is_full)
+        if (!link->outbox_is_full)
             return false;
     } else if (link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
         wfi_link_send_frame(link, WFI_CURRENT, frame, size);

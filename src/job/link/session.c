@@ -16,7 +16,7 @@
 #define UNBOUND_MS 2000                /* in place of the bound, where that is switched off */
 #define DIAL_LEAST_NS (10 * NS_PER_MS)
 #define LOST_BOUNDS 3 /* so many bounds without a word: the store is lost */
-#define RESERVE 64    /* letters: that we close, and our reports */
+#define RESERVE 64    /* entries: that we close, and our reports */
 #define RESERVED_BYTES 64
 
 static uint64_t bound_ns(const wfi_rendezvous *link)
@@ -81,7 +81,7 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
 {
     if (sodium_init() < 0 || !make_secrets(link, options))
         return WEFT_ERR_MEMORY;
-    if (wfi_mail_reserve_init(&link->reserve, RESERVE, RESERVED_BYTES)) {
+    if (wfi_outbox_reserve_init(&link->reserve, RESERVE, RESERVED_BYTES)) {
         free_secrets(link);
         return WEFT_ERR_MEMORY;
     }
@@ -92,7 +92,7 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
     link->world_size = options->world_size;
     link->world.death_timeout_ms = -1;
     link->state = WFI_LINK_JOINING;
-    wfi_mail_init(&link->mail, &link->reserve);
+    wfi_outbox_init(&link->outbox, &link->reserve);
     wfi_mutex_init(&link->lock);
     plan_join(link, options);
     return WEFT_OK;
@@ -105,8 +105,8 @@ void wfi_link_fini(wfi_rendezvous *link)
     free(link->world.members);
     free(link->incarnations);
     free(link->needs);
-    wfi_mail_fini(&link->mail);
-    wfi_mail_reserve_fini(&link->reserve);
+    wfi_outbox_fini(&link->outbox);
+    wfi_outbox_reserve_fini(&link->reserve);
     wfi_mutex_fini(&link->lock);
 }
 
@@ -261,7 +261,7 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
 static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
 {
     wfi_mutex_lock(&link->lock);
-    bool sane = resumed->round <= link->received && wfi_mail_acknowledge(&link->mail, resumed->received);
+    bool sane = resumed->round <= link->received && wfi_outbox_acknowledge(&link->outbox, resumed->received);
     if (sane) {
         link->skip = link->received - resumed->round;
         wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
@@ -269,8 +269,8 @@ static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
         link->shell->adopt(link);
         set_stage(link, WFI_CURRENT, WFI_WIRE_LIVE);
         set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
-        for (const wfi_letter *letter = NULL; (letter = wfi_mail_next(&link->mail, letter));)
-            wfi_link_send_frame(link, WFI_CURRENT, letter->frame, letter->size);
+        for (const wfi_outbox_entry *entry = NULL; (entry = wfi_outbox_next(&link->outbox, entry));)
+            wfi_link_send_frame(link, WFI_CURRENT, entry->frame, entry->size);
     }
     wfi_mutex_unlock(&link->lock);
     if (!sane) {
@@ -316,7 +316,7 @@ static void take_word(wfi_rendezvous *link, const uint8_t *plain, size_t size)
     }
     if (message.type == WFI_STORE_HEARTBEAT || message.type == WFI_STORE_ACK) {
         wfi_mutex_lock(&link->lock);
-        bool sane = wfi_mail_acknowledge(&link->mail, message.received);
+        bool sane = wfi_outbox_acknowledge(&link->outbox, message.received);
         wfi_mutex_unlock(&link->lock);
         if (!sane)
             wfi_link_lost(link, "the store claims to have heard what was never said");
@@ -469,7 +469,7 @@ static bool check_silence(wfi_rendezvous *link, uint64_t now_ns)
 static bool must_beat(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
-    bool unheard = link->mail.sent > link->mail.acknowledged; /* a heartbeat is answered with how much was heard */
+    bool unheard = link->outbox.sent > link->outbox.acknowledged; /* a heartbeat is answered with how much was heard */
     bool beats = link->told_to_beat || link->need_count > 0 || link->closing || unheard;
     wfi_mutex_unlock(&link->lock);
     return beats && link->world.death_timeout_ms >= 0;
@@ -507,7 +507,7 @@ uint64_t wfi_link_tick(wfi_rendezvous *link)
 {
     uint64_t now_ns = wfi_now(link->clock);
     wfi_mutex_lock(&link->lock);
-    bool is_full = link->mail_is_full;
+    bool is_full = link->outbox_is_full;
     wfi_mutex_unlock(&link->lock);
     if (!link->joined)
         return tick_joining(link, now_ns);

@@ -130,7 +130,7 @@ static bool handle_frame(socket_link *link, wfi_which which)
     return true;
 }
 
-/* Everything there is: mail comes before the clock, so that a worker that was stopped learns the true reason. */
+/* Reads everything there is, before the clock is looked at, so that a worker that was stopped learns the true reason. */
 static void read_all(socket_link *link, wfi_which which)
 {
     const char *why = NULL;
@@ -243,7 +243,7 @@ static int socket_pump(wfi_rendezvous *base, uint64_t *due_ns)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Hands over the goodbye: closing with unread mail would reset the connection, and the goodbye might be lost with it. */
+/* Hands over the goodbye: closing with unread bytes would reset the connection, and the goodbye might be lost with it. */
 static void say_farewell(socket_link *link)
 {
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, FAREWELL_MS), now_ns;

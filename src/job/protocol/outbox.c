@@ -10,94 +10,94 @@
 
 /* ---- The reserve ----------------------------------------------------------------------------------------------- */
 
-weft_status wfi_mail_reserve_init(wfi_mail_reserve *reserve, size_t count, size_t frame_size)
+weft_status wfi_outbox_reserve_init(wfi_outbox_reserve *reserve, size_t count, size_t frame_size)
 {
-    size_t unit = _Alignof(max_align_t), bytes = sizeof(wfi_letter) + frame_size;
-    *reserve = (wfi_mail_reserve){.letter_bytes = (bytes + unit - 1) / unit * unit, .count = count};
+    size_t unit = _Alignof(max_align_t), bytes = sizeof(wfi_outbox_entry) + frame_size;
+    *reserve = (wfi_outbox_reserve){.entry_bytes = (bytes + unit - 1) / unit * unit, .count = count};
     wfi_list_init(&reserve->back);
-    reserve->room = wfi_calloc(count, reserve->letter_bytes); /* of which the system gives nothing before it is used */
+    reserve->room = wfi_calloc(count, reserve->entry_bytes); /* of which the system gives nothing before it is used */
     return reserve->room ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-void wfi_mail_reserve_fini(wfi_mail_reserve *reserve)
+void wfi_outbox_reserve_fini(wfi_outbox_reserve *reserve)
 {
     free(reserve->room);
-    *reserve = (wfi_mail_reserve){0};
+    *reserve = (wfi_outbox_reserve){0};
 }
 
-static wfi_letter *take_from(wfi_mail_reserve *reserve, size_t size)
+static wfi_outbox_entry *take_from(wfi_outbox_reserve *reserve, size_t size)
 {
-    if (!reserve || sizeof(wfi_letter) + size > reserve->letter_bytes)
+    if (!reserve || sizeof(wfi_outbox_entry) + size > reserve->entry_bytes)
         return NULL;
     wfi_list *back = wfi_list_pop_front(&reserve->back);
-    void *room = back ? wfi_container_of(back, wfi_letter, link) : NULL;
+    void *room = back ? wfi_container_of(back, wfi_outbox_entry, link) : NULL;
     if (!room && reserve->fresh < reserve->count)
-        room = reserve->room + reserve->letter_bytes * reserve->fresh++;
-    wfi_letter *letter = room;
-    if (letter)
-        letter->reserve = reserve;
-    return letter;
+        room = reserve->room + reserve->entry_bytes * reserve->fresh++;
+    wfi_outbox_entry *entry = room;
+    if (entry)
+        entry->reserve = reserve;
+    return entry;
 }
 
-static void let_go(wfi_letter *letter)
+static void let_go(wfi_outbox_entry *entry)
 {
-    if (letter->reserve)
-        wfi_list_push_front(&letter->reserve->back, &letter->link);
+    if (entry->reserve)
+        wfi_list_push_front(&entry->reserve->back, &entry->link);
     else
-        free(letter);
+        free(entry);
 }
 
-/* ---- Mail ------------------------------------------------------------------------------------------------------ */
+/* ---- Outbox ------------------------------------------------------------------------------------------------------ */
 
-void wfi_mail_init(wfi_mail *mail, wfi_mail_reserve *reserve)
+void wfi_outbox_init(wfi_outbox *outbox, wfi_outbox_reserve *reserve)
 {
-    *mail = (wfi_mail){.reserve = reserve};
-    wfi_list_init(&mail->letters);
+    *outbox = (wfi_outbox){.reserve = reserve};
+    wfi_list_init(&outbox->entries);
 }
 
-static void drop_first(wfi_mail *mail)
+static void drop_first(wfi_outbox *outbox)
 {
-    wfi_letter *letter = wfi_container_of(wfi_list_pop_front(&mail->letters), wfi_letter, link);
-    mail->bytes -= sizeof *letter + letter->size;
-    let_go(letter);
+    wfi_outbox_entry *entry = wfi_container_of(wfi_list_pop_front(&outbox->entries), wfi_outbox_entry, link);
+    outbox->bytes -= sizeof *entry + entry->size;
+    let_go(entry);
 }
 
-void wfi_mail_fini(wfi_mail *mail)
+void wfi_outbox_fini(wfi_outbox *outbox)
 {
-    while (mail->letters.next && !wfi_list_empty(&mail->letters))
-        drop_first(mail);
+    while (outbox->entries.next && !wfi_list_empty(&outbox->entries))
+        drop_first(outbox);
 }
 
-weft_status wfi_mail_keep(wfi_mail *mail, const uint8_t *frame, size_t size, bool matters)
+weft_status wfi_outbox_keep(wfi_outbox *outbox, const uint8_t *frame, size_t size, bool matters)
 {
-    if (mail->bytes + sizeof(wfi_letter) + size > WFI_MAIL_LIMIT)
+    if (outbox->bytes + sizeof(wfi_outbox_entry) + size > WFI_OUTBOX_LIMIT)
         return WEFT_ERR_TOO_LARGE;
-    wfi_letter *letter = malloc(sizeof *letter + size);
-    if (letter)
-        letter->reserve = NULL;
+    wfi_outbox_entry *entry = malloc(sizeof *entry + size);
+    if (entry)
+        entry->reserve = NULL;
     else if (matters)
-        letter = take_from(mail->reserve, size);
-    if (!letter)
+        entry = take_from(outbox->reserve, size);
+    if (!entry)
         return WEFT_ERR_MEMORY;
-    letter->size = size;
-    memcpy(letter->frame, frame, size);
-    wfi_list_push_back(&mail->letters, &letter->link);
-    mail->bytes += sizeof *letter + size;
-    mail->sent++;
+    entry->size = size;
+    memcpy(entry->frame, frame, size);
+    wfi_list_push_back(&outbox->entries, &entry->link);
+    outbox->bytes += sizeof *entry + size;
+    outbox->sent++;
     return WEFT_OK;
 }
 
-bool wfi_mail_acknowledge(wfi_mail *mail, uint64_t received)
+bool wfi_outbox_acknowledge(wfi_outbox *outbox, uint64_t received)
 {
-    if (received < mail->acknowledged || received > mail->sent)
+    if (received < outbox->acknowledged || received > outbox->sent)
         return false;
-    for (; mail->acknowledged < received; mail->acknowledged++)
-        drop_first(mail);
+    for (; outbox->acknowledged < received; outbox->acknowledged++)
+        drop_first(outbox);
     return true;
 }
 
-const wfi_letter *wfi_mail_next(const wfi_mail *mail, const wfi_letter *after)
+const wfi_outbox_entry *wfi_outbox_next(const wfi_outbox *outbox, const wfi_outbox_entry *after)
 {
-    const wfi_list *next = after ? after->link.next : mail->letters.next;
-    return next == &mail->letters ? NULL : wfi_container_of(next, wfi_letter, link);
+    const wfi_list *next = after ? after->link.next : outbox->entries.next;
+    return next == &outbox->entries ? NULL : wfi_container_of(next, wfi_outbox_entry, link);
 }

@@ -20,7 +20,7 @@
 typedef enum wfi_store_peer_state {
     WFI_STORE_PEER_OPEN,
     WFI_STORE_PEER_FLUSHING, /* the last word is said: written out, then shut; what comes is thrown away */
-    WFI_STORE_PEER_KEPT,     /* evicted: nothing is read; stays until its deadline so that its mail can be found */
+    WFI_STORE_PEER_KEPT, /* evicted: nothing is read; stays until its deadline so that it can read what it was sent */
 } wfi_store_peer_state;
 
 typedef struct wfi_store_peer {

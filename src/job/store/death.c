@@ -20,7 +20,7 @@ static void vacate(wfi_store *store, int rank, wfi_seat_state state, wfi_store_t
     seat->fate = store->members[rank].incarnation;
     seat->state = state;
     seat->link = NULL;
-    wfi_mail_fini(&seat->mail);
+    wfi_outbox_fini(&seat->outbox);
     sodium_memzero(seat->token, sizeof seat->token);
     store->members[rank] = (wfi_member){.rank = rank};
     store->alive--;

@@ -52,7 +52,7 @@ bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *
     if (need->rank < 0 || need->rank >= store->options.world_size || need->rank == rank)
         return true;
     if (store->seats[need->rank].state != WFI_SEAT_ALIVE || store->members[need->rank].incarnation != need->incarnation)
-        return true; /* it has been told, or will be: the mail keeps the order */
+        return true; /* it has been told, or will be: messages keep their order */
     if (!from->needs && need->on && !(from->needs = wfi_calloc(((size_t)store->options.world_size + 7) / 8, 1)))
         return false;
     set_need(store, from, need->rank, need->on, now_ns);

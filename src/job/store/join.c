@@ -327,7 +327,7 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
     seat->patience_ns = seat->suspected_ns = seat->lost_ns = WFI_NEVER;
     memcpy(seat->asked_with, join->token, sizeof seat->asked_with);
-    wfi_mail_init(&seat->mail, &store->reserve);
+    wfi_outbox_init(&seat->outbox, &store->reserve);
     if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
         seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
     *member = (wfi_member){.rank = join->rank, .address_size = join->address_size};
@@ -374,8 +374,8 @@ static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint6
         seat->hopeless = true;
     else
         send_table(store, rank, &writer);
-    for (const wfi_letter *letter = NULL; !seat->hopeless && (letter = wfi_mail_next(&seat->mail, letter));)
-        wfi_store_send_frame(store, link, letter->frame, letter->size);
+    for (const wfi_outbox_entry *entry = NULL; !seat->hopeless && (entry = wfi_outbox_next(&seat->outbox, entry));)
+        wfi_store_send_frame(store, link, entry->frame, entry->size);
     wfi_writer_fini(&writer);
     wfi_store_due_by(store, now_ns);
 }

@@ -127,7 +127,7 @@ static void one_round(wfi_store_server *server)
     sweep(server, now_ns);
     size_t count = fill_polls(server, now_ns);
     int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));
-    /* The time is read before the mail: were we stopped here, mail must not look older than the clock. */
+    /* The time is read before the messages: were we stopped here, they must not look older than the clock. */
     now_ns = wfi_now(&wfi_clock_real);
     for (size_t i = 2; ready > 0 && i < count; i++)
         wfi_store_peer_serve(server->polled[i], server->polls[i].revents, now_ns);

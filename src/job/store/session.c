@@ -68,7 +68,7 @@ void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message
     wfi_seat *seat = &store->seats[rank];
     uint8_t frame[WFI_STORE_SMALL_MAX];
     size_t size = wfi_store_encode(message, frame);
-    if (wfi_store_type_is_kept(message->type) && wfi_mail_keep(&seat->mail, frame, size, true)) {
+    if (wfi_store_type_is_kept(message->type) && wfi_outbox_keep(&seat->outbox, frame, size, true)) {
         seat->hopeless = true; /* it would never know what it missed */
         wfi_store_due_by(store, 0);
     }
@@ -197,10 +197,10 @@ static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint
     seat->heard_ns = store->resumed_ns = now_ns;
     seat->acked = seat->received;
     wfi_store_message resumed = {
-        .type = WFI_STORE_RESUMED, .received = seat->received, .round = seat->mail.acknowledged};
+        .type = WFI_STORE_RESUMED, .received = seat->received, .round = seat->outbox.acknowledged};
     wfi_store_send(store, link, &resumed);
-    for (const wfi_letter *letter = NULL; (letter = wfi_mail_next(&seat->mail, letter));)
-        wfi_store_send_frame(store, link, letter->frame, letter->size);
+    for (const wfi_outbox_entry *entry = NULL; (entry = wfi_outbox_next(&seat->outbox, entry));)
+        wfi_store_send_frame(store, link, entry->frame, entry->size);
 }
 
 void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume, uint64_t now_ns)
@@ -208,8 +208,8 @@ void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_s
     bool is_ours = resume->rank >= 0 && resume->rank < store->options.world_size && resume->incarnation > 0 &&
                    resume->incarnation <= store->incarnations;
     /* What came on its former connection since it wrote this may have acknowledged more. */
-    if (is_ours && is_the_member(store, resume) && resume->received <= store->seats[resume->rank].mail.sent) {
-        (void)wfi_mail_acknowledge(&store->seats[resume->rank].mail, resume->received);
+    if (is_ours && is_the_member(store, resume) && resume->received <= store->seats[resume->rank].outbox.sent) {
+        (void)wfi_outbox_acknowledge(&store->seats[resume->rank].outbox, resume->received);
         resume_member(store, link, resume->rank, now_ns);
     } else if (is_ours && store->members[resume->rank].incarnation != resume->incarnation) {
         send_evicted(store, link, resume);

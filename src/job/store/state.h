@@ -47,10 +47,10 @@ typedef struct wfi_seat { /* a rank's place */
     uint64_t lost_ns;     /* when that becomes its death; WFI_NEVER: it is connected */
     uint8_t token[WFI_STORE_TOKEN_BYTES];
     uint8_t asked_with[WFI_STORE_TOKEN_BYTES]; /* its JOIN's token */
-    wfi_mail mail;                             /* what it was told and has not acknowledged */
+    wfi_outbox outbox;                         /* what it was told and has not acknowledged */
     uint64_t received;                         /* kept messages from it; */
     uint64_t acked;                            /* of those, acknowledged */
-    bool hopeless;                             /* its mail overflowed: the next tick declares it dead */
+    bool hopeless;                             /* its outbox overflowed: the next tick declares it dead */
     int64_t patience_ms;                       /* waiting: how long it said it would */
     uint64_t patience_ns;                      /* waiting: when that ends */
     uint64_t heard_ns;
@@ -78,7 +78,7 @@ struct wfi_store {
     wfi_member *members; /* by rank */
     int waiting, alive;  /* seats in these states */
     uint32_t incarnations;
-    wfi_mail_reserve reserve; /* so that one death, at least, can be told to all though memory is out */
+    wfi_outbox_reserve reserve; /* so that one death, at least, can be told to all though memory is out */
     uint64_t now_ns;          /* of the input under way */
     uint64_t due_ns, ticked_ns;
     uint64_t late_ns;    /* so much later than it was due came the tick under way */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE 64         /* letters, and one for each worker */
+#define RESERVE 64         /* entries, and one for each worker */
 #define RESERVED_BYTES 320 /* the longest news of a death or a joining */
 
 static uint8_t *copy_guarded(const uint8_t *bytes, size_t size)
@@ -50,7 +50,7 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     store->seats = wfi_calloc((size_t)options->world_size, sizeof *store->seats);
     store->members = wfi_calloc((size_t)options->world_size, sizeof *store->members);
     if (!store->seats || !store->members || !copy_secrets(store, options) ||
-        wfi_mail_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES))
+        wfi_outbox_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES))
         goto free_store;
     wfi_map_init(&store->links);
     store->ticked_ns = options->now_ns;
@@ -76,11 +76,11 @@ void wfi_store_destroy(wfi_store *store)
         wfi_guarded_free(link);
     wfi_map_fini(&store->links);
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        wfi_mail_fini(&store->seats[rank].mail);
+        wfi_outbox_fini(&store->seats[rank].outbox);
         sodium_memzero(store->seats[rank].token, sizeof store->seats[rank].token);
         free(store->seats[rank].needs);
     }
-    wfi_mail_reserve_fini(&store->reserve);
+    wfi_outbox_reserve_fini(&store->reserve);
     wipe_secrets(store);
     free(store->seats);
     free(store->members);
@@ -274,7 +274,7 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
     link->unconfirmed = false;
     seat->heard_ns = now_ns;
     seat->suspected_ns = WFI_NEVER;
-    if (!makes_sense(message) || (says_how_much && !wfi_mail_acknowledge(&seat->mail, message->received))) {
+    if (!makes_sense(message) || (says_how_much && !wfi_outbox_acknowledge(&seat->outbox, message->received))) {
         wfi_store_declare_dead(store, rank, "it sent the store a message that makes no sense");
     } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);

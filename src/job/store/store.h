@@ -56,7 +56,7 @@
 
 #include "job/protocol/protocol.h"
 
-/* How long a connection to an evicted worker is kept, in case it is only stopped and reads its mail later. */
+/* How long a connection to an evicted worker is kept, in case it is only stopped and reads later what it was sent. */
 #define WFI_STORE_LINGER_MS 60000
 
 typedef struct wfi_store_outputs {
