@@ -218,7 +218,7 @@ void wfi_interest_due(wfi_timer *timer)
         const wfi_peer *peer = &whole->peer;
         bool interested = whole->interest > 0;
         if (interested != whole->interest_told &&
-            !wfi_rendezvous_need(net->rendezvous, peer->rank, peer->member.incarnation, interested)) {
+            !wfi_rendezvous_interest(net->rendezvous, peer->rank, peer->member.incarnation, interested)) {
             tell_interest_soon(net); /* there was no memory for it */
             return;
         }

@@ -139,8 +139,8 @@ static wire_tap *member(void)
     assert_int_equal(wfi_link_init(&tap->link, &options, &shell), WEFT_OK);
     tap->link.world.death_timeout_ms = 1000;
     tap->link.incarnations = calloc(8, sizeof *tap->link.incarnations);
-    tap->link.needs = calloc(1, 1);
-    assert_true(tap->link.incarnations && tap->link.needs);
+    tap->link.interests = calloc(1, 1);
+    assert_true(tap->link.incarnations && tap->link.interests);
     tap->link.incarnations[2] = 3;
     tap->link.state = WFI_LINK_MEMBER;
     tap->link.wires[WFI_CURRENT].stage = WFI_WIRE_LIVE;
@@ -153,8 +153,8 @@ static void a_link_without_memory_says_what_it_must_and_the_rest_later(void **st
     static const wfi_idle_report idle = {.idle = true};
     wire_tap *tap = member();
     malloc_fails = true;
-    assert_false(wfi_rendezvous_need(&tap->link, 2, 3, true));
-    assert_false(wfi_rendezvous_need(&tap->link, 2, 3, true));
+    assert_false(wfi_rendezvous_interest(&tap->link, 2, 3, true));
+    assert_false(wfi_rendezvous_interest(&tap->link, 2, 3, true));
     wfi_rendezvous_suspect(&tap->link, 2, 3, "why");
     wfi_rendezvous_closing(&tap->link);
     for (uint64_t round = 1; round <= 20; round++)
@@ -166,9 +166,9 @@ static void a_link_without_memory_says_what_it_must_and_the_rest_later(void **st
     assert_int_equal(tap->said[WFI_STORE_CLOSING], 1);
     assert_int_equal(tap->said[WFI_STORE_REPORT], 20);
     assert_true(tap->said[WFI_STORE_HEARTBEAT] > 0);
-    assert_true(wfi_rendezvous_need(&tap->link, 2, 3, true));
+    assert_true(wfi_rendezvous_interest(&tap->link, 2, 3, true));
     assert_int_equal(tap->said[WFI_STORE_NEED], 1);
-    assert_true(wfi_rendezvous_need(&tap->link, 2, 3, true)); /* it has been said */
+    assert_true(wfi_rendezvous_interest(&tap->link, 2, 3, true)); /* it has been said */
     assert_int_equal(tap->said[WFI_STORE_NEED], 1);
     wfi_link_fini(&tap->link);
     free(tap);

@@ -79,7 +79,7 @@ static link_place place_of(int rank, int port, int fd)
 
 static void depend_on(link_watch *watch, int rank)
 {
-    wfi_rendezvous_need(watch->link, rank, wfi_rendezvous_members(watch->link)[rank].incarnation, true);
+    wfi_rendezvous_interest(watch->link, rank, wfi_rendezvous_members(watch->link)[rank].incarnation, true);
 }
 
 /* Rank 1 as a process, rank 0 here, which depends on it. */

@@ -134,7 +134,7 @@ static void program(weft_sim *sim, int rank, void *arg)
     if (worker->status)
         return;
     for (int other = 0; other < job->count && !job->idle; other++)
-        wfi_rendezvous_need(worker->link, other, wfi_rendezvous_members(worker->link)[other].incarnation, true);
+        wfi_rendezvous_interest(worker->link, other, wfi_rendezvous_members(worker->link)[other].incarnation, true);
     if (job->by_agreement)
         wfi_rendezvous_closing(worker->link);
     else

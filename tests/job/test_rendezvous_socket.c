@@ -114,8 +114,8 @@ static void need_all(job *at)
 {
     for (int i = 0; i < at->count; i++)
         for (int rank = 0; rank < at->count; rank++)
-            wfi_rendezvous_need(at->watches[i].link, rank,
-                                wfi_rendezvous_members(at->watches[i].link)[rank].incarnation, true);
+            wfi_rendezvous_interest(at->watches[i].link, rank,
+                                    wfi_rendezvous_members(at->watches[i].link)[rank].incarnation, true);
 }
 
 static void heartbeats_keep_a_quiet_job_alive(void **state)

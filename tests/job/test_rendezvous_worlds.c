@@ -128,7 +128,7 @@ static void need_all(life *me)
 {
     for (int rank = 0; rank < SEATS; rank++)
         if (me->believes[rank])
-            wfi_rendezvous_need(me->link, rank, me->believes[rank], true);
+            wfi_rendezvous_interest(me->link, rank, me->believes[rank], true);
 }
 
 /* At the end: all who live know all who live. */

@@ -70,25 +70,25 @@ static void joined(wfi_rendezvous *link, const wfi_store_message *message)
         link->events.joined(link->events.arg, &member);
 }
 
-bool wfi_link_flip_need(wfi_rendezvous *link, int rank, bool needed)
+bool wfi_link_flip_interest(wfi_rendezvous *link, int rank, bool on)
 {
     uint8_t bit = (uint8_t)(1u << (rank % 8));
     wfi_assert_held(&link->lock);
-    if (needed == ((link->needs[rank / 8] & bit) != 0))
+    if (on == ((link->interests[rank / 8] & bit) != 0))
         return false;
-    link->needs[rank / 8] ^= bit;
-    link->need_count += needed ? 1 : -1;
+    link->interests[rank / 8] ^= bit;
+    link->interest_count += on ? 1 : -1;
     return true;
 }
 
-/* Somebody is gone, and so is our need of it. False: of whom the store tells is nobody we know. */
+/* Somebody is gone, and so is our interest in it. False: of whom the store tells is nobody we know. */
 static bool forget(wfi_rendezvous *link, const wfi_store_message *message)
 {
     if (!names_another(link, message))
         return false;
     wfi_mutex_lock(&link->lock);
     link->incarnations[message->rank] = 0;
-    (void)wfi_link_flip_need(link, message->rank, false);
+    (void)wfi_link_flip_interest(link, message->rank, false);
     wfi_mutex_unlock(&link->lock);
     return true;
 }

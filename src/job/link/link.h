@@ -24,7 +24,7 @@
  *
  * LOCKING. `lock` guards the fields under "Under the lock", `state`, the seals of both connections, and the shell's
  * output. Nothing is called under it but the shell's functions that say so, so it may be taken below the agent's lock:
- * by suspect, need, closing and report. Upcalls are made without it. All else belongs to the link's own thread. What
+ * by suspect, interest, closing and report. Upcalls are made without it. All else belongs to the link's own thread. What
  * wfi_rendezvous_open gave out (members, key) never changes.
  *
  * LIFETIME. wfi_rendezvous_open makes a link and wfi_rendezvous_close ends it; the table of members is freed earlier,
@@ -106,8 +106,8 @@ struct wfi_rendezvous {
     wfi_outbox_reserve reserve;
     bool outbox_is_full;    /* the next tick gives up */
     uint32_t *incarnations; /* by rank: as the store has told us; 0: nobody */
-    uint8_t *needs;         /* a bit a rank */
-    int need_count;
+    uint8_t *interests;     /* a bit a rank */
+    int interest_count;
     bool closing;
 
     /* The link's own. */
@@ -146,7 +146,7 @@ int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
 void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
 void wfi_link_evicted(wfi_rendezvous *link, const char *why);
 void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message);
-bool wfi_link_flip_need(wfi_rendezvous *link, int rank, bool needed); /* lock held; false: that is no news */
+bool wfi_link_flip_interest(wfi_rendezvous *link, int rank, bool on); /* lock held; false: that is no news */
 
 /* post.c */
 void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message);

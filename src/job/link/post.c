@@ -25,7 +25,7 @@ void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_mes
 }
 
 /*
- * Needs are told again later and suspicions are repeated, so they do without the reserve. WEFT_ERR_MEMORY: such a one was not said.
+ * Interests are told again later and suspicions are repeated, so they do without the reserve. WEFT_ERR_MEMORY: such a one was not said.
  * Without the rest we could not go on.
  */
 static weft_status keep(wfi_rendezvous *link, wfi_store_type type, const uint8_t *frame, size_t size)

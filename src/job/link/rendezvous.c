@@ -84,16 +84,16 @@ void wfi_rendezvous_closing(wfi_rendezvous *link)
     wfi_mutex_unlock(&link->lock);
 }
 
-bool wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed)
+bool wfi_rendezvous_interest(wfi_rendezvous *link, int rank, uint32_t incarnation, bool on)
 {
-    wfi_store_message message = {.type = WFI_STORE_NEED, .rank = rank, .incarnation = incarnation, .on = needed};
+    wfi_store_message message = {.type = WFI_STORE_NEED, .rank = rank, .incarnation = incarnation, .on = on};
     if (rank < 0 || rank >= link->world_size || rank == link->rank || incarnation == 0)
         return true;
     wfi_mutex_lock(&link->lock);
-    bool is_news = link->incarnations[rank] == incarnation && wfi_link_flip_need(link, rank, needed);
+    bool is_news = link->incarnations[rank] == incarnation && wfi_link_flip_interest(link, rank, on);
     bool said = !is_news || wfi_link_post_locked(link, &message);
     if (!said)
-        (void)wfi_link_flip_need(link, rank, !needed);
+        (void)wfi_link_flip_interest(link, rank, !on);
     wfi_mutex_unlock(&link->lock);
     return said;
 }

@@ -5,7 +5,7 @@
  *
  *     wfi_rendezvous_open(&options, &link, &error);           joins; blocks until the answer is there
  *     const wfi_member *members = wfi_rendezvous_members(link);
- *     wfi_rendezvous_need(link, rank, incarnation, true);     from now on `died` tells of that worker's death
+ *     wfi_rendezvous_interest(link, rank, incarnation, true);     from now on `died` tells of that worker's death
  *     wfi_rendezvous_close(link);
  *
  * The store is a state machine that rank 0 runs (job/store/store.h). It alone numbers incarnations and declares deaths.
@@ -78,11 +78,11 @@ int64_t wfi_rendezvous_death_timeout_ms(const wfi_rendezvous *link); /* the stor
 int wfi_rendezvous_rank(const wfi_rendezvous *link);                 /* ours, as given or as found free */
 
 /*
- * We depend on that worker from now on, or not any more (net has counted: calls outstanding or deferred, references, watches).
- * The store has those whom somebody needs, and those who need somebody, send heartbeats; an idle job is silent. Cheap,
+ * We have an interest in that worker from now on, or not any more (net has counted: calls outstanding or deferred, references, watches).
+ * The store has those in whom somebody has an interest, and those who have one, send heartbeats; an idle job is silent. Cheap,
  * idempotent, does not block. False: there is no memory to say it now; it has to be said again.
  */
-bool wfi_rendezvous_need(wfi_rendezvous *link, int rank, uint32_t incarnation, bool needed);
+bool wfi_rendezvous_interest(wfi_rendezvous *link, int rank, uint32_t incarnation, bool on);
 
 /* A peer does not answer or its connection is refused: evidence for the store. */
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why);

@@ -104,7 +104,7 @@ void wfi_link_fini(wfi_rendezvous *link)
     sodium_memzero(link->world.token, sizeof link->world.token);
     free(link->world.members);
     free(link->incarnations);
-    free(link->needs);
+    free(link->interests);
     wfi_outbox_fini(&link->outbox);
     wfi_outbox_reserve_fini(&link->reserve);
     wfi_mutex_fini(&link->lock);
@@ -211,14 +211,14 @@ void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which)
 
 /* ---- The answer ------------------------------------------------------------------------------------------------ */
 
-static bool prepare_needs(wfi_rendezvous *link)
+static bool prepare_interests(wfi_rendezvous *link)
 {
     size_t count = (size_t)link->world.world_size;
     link->incarnations = wfi_calloc(count, sizeof *link->incarnations);
-    link->needs = wfi_calloc((count + 7) / 8, 1);
+    link->interests = wfi_calloc((count + 7) / 8, 1);
     for (size_t rank = 0; link->incarnations && rank < count; rank++)
         link->incarnations[rank] = link->world.members[rank].incarnation;
-    return link->incarnations && link->needs;
+    return link->incarnations && link->interests;
 }
 
 static void become_member(wfi_rendezvous *link)
@@ -248,7 +248,7 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
     link->world = world;
     if (world.world_size != link->world_size || (link->rank >= 0 && link->rank != world.rank)) {
         drop_next(link, WEFT_ERR_PROTOCOL, "the store's table is not the one we asked for");
-    } else if (!prepare_needs(link)) {
+    } else if (!prepare_interests(link)) {
         drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");
     } else {
         link->rank = world.rank;
@@ -470,7 +470,7 @@ static bool must_beat(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
     bool unheard = link->outbox.sent > link->outbox.acknowledged; /* a heartbeat is answered with how much was heard */
-    bool beats = link->told_to_beat || link->need_count > 0 || link->closing || unheard;
+    bool beats = link->told_to_beat || link->interest_count > 0 || link->closing || unheard;
     wfi_mutex_unlock(&link->lock);
     return beats && link->world.death_timeout_ms >= 0;
 }

@@ -24,7 +24,7 @@ static void vacate(wfi_store *store, int rank, wfi_seat_state state, wfi_store_t
     sodium_memzero(seat->token, sizeof seat->token);
     store->members[rank] = (wfi_member){.rank = rank};
     store->alive--;
-    wfi_store_need_gone(store, rank);
+    wfi_store_interest_gone(store, rank);
     wfi_store_tell_all(store, &news);
     wfi_store_end_members_changed(store);
 }

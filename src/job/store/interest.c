@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * interest.c - which member depends on which, and therefore who has to send heartbeats.
+ * interest.c - which member has an interest in which, and therefore who has to send heartbeats.
  *
- * A worker is told to send heartbeats while some other depends on it; from then on its silence means its death. The
- * death bound counts from the moment at which the store learns that somebody depends on it. A worker that closes
- * depends on all others, because it waits for them to close as well. The dependency ends when it is taken back, or when
+ * A worker is told to send heartbeats while some other has an interest in it; from then on its silence means its death.
+ * The death bound counts from the moment at which the store learns of the interest. A worker that closes has an
+ * interest in all others, because it waits for them to close as well. An interest ends when it is taken back, or when
  * either worker is gone.
  */
 #include "base/alloc.h"
@@ -18,10 +18,10 @@ static bool has_bit(const uint8_t *bits, int rank)
     return bits && (bits[rank / 8] >> (rank % 8) & 1);
 }
 
-void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns)
+void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_seat *seat = &store->seats[rank];
-    bool wanted = store->options.death_timeout_ms >= 0 && (seat->needed_by > 0 || store->closers > seat->closing);
+    bool wanted = store->options.death_timeout_ms >= 0 && (seat->interested > 0 || store->closers > seat->closing);
     if (seat->state != WFI_SEAT_ALIVE || wanted == seat->beats)
         return;
     seat->beats = wanted;
@@ -34,32 +34,34 @@ void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns)
 static void review_all(wfi_store *store, uint64_t now_ns)
 {
     for (int rank = 0; rank < store->options.world_size; rank++)
-        wfi_store_need_review(store, rank, now_ns);
+        wfi_store_interest_review(store, rank, now_ns);
 }
 
-static void set_need(wfi_store *store, wfi_seat *from, int target, bool on, uint64_t now_ns)
+static void set_interest(wfi_store *store, wfi_seat *from, int target, bool on, uint64_t now_ns)
 {
-    if (has_bit(from->needs, target) == on)
+    if (has_bit(from->interests, target) == on)
         return;
-    from->needs[target / 8] ^= (uint8_t)(1u << (target % 8));
-    store->seats[target].needed_by += on ? 1 : -1;
-    wfi_store_need_review(store, target, now_ns);
+    from->interests[target / 8] ^= (uint8_t)(1u << (target % 8));
+    store->seats[target].interested += on ? 1 : -1;
+    wfi_store_interest_review(store, target, now_ns);
 }
 
-bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns)
+bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)
 {
     wfi_seat *from = &store->seats[rank];
-    if (need->rank < 0 || need->rank >= store->options.world_size || need->rank == rank)
+    if (message->rank < 0 || message->rank >= store->options.world_size || message->rank == rank)
         return true;
-    if (store->seats[need->rank].state != WFI_SEAT_ALIVE || store->members[need->rank].incarnation != need->incarnation)
+    if (store->seats[message->rank].state != WFI_SEAT_ALIVE ||
+        store->members[message->rank].incarnation != message->incarnation)
         return true; /* it has been told, or will be: messages keep their order */
-    if (!from->needs && need->on && !(from->needs = wfi_calloc(((size_t)store->options.world_size + 7) / 8, 1)))
+    if (!from->interests && message->on &&
+        !(from->interests = wfi_calloc(((size_t)store->options.world_size + 7) / 8, 1)))
         return false;
-    set_need(store, from, need->rank, need->on, now_ns);
+    set_interest(store, from, message->rank, message->on, now_ns);
     return true;
 }
 
-void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns)
+void wfi_store_interest_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns)
 {
     if (store->seats[rank].closing == closing)
         return;
@@ -68,18 +70,18 @@ void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t n
     review_all(store, now_ns);
 }
 
-void wfi_store_need_gone(wfi_store *store, int rank)
+void wfi_store_interest_gone(wfi_store *store, int rank)
 {
     wfi_seat *gone = &store->seats[rank];
     for (int other = 0; other < store->options.world_size; other++) {
-        if (has_bit(gone->needs, other))
-            store->seats[other].needed_by--;
-        if (has_bit(store->seats[other].needs, rank))
-            store->seats[other].needs[rank / 8] ^= (uint8_t)(1u << (rank % 8));
+        if (has_bit(gone->interests, other))
+            store->seats[other].interested--;
+        if (has_bit(store->seats[other].interests, rank))
+            store->seats[other].interests[rank / 8] ^= (uint8_t)(1u << (rank % 8));
     }
-    free(gone->needs);
-    gone->needs = NULL;
-    gone->needed_by = 0;
+    free(gone->interests);
+    gone->interests = NULL;
+    gone->interested = 0;
     gone->beats = false;
     store->closers -= gone->closing;
     gone->closing = false;

@@ -222,7 +222,7 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
         wfi_store_message joined = {.type = WFI_STORE_JOINED};
         wfi_store_message_of_member(&joined, &store->members[rank]);
         wfi_store_tell_others(store, rank, &joined);
-        wfi_store_need_review(store, rank, now_ns);
+        wfi_store_interest_review(store, rank, now_ns);
         wfi_store_end_members_changed(store);
         wfi_store_due_by(store, now_ns);
     }

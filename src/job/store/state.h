@@ -61,8 +61,8 @@ typedef struct wfi_seat { /* a rank's place */
     char words[160];  /* why it is suspected; of a dead one: why it was declared so */
     uint32_t fate;    /* the incarnation that these words were about, once it is dead */
     bool beats;       /* has been told to: somebody depends on it, so silence is death */
-    int needed_by;    /* so many */
-    uint8_t *needs;   /* whom it depends on, a bit a rank; NULL: nobody ever */
+    int interested;   /* so many members have an interest in it */
+    uint8_t *interests; /* in whom it has an interest, a bit a rank; NULL: it never had one */
     bool closing;
     bool answered; /* in the wave under way */
     wfi_idle_report report, report_before;
@@ -145,10 +145,11 @@ void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 
 /* interest.c */
 /* False: there is no memory for it now. */
-bool wfi_store_handle_need(wfi_store *store, int rank, const wfi_store_message *need, uint64_t now_ns);
-void wfi_store_need_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns); /* it depends on all others */
-void wfi_store_need_gone(wfi_store *store, int rank);                    /* its needs, and all needs of it, are over */
-void wfi_store_need_review(wfi_store *store, int rank, uint64_t now_ns); /* tells it to beat, or to stop */
+bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
+void wfi_store_interest_closing(wfi_store *store, int rank, bool closing,
+                                uint64_t now_ns);         /* it has an interest in all others */
+void wfi_store_interest_gone(wfi_store *store, int rank); /* its interests, and all interests in it, are over */
+void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns); /* tells it to beat, or to stop */
 
 /* termination.c */
 void wfi_store_end_closing(wfi_store *store);

@@ -78,7 +78,7 @@ void wfi_store_destroy(wfi_store *store)
     for (int rank = 0; rank < store->options.world_size; rank++) {
         wfi_outbox_fini(&store->seats[rank].outbox);
         sodium_memzero(store->seats[rank].token, sizeof store->seats[rank].token);
-        free(store->seats[rank].needs);
+        free(store->seats[rank].interests);
     }
     wfi_outbox_reserve_fini(&store->reserve);
     wipe_secrets(store);
@@ -236,9 +236,9 @@ static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
         wfi_store_handle_suspect(store, link, message, now_ns);
         break;
     case WFI_STORE_NEED:
-        return wfi_store_handle_need(store, link->rank, message, now_ns);
+        return wfi_store_handle_interest(store, link->rank, message, now_ns);
     case WFI_STORE_CLOSING:
-        wfi_store_need_closing(store, link->rank, true, now_ns);
+        wfi_store_interest_closing(store, link->rank, true, now_ns);
         wfi_store_end_closing(store);
         break;
     case WFI_STORE_REPORT:
