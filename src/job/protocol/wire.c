@@ -252,7 +252,7 @@ static weft_status read_head(wfi_reader *reader, const uint8_t *frame, size_t si
     return version == WFI_STORE_VERSION || *type == WFI_STORE_REFUSE ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
-/* What strangers write may end up on a terminal: nothing but printable ASCII is let through. */
+/* What an unauthenticated peer writes may end up on a terminal: nothing but printable ASCII is let through. */
 static void read_text(wfi_reader *reader, char *out)
 {
     size_t size = 0;

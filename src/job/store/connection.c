@@ -19,7 +19,7 @@ weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t dea
     if (!peer)
         return WEFT_ERR_MEMORY;
     *peer = (wfi_store_peer){
-        .server = server, .id = ++server->last_id, .fd = fd, .is_stranger = true, .loss = WFI_STORE_CUT};
+        .server = server, .id = ++server->last_id, .fd = fd, .is_unauthenticated = true, .loss = WFI_STORE_CUT};
     peer->deadline_ns = deadline_ns;
     weft_status status = wfi_map_put(&server->by_id, peer->id, peer);
     if (status)
@@ -29,7 +29,7 @@ weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t dea
         goto take_id;
     wfi_list_push_back(&server->peers, &peer->link);
     server->peer_count++;
-    server->strangers++;
+    server->unauthenticated++;
     return WEFT_OK;
 
 take_id:
@@ -45,7 +45,7 @@ void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns)
     wfi_map_take(&server->by_id, peer->id);
     wfi_list_remove(&peer->link);
     server->peer_count--;
-    server->strangers -= peer->is_stranger;
+    server->unauthenticated -= peer->is_unauthenticated;
     if (peer->state == WFI_STORE_PEER_OPEN && server->store)
         wfi_store_closed(server->store, peer->id, peer->loss, now_ns);
     close(peer->fd);
@@ -58,7 +58,7 @@ short wfi_store_peer_events(const wfi_store_peer *peer)
     short events = peer->output_at < peer->output_size ? POLLOUT : 0;
     if (peer->state != WFI_STORE_PEER_KEPT)
         events |= POLLIN;
-    if (peer->is_stranger)
+    if (peer->is_unauthenticated)
         events |= POLLRDHUP;
     return events;
 }
@@ -139,7 +139,7 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
     wfi_store_peer *peer = wfi_map_get(&server->by_id, id);
     if (!peer)
         return;
-    /* A stranger that was refused stays one, among those that are bounded: it may never read, nor go. */
+    /* One that was refused stays among the unauthenticated, whose number is bounded: it may never read, nor go. */
     peer->state = keep_ms > 0 ? WFI_STORE_PEER_KEPT : WFI_STORE_PEER_FLUSHING;
     peer->deadline_ns = wfi_deadline(&wfi_clock_real, keep_ms > 0 ? keep_ms : FLUSH_MS);
     if (peer->output_size == 0)
@@ -166,14 +166,14 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
     while (peer->state == WFI_STORE_PEER_OPEN && !peer->is_broken && at < peer->input_size) {
         size_t have = peer->input_size - at;
         if (wfi_store_frame_size(peer->input + at, have, sizeof peer->input, &size)) {
-            if (peer->is_stranger)
+            if (peer->is_unauthenticated)
                 wfi_store_count_refusal(peer->server->store, "it spoke nonsense");
             peer->is_broken = true; /* what resumes, if anything, is a member that speaks the protocol */
             return;
         }
         if (size == 0 || size > have || peer->has_gone)
             break;
-        if (peer->is_stranger) /* not before: hundreds of silent ones shall cost little */
+        if (peer->is_unauthenticated) /* not before: hundreds of silent ones shall cost little */
             wfi_tune_socket(peer->fd);
         wfi_store_received(peer->server->store, peer->id, now_ns, peer->input + at, size);
         at += size;
@@ -184,10 +184,10 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
 
 static void note_joined(wfi_store_peer *peer)
 {
-    if (!peer->is_stranger || !wfi_store_has_joined(peer->server->store, peer->id))
+    if (!peer->is_unauthenticated || !wfi_store_has_joined(peer->server->store, peer->id))
         return;
-    peer->is_stranger = false;
-    peer->server->strangers--;
+    peer->is_unauthenticated = false;
+    peer->server->unauthenticated--;
     peer->deadline_ns = WFI_NEVER;
 }
 

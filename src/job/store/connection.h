@@ -29,8 +29,8 @@ typedef struct wfi_store_peer {
     uint64_t id;
     int fd;
     wfi_store_peer_state state;
-    bool is_stranger, is_broken, is_shut;
-    bool has_gone;        /* a stranger that wants no answer any more */
+    bool is_unauthenticated, is_broken, is_shut;
+    bool has_gone;        /* unauthenticated, and wants no answer any more */
     wfi_store_loss loss;  /* how it broke */
     uint64_t deadline_ns; /* when it is closed; WFI_NEVER for members */
     uint8_t *output;      /* what the kernel has not taken: [output_at, output_size) */
@@ -51,14 +51,14 @@ struct wfi_store_server {
     size_t peer_count;
     wfi_map by_id;
     uint64_t last_id;
-    int strangers;
+    int unauthenticated; /* peers that have not joined */
     uint64_t due_ns, accept_at_ns;
     struct pollfd *polls;
     wfi_store_peer **polled; /* beside polls */
     size_t poll_capacity;
 };
 
-weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns); /* a stranger */
+weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns); /* unauthenticated */
 void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns); /* tells the store, if it believes it open */
 short wfi_store_peer_events(const wfi_store_peer *peer);
 void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns);

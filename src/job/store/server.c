@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define ACCEPTS_A_ROUND 64
-#define STRANGERS_MAX 256 /* and one more for each worker of the job */
+#define UNAUTHENTICATED_MAX 256 /* and one more for each worker of the job */
 #define ACCEPT_PAUSE_NS (10ull * 1000 * 1000)
 
 static void note_due(wfi_store_server *server, uint64_t when_ns)
@@ -30,14 +30,14 @@ static void note_due(wfi_store_server *server, uint64_t when_ns)
 /* ---- Arrivals -------------------------------------------------------------------------------------------------- */
 
 /* Makes room: whoever came first and has not said who he is goes. */
-static void drop_oldest_stranger(wfi_store_server *server)
+static void drop_oldest_unauthenticated(wfi_store_server *server)
 {
     for (wfi_list *at = server->peers.next; at != &server->peers; at = at->next) {
         wfi_store_peer *peer = wfi_container_of(at, wfi_store_peer, link);
-        if (peer->is_stranger && !peer->is_broken) {
+        if (peer->is_unauthenticated && !peer->is_broken) {
             peer->is_broken = true;
-            server->strangers--;
-            peer->is_stranger = false;
+            server->unauthenticated--;
+            peer->is_unauthenticated = false;
             return;
         }
     }
@@ -45,10 +45,10 @@ static void drop_oldest_stranger(wfi_store_server *server)
 
 static void admit(wfi_store_server *server, int fd, uint64_t now_ns)
 {
-    if (wfi_store_peer_create(server, fd, now_ns + WFI_STORE_STRANGER_MS * 1000000ull))
+    if (wfi_store_peer_create(server, fd, now_ns + WFI_STORE_UNAUTHENTICATED_MS * 1000000ull))
         close(fd);
-    else if (server->strangers > STRANGERS_MAX + server->world_size)
-        drop_oldest_stranger(server);
+    else if (server->unauthenticated > UNAUTHENTICATED_MAX + server->world_size)
+        drop_oldest_unauthenticated(server);
 }
 
 static void accept_all(wfi_store_server *server, uint64_t now_ns)
@@ -63,7 +63,7 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
             if (server->store)
                 wfi_store_turned_away(server->store);
             /* The one at the door stays there, so poll would return at once, again and again. */
-            drop_oldest_stranger(server);
+            drop_oldest_unauthenticated(server);
             server->accept_at_ns = now_ns + ACCEPT_PAUSE_NS;
         }
         if (errno != ECONNABORTED && errno != EINTR)

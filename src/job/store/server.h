@@ -4,7 +4,7 @@
  *
  * Only that thread touches the state machine and the connections. Other threads may count (wfi_store_server_count) and
  * end it. The thread blocks in poll and nowhere else, so half a message, a silent caller or a slow reader delays
- * nobody. Who has not joined yet gets WFI_STORE_STRANGER_MS to do so; there is a bounded number of places for such
+ * nobody. Who has not joined yet gets WFI_STORE_UNAUTHENTICATED_MS to do so; there is a bounded number of places for such
  * callers, and when all are taken the newest caller gets the place of the oldest. All signals are blocked in the
  * thread.
  */
@@ -14,7 +14,7 @@
 #include "base/socket.h"
 #include "job/store/store.h"
 
-#define WFI_STORE_STRANGER_MS 5000
+#define WFI_STORE_UNAUTHENTICATED_MS 5000
 
 typedef struct wfi_store_server_options {
     int listen_fd; /* a listening socket; taken, on failure too */

@@ -112,7 +112,8 @@ void wfi_store_count_refusal(wfi_store *store, const char *why)
 {
     uint64_t count = atomic_fetch_add(&store->refused, 1) + 1;
     if ((count & (count - 1)) == 0)
-        wfi_log(WEFT_LOG_WARN, "store: refused a stranger: %s (%llu so far)", why, (unsigned long long)count);
+        wfi_log(WEFT_LOG_WARN, "store: refused an unauthenticated peer: %s (%llu so far)", why,
+                (unsigned long long)count);
 }
 
 /* ---- The greeting ---------------------------------------------------------------------------------------------- */

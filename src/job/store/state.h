@@ -17,16 +17,16 @@
 #include "job/store/store.h"
 
 typedef enum wfi_store_stage {
-    WFI_STORE_STRANGER, /* has said nothing */
-    WFI_STORE_GREETED,  /* has been challenged */
-    WFI_STORE_PROVEN,   /* its frames are sealed, and so are ours */
+    WFI_STORE_CONNECTED, /* has said nothing */
+    WFI_STORE_GREETED,   /* has been challenged */
+    WFI_STORE_PROVEN,    /* its frames are sealed, and so are ours */
 } wfi_store_stage;
 
 typedef struct wfi_store_link { /* a connection; guarded, for its keys */
     uint64_t id;
-    int rank; /* whose it is; -1: a stranger's */
+    int rank; /* whose it is; -1: nobody has joined on it */
     wfi_store_stage stage;
-    bool knocks;         /* a stranger's: opened or challenged since the last tick */
+    bool knocks;         /* before it joins: opened or challenged since the last tick */
     uint64_t knocked_ns; /* when a tick last saw that */
     bool unconfirmed;    /* resumed, and nothing heard since: its end may be the end of a mere attempt */
     wfi_greeting greeting;

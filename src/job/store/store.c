@@ -132,7 +132,7 @@ static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_sto
         return;
     if (link->stage == WFI_STORE_GREETED && link->seal.on)
         wfi_store_count_refusal(store, "it did not answer the store's proof: it may have another secret");
-    else if (link->stage == WFI_STORE_STRANGER && how == WFI_STORE_CUT)
+    else if (link->stage == WFI_STORE_CONNECTED && how == WFI_STORE_CUT)
         wfi_store_count_refusal(store, "it said nothing in its time");
 }
 
@@ -156,7 +156,7 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
 }
 
 /* The first word: in the clear. */
-static void handle_stranger(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
+static void handle_hello(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
 {
     wfi_store_message message;
     weft_status decoded = wfi_store_decode(frame, size, &message);
@@ -316,8 +316,8 @@ void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, 
     store->now_ns = now_ns;
     if (size >= WFI_STORE_HEAD)
         wfi_store_count_message(store, frame);
-    if (link->stage == WFI_STORE_STRANGER)
-        handle_stranger(store, link, frame, size);
+    if (link->stage == WFI_STORE_CONNECTED)
+        handle_hello(store, link, frame, size);
     else if (link->rank < 0)
         handle_proof(store, link, frame, size, now_ns);
     else

@@ -79,7 +79,7 @@ typedef struct wfi_store_options {
 } wfi_store_options;
 
 typedef struct wfi_store_counts {
-    uint64_t refused;  /* strangers: wrong proofs, nonsense */
+    uint64_t refused;  /* unauthenticated peers: wrong proofs, nonsense */
     uint64_t messages; /* that came and that left; without heartbeats */
 } wfi_store_counts;
 
@@ -105,7 +105,7 @@ void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, 
 uint64_t wfi_store_due(const wfi_store *store);
 void wfi_store_tick(wfi_store *store, uint64_t now_ns);
 
-/* Has this connection joined? Those that have not are strangers, whose number and time the shell bounds. */
+/* Has this connection joined? Those that have not are unauthenticated: the shell bounds their number and time. */
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
 void wfi_store_count(const wfi_store *store, wfi_store_counts *out); /* from any thread */
 void wfi_store_turned_away(wfi_store *store); /* for want of descriptors or memory here somebody could not be let in */
