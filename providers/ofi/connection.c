@@ -93,7 +93,7 @@ weft_status wfofi_accept(wfi_fabric *base, wfi_connect_request *request, const v
     if (status != WEFT_OK)
         goto reject;
     if (request->info->dest_addrlen <= sizeof lane->peer.storage) {
-        wfi_mutex_lock(&fabric->events_lock); /* strangers.c reads it */
+        wfi_mutex_lock(&fabric->events_lock); /* silent.c reads it */
         memcpy(&lane->peer.storage, request->info->dest_addr, request->info->dest_addrlen);
         lane->peer.size = (socklen_t)request->info->dest_addrlen;
         wfi_mutex_unlock(&fabric->events_lock);

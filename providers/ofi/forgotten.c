@@ -6,7 +6,7 @@
  * it does nothing more: the descriptor stays open for good. So it goes for half a request, and for a connection that ended
  * while errno still had an old EAGAIN; whoever connects often enough takes every descriptor that the process may have.
  *
- * A lost socket is known for certain. It is at its end, by us (strangers.c) or by the other side: such a socket stays
+ * A lost socket is known for certain. It is at its end, by us (silent.c) or by the other side: such a socket stays
  * readable, so if libfabric watched it, the event queue's descriptor would be readable. If that is not, and the socket is
  * neither a lane's nor a request's that waits for its answer, then nobody but us knows its descriptor.
  */

@@ -69,7 +69,7 @@ typedef struct wfofi_fabric {
 
     _Atomic uint64_t exhausted_said_ns; /* any thread: when it was last said that descriptors are out; 0: never */
 
-    /* The event thread's own: door.c, strangers.c. */
+    /* The event thread's own: door.c, silent.c. */
     bool exhausted; /* nobody can be accepted for want of descriptors */
     bool strangers_suspected;
     uint64_t strangers_due_ns;
@@ -143,7 +143,7 @@ void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
 int wfofi_door_before(wfofi_fabric *fabric);
 void wfofi_door_after(wfofi_fabric *fabric, int next);
 
-/* strangers.c */
+/* silent.c */
 void wfofi_strangers_suspect(wfofi_fabric *fabric);
 int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
 void wfofi_strangers_look(wfofi_fabric *fabric);

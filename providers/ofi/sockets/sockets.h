@@ -4,7 +4,7 @@
  * descriptors.
  *
  * Nothing here knows libfabric. Nothing is kept between calls and no lock is taken, so any thread may call; but a descriptor that was
- * found may be closed by whoever owns it at any time. Callers rule that out as their own comments say (strangers.c, forgotten.c, drain.c).
+ * found may be closed by whoever owns it at any time. Callers rule that out as their own comments say (silent.c, forgotten.c, drain.c).
  */
 #ifndef WFOFI_SOCKETS_H
 #define WFOFI_SOCKETS_H

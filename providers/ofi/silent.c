@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * strangers.c - ends connections to our listening port on which nobody ever asks for anything.
+ * silent.c - ends connections to our listening port on which nobody ever asks for anything.
  *
  * libfabric's tcp keeps an accepted socket until it has read a request from it: a caller that stays silent costs a
  * descriptor for ever. So, some time after the event queue woke us, we look through our descriptors for sockets of our
