@@ -57,7 +57,7 @@ typedef enum wfi_event_kind {
     WFI_EVENT_REQUEST = 1,   /* somebody wants to connect: accept or reject */
     WFI_EVENT_CONNECTED = 2, /* a lane of ours is up (connected or accepted); data: what the acceptor sent */
     WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The lane is still ours to close */
-    WFI_EVENT_STRANGERS = 4, /* callers that never asked for anything were hung up on; count: how many */
+    WFI_EVENT_SILENT = 4,    /* callers that never asked for anything were hung up on; count: how many */
 } wfi_event_kind;
 
 typedef struct wfi_event {
@@ -69,7 +69,7 @@ typedef struct wfi_event {
     const char *why;              /* CLOSED: the system's words, which last for ever; NULL: it has none */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
-    size_t count; /* STRANGERS */
+    size_t count; /* SILENT */
 } wfi_event;
 
 /* A registered range. Remote sides use base + offset and key. */

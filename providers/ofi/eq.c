@@ -179,18 +179,18 @@ static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
         fds[0].fd = -1;
         timeout_ms = timeout_ms < 0 || timeout_ms > NAP_MS ? NAP_MS : timeout_ms;
     }
-    poll(fds, 2, fabric->provider->sockets ? wfofi_strangers_wait_ms(fabric, timeout_ms) : timeout_ms);
+    poll(fds, 2, fabric->provider->sockets ? wfofi_silent_wait_ms(fabric, timeout_ms) : timeout_ms);
     if (fds[0].revents)
-        wfofi_strangers_suspect(fabric);
+        wfofi_silent_suspect(fabric);
     return fds[1].revents != 0;
 }
 
-static size_t tell_of_strangers(wfofi_fabric *fabric, wfi_event *out)
+static size_t tell_of_silent(wfofi_fabric *fabric, wfi_event *out)
 {
-    if (!fabric->strangers_ended)
+    if (!fabric->silent_ended)
         return 0;
-    *out = (wfi_event){.kind = WFI_EVENT_STRANGERS, .count = fabric->strangers_ended};
-    fabric->strangers_ended = 0;
+    *out = (wfi_event){.kind = WFI_EVENT_SILENT, .count = fabric->silent_ended};
+    fabric->silent_ended = 0;
     return 1;
 }
 
@@ -199,13 +199,13 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
     wfofi_fabric *fabric = wfofi_of(base);
     uint64_t deadline = wfi_deadline(&wfi_clock_real, timeout_ms);
     if (timeout_ms == 0) /* we shall not sleep, so nothing will wake us */
-        wfofi_strangers_suspect(fabric);
+        wfofi_silent_suspect(fabric);
     for (bool woken = false;;) {
         size_t count = read_events(fabric, out, room);
         if (fabric->provider->sockets)
-            wfofi_strangers_look(fabric);
+            wfofi_silent_look(fabric);
         if (count < room)
-            count += tell_of_strangers(fabric, &out[count]);
+            count += tell_of_silent(fabric, &out[count]);
         int wait_ms = left_ms(deadline);
         if (count > 0 || woken || wait_ms == 0 || room == 0)
             return count;
@@ -239,7 +239,7 @@ void wfofi_events_end(wfofi_fabric *fabric)
     if (fabric->listen_fd >= 0)
         (void)shutdown(fabric->listen_fd, SHUT_RDWR);
     drop_requests(fabric);
-    for (size_t rounds = wfofi_strangers_hang_up(fabric) + 1; rounds; rounds--)
+    for (size_t rounds = wfofi_silent_hang_up(fabric) + 1; rounds; rounds--)
         drop_requests(fabric);
     (void)wfofi_lost_close(fabric, true);
 }

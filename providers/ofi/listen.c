@@ -68,6 +68,6 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
     fabric->listen_fd = wfofi_bound_listener(&fabric->local);
     if (fabric->listen_fd < 0)
         wfofi_log(fabric, WEFT_LOG_WARN,
-                  "no receive timeout on the listening socket: a stranger can hold up connections");
+                  "no receive timeout on the listening socket: a silent caller can hold up connections");
     return WEFT_OK;
 }

@@ -39,7 +39,7 @@
 
 #define WFOFI_API FI_VERSION(1, 17)
 #define WFOFI_INJECT_MAX 192
-#define WFOFI_STRANGERS_MAX 256 /* looked after at a time */
+#define WFOFI_SILENT_MAX 256 /* looked after at a time */
 
 typedef struct wfofi_fabric {
     wfi_fabric base;
@@ -71,12 +71,12 @@ typedef struct wfofi_fabric {
 
     /* The event thread's own: door.c, silent.c. */
     bool exhausted; /* nobody can be accepted for want of descriptors */
-    bool strangers_suspected;
-    uint64_t strangers_due_ns;
-    uint64_t strangers[WFOFI_STRANGERS_MAX];
-    size_t stranger_count;
-    unsigned strangers_late; /* looks in a row that began anew */
-    size_t strangers_ended;  /* hung up on, and not yet told to whom reads our events */
+    bool silent_suspected;
+    uint64_t silent_due_ns;
+    uint64_t silent[WFOFI_SILENT_MAX]; /* hashes of those that the last look found */
+    size_t silent_count;
+    unsigned silent_late; /* looks in a row that began anew */
+    size_t silent_ended;  /* hung up on, and not yet told to whom reads our events */
 } wfofi_fabric;
 
 typedef enum wfofi_lane_state {
@@ -91,7 +91,7 @@ struct wfi_lane {
     wfofi_fabric *fabric;
     struct fid_ep *ep;
     void *user;
-    wfofi_sockaddr peer; /* of an accepted one: its socket is not a stranger's */
+    wfofi_sockaddr peer; /* of an accepted one: its socket is not a silent caller's */
 
     wfi_mutex lock;
     wfofi_lane_state state;
@@ -144,10 +144,10 @@ int wfofi_door_before(wfofi_fabric *fabric);
 void wfofi_door_after(wfofi_fabric *fabric, int next);
 
 /* silent.c */
-void wfofi_strangers_suspect(wfofi_fabric *fabric);
-int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
-void wfofi_strangers_look(wfofi_fabric *fabric);
-size_t wfofi_strangers_hang_up(wfofi_fabric *fabric); /* on all, for closing; says on how many */
+void wfofi_silent_suspect(wfofi_fabric *fabric);
+int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
+void wfofi_silent_look(wfofi_fabric *fabric);
+size_t wfofi_silent_hang_up(wfofi_fabric *fabric); /* on all, for closing; says on how many */
 
 /* forgotten.c. Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
 bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);

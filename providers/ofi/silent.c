@@ -8,7 +8,7 @@
  * the look before as well; libfabric then reads their end and closes them.
  *
  * Only the thread that reads events runs this, and it alone closes such sockets, so a descriptor that was found to be a
- * stranger's still is when it is shut down.
+ * silent caller's still is when it is shut down.
  */
 #include "objects.h"
 
@@ -20,35 +20,35 @@
 #define LATE_MAX 4   /* looks in a row */
 #define LOOK_MS 1000 /* between two looks: a caller gets one to two of these to say what it wants */
 
-void wfofi_strangers_suspect(wfofi_fabric *fabric)
+void wfofi_silent_suspect(wfofi_fabric *fabric)
 {
-    if (fabric->strangers_suspected)
+    if (fabric->silent_suspected)
         return;
-    fabric->strangers_suspected = true;
-    fabric->strangers_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
+    fabric->silent_suspected = true;
+    fabric->silent_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
 }
 
 /* How long a sleep may last: not beyond the next look. */
-int wfofi_strangers_wait_ms(const wfofi_fabric *fabric, int timeout_ms)
+int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms)
 {
-    if (!fabric->strangers_suspected)
+    if (!fabric->silent_suspected)
         return timeout_ms;
     uint64_t now = wfi_now(&wfi_clock_real);
-    uint64_t left_ms = now >= fabric->strangers_due_ns ? 0 : (fabric->strangers_due_ns - now) / 1000000 + 1;
+    uint64_t left_ms = now >= fabric->silent_due_ns ? 0 : (fabric->silent_due_ns - now) / 1000000 + 1;
     return timeout_ms < 0 || left_ms < (uint64_t)timeout_ms ? (int)left_ms : timeout_ms;
 }
 
 typedef struct look {
     wfofi_fabric *fabric;
     bool all; /* shut down also those that were not there before */
-    uint64_t seen[WFOFI_STRANGERS_MAX];
+    uint64_t seen[WFOFI_SILENT_MAX];
     size_t count, ended;
 } look;
 
 static bool was_there(const wfofi_fabric *fabric, uint64_t hash)
 {
-    for (size_t i = 0; i < fabric->stranger_count; i++) {
-        if (fabric->strangers[i] == hash)
+    for (size_t i = 0; i < fabric->silent_count; i++) {
+        if (fabric->silent[i] == hash)
             return true;
     }
     return false;
@@ -66,7 +66,7 @@ static bool look_at(int fd, const wfofi_sockaddr *peer, void *arg)
     } else {
         now->seen[now->count++] = hash;
     }
-    return now->count == WFOFI_STRANGERS_MAX;
+    return now->count == WFOFI_SILENT_MAX;
 }
 
 static size_t look_now(wfofi_fabric *fabric, bool all)
@@ -75,10 +75,10 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
     wfi_mutex_lock(&fabric->events_lock);
     wfofi_each_caller(&fabric->local, look_at, &now);
     wfi_mutex_unlock(&fabric->events_lock);
-    memcpy(fabric->strangers, now.seen, now.count * sizeof now.seen[0]);
-    fabric->stranger_count = now.count;
-    fabric->strangers_suspected = now.count > 0 || now.ended > 0;
-    fabric->strangers_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
+    memcpy(fabric->silent, now.seen, now.count * sizeof now.seen[0]);
+    fabric->silent_count = now.count;
+    fabric->silent_suspected = now.count > 0 || now.ended > 0;
+    fabric->silent_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
     return now.ended;
 }
 
@@ -88,24 +88,24 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
  */
 static void begin_anew_if_late(wfofi_fabric *fabric, uint64_t late_ns)
 {
-    bool is_late = late_ns > LATE_NS && fabric->strangers_late < LATE_MAX;
-    fabric->strangers_late = is_late ? fabric->strangers_late + 1 : 0;
+    bool is_late = late_ns > LATE_NS && fabric->silent_late < LATE_MAX;
+    fabric->silent_late = is_late ? fabric->silent_late + 1 : 0;
     if (is_late)
-        fabric->stranger_count = 0;
+        fabric->silent_count = 0;
 }
 
-void wfofi_strangers_look(wfofi_fabric *fabric)
+void wfofi_silent_look(wfofi_fabric *fabric)
 {
     uint64_t now = wfi_now(&wfi_clock_real);
-    if (!fabric->strangers_suspected || now < fabric->strangers_due_ns)
+    if (!fabric->silent_suspected || now < fabric->silent_due_ns)
         return;
-    begin_anew_if_late(fabric, now - fabric->strangers_due_ns);
-    fabric->strangers_ended += look_now(fabric, false);
+    begin_anew_if_late(fabric, now - fabric->silent_due_ns);
+    fabric->silent_ended += look_now(fabric, false);
     if (!wfofi_lost_close(fabric, false))
-        fabric->strangers_suspected = true;
+        fabric->silent_suspected = true;
 }
 
-size_t wfofi_strangers_hang_up(wfofi_fabric *fabric)
+size_t wfofi_silent_hang_up(wfofi_fabric *fabric)
 {
     return look_now(fabric, true);
 }

@@ -142,7 +142,7 @@ void inside_count_up(wfi_net *net, int rank, int by)
 void inside_hang_up_on(wfi_net *net, size_t strangers)
 {
     wfi_net_lock(net);
-    wfi_transport_event(&net->transport, &(wfi_event){.kind = WFI_EVENT_STRANGERS, .count = strangers});
+    wfi_transport_event(&net->transport, &(wfi_event){.kind = WFI_EVENT_SILENT, .count = strangers});
     wfi_net_unlock(net);
 }
 

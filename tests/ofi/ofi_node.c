@@ -84,7 +84,7 @@ static void on_event(ofi_node *node, wfi_event *event)
         link->closed++;
         link->why = event->status;
         break;
-    case WFI_EVENT_STRANGERS: /* nobody asks how many */
+    case WFI_EVENT_SILENT: /* nobody asks how many */
         break;
     }
 }

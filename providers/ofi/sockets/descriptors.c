@@ -21,7 +21,7 @@
 #include <sys/time.h>
 
 #define NUMBERS_MAX (1 << 20) /* descriptors looked at, at most */
-#define STRANGER_US 1         /* the kernel rounds up to its tick */
+#define RECEIVE_US 1          /* the kernel rounds up to its tick */
 
 typedef bool visit_fn(int fd, void *arg); /* true: enough */
 
@@ -85,7 +85,7 @@ static bool bound_listener(int fd, void *arg)
     socklen_t size = sizeof listening;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening || !local_is(fd, search->local))
         return false;
-    const struct timeval limit = {.tv_usec = STRANGER_US};
+    const struct timeval limit = {.tv_usec = RECEIVE_US};
     if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0)
         search->found = fd;
     return true;

@@ -121,7 +121,7 @@ void wfi_transport_event(wfi_transport *transport, const wfi_event *event)
         on_request(transport, event);
         return;
     }
-    if (event->kind == WFI_EVENT_STRANGERS) {
+    if (event->kind == WFI_EVENT_SILENT) {
         wfi_silent_came(transport, event->count);
         return;
     }
