@@ -196,13 +196,13 @@ static void on_store_lost(void *arg, const char *why)
 }
 
 /* Nobody probes or terminates before all are closing, so this cannot come while we open. */
-static void on_probe(void *arg, uint64_t round)
+static void on_probe(void *arg, uint64_t wave)
 {
     wfi_net *net = arg;
     wfi_progress_lock(&net->progress);
     if (net->open && !net->transport.closing)
         WFI_FOR_CLIENTS (client, &net->transport, probe)
-            client->upcalls->probe(client->arg, round);
+            client->upcalls->probe(client->arg, wave);
     wfi_progress_unlock(&net->progress);
 }
 

@@ -77,10 +77,10 @@ void wfi_net_begin_closing(wfi_net *net)
         wfi_rendezvous_closing(net->rendezvous);
 }
 
-void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report)
+void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report)
 {
     if (!net->transport.closing)
-        wfi_rendezvous_report(net->rendezvous, round, report);
+        wfi_rendezvous_report(net->rendezvous, wave, report);
 }
 
 /* ---- The link as a source of progress -------------------------------------------------------------------------- */

@@ -187,7 +187,7 @@ bool wfi_net_is_flushed(const wfi_net *net);
 void wfi_net_untake(wfi_net *net);
 
 void wfi_net_begin_closing(wfi_net *net);                                              /* [locked] */
-void wfi_net_report_idle(wfi_net *net, uint64_t round, const wfi_idle_report *report); /* [locked] */
+void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report);  /* [locked] */
 
 /* ---- Who can be reached: detector.c ---------------------------------------------------------------------------- */
 

@@ -60,14 +60,14 @@ static void on_store_lost(void *arg, const char *why)
     note(watch, &watch->store_lost, -1, why);
 }
 
-static void on_probe(void *arg, uint64_t round)
+static void on_probe(void *arg, uint64_t wave)
 {
     link_watch *watch = arg;
     static const wfi_idle_report idle = {.idle = true};
     note(watch, &watch->probes, -1, "");
-    watch->last_round = round;
+    watch->last_wave = wave;
     if (watch->answers_probes)
-        wfi_rendezvous_report(watch->link, round, &idle);
+        wfi_rendezvous_report(watch->link, wave, &idle);
 }
 
 static void on_terminated(void *arg)

@@ -151,7 +151,7 @@ static void rank_0_is_never_taken_again(void **state)
 static void answer(bench *at, uint64_t line)
 {
     wfi_store_message message = {
-        .type = WFI_STORE_REPORT, .round = bench_last(at, line, WFI_STORE_PROBE)->round, .report = {.idle = true}};
+        .type = WFI_STORE_REPORT, .wave = bench_last(at, line, WFI_STORE_PROBE)->wave, .report = {.idle = true}};
     bench_say(at, line, &message);
 }
 

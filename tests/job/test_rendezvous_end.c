@@ -14,7 +14,7 @@ static bench *closing_job(int world_size)
 static void report(bench *at, uint64_t line, bool idle, uint64_t started, uint64_t finished, uint64_t served)
 {
     wfi_store_message message = {.type = WFI_STORE_REPORT,
-                                 .round = bench_last(at, line, WFI_STORE_PROBE)->round,
+                                 .wave = bench_last(at, line, WFI_STORE_PROBE)->wave,
                                  .report = {idle, started, finished, served}};
     bench_say(at, line, &message);
 }
@@ -139,7 +139,7 @@ static void one_that_stops_without_closing_is_taken_out(void **state)
 static void an_answer_to_an_old_wave_does_not_complete_this_one(void **state)
 {
     bench *at = closing_job(2);
-    wfi_store_message old = {.type = WFI_STORE_REPORT, .round = 99, .report = {.idle = true}};
+    wfi_store_message old = {.type = WFI_STORE_REPORT, .wave = 99, .report = {.idle = true}};
     bench_say(at, 1, &old);
     report(at, 2, true, 0, 0, 0);
     assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
@@ -151,7 +151,7 @@ static void an_answer_to_an_old_wave_does_not_complete_this_one(void **state)
 static void answers_to_old_waves_and_double_answers_do_not_count(void **state)
 {
     bench *at = closing_job(2);
-    wfi_store_message old = {.type = WFI_STORE_REPORT, .round = 99, .report = {.idle = true}};
+    wfi_store_message old = {.type = WFI_STORE_REPORT, .wave = 99, .report = {.idle = true}};
     bench_say(at, 1, &old);
     report(at, 1, true, 0, 0, 0);
     report(at, 1, true, 0, 0, 0);

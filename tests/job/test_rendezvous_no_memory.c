@@ -157,8 +157,8 @@ static void a_link_without_memory_says_what_it_must_and_the_rest_later(void **st
     assert_false(wfi_rendezvous_interest(&tap->link, 2, 3, true));
     wfi_rendezvous_suspect(&tap->link, 2, 3, "why");
     wfi_rendezvous_closing(&tap->link);
-    for (uint64_t round = 1; round <= 20; round++)
-        wfi_rendezvous_report(&tap->link, round, &idle);
+    for (uint64_t wave = 1; wave <= 20; wave++)
+        wfi_rendezvous_report(&tap->link, wave, &idle);
     (void)wfi_link_tick(&tap->link);
     malloc_fails = false;
     assert_int_equal(tap->lost, 0);

@@ -65,10 +65,10 @@ static ends make_ends(void)
     return made;
 }
 
-static size_t sealed_frame(wfi_seal *seal, uint64_t round, uint8_t *out)
+static size_t sealed_frame(wfi_seal *seal, uint64_t wave, uint8_t *out)
 {
     uint8_t frame[WFI_STORE_SMALL_MAX];
-    wfi_store_message message = {.type = WFI_STORE_PROBE, .round = round};
+    wfi_store_message message = {.type = WFI_STORE_PROBE, .wave = wave};
     return wfi_seal_frame(seal, frame, wfi_store_encode(&message, frame), out);
 }
 

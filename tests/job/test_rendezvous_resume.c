@@ -27,7 +27,7 @@ static void news_that_was_not_heard_comes_again(void **state)
     assert_true(at->lines[2].closed);
     assert_int_equal(bench_heard(at, 5, WFI_STORE_JOINED), 1);
     assert_string_equal(bench_last(at, 5, WFI_STORE_JOINED)->text, "d");
-    assert_int_equal(bench_last(at, 5, WFI_STORE_RESUMED)->round, 1);
+    assert_int_equal(bench_last(at, 5, WFI_STORE_RESUMED)->acknowledged, 1);
     bench_join(at, 6, 4, 8, "e", 1000);
     assert_string_equal(bench_last(at, 5, WFI_STORE_JOINED)->text, "e");
     assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 0);

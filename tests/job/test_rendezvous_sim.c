@@ -68,11 +68,11 @@ static void on_store_lost(void *arg, const char *why)
     noticed(worker, &worker->store_lost);
 }
 
-static void on_probe(void *arg, uint64_t round)
+static void on_probe(void *arg, uint64_t wave)
 {
     sim_worker *worker = arg;
     static const wfi_idle_report idle = {.idle = true};
-    wfi_rendezvous_report(worker->link, round, &idle);
+    wfi_rendezvous_report(worker->link, wave, &idle);
 }
 
 static void on_terminated(void *arg)

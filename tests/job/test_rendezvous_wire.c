@@ -23,7 +23,7 @@ static wfi_store_message sample(wfi_store_type type)
                                  .incarnation = 2,
                                  .timeout_ms = 1234,
                                  .status = WEFT_ERR_EXISTS,
-                                 .round = 7,
+                                 .wave = 7,
                                  .report = {true, 8, 9, 10},
                                  .text = "a text",
                                  .address_size = 5};

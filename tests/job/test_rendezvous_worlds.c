@@ -83,7 +83,7 @@ static void on_store_lost(void *arg, const char *why)
     me->store_lost++;
 }
 
-static void on_nothing(void *arg, uint64_t round) {}
+static void on_nothing(void *arg, uint64_t wave) {}
 
 static void on_end(void *arg) {}
 

@@ -121,7 +121,7 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         wfi_link_evicted(link, message->text);
         break;
     case WFI_STORE_PROBE:
-        events->probe(events->arg, message->round);
+        events->probe(events->arg, message->wave);
         break;
     case WFI_STORE_TERMINATED:
         events->terminated(events->arg);

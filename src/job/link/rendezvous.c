@@ -98,9 +98,9 @@ bool wfi_rendezvous_interest(wfi_rendezvous *link, int rank, uint32_t incarnatio
     return said;
 }
 
-void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t round, const wfi_idle_report *report)
+void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t wave, const wfi_idle_report *report)
 {
-    wfi_store_message message = {.type = WFI_STORE_REPORT, .round = round, .report = *report};
+    wfi_store_message message = {.type = WFI_STORE_REPORT, .wave = wave, .report = *report};
     wfi_link_post(link, &message);
 }
 

@@ -36,7 +36,7 @@ typedef struct wfi_rendezvous_events {
     void (*dial)(void *arg, int rank, uint32_t incarnation); /* that worker suspects us: it may have no way to us */
     void (*evicted)(void *arg, const char *why);             /* we were declared dead; the link is closed */
     void (*store_lost)(void *arg, const char *why);          /* the link is closed */
-    void (*probe)(void *arg, uint64_t round);                /* answer with wfi_rendezvous_report, now or when idle */
+    void (*probe)(void *arg, uint64_t wave);                 /* answer with wfi_rendezvous_report, now or when idle */
     void (*terminated)(void *arg);                           /* everybody closes and nothing is outstanding anywhere */
     void *arg;
 } wfi_rendezvous_events;
@@ -88,7 +88,7 @@ bool wfi_rendezvous_interest(wfi_rendezvous *link, int rank, uint32_t incarnatio
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why);
 /* We are closing: from now on the store may probe. */
 void wfi_rendezvous_closing(wfi_rendezvous *link);
-void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t round, const wfi_idle_report *report);
+void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t wave, const wfi_idle_report *report);
 /* Says goodbye (the others are told that we left) and ends; no upcall after it returns. Rank 0's store goes on serving
  * until the others have left, at most death_timeout_ms. */
 void wfi_rendezvous_close(wfi_rendezvous *link);

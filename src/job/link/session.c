@@ -261,9 +261,9 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
 static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
 {
     wfi_mutex_lock(&link->lock);
-    bool sane = resumed->round <= link->received && wfi_outbox_acknowledge(&link->outbox, resumed->received);
+    bool sane = resumed->acknowledged <= link->received && wfi_outbox_acknowledge(&link->outbox, resumed->received);
     if (sane) {
-        link->skip = link->received - resumed->round;
+        link->skip = link->received - resumed->acknowledged;
         wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
         link->wires[WFI_CURRENT] = link->wires[WFI_NEXT];
         link->shell->adopt(link);

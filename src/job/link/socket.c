@@ -158,7 +158,7 @@ static void see_next(socket_link *link)
     read_all(link, WFI_NEXT);
 }
 
-/* One round but for the sleep. Returns when the next is due. */
+/* One turn of the loop, without the sleep. Returns when the next is due. */
 static uint64_t serve(socket_link *link)
 {
     wfi_pipe *current = &link->pipes[WFI_CURRENT];

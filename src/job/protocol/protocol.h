@@ -71,19 +71,19 @@ typedef enum wfi_store_type {
     WFI_STORE_LEFT = 8,        /* store (k): rank, incarnation */
     WFI_STORE_EVICTED = 9,     /* store: text */
     WFI_STORE_CLOSING = 10,    /* worker (k) */
-    WFI_STORE_PROBE = 11,      /* store (k): round */
-    WFI_STORE_REPORT = 12,     /* worker (k): round, report */
+    WFI_STORE_PROBE = 11,      /* store (k): wave */
+    WFI_STORE_REPORT = 12,     /* worker (k): wave, report */
     WFI_STORE_TERMINATED = 13, /* store (k) */
     WFI_STORE_GOODBYE = 14,    /* worker */
     WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), address, public key */
     WFI_STORE_HELLO = 16,      /* worker: on (it has a secret), nonce */
     WFI_STORE_CHALLENGE = 17,  /* store: counter, nonce, timeout_ms (its bound), proof */
     WFI_STORE_RESUME = 18,     /* worker, on a new connection: rank, incarnation, token, received */
-    WFI_STORE_RESUMED = 19,    /* store: received, round (how many kept messages of its own it does not say again) */
-    WFI_STORE_ACK = 20,        /* either: received */
-    WFI_STORE_NEED = 21,       /* worker (k): rank, incarnation, on */
-    WFI_STORE_BEAT = 22,       /* store (k): on: send heartbeats, somebody depends on you */
-    WFI_STORE_DIAL = 23,       /* store: rank, incarnation: that worker gets no connection to you, so open one to it */
+    WFI_STORE_RESUMED = 19, /* store: received, acknowledged (so many kept messages of its own it does not say again) */
+    WFI_STORE_ACK = 20,     /* either: received */
+    WFI_STORE_NEED = 21,    /* worker (k): rank, incarnation, on */
+    WFI_STORE_BEAT = 22,    /* store (k): on: send heartbeats, somebody depends on you */
+    WFI_STORE_DIAL = 23,    /* store: rank, incarnation: that worker gets no connection to you, so open one to it */
 } wfi_store_type;
 
 /* One message; which fields count stands at its type. */
@@ -94,7 +94,8 @@ typedef struct wfi_store_message {
     uint32_t incarnation;
     int64_t timeout_ms; /* join: how long the worker will wait yet; < 0: for ever */
     weft_status status;
-    uint64_t round;
+    uint64_t wave; /* number of it */
+    uint64_t acknowledged;
     uint64_t received; /* kept messages, since the join */
     uint64_t counter;
     wfi_idle_report report;

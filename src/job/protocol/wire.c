@@ -54,7 +54,7 @@ static void write_join(wfi_writer *writer, const wfi_store_message *message)
 
 static void write_report(wfi_writer *writer, const wfi_store_message *message)
 {
-    wfi_write_u64(writer, message->round);
+    wfi_write_u64(writer, message->wave);
     wfi_write_u8(writer, message->report.idle);
     wfi_write_u64(writer, message->report.started);
     wfi_write_u64(writer, message->report.finished);
@@ -82,7 +82,7 @@ static void write_link_body(wfi_writer *writer, const wfi_store_message *message
         break;
     case WFI_STORE_RESUMED:
         wfi_write_u64(writer, message->received);
-        wfi_write_u64(writer, message->round);
+        wfi_write_u64(writer, message->acknowledged);
         break;
     case WFI_STORE_HEARTBEAT:
     case WFI_STORE_ACK:
@@ -129,7 +129,7 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
         write_text(writer, message->text);
         break;
     case WFI_STORE_PROBE:
-        wfi_write_u64(writer, message->round);
+        wfi_write_u64(writer, message->wave);
         break;
     case WFI_STORE_REPORT:
         write_report(writer, message);
@@ -300,7 +300,7 @@ static void read_member(wfi_reader *reader, wfi_store_message *out)
 
 static void read_report(wfi_reader *reader, wfi_store_message *out)
 {
-    out->round = wfi_read_u64(reader);
+    out->wave = wfi_read_u64(reader);
     out->report.idle = wfi_read_u8(reader) != 0;
     out->report.started = wfi_read_u64(reader);
     out->report.finished = wfi_read_u64(reader);
@@ -335,7 +335,7 @@ static bool read_link_body(wfi_reader *reader, wfi_store_message *out)
         return true;
     case WFI_STORE_RESUMED:
         out->received = wfi_read_u64(reader);
-        out->round = wfi_read_u64(reader);
+        out->acknowledged = wfi_read_u64(reader);
         return true;
     case WFI_STORE_HEARTBEAT:
     case WFI_STORE_ACK:
@@ -381,7 +381,7 @@ static bool read_body(wfi_reader *reader, wfi_store_message *out)
         read_text(reader, out->text);
         return true;
     case WFI_STORE_PROBE:
-        out->round = wfi_read_u64(reader);
+        out->wave = wfi_read_u64(reader);
         return true;
     case WFI_STORE_REPORT:
         read_report(reader, out);

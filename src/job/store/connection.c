@@ -191,7 +191,7 @@ static void note_joined(wfi_store_peer *peer)
     peer->deadline_ns = WFI_NEVER;
 }
 
-/* One read a round: a peer that sends without end does not keep the others waiting. */
+/* One read a turn of the loop: a peer that sends without end does not keep the others waiting. */
 static void read_some(wfi_store_peer *peer, uint64_t now_ns)
 {
     size_t room = sizeof peer->input - peer->input_size;

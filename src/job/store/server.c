@@ -71,7 +71,7 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
     }
 }
 
-/* ---- Rounds ---------------------------------------------------------------------------------------------------- */
+/* ---- The loop ---------------------------------------------------------------------------------------------------- */
 
 /* Those that broke, and those whose time is over. */
 static void sweep(wfi_store_server *server, uint64_t now_ns)
@@ -102,7 +102,7 @@ static bool reserve_polls(wfi_store_server *server, size_t count)
     return polls && polled;
 }
 
-/* Slot 0: our own wake-up; 1: the door; then the peers. Out of memory: those beyond the array wait for a later round. */
+/* Slot 0: our own wake-up; 1: the door; then the peers. Out of memory: those beyond the array wait for a later turn. */
 static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
 {
     size_t count = 2;

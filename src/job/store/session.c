@@ -198,7 +198,7 @@ static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint
     seat->heard_ns = store->resumed_ns = now_ns;
     seat->acked = seat->received;
     wfi_store_message resumed = {
-        .type = WFI_STORE_RESUMED, .received = seat->received, .round = seat->outbox.acknowledged};
+        .type = WFI_STORE_RESUMED, .received = seat->received, .acknowledged = seat->outbox.acknowledged};
     wfi_store_send(store, link, &resumed);
     for (const wfi_outbox_entry *entry = NULL; (entry = wfi_outbox_next(&seat->outbox, entry));)
         wfi_store_send_frame(store, link, entry->frame, entry->size);

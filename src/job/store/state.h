@@ -96,7 +96,7 @@ struct wfi_store {
     int closers;                        /* members that close */
 
     /* The end: waves of probes. */
-    uint64_t round;      /* of the last wave that began */
+    uint64_t wave;       /* number of the last that began */
     int unanswered;      /* in the wave under way; 0: none is */
     bool has_before;     /* report_before holds a complete wave of the same members */
     bool terminated;     /* has been told */

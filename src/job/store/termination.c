@@ -50,11 +50,11 @@ static void begin_wave(wfi_store *store)
     if (store->phase != WFI_STORE_RUNNING || store->terminated || store->unanswered || !all_are_closing(store))
         return;
     store->wave_at_ns = WFI_NEVER;
-    store->round++;
+    store->wave++;
     store->unanswered = store->alive;
     for (int rank = 0; rank < store->options.world_size; rank++)
         store->seats[rank].answered = false;
-    wfi_store_message probe = {.type = WFI_STORE_PROBE, .round = store->round};
+    wfi_store_message probe = {.type = WFI_STORE_PROBE, .wave = store->wave};
     wfi_store_tell_all(store, &probe);
 }
 
@@ -117,7 +117,7 @@ void wfi_store_end_closing(wfi_store *store)
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)
 {
     wfi_seat *seat = &store->seats[rank];
-    if (store->unanswered == 0 || message->round != store->round || seat->answered)
+    if (store->unanswered == 0 || message->wave != store->wave || seat->answered)
         return; /* of a wave that is void */
     seat->answered = true;
     seat->report = message->report;

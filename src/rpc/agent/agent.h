@@ -97,7 +97,7 @@ struct weft_agent {
     weft_status gone; /* why this worker is out of the job */
     bool closing, stopped;
     bool probed;
-    uint64_t probe_round;
+    uint64_t probe_wave;
     wfi_timer probe_timer;
     wfi_timer overload_timer; /* agent/overload.c */
     uint64_t overload_taken;  /* tasks, when it last looked */
@@ -177,7 +177,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text);
 void wfi_on_peer_joined(void *arg, wfi_peer *peer);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
-void wfi_on_probe(void *arg, uint64_t round);
+void wfi_on_probe(void *arg, uint64_t wave);
 void wfi_on_terminated(void *arg);
 
 /* Looks whether calls wait that no worker can take: whenever one has come (agent/overload.c). [agent lock] */

@@ -53,7 +53,7 @@ static void answer_if_idle(weft_agent *agent)
                               .started = agent->stats.calls_started,
                               .finished = agent->stats.calls_finished,
                               .served = agent->stats.calls_served};
-    wfi_net_report_idle(agent->net, agent->probe_round, &report);
+    wfi_net_report_idle(agent->net, agent->probe_wave, &report);
 }
 
 /* ---- Leaving an elastic job ------------------------------------------------------------------------------------ */
@@ -86,11 +86,11 @@ static void look_whether_settled(wfi_timer *timer)
 
 /* ---- The end of a job -------------------------------------------------------------------------------------------- */
 
-void wfi_on_probe(void *arg, uint64_t round)
+void wfi_on_probe(void *arg, uint64_t wave)
 {
     weft_agent *agent = arg;
     agent->probed = true;
-    agent->probe_round = round;
+    agent->probe_wave = wave;
     answer_if_idle(agent);
 }
 
