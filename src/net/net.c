@@ -226,7 +226,7 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
                                   .store_fd = store_fd,
-                                  .children = options->children,
+                                  .processes = options->processes,
                                   .sim = options->sim,
                                   .no_threads = agent->no_threads,
                                   .join_timeout_ms = agent->rendezvous_timeout_ms,

@@ -42,7 +42,7 @@ typedef struct wfi_net_options {
     wfi_executor *executor; /* gets the idle hook, in which one of its workers, the leader, reads the network */
     weft_sim *sim;
     int store_fd;
-    struct wfi_children *children; /* of a spawned job, watched while it opens; NULL: none */
+    struct wfi_processes *processes; /* of a spawned job, watched while it opens; NULL: none */
     const wfi_cores *cores;        /* for net's own threads, while it is open; NULL: anywhere */
 } wfi_net_options;
 

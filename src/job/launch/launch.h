@@ -9,7 +9,7 @@
  *
  * LOCKING. None. The program's thread owns a weft_job; another thread, the agent's, touches only store_fd, which is
  * atomic.
- * LIFETIME. weft_job_wait frees the job. A wfi_children is a copy of the process numbers, so it may outlive the job.
+ * LIFETIME. weft_job_wait frees the job. A wfi_processes is a copy of the process numbers, so it may outlive the job.
  */
 #ifndef WFI_LAUNCH_H
 #define WFI_LAUNCH_H
@@ -23,31 +23,31 @@
 
 #define WFI_JOB_ADDRESS "127.0.0.1"
 
-typedef struct wfi_child {
+typedef struct wfi_process {
     pid_t pid;
     bool ended;
     int exit_code; /* -1: ended, but somebody else reaped it */
-} wfi_child;
+} wfi_process;
 
 /* Owned by rank 0's program. Only store_fd may be touched by another thread, the agent's. */
 struct weft_job {
     int count, port;
     _Atomic int store_fd; /* -1 once taken */
     wfi_secret *secret;   /* random, guarded; the children have it, too */
-    wfi_child children[]; /* of rank index + 1 */
+    wfi_process processes[]; /* of rank index + 1 */
 };
 
-/* The children of a job, for whoever watches them; it may outlive the job. */
-typedef struct wfi_children {
+/* The processes of a job that weft_spawn started, for whoever watches them; it may outlive the job. */
+typedef struct wfi_processes {
     int count;
     int ended;      /* so many of the first are known to have ended */
     int rank, code; /* the first of them that failed, or else rank 1; code -1: not known */
     pid_t pids[];   /* of rank index + 1 */
-} wfi_children;
+} wfi_processes;
 
-wfi_children *wfi_children_of(const weft_job *job); /* to be freed; NULL: out of memory */
+wfi_processes *wfi_processes_of(const weft_job *job); /* to be freed; NULL: out of memory */
 /* Whether all have ended; false if there are none. Reaps nobody: that is weft_job_wait's. Quick, however many there are. */
-bool wfi_children_have_ended(wfi_children *children);
+bool wfi_processes_have_ended(wfi_processes *processes);
 
 int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);

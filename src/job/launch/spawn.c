@@ -229,7 +229,7 @@ static pid_t fork_quietly(const recipe *made, int report_fd)
 }
 
 /* Returns 0 or an errno value. */
-static int start_child(recipe *made, int rank, wfi_child *child)
+static int start_child(recipe *made, int rank, wfi_process *child)
 {
     int report[2];
     snprintf(made->rank, sizeof made->rank, "RANK=%d", rank);
@@ -258,7 +258,7 @@ static weft_status start_children(const weft_spawn_options *options, weft_job *j
         return fail(error, WEFT_ERR_SYSTEM, "cannot prepare the workers' arguments", errno ? errno : ENOMEM);
     int trouble = 0;
     for (int i = 0; i < job->count && !trouble; i++)
-        trouble = start_child(&made, i + 1, &job->children[i]);
+        trouble = start_child(&made, i + 1, &job->processes[i]);
     drop_recipe(&made);
     return trouble ? fail(error, WEFT_ERR_SYSTEM, "cannot start a worker", trouble) : WEFT_OK;
 }
@@ -300,7 +300,7 @@ static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft
         return fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
     if (getenv(SPAWNED))
         return refuse_generation(error);
-    weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->children);
+    weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->processes);
     if (!job)
         return fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
     job->count = options->count;
@@ -316,7 +316,7 @@ static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft
     return WEFT_OK;
 
 end_children: /* those that were started, before one could not be */
-    while (job->count > 0 && job->children[job->count - 1].pid == 0)
+    while (job->count > 0 && job->processes[job->count - 1].pid == 0)
         job->count--;
     (void)!weft_job_wait(job, 0, NULL); /* that they were killed is no news */
     return status;

@@ -28,7 +28,7 @@
 
 int weft_job_pid(const weft_job *job, int rank)
 {
-    return job && rank >= 1 && rank <= job->count ? (int)job->children[rank - 1].pid : 0;
+    return job && rank >= 1 && rank <= job->count ? (int)job->processes[rank - 1].pid : 0;
 }
 
 int wfi_job_world_size(const weft_job *job)
@@ -52,7 +52,7 @@ int wfi_job_take_fd(weft_job *job)
 }
 
 /* True if the child has ended; reaps it. */
-static bool reap(wfi_child *child)
+static bool reap(wfi_process *child)
 {
     int status;
     if (child->ended)
@@ -85,28 +85,28 @@ static bool look_at(pid_t pid, int *code)
     return true;
 }
 
-wfi_children *wfi_children_of(const weft_job *job)
+wfi_processes *wfi_processes_of(const weft_job *job)
 {
-    wfi_children *children = wfi_calloc(1, sizeof *children + (size_t)job->count * sizeof *children->pids);
-    if (!children)
+    wfi_processes *processes = wfi_calloc(1, sizeof *processes + (size_t)job->count * sizeof *processes->pids);
+    if (!processes)
         return NULL;
-    children->count = job->count;
+    processes->count = job->count;
     for (int i = 0; i < job->count; i++)
-        children->pids[i] = job->children[i].pid;
-    return children;
+        processes->pids[i] = job->processes[i].pid;
+    return processes;
 }
 
-bool wfi_children_have_ended(wfi_children *children)
+bool wfi_processes_have_ended(wfi_processes *processes)
 {
     int code;
-    while (children->ended < children->count && look_at(children->pids[children->ended], &code)) {
-        children->ended++;
-        if (children->rank == 0 || (children->code == 0 && code != 0)) {
-            children->rank = children->ended;
-            children->code = code;
+    while (processes->ended < processes->count && look_at(processes->pids[processes->ended], &code)) {
+        processes->ended++;
+        if (processes->rank == 0 || (processes->code == 0 && code != 0)) {
+            processes->rank = processes->ended;
+            processes->code = code;
         }
     }
-    return children->count > 0 && children->ended == children->count;
+    return processes->count > 0 && processes->ended == processes->count;
 }
 
 /* Sleeps until something may have happened to it, a slice of time at most. */
@@ -123,7 +123,7 @@ static void doze(int pidfd, uint64_t deadline_ns)
     (void)poll(&wait, 1, wfi_poll_timeout(now_ns, deadline_ns));
 }
 
-static bool await(wfi_child *child, uint64_t deadline_ns)
+static bool await(wfi_process *child, uint64_t deadline_ns)
 {
     if (reap(child))
         return true;
@@ -140,15 +140,15 @@ static bool await_all(weft_job *job, uint64_t deadline_ns)
 {
     bool all = true;
     for (int i = 0; i < job->count; i++)
-        all &= await(&job->children[i], deadline_ns);
+        all &= await(&job->processes[i], deadline_ns);
     return all;
 }
 
 static void signal_all(weft_job *job, int number)
 {
     for (int i = 0; i < job->count; i++)
-        if (!reap(&job->children[i]))
-            (void)kill(job->children[i].pid, number);
+        if (!reap(&job->processes[i]))
+            (void)kill(job->processes[i].pid, number);
 }
 
 /* The highest exit code; *unknown: some child's is not known. */
@@ -157,7 +157,7 @@ static int worst_of(const weft_job *job, bool *unknown)
     int worst = 0;
     *unknown = false;
     for (int i = 0; i < job->count; i++) {
-        int code = job->children[i].exit_code;
+        int code = job->processes[i].exit_code;
         *unknown |= code < 0;
         worst = code > worst ? code : worst;
     }

@@ -52,7 +52,7 @@ typedef struct wfi_rendezvous_options {
     const uint8_t *public_key; /* WFI_PUBLIC_KEY_BYTES; NULL: all zero, which is none */
     const char *master_addr;
     int master_port;
-    struct wfi_children *children; /* rank 0: who else joins; once all have ended nobody will. NULL: not known */
+    struct wfi_processes *processes; /* rank 0: who else joins; once all have ended nobody will. NULL: not known */
     int store_fd;    /* rank 0: a listening socket to serve the store on, or -1 to bind master_addr:master_port */
     weft_sim *sim;   /* not NULL: over the simulation's channels */
     bool no_threads; /* pumped by wfi_rendezvous_pump (rank 0's store keeps its thread) */

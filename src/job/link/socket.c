@@ -332,8 +332,8 @@ typedef struct attempt {
 /* Nobody else will come: the children of weft_spawn have all ended. */
 static bool is_alone(const attempt *at)
 {
-    wfi_children *children = at->options->children;
-    return children && wfi_children_have_ended(children);
+    wfi_processes *processes = at->options->processes;
+    return processes && wfi_processes_have_ended(processes);
 }
 
 /* Reads and ticks until there is an answer. False: the wire went first, or the children, or the time. */
@@ -343,7 +343,7 @@ static bool await_answer(socket_link *link, const attempt *at, uint64_t deadline
     uint64_t now_ns;
     while (!link->base.answered && next->fd >= 0 && (now_ns = wfi_now(&wfi_clock_real)) < deadline_ns) {
         uint64_t due_ns = wfi_link_tick(&link->base);
-        if (at->options->children && due_ns > now_ns + LOOK_NS)
+        if (at->options->processes && due_ns > now_ns + LOOK_NS)
             due_ns = now_ns + LOOK_NS;
         struct pollfd wait = wait_for(next);
         if (next->fd < 0)
@@ -381,17 +381,17 @@ static bool attempt_once(socket_link *link, attempt *at)
     return false;
 }
 
-static weft_status children_ended(const wfi_children *children, weft_error **error)
+static weft_status processes_ended(const wfi_processes *processes, weft_error **error)
 {
     wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
     char code[48] = "an exit code that is not known";
-    if (children->code >= 0)
-        snprintf(code, sizeof code, "exit code %d", children->code);
+    if (processes->code >= 0)
+        snprintf(code, sizeof code, "exit code %d", processes->code);
     wfi_error_give(error,
                    wfi_error_create(&detail,
                                     "all %d children of weft_spawn have ended, and the job had not begun: rank %d "
                                     "with %s",
-                                    children->count, children->rank, code));
+                                    processes->count, processes->rank, code));
     return detail.code;
 }
 
@@ -442,7 +442,7 @@ static weft_status join(socket_link *link, attempt *at, weft_error **error)
     while (!attempt_once(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
         if (is_alone(at))
-            return children_ended(at->options->children, error);
+            return processes_ended(at->options->processes, error);
         if (left_ms == 0)
             return join_failed(link, at, error);
         say_what_we_await(at);

@@ -150,7 +150,7 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .cores = agent->cores,
                            .sim = agent->options.values.sim,
                            .store_fd = agent->options.store_fd,
-                           .children = agent->options.children};
+                           .processes = agent->options.processes};
     agent->options.store_fd = -1; /* net's now */
     weft_status st = wfi_net_open(&how, &agent->net, error);
     wfi_options_wipe(&agent->options);

@@ -99,7 +99,7 @@ static weft_status resolve_rank(wfi_options *out, weft_error **error)
         values->world_size = wfi_job_world_size(values->job);
         values->master_port = wfi_job_port(values->job);
         out->store_fd = wfi_job_take_fd(values->job);
-        out->children = wfi_children_of(values->job); /* without memory nobody watches them */
+        out->processes = wfi_processes_of(values->job); /* without memory nobody watches them */
     } else if (!st && !values->has_rank) {
         st = rank_from_launcher(values, error);
     }
@@ -350,8 +350,8 @@ void wfi_options_share(wfi_options *options, int agents)
 
 void wfi_options_wipe(wfi_options *options)
 {
-    free(options->children);
-    options->children = NULL;
+    free(options->processes);
+    options->processes = NULL;
     wfi_guarded_free(options->secret);
     options->secret = NULL;
     options->values.secret = NULL;
