@@ -7,7 +7,7 @@
  *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
  *     ops->open(&options, &fabric, &error);                 listens
  *     ops->connect(fabric, address, size, data, data_size, user, &lane);     an event tells when it is up
- *     ops->send(lane, &op, parts, count);                   poll reports &op
+ *     ops->send(lane, &op, iov, count);                     poll reports &op
  *
  * There is one wfi_fabric for each agent. A lane is one connection. Messages on it arrive whole and in order, or the
  * lane closes. No order is promised between remote reads or writes and messages, nor among reads and writes.
@@ -84,8 +84,8 @@ enum { WFI_REMOTE_READ = 1, WFI_REMOTE_WRITE = 2, WFI_LOCAL = 4 };
 typedef struct wfi_fabric_limits {
     size_t message_max;       /* bytes of one message */
     size_t rma_max;           /* bytes of one read or write */
-    size_t send_parts_max;    /* iovecs of one send; >= 2 */
-    size_t inject_max;        /* bytes of one brief send; 0: there is no such thing */
+    size_t send_iov_max;      /* pieces of one send; >= 2 */
+    size_t inject_max;        /* bytes of one injected send; 0: there is no such thing */
     bool keys_per_transfer;   /* registering is cheap: keys live for one transfer */
     bool needs_local_regions; /* send, receive, read and write need a region's descriptor */
     bool target_must_progress;
@@ -102,14 +102,14 @@ typedef struct wfi_fabric_options {
     void *ready_arg;
 } wfi_fabric_options;
 
-/* One part of a message to send; region NULL where none is needed. */
-typedef struct wfi_part {
+/* A piece of a message to send; region NULL where none is needed. */
+typedef struct wfi_iov {
     const void *data;
     size_t size;
     wfi_region *region;
-} wfi_part;
+} wfi_iov;
 
-/* One part of the memory that a receive may fill; region NULL where none is needed. */
+/* A piece of the memory that a receive may fill; region NULL where none is needed. */
 typedef struct wfi_room {
     void *data;
     size_t size;
@@ -152,7 +152,7 @@ typedef struct wfi_fabric_ops {
     /* WEFT_ERR_AGAIN: try after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane. */
     /* The message fills one room after the other; 1 to WFI_ROOMS_MAX of them. */
     weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
-    weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
+    weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_iov *iov, size_t count);
     /* Optional. Like send, but copied, and not reported: a completion costs more than a few bytes do. Whoever uses it has fewer than
      * WFI_INJECT_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is
      * lost, a broken lane says. WEFT_ERR_MEMORY: no room for the copy; send needs none. */

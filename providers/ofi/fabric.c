@@ -52,7 +52,7 @@ static void set_limits(wfofi_fabric *fabric)
     fabric->limits = (wfi_fabric_limits){
         .message_max = info->ep_attr->max_msg_size,
         .rma_max = info->ep_attr->max_msg_size,
-        .send_parts_max = info->tx_attr->iov_limit,
+        .send_iov_max = info->tx_attr->iov_limit,
         .inject_max = fabric->provider->sockets ? WFOFI_INJECT_MAX : 0,
         .keys_per_transfer = fabric->provider->keys_per_transfer,
         .needs_local_regions = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0,

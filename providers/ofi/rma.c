@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define PARTS_MAX 8
+#define SEND_IOV_MAX 8
 
 /*
  * Enters the operation in the lane's books, before libfabric has it: it may complete on another thread before the post
@@ -74,21 +74,21 @@ weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *user_op, const wfi_room *roo
     return leave(op, fi_recvv(lane->ep, iov, descriptors, count, FI_ADDR_UNSPEC, op));
 }
 
-weft_status wfofi_send(wfi_lane *lane, wfi_op *user_op, const wfi_part *parts, size_t count)
+weft_status wfofi_send(wfi_lane *lane, wfi_op *user_op, const wfi_iov *iov, size_t count)
 {
-    if (count == 0 || count > PARTS_MAX || count > lane->fabric->limits.send_parts_max)
+    if (count == 0 || count > SEND_IOV_MAX || count > lane->fabric->limits.send_iov_max)
         return WEFT_ERR_INVALID;
-    struct iovec iov[PARTS_MAX];
-    void *descriptors[PARTS_MAX];
+    struct iovec vectors[SEND_IOV_MAX];
+    void *descriptors[SEND_IOV_MAX];
     for (size_t i = 0; i < count; i++) {
-        iov[i] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].data, .iov_len = parts[i].size};
-        descriptors[i] = descriptor_of(parts[i].region);
+        vectors[i] = (struct iovec){.iov_base = (void *)(uintptr_t)iov[i].data, .iov_len = iov[i].size};
+        descriptors[i] = descriptor_of(iov[i].region);
     }
     wfofi_op *op = (wfofi_op *)user_op;
     weft_status status = enter(lane, op, WFOFI_SEND);
     if (status != WEFT_OK)
         return status;
-    const struct fi_msg message = {.msg_iov = iov, .desc = descriptors, .iov_count = count, .context = op};
+    const struct fi_msg message = {.msg_iov = vectors, .desc = descriptors, .iov_count = count, .context = op};
     return leave(op, fi_sendmsg(lane->ep, &message, FI_COMPLETION));
 }
 

@@ -12,14 +12,14 @@
 static const wfi_fabric_limits limits = {
     .message_max = SIM_MESSAGE_MAX,
     .rma_max = SIM_RMA_MAX,
-    .send_parts_max = SIM_PARTS_MAX,
+    .send_iov_max = SIM_IOV_MAX,
     .keys_per_transfer = true,
 };
 
 static const wfi_fabric_limits limits_like_verbs = {
     .message_max = SIM_MESSAGE_MAX,
     .rma_max = SIM_RMA_MAX,
-    .send_parts_max = SIM_PARTS_MAX,
+    .send_iov_max = SIM_IOV_MAX,
     .needs_local_regions = true,
 };
 

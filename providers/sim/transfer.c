@@ -148,10 +148,10 @@ static void write_fire(weft_sim *sim, sim_event *event)
 static void gather(sim_packet *packet)
 {
     uint8_t *to = packet->copy;
-    for (size_t i = 0; i < packet->part_count; i++) {
-        if (packet->parts[i].size)
-            memcpy(to, packet->parts[i].data, packet->parts[i].size);
-        to += packet->parts[i].size;
+    for (size_t i = 0; i < packet->iov_count; i++) {
+        if (packet->iov[i].size)
+            memcpy(to, packet->iov[i].data, packet->iov[i].size);
+        to += packet->iov[i].size;
     }
 }
 
@@ -219,29 +219,29 @@ static void packet_post(sim_packet *packet, sim_op *op)
     wfi_sim_schedule(end->pair->sim, &packet->event, wfi_sim_departure(end->pair->sim, &end->wire, leaving));
 }
 
-weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count)
+weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_iov *iov, size_t count)
 {
     sim_end *end = (sim_end *)lane;
     size_t size = 0;
-    if (count > SIM_PARTS_MAX)
+    if (count > SIM_IOV_MAX)
         return WEFT_ERR_TOO_LARGE;
     for (size_t i = 0; i < count; i++) {
-        if (parts[i].size > SIM_MESSAGE_MAX - size)
+        if (iov[i].size > SIM_MESSAGE_MAX - size)
             return WEFT_ERR_TOO_LARGE;
-        size += parts[i].size;
+        size += iov[i].size;
     }
     weft_status status = may_initiate(end);
     if (status != WEFT_OK)
         return status;
     for (size_t i = 0; i < count; i++)
-        if (!wfi_sim_region_covers(end->fabric, parts[i].region, parts[i].data, parts[i].size))
+        if (!wfi_sim_region_covers(end->fabric, iov[i].region, iov[i].data, iov[i].size))
             return WEFT_ERR_INVALID;
     sim_packet *packet = packet_create(end, SIM_MESSAGE, size);
     if (!packet)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count; i++)
-        packet->parts[i] = parts[i];
-    packet->part_count = count;
+        packet->iov[i] = iov[i];
+    packet->iov_count = count;
     packet_post(packet, (sim_op *)op);
     return WEFT_OK;
 }

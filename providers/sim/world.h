@@ -26,7 +26,7 @@
 #define SIM_RANK_MAX (1 << 20) /* ranks are below this */
 #define SIM_MESSAGE_MAX ((size_t)1 << 20)
 #define SIM_RMA_MAX ((size_t)1 << 30)
-#define SIM_PARTS_MAX 4
+#define SIM_IOV_MAX 4
 #define WFI_SIM_ADDRESS_BYTES (sizeof(int) + sizeof(uint64_t)) /* rank, number of its fabric */
 
 /* What the fingerprint tells apart. */
@@ -253,8 +253,8 @@ typedef struct sim_packet {
     uint8_t *landing; /* the target's, of a write that has begun */
     uint64_t remote, key;
     size_t size;
-    wfi_part parts[SIM_PARTS_MAX];
-    size_t part_count;
+    wfi_iov iov[SIM_IOV_MAX];
+    size_t iov_count;
 } sim_packet;
 
 _Static_assert(sizeof(sim_op) <= sizeof(((wfi_op *)0)->reserved), "sim_op fits what an operation reserves");
@@ -297,7 +297,7 @@ void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
 
 weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
-weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_part *parts, size_t count);
+weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_iov *iov, size_t count);
 weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                          uint64_t key);
 weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,

@@ -192,7 +192,7 @@ weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
     tx->flight.conn = conn;
     memcpy(tx->data, data, size);
     weft_status st =
-        conn->transport->ops->send(conn->lane, &tx->flight.op, &(wfi_part){.data = tx->data, .size = size}, 1);
+        conn->transport->ops->send(conn->lane, &tx->flight.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
     if (st) {
         free(tx);
         return st;

@@ -245,8 +245,7 @@ static void a_message_in_front_of_the_answers_does_not_hold_up_the_close(void **
     wire *w = *state;
     ofi_job message;
     ofi_job_init(&message);
-    assert_int_equal(tcp->send(w->b.accepted[0].lane, &message.op, &(wfi_part){.data = "hello", .size = 5}, 1),
-                     WEFT_OK);
+    assert_int_equal(tcp->send(w->b.accepted[0].lane, &message.op, &(wfi_iov){.data = "hello", .size = 5}, 1), WEFT_OK);
     post_reads(w, &w->first, w->link.lane);
     settle(w);
     assert_int_equal(reported(&w->first), 0);

@@ -55,7 +55,7 @@ static void messages_arrive_whole_and_in_order(void **state)
     }
     for (int i = 0; i < COUNT; i++) {
         heads[i] = (uint32_t)i;
-        wfi_part parts[2] = {{.data = &heads[i], .size = 4}, {.data = body, .size = (size_t)i * 41 % (SIZE - 4)}};
+        wfi_iov parts[2] = {{.data = &heads[i], .size = 4}, {.data = body, .size = (size_t)i * 41 % (SIZE - 4)}};
         ofi_job_init(&sends[i]);
         assert_int_equal(tcp->send(w->link.lane, &sends[i].op, parts, i % 7 ? 2 : 1), WEFT_OK);
     }
@@ -89,7 +89,7 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
         }
         int before = w->a.completions;
         ofi_job_init(&send);
-        assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_part){.data = body, .size = LARGE}, 1), WEFT_OK);
+        assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = body, .size = LARGE}, 1), WEFT_OK);
         for (int i = 0; i < BRIEF; i++) {
             memset(from, round * BRIEF + i, sizeof from);
             assert_int_equal(tcp->inject(w->link.lane, from, most - (size_t)i), WEFT_OK);
@@ -120,7 +120,7 @@ static void a_message_that_does_not_fit_is_an_error_and_breaks_the_lane(void **s
     ofi_job_init(&receive);
     ofi_job_init(&send);
     assert_int_equal(tcp->post_recv(w->other->lane, &receive.op, &(wfi_room){small, sizeof small, NULL}, 1), WEFT_OK);
-    assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_part){.data = large, .size = sizeof large}, 1), WEFT_OK);
+    assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = large, .size = sizeof large}, 1), WEFT_OK);
     ofi_until(&w->a, &w->b, receive.reports && w->link.closed && w->other->closed);
     assert_int_equal(receive.status, WEFT_ERR_TOO_LARGE);
 }
@@ -142,7 +142,7 @@ static void full_queues_say_so_and_open_again(void **state)
     assert_int_equal(status, WEFT_ERR_AGAIN);
     assert_true(posted >= 64);
     ofi_job_init(&send);
-    assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_part){.data = "x", .size = 1}, 1), WEFT_OK);
+    assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
     ofi_until(&w->a, &w->b, receives[0].reports);
     assert_int_equal(byte, 'x');
     ofi_job_init(&receives[0]);
@@ -160,7 +160,7 @@ static void a_send_before_the_lane_is_up_is_refused(void **state)
     ofi_job send;
     ofi_dial(&w->a, &w->b, &early, NULL, 0);
     ofi_job_init(&send);
-    assert_int_equal(tcp->send(early.lane, &send.op, &(wfi_part){.data = "x", .size = 1}, 1), WEFT_ERR_STATE);
+    assert_int_equal(tcp->send(early.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_ERR_STATE);
     assert_int_equal(tcp->read(early.lane, &send.op, &send, 1, NULL, 0, 0), WEFT_ERR_STATE);
     assert_int_equal(tcp->write(early.lane, &send.op, &send, 1, NULL, 0, 0), WEFT_ERR_STATE);
     ofi_hang_up(&early);
@@ -273,7 +273,7 @@ static void silly_operations_are_invalid(void **state)
     wire *w = *state;
     ofi_job job;
     wfi_region *region;
-    wfi_part parts[9] = {{.data = "x", .size = 1}};
+    wfi_iov parts[9] = {{.data = "x", .size = 1}};
     ofi_job_init(&job);
     assert_int_equal(tcp->post_recv(w->link.lane, &job.op, NULL, 0), WEFT_ERR_INVALID);
     assert_int_equal(tcp->send(w->link.lane, &job.op, parts, 0), WEFT_ERR_INVALID);
@@ -283,7 +283,7 @@ static void silly_operations_are_invalid(void **state)
     assert_int_equal(tcp->region_open(w->a.fabric, NULL, 8, WFI_REMOTE_READ, &region), WEFT_ERR_INVALID);
     assert_int_equal(tcp->region_open(w->a.fabric, &job, 0, WFI_REMOTE_READ, &region), WEFT_ERR_INVALID);
     assert_int_equal(tcp->region_open(w->a.fabric, &job, 8, 0, &region), WEFT_ERR_INVALID);
-    assert_true(tcp->limits(w->a.fabric)->send_parts_max >= 2);
+    assert_true(tcp->limits(w->a.fabric)->send_iov_max >= 2);
     assert_true(tcp->limits(w->a.fabric)->target_must_progress);
     assert_false(tcp->limits(w->a.fabric)->needs_local_regions);
 }

@@ -114,5 +114,5 @@ void host_join(sim_host *a, sim_host *b, wfi_lane **lane_a, wfi_lane **lane_b)
 
 weft_status host_send(sim_host *host, wfi_lane *lane, wfi_op *op, const char *text)
 {
-    return host->ops->send(lane, op, &(wfi_part){.data = text, .size = strlen(text)}, 1);
+    return host->ops->send(lane, op, &(wfi_iov){.data = text, .size = strlen(text)}, 1);
 }

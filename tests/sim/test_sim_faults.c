@@ -238,7 +238,7 @@ static void cut_keeps_order(weft_sim *sim)
         assert_int_equal(p.b.ops->post_recv(p.lane_b, &receives[i], &(wfi_room){&got[i], 1, NULL}, 1), WEFT_OK);
     }
     for (int i = 0; i < COUNT; i++) {
-        assert_int_equal(p.a.ops->send(p.lane_a, &sends[i], &(wfi_part){&sent[i], 1, NULL}, 1), WEFT_OK);
+        assert_int_equal(p.a.ops->send(p.lane_a, &sends[i], &(wfi_iov){&sent[i], 1, NULL}, 1), WEFT_OK);
         weft_sim_sleep(sim, wfi_sim_random(sim) % 4000);
         if (i % 10 == 5)
             weft_sim_cut(sim, 1, 0);

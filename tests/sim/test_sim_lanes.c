@@ -221,7 +221,7 @@ static void messages_in_order(weft_sim *sim)
         assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_room){&got[i], sizeof got[i], NULL}, 1), WEFT_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         sent[i] = i * 7919;
-        wfi_part parts[] = {{&sent[i], 1, NULL}, {(uint8_t *)&sent[i] + 1, 3, NULL}};
+        wfi_iov parts[] = {{&sent[i], 1, NULL}, {(uint8_t *)&sent[i] + 1, 3, NULL}};
         assert_int_equal(a.ops->send(lane_a, &sends[i], parts, 2), WEFT_OK);
     }
     for (int i = 0; i < MANY; i++)
@@ -250,13 +250,13 @@ static void odd_messages(weft_sim *sim)
     wfi_lane *lane_a, *lane_b;
     wfi_op op = {.user = sim}, receive, unused;
     uint8_t small[4] = {0};
-    wfi_part parts[5] = {{"abcdefgh", 8, NULL}};
+    wfi_iov parts[5] = {{"abcdefgh", 8, NULL}};
     host_open(&a, sim, 0);
     host_open(&b, sim, 1);
     host_join(&a, &b, &lane_a, &lane_b);
     assert_int_equal(a.ops->send(lane_a, &unused, parts, 5), WEFT_ERR_TOO_LARGE);
     size_t most = a.ops->limits(a.fabric)->message_max;
-    assert_int_equal(a.ops->send(lane_a, &unused, &(wfi_part){parts, most + 1, NULL}, 1), WEFT_ERR_TOO_LARGE);
+    assert_int_equal(a.ops->send(lane_a, &unused, &(wfi_iov){parts, most + 1, NULL}, 1), WEFT_ERR_TOO_LARGE);
     assert_int_equal(b.ops->post_recv(lane_b, &receive, &(wfi_room){small, 3, NULL}, 1), WEFT_OK);
     assert_int_equal(a.ops->send(lane_a, &op, NULL, 0), WEFT_OK); /* empty */
     wfi_completion done = host_completion(&b);

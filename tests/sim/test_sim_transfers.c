@@ -243,7 +243,7 @@ static void begin_traffic(fixture *f, wfi_op *ops, wfi_op *receives, uint8_t *in
         else if (i % 3 == 1)
             status = f->a.ops->write(f->lane_a, &ops[i], local, SIZE / OPS, NULL, remote, f->region->key);
         else
-            status = f->a.ops->send(f->lane_a, &ops[i], &(wfi_part){local, 1, NULL}, 1);
+            status = f->a.ops->send(f->lane_a, &ops[i], &(wfi_iov){local, 1, NULL}, 1);
         assert_int_equal(status, WEFT_OK);
     }
     weft_sim_sleep(f->sim, ns);

@@ -114,7 +114,7 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
                       .ack = control->received,
                       .consumed = frames->consumed,
                       .size = (uint32_t)tx->used};
-    wfi_part whole = {.data = tx->data, .size = tx->used, .region = tx->region};
+    wfi_iov whole = {.data = tx->data, .size = tx->used, .region = tx->region};
     wfi_frame_write(&head, conn->keys->out, tx->data);
     tx->flight.conn = conn;
     weft_status status = WEFT_ERR_MEMORY;
