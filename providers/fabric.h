@@ -17,7 +17,7 @@
  * be in poll_events; it is usually a thread for nothing else, because a caller who sends half a message can hold up
  * libfabric's tcp there. No function calls back into weft but options->ready.
  *
- * OPERATIONS. The caller embeds a wfi_op in its own struct, and keeps that and the memory that the operation names
+ * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps that and the memory that the operation names
  * until poll has reported it. Each operation that was accepted is reported exactly once. Once lane_close has returned,
  * no byte of that lane's operations is touched in local memory any more, and the peer's operations on our memory that
  * came through that lane have ended. Operations that were outstanding are reported by later polls, with
@@ -42,13 +42,13 @@ typedef struct wfi_region wfi_region;
 typedef struct wfi_connect_request wfi_connect_request;
 
 /* An operation in flight. `reserved` is the provider's. */
-typedef struct wfi_op {
+typedef struct wfi_fabric_op {
     void *reserved[12];
     void *user; /* the initiator's: untouched */
-} wfi_op;
+} wfi_fabric_op;
 
 typedef struct wfi_completion {
-    wfi_op *op;
+    wfi_fabric_op *op;
     weft_status status;
     size_t size; /* receives: bytes that arrived */
 } wfi_completion;
@@ -151,16 +151,16 @@ typedef struct wfi_fabric_ops {
 
     /* WEFT_ERR_AGAIN: try after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane. */
     /* The message fills one room after the other; 1 to WFI_ROOMS_MAX of them. */
-    weft_status (*post_recv)(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
-    weft_status (*send)(wfi_lane *lane, wfi_op *op, const wfi_iov *iov, size_t count);
+    weft_status (*post_recv)(wfi_lane *lane, wfi_fabric_op *op, const wfi_room *rooms, size_t count);
+    weft_status (*send)(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
     /* Optional. Like send, but copied, and not reported: a completion costs more than a few bytes do. Whoever uses it has fewer than
      * WFI_INJECT_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is
      * lost, a broken lane says. WEFT_ERR_MEMORY: no room for the copy; send needs none. */
     weft_status (*inject)(wfi_lane *lane, const void *data, size_t size);
-    weft_status (*read)(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
-                        uint64_t key);
+    weft_status (*read)(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
+                        uint64_t remote, uint64_t key);
     /* Completes when the data is in the target's memory (acknowledged), not when it left. */
-    weft_status (*write)(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
+    weft_status (*write)(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);
 
     weft_status (*region_open)(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);

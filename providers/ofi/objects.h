@@ -108,7 +108,7 @@ struct wfi_connect_request {
 
 typedef enum wfofi_op_kind { WFOFI_RECEIVE, WFOFI_SEND, WFOFI_READ, WFOFI_WRITE } wfofi_op_kind;
 
-/* What wfi_op.reserved holds; its address is what libfabric knows as the operation's context. */
+/* What wfi_fabric_op.reserved holds; its address is what libfabric knows as the operation's context. */
 typedef struct wfofi_op {
     union {
         struct fi_context2 context; /* the provider's, while it is posted */
@@ -122,7 +122,7 @@ typedef struct wfofi_op {
     uintptr_t kind;
 } wfofi_op;
 
-_Static_assert(sizeof(wfofi_op) <= sizeof(((wfi_op *)0)->reserved), "wfi_op has too little room");
+_Static_assert(sizeof(wfofi_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "wfi_fabric_op has too little room");
 
 typedef struct wfofi_region {
     wfi_region base;

@@ -13,7 +13,7 @@ size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
         if (!link)
             break;
         wfofi_op *op = wfi_container_of(link, wfofi_op, link);
-        out[count++] = (wfi_completion){.op = (wfi_op *)op, .status = op->done.status, .size = op->done.size};
+        out[count++] = (wfi_completion){.op = (wfi_fabric_op *)op, .status = op->done.status, .size = op->done.size};
     }
     wfi_mutex_unlock(&fabric->cq_lock);
     wfofi_parked_look(fabric);

@@ -57,7 +57,7 @@ static void *descriptor_of(const wfi_region *region)
     return region ? region->descriptor : NULL;
 }
 
-weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *user_op, const wfi_room *rooms, size_t count)
+weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_room *rooms, size_t count)
 {
     if (count == 0 || count > WFI_ROOMS_MAX)
         return WEFT_ERR_INVALID;
@@ -74,7 +74,7 @@ weft_status wfofi_post_recv(wfi_lane *lane, wfi_op *user_op, const wfi_room *roo
     return leave(op, fi_recvv(lane->ep, iov, descriptors, count, FI_ADDR_UNSPEC, op));
 }
 
-weft_status wfofi_send(wfi_lane *lane, wfi_op *user_op, const wfi_iov *iov, size_t count)
+weft_status wfofi_send(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_iov *iov, size_t count)
 {
     if (count == 0 || count > SEND_IOV_MAX || count > lane->fabric->limits.send_iov_max)
         return WEFT_ERR_INVALID;
@@ -130,8 +130,8 @@ weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size)
     return WEFT_OK;
 }
 
-weft_status wfofi_read(wfi_lane *lane, wfi_op *user_op, void *local, size_t size, wfi_region *region, uint64_t remote,
-                       uint64_t key)
+weft_status wfofi_read(wfi_lane *lane, wfi_fabric_op *user_op, void *local, size_t size, wfi_region *region,
+                       uint64_t remote, uint64_t key)
 {
     if (size == 0 || size > lane->fabric->limits.rma_max)
         return WEFT_ERR_INVALID;
@@ -153,7 +153,7 @@ weft_status wfofi_read(wfi_lane *lane, wfi_op *user_op, void *local, size_t size
 }
 
 /* FI_DELIVERY_COMPLETE: the tcp provider's target acknowledges a write once its last byte is in place. */
-weft_status wfofi_write(wfi_lane *lane, wfi_op *user_op, const void *local, size_t size, wfi_region *region,
+weft_status wfofi_write(wfi_lane *lane, wfi_fabric_op *user_op, const void *local, size_t size, wfi_region *region,
                         uint64_t remote, uint64_t key)
 {
     if (size == 0 || size > lane->fabric->limits.rma_max)

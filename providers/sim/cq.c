@@ -25,7 +25,7 @@ size_t wfi_sim_poll(wfi_fabric *base, wfi_completion *out, size_t room)
     wfi_list *node;
     while (count < room && (node = wfi_list_pop_front(&fabric->completions))) {
         sim_op *op = wfi_container_of(node, sim_op, link);
-        out[count++] = (wfi_completion){.op = (wfi_op *)op, .status = op->status, .size = op->size};
+        out[count++] = (wfi_completion){.op = (wfi_fabric_op *)op, .status = op->status, .size = op->size};
     }
     if (count)
         wfi_sim_trace(fabric->sim, SIM_POLL, fabric->rank->rank, -1, count);

@@ -219,7 +219,7 @@ static void packet_post(sim_packet *packet, sim_op *op)
     wfi_sim_schedule(end->pair->sim, &packet->event, wfi_sim_departure(end->pair->sim, &end->wire, leaving));
 }
 
-weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_iov *iov, size_t count)
+weft_status wfi_sim_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count)
 {
     sim_end *end = (sim_end *)lane;
     size_t size = 0;
@@ -266,13 +266,13 @@ static weft_status access_post(sim_end *end, sim_op *op, sim_kind kind, uint8_t 
     return WEFT_OK;
 }
 
-weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
-                         uint64_t key)
+weft_status wfi_sim_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
+                         uint64_t remote, uint64_t key)
 {
     return access_post((sim_end *)lane, (sim_op *)op, SIM_READ, local, size, region, remote, key);
 }
 
-weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
+weft_status wfi_sim_write(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                           uint64_t remote, uint64_t key)
 {
     return access_post((sim_end *)lane, (sim_op *)op, SIM_WRITE, (uint8_t *)(uintptr_t)local, size, region, remote,
@@ -281,7 +281,7 @@ weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t 
 
 /* ---- Receives and the end -------------------------------------------------------------------------------------- */
 
-weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *base, const wfi_room *rooms, size_t count)
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *base, const wfi_room *rooms, size_t count)
 {
     sim_end *end = (sim_end *)lane;
     sim_op *op = (sim_op *)base;

@@ -229,7 +229,7 @@ typedef struct sim_pair {
     sim_end ends[2]; /* who connected, who accepted */
 } sim_pair;
 
-/* Our part of a wfi_op. */
+/* Our part of a wfi_fabric_op. */
 typedef struct sim_op {
     wfi_list link;
     weft_status status;
@@ -257,7 +257,7 @@ typedef struct sim_packet {
     size_t iov_count;
 } sim_packet;
 
-_Static_assert(sizeof(sim_op) <= sizeof(((wfi_op *)0)->reserved), "sim_op fits what an operation reserves");
+_Static_assert(sizeof(sim_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "sim_op fits what an operation reserves");
 
 static inline bool wfi_sim_end_is_live(const sim_end *end)
 {
@@ -296,11 +296,11 @@ void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that
 void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
 
-weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_op *op, const wfi_room *rooms, size_t count);
-weft_status wfi_sim_send(wfi_lane *lane, wfi_op *op, const wfi_iov *iov, size_t count);
-weft_status wfi_sim_read(wfi_lane *lane, wfi_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
-                         uint64_t key);
-weft_status wfi_sim_write(wfi_lane *lane, wfi_op *op, const void *local, size_t size, wfi_region *region,
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_room *rooms, size_t count);
+weft_status wfi_sim_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
+weft_status wfi_sim_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
+                         uint64_t remote, uint64_t key);
+weft_status wfi_sim_write(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                           uint64_t remote, uint64_t key);
 
 weft_status wfi_sim_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);

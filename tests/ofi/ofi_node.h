@@ -21,7 +21,7 @@ typedef struct ofi_link { /* lane_user */
 } ofi_link;
 
 typedef struct ofi_job { /* op.user */
-    wfi_op op;
+    wfi_fabric_op op;
     int reports;
     weft_status status;
     size_t size;

@@ -23,7 +23,7 @@ typedef struct shop {
 } shop;
 
 typedef struct ticket {
-    wfi_op op;
+    wfi_fabric_op op;
     atomic_bool free;
     atomic_int *reported;
 } ticket;

@@ -78,7 +78,7 @@ wfi_completion host_completion(sim_host *host)
     return done;
 }
 
-void host_expect(sim_host *host, const wfi_op *op, weft_status status)
+void host_expect(sim_host *host, const wfi_fabric_op *op, weft_status status)
 {
     wfi_completion done = host_completion(host);
     assert_ptr_equal(done.op, op);
@@ -112,7 +112,7 @@ void host_join(sim_host *a, sim_host *b, wfi_lane **lane_a, wfi_lane **lane_b)
     host_event(b, WFI_EVENT_CONNECTED);
 }
 
-weft_status host_send(sim_host *host, wfi_lane *lane, wfi_op *op, const char *text)
+weft_status host_send(sim_host *host, wfi_lane *lane, wfi_fabric_op *op, const char *text)
 {
     return host->ops->send(lane, op, &(wfi_iov){.data = text, .size = strlen(text)}, 1);
 }

@@ -29,7 +29,7 @@ static void part(pair *p)
 static void peer_dies(weft_sim *sim)
 {
     pair p;
-    wfi_op receive, send, read;
+    wfi_fabric_op receive, send, read;
     char buffer[8], memory[8];
     wfi_region *region;
     join(&p, sim);
@@ -122,7 +122,7 @@ static void test_killed_programs_stop(void **state)
 static void silent_while_paused(weft_sim *sim)
 {
     pair p;
-    wfi_op send, receive, read, write;
+    wfi_fabric_op send, receive, read, write;
     uint8_t memory[8] = "before", buffer[8] = "", text[8] = "after";
     wfi_region *region;
     join(&p, sim);
@@ -160,7 +160,7 @@ static void test_silent_while_paused(void **state)
 static void announces_after_resume(weft_sim *sim)
 {
     pair p;
-    wfi_op send;
+    wfi_fabric_op send;
     join(&p, sim);
     weft_sim_pause(sim, 0);
     int calls = p.a.calls;
@@ -230,7 +230,7 @@ enum { COUNT = 60 };
 static void cut_keeps_order(weft_sim *sim)
 {
     pair p;
-    wfi_op sends[COUNT], receives[COUNT];
+    wfi_fabric_op sends[COUNT], receives[COUNT];
     uint8_t sent[COUNT], got[COUNT];
     join(&p, sim);
     for (int i = 0; i < COUNT; i++) {
@@ -263,7 +263,7 @@ static void cut_is_silent(weft_sim *sim)
 {
     pair p;
     sim_host c;
-    wfi_op read;
+    wfi_fabric_op read;
     uint8_t memory[4] = "abc", back[4];
     wfi_lane *lane, *lane_c, *lane_d;
     wfi_region *region;
@@ -317,7 +317,7 @@ static void test_cut_hides_death(void **state)
 static void resets(weft_sim *sim)
 {
     pair p;
-    wfi_op receive, other_receive;
+    wfi_fabric_op receive, other_receive;
     char buffer[4];
     sim_host c;
     wfi_lane *waiting, *lane_c, *lane_d;

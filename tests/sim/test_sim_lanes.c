@@ -212,7 +212,7 @@ static void messages_in_order(weft_sim *sim)
 {
     sim_host a, b;
     wfi_lane *lane_a, *lane_b;
-    static wfi_op sends[MANY], receives[MANY];
+    static wfi_fabric_op sends[MANY], receives[MANY];
     static uint32_t sent[MANY], got[MANY];
     host_open(&a, sim, 0);
     host_open(&b, sim, 1);
@@ -248,7 +248,7 @@ static void odd_messages(weft_sim *sim)
 {
     sim_host a, b;
     wfi_lane *lane_a, *lane_b;
-    wfi_op op = {.user = sim}, receive, unused;
+    wfi_fabric_op op = {.user = sim}, receive, unused;
     uint8_t small[4] = {0};
     wfi_iov parts[5] = {{"abcdefgh", 8, NULL}};
     host_open(&a, sim, 0);
@@ -284,7 +284,7 @@ static void test_odd_messages(void **state)
 static void needs_a_connected_lane(weft_sim *sim)
 {
     sim_host a, b;
-    wfi_op op, receive;
+    wfi_fabric_op op, receive;
     char buffer[8];
     host_open(&a, sim, 0);
     host_open(&b, sim, 1);
@@ -311,7 +311,7 @@ static void talks_to_itself(weft_sim *sim)
 {
     sim_host a;
     wfi_lane *lanes[2];
-    wfi_op send, receive;
+    wfi_fabric_op send, receive;
     char buffer[8];
     host_open(&a, sim, 0);
     lanes[0] = host_connect(&a, &a, "me");

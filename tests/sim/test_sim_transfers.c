@@ -13,7 +13,7 @@ typedef struct fixture {
     wfi_region *region; /* of b's memory */
     uint8_t *memory;    /* b's, with SIZE more bytes that are not registered */
     uint8_t local[SIZE];
-    wfi_op op;
+    wfi_fabric_op op;
 } fixture;
 
 static void setup(fixture *f, weft_sim *sim, unsigned access)
@@ -171,7 +171,7 @@ static void takes_time(weft_sim *sim)
 {
     enum { BIG = 1 << 20 };
     fixture f;
-    wfi_op second;
+    wfi_fabric_op second;
     wfi_region *region;
     uint8_t *from = calloc(1, BIG), *to = calloc(1, BIG);
     setup(&f, sim, WFI_REMOTE_READ);
@@ -206,7 +206,7 @@ static int later_won;
 static void races(weft_sim *sim)
 {
     fixture f;
-    wfi_op second;
+    wfi_fabric_op second;
     uint8_t one = 1, two = 2;
     setup(&f, sim, WFI_REMOTE_WRITE);
     uint64_t base = f.region->base, key = f.region->key;
@@ -231,7 +231,7 @@ static void test_no_order_between_writes(void **state)
 enum { OPS = 64 };
 
 /* Starts reads and writes of everything, and receives on both sides; lets `ns` pass. */
-static void begin_traffic(fixture *f, wfi_op *ops, wfi_op *receives, uint8_t *inbox, uint64_t ns)
+static void begin_traffic(fixture *f, wfi_fabric_op *ops, wfi_fabric_op *receives, uint8_t *inbox, uint64_t ns)
 {
     for (int i = 0; i < OPS; i++) {
         assert_int_equal(f->b.ops->post_recv(f->lane_b, &receives[i], &(wfi_room){inbox + i, 1, NULL}, 1), WEFT_OK);
@@ -250,7 +250,7 @@ static void begin_traffic(fixture *f, wfi_op *ops, wfi_op *receives, uint8_t *in
 }
 
 /* All `count` operations from `ops` on are reported once; returns how many were cancelled or failed. */
-static int collect(sim_host *host, const wfi_op *ops, int count)
+static int collect(sim_host *host, const wfi_fabric_op *ops, int count)
 {
     bool seen[OPS] = {false};
     int failed = 0;
@@ -273,7 +273,7 @@ static int cancelled;
 static void initiator_closes(weft_sim *sim)
 {
     fixture f;
-    wfi_op ops[OPS], receives[OPS];
+    wfi_fabric_op ops[OPS], receives[OPS];
     uint8_t inbox[OPS], canary[SIZE];
     setup(&f, sim, WFI_REMOTE_READ | WFI_REMOTE_WRITE);
     memset(f.local, 7, SIZE);
@@ -296,7 +296,7 @@ static void initiator_closes(weft_sim *sim)
 static void target_closes(weft_sim *sim)
 {
     fixture f;
-    wfi_op ops[OPS], receives[OPS];
+    wfi_fabric_op ops[OPS], receives[OPS];
     uint8_t inbox[OPS], canary[SIZE * 2];
     setup(&f, sim, WFI_REMOTE_READ | WFI_REMOTE_WRITE);
     memset(f.local, 7, SIZE);

@@ -132,7 +132,7 @@ static void ring_worker(weft_sim *sim, int rank, void *arg)
     take_seat(&s);
     uint64_t out = (uint64_t)rank, in;
     for (int round = 0; round < r->rounds; round++) {
-        wfi_op send, receive;
+        wfi_fabric_op send, receive;
         assert_int_equal(s.host->ops->post_recv(s.previous, &receive, &(wfi_room){&in, sizeof in, NULL}, 1), WEFT_OK);
         assert_int_equal(s.host->ops->send(s.next, &send, &(wfi_iov){&out, sizeof out, NULL}, 1), WEFT_OK);
         for (int i = 0; i < 2; i++)

@@ -54,7 +54,7 @@ typedef struct wfi_flight_ops { /* no slot is NULL; [locked] */
 } wfi_flight_ops;
 
 struct wfi_flight {
-    wfi_op op;
+    wfi_fabric_op op;
     wfi_list link; /* in conn->flights, or as its owner likes */
     wfi_conn *conn;
     const wfi_flight_ops *ops;
