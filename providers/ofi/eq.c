@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAP_MS 20
+#define EXHAUSTED_MS 20    /* between two attempts to accept while descriptors are out */
 #define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 by tcp */
 
 typedef union event_entry {
@@ -175,9 +175,9 @@ static bool arm(wfofi_fabric *fabric)
 static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
 {
     struct pollfd fds[2] = {{.fd = fabric->eq_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
-    if (fabric->exhausted) { /* whoever knocks stays readable: a nap instead */
+    if (fabric->exhausted) { /* whoever knocks stays readable, so poll would not wait */
         fds[0].fd = -1;
-        timeout_ms = timeout_ms < 0 || timeout_ms > NAP_MS ? NAP_MS : timeout_ms;
+        timeout_ms = timeout_ms < 0 || timeout_ms > EXHAUSTED_MS ? EXHAUSTED_MS : timeout_ms;
     }
     poll(fds, 2, fabric->provider->sockets ? wfofi_silent_wait_ms(fabric, timeout_ms) : timeout_ms);
     if (fds[0].revents)

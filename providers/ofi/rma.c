@@ -92,7 +92,7 @@ weft_status wfofi_send(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_iov *io
     return leave(op, fi_sendmsg(lane->ep, &message, FI_COMPLETION));
 }
 
-/* Where the next brief one goes; its slot's last one has arrived. */
+/* Where the next injected message goes; the one that was in its slot before has arrived. */
 static weft_status take_slot(wfi_lane *lane, uint8_t **out)
 {
     weft_status status = WEFT_OK;

@@ -61,7 +61,7 @@ static bool make_secrets(wfi_rendezvous *link, const wfi_rendezvous_options *opt
     return true;
 }
 
-static void plan_join(wfi_rendezvous *link, const wfi_rendezvous_options *options)
+static void prepare_join(wfi_rendezvous *link, const wfi_rendezvous_options *options)
 {
     wfi_store_message *join = &link->join;
     *join = (wfi_store_message){.type = WFI_STORE_JOIN,
@@ -94,7 +94,7 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
     link->state = WFI_LINK_JOINING;
     wfi_outbox_init(&link->outbox, &link->reserve);
     wfi_mutex_init(&link->lock);
-    plan_join(link, options);
+    prepare_join(link, options);
     return WEFT_OK;
 }
 
