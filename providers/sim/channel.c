@@ -42,12 +42,12 @@ typedef struct channel_message {
 #define STOCK_COUNT 64
 #define STOCK_SIZE (sizeof(channel_message) + 1024)
 
-static wfi_sim_channel *other(wfi_sim_channel *channel)
+static wfi_sim_channel *other_channel(wfi_sim_channel *channel)
 {
     return &channel->pair->ends[!channel->index];
 }
 
-static void unref(channel_pair *pair)
+static void unref_pair(channel_pair *pair)
 {
     if (--pair->references > 0)
         return;
@@ -101,10 +101,10 @@ static void free_message(weft_sim *sim, channel_message *message)
 
 /* ---- Deliveries ------------------------------------------------------------------------------------------------ */
 
-static void message_drop(weft_sim *sim, sim_event *event)
+static void channel_message_drop(weft_sim *sim, sim_event *event)
 {
     channel_message *message = wfi_container_of(event, channel_message, event);
-    unref(message->to->pair);
+    unref_pair(message->to->pair);
     free_message(sim, message);
 }
 
@@ -115,7 +115,7 @@ static void deliver(weft_sim *sim, wfi_sim_channel *channel)
         sim_event *event = wfi_container_of(wfi_list_pop_front(&channel->inbox), sim_event, link);
         channel_message *message = wfi_container_of(event, channel_message, event);
         channel->events.message(channel->events.arg, channel, message->data, message->size);
-        message_drop(sim, event);
+        channel_message_drop(sim, event);
     }
     if (channel->open && channel->peer_gone && channel->events.closed) {
         void (*closed)(void *, wfi_sim_channel *) = channel->events.closed;
@@ -124,23 +124,23 @@ static void deliver(weft_sim *sim, wfi_sim_channel *channel)
     }
 }
 
-static void message_fire(weft_sim *sim, sim_event *event)
+static void channel_message_fire(weft_sim *sim, sim_event *event)
 {
     wfi_sim_channel *channel = wfi_container_of(event, channel_message, event)->to;
     if (!channel->open) {
-        message_drop(sim, event);
+        channel_message_drop(sim, event);
         return;
     }
     channel->pair->references++;
     wfi_list_push_back(&channel->inbox, &event->link);
     deliver(sim, channel);
-    unref(channel->pair);
+    unref_pair(channel->pair);
 }
 
 static void flush_drop(weft_sim *sim, sim_event *event)
 {
     (void)sim;
-    unref(wfi_container_of(event, wfi_sim_channel, flush)->pair);
+    unref_pair(wfi_container_of(event, wfi_sim_channel, flush)->pair);
 }
 
 static void flush_fire(weft_sim *sim, sim_event *event)
@@ -151,18 +151,18 @@ static void flush_fire(weft_sim *sim, sim_event *event)
     flush_drop(sim, event);
 }
 
-static void bye_drop(weft_sim *sim, sim_event *event)
+static void channel_bye_drop(weft_sim *sim, sim_event *event)
 {
     (void)sim;
-    unref(wfi_container_of(event, wfi_sim_channel, bye)->pair);
+    unref_pair(wfi_container_of(event, wfi_sim_channel, bye)->pair);
 }
 
-static void bye_fire(weft_sim *sim, sim_event *event)
+static void channel_bye_fire(weft_sim *sim, sim_event *event)
 {
-    wfi_sim_channel *told = other(wfi_container_of(event, wfi_sim_channel, bye));
+    wfi_sim_channel *told = other_channel(wfi_container_of(event, wfi_sim_channel, bye));
     told->peer_gone = true;
     deliver(sim, told);
-    bye_drop(sim, event);
+    channel_bye_drop(sim, event);
 }
 
 static void say_bye(wfi_sim_channel *channel)
@@ -177,7 +177,7 @@ static void say_bye(wfi_sim_channel *channel)
 static void opening_drop(weft_sim *sim, sim_event *event)
 {
     (void)sim;
-    unref(wfi_container_of(event, channel_pair, opening));
+    unref_pair(wfi_container_of(event, channel_pair, opening));
 }
 
 static void opening_fire(weft_sim *sim, sim_event *event)
@@ -196,15 +196,19 @@ static void opening_fire(weft_sim *sim, sim_event *event)
     opening_drop(sim, event);
 }
 
-static void end_init(channel_pair *pair, int index, int rank, int peer)
+static void channel_init(channel_pair *pair, int index, int rank, int peer)
 {
     wfi_sim_channel *end = &pair->ends[index];
     end->pair = pair;
     end->index = index;
     end->rank = rank;
     wfi_sim_wire_init(&end->wire);
-    end->bye = (sim_event){
-        .fire = bye_fire, .drop = bye_drop, .wire = &end->wire, .from = rank, .to = peer, .kind = SIM_CHANNEL_BYE};
+    end->bye = (sim_event){.fire = channel_bye_fire,
+                           .drop = channel_bye_drop,
+                           .wire = &end->wire,
+                           .from = rank,
+                           .to = peer,
+                           .kind = SIM_CHANNEL_BYE};
     end->flush =
         (sim_event){.fire = flush_fire, .drop = flush_drop, .from = rank, .to = rank, .kind = SIM_CHANNEL_FLUSH};
     wfi_list_init(&end->inbox);
@@ -246,8 +250,8 @@ weft_status wfi_sim_dial(weft_sim *sim, int from, int to, wfi_sim_channel **out)
     }
     pair->sim = sim;
     pair->references = 2;
-    end_init(pair, 0, from, to);
-    end_init(pair, 1, to, from);
+    channel_init(pair, 0, from, to);
+    channel_init(pair, 1, to, from);
     pair->ends[0].open = true;
     pair->opening = (sim_event){.fire = opening_fire,
                                 .drop = opening_drop,
@@ -283,12 +287,12 @@ weft_status wfi_sim_channel_send(wfi_sim_channel *channel, const void *data, siz
     channel_message *message = make_message(sim, size);
     if (!message)
         return WEFT_ERR_MEMORY;
-    message->to = other(channel);
+    message->to = other_channel(channel);
     message->size = size;
     if (size)
         memcpy(message->data, data, size);
-    message->event = (sim_event){.fire = message_fire,
-                                 .drop = message_drop,
+    message->event = (sim_event){.fire = channel_message_fire,
+                                 .drop = channel_message_drop,
                                  .wire = &channel->wire,
                                  .from = channel->rank,
                                  .to = message->to->rank,
@@ -312,11 +316,11 @@ void wfi_sim_channel_close(wfi_sim_channel *channel)
     channel->open = false;
     wfi_list *node;
     while ((node = wfi_list_pop_front(&channel->inbox)))
-        message_drop(channel->pair->sim, wfi_container_of(node, sim_event, link));
+        channel_message_drop(channel->pair->sim, wfi_container_of(node, sim_event, link));
     if (!channel->peer_gone)
         say_bye(channel);
     wfi_list_remove(&channel->link);
-    unref(channel->pair);
+    unref_pair(channel->pair);
 }
 
 void wfi_sim_channels_kill(sim_rank *rank)

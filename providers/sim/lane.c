@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static sim_end *other(sim_end *end)
+static sim_end *other_end(sim_end *end)
 {
     return &end->pair->ends[!end->index];
 }
@@ -42,7 +42,7 @@ static void bye_drop(weft_sim *sim, sim_event *event)
 
 static void bye_fire(weft_sim *sim, sim_event *event)
 {
-    sim_end *told = other(wfi_container_of(event, sim_end, bye));
+    sim_end *told = other_end(wfi_container_of(event, sim_end, bye));
     if (told->state == SIM_REQUESTED) {
         if (!wfi_list_empty(&told->up.link))
             wfi_sim_end_close(told); /* the request was not even seen */
@@ -100,7 +100,7 @@ static void hello_send(sim_pair *pair, sim_end *from, sim_kind kind, void (*fire
     pair->hello.fire = fire;
     pair->hello.wire = &from->wire;
     pair->hello.from = from->rank;
-    pair->hello.to = other(from)->rank;
+    pair->hello.to = other_end(from)->rank;
     pair->hello.size = from->data_size;
     pair->references++;
     wfi_sim_travel(pair->sim, &pair->hello, wfi_sim_departure(pair->sim, &from->wire, from->data_size));

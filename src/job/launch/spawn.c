@@ -45,7 +45,7 @@ typedef struct recipe { /* how to make a child */
     pid_t parent;
 } recipe;
 
-static weft_status fail(weft_error **error, weft_status code, const char *what, int trouble)
+static weft_status spawn_fail(weft_error **error, weft_status code, const char *what, int trouble)
 {
     wfi_error_detail detail = {.code = code, .worker = -1};
     wfi_error_give(error, wfi_error_create(&detail, "%s: %s", what, strerrordesc_np(trouble)));
@@ -200,7 +200,7 @@ static void become_worker(const recipe *made, int report_fd)
 }
 
 /* A child that is stopped before its exec would hold us for ever: ETIMEDOUT. */
-static int read_report(int fd)
+static int read_exec_result(int fd)
 {
     struct pollfd report = {.fd = fd, .events = POLLIN};
     int trouble = 0, ready;
@@ -239,7 +239,7 @@ static int start_child(recipe *made, int rank, wfi_process *child)
     int trouble = pid < 0 ? errno : 0;
     close(report[1]);
     if (!trouble)
-        trouble = read_report(report[0]);
+        trouble = read_exec_result(report[0]);
     close(report[0]);
     if (trouble && pid > 0)
         (void)kill(pid, SIGKILL); /* if it is not gone yet */
@@ -255,12 +255,12 @@ static weft_status start_children(const weft_spawn_options *options, weft_job *j
 {
     recipe made;
     if (build_recipe(options, job, &made))
-        return fail(error, WEFT_ERR_SYSTEM, "cannot prepare the workers' arguments", errno ? errno : ENOMEM);
+        return spawn_fail(error, WEFT_ERR_SYSTEM, "cannot prepare the workers' arguments", errno ? errno : ENOMEM);
     int trouble = 0;
     for (int i = 0; i < job->count && !trouble; i++)
         trouble = start_child(&made, i + 1, &job->processes[i]);
     drop_recipe(&made);
-    return trouble ? fail(error, WEFT_ERR_SYSTEM, "cannot start a worker", trouble) : WEFT_OK;
+    return trouble ? spawn_fail(error, WEFT_ERR_SYSTEM, "cannot start a worker", trouble) : WEFT_OK;
 }
 
 /* ---- The job --------------------------------------------------------------------------------------------------- */
@@ -274,7 +274,7 @@ static weft_status bind_store(weft_job *job, weft_error **error)
         return status;
     if (wfi_listens_at(fd, &where)) {
         close(fd);
-        return fail(error, WEFT_ERR_SYSTEM, "cannot learn the store's port", errno);
+        return spawn_fail(error, WEFT_ERR_SYSTEM, "cannot learn the store's port", errno);
     }
     job->port = ntohs(((const struct sockaddr_in *)&where.address)->sin_port);
     atomic_init(&job->store_fd, fd);
@@ -287,22 +287,22 @@ static weft_status make_secret(weft_job *job, weft_error **error)
     wfi_secret_guard_inherited();
     job->secret = wfi_guarded_calloc(sizeof *job->secret);
     if (!job->secret)
-        return fail(error, WEFT_ERR_MEMORY, "cannot make the job's secret", ENOMEM);
+        return spawn_fail(error, WEFT_ERR_MEMORY, "cannot make the job's secret", ENOMEM);
     weft_status status = wfi_secret_random(job->secret);
-    return status ? fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
+    return status ? spawn_fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
 }
 
 static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft_error **error)
 {
     if (!options || !out || options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
-        return fail(error, WEFT_ERR_INVALID, "the count of workers is outside 0..65535", EINVAL);
+        return spawn_fail(error, WEFT_ERR_INVALID, "the count of workers is outside 0..65535", EINVAL);
     if (options->argv && !options->argv[0])
-        return fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
+        return spawn_fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
     if (getenv(SPAWNED))
         return refuse_generation(error);
     weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->processes);
     if (!job)
-        return fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
+        return spawn_fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
     job->count = options->count;
     weft_status status = make_secret(job, error);
     if (!status)

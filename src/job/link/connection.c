@@ -67,7 +67,7 @@ int wfi_pipe_dialled(wfi_pipe *pipe)
 /* ---- Output ---------------------------------------------------------------------------------------------------- */
 
 /* What the kernel takes of it. An error is left to the reading side, which may first find the store's last words. */
-static size_t write_some(int fd, const uint8_t *data, size_t size)
+static size_t write_to_store(int fd, const uint8_t *data, size_t size)
 {
     ssize_t wrote;
     do
@@ -82,7 +82,7 @@ void wfi_pipe_flush(wfi_pipe *pipe)
 {
     if (pipe->output_size == 0 || pipe->fd < 0)
         return;
-    size_t done = write_some(pipe->fd, pipe->output, pipe->output_size);
+    size_t done = write_to_store(pipe->fd, pipe->output, pipe->output_size);
     memmove(pipe->output, pipe->output + done, pipe->output_size - done);
     pipe->output_size -= done;
 }
@@ -105,7 +105,7 @@ void wfi_pipe_send(wfi_pipe *pipe, const uint8_t *data, size_t size)
     if (pipe->fd < 0 || pipe->overflowed)
         return;
     wfi_pipe_flush(pipe);
-    size_t done = pipe->output_size == 0 ? write_some(pipe->fd, data, size) : 0;
+    size_t done = pipe->output_size == 0 ? write_to_store(pipe->fd, data, size) : 0;
     if (done == size)
         return;
     if (!make_room_for_output(pipe, pipe->output_size + size - done)) {

@@ -42,12 +42,12 @@ typedef struct sim_link {
     bool ticks, stopping, out_of_memory;
 } sim_link;
 
-static sim_link *of(wfi_rendezvous *link)
+static sim_link *sim_of(wfi_rendezvous *link)
 {
     return wfi_container_of(link, sim_link, base);
 }
 
-static void poke(wfi_parker *parker)
+static void unpark(wfi_parker *parker)
 {
     if (parker)
         wfi_unpark(parker);
@@ -56,14 +56,14 @@ static void poke(wfi_parker *parker)
 /* Whoever ticks: the opener, then the ticker. */
 static void sim_wake(wfi_rendezvous *base)
 {
-    poke(of(base)->opener);
-    poke(of(base)->ticker);
-    poke(of(base)->closer);
+    unpark(sim_of(base)->opener);
+    unpark(sim_of(base)->ticker);
+    unpark(sim_of(base)->closer);
 }
 
 /* ---- The channels ---------------------------------------------------------------------------------------------- */
 
-static void hang_up(sim_wire *wire)
+static void hang_up_wire(sim_wire *wire)
 {
     if (wire->channel)
         wfi_sim_channel_close(wire->channel);
@@ -72,10 +72,10 @@ static void hang_up(sim_wire *wire)
 
 static void sim_hang_up(wfi_rendezvous *base, wfi_which which)
 {
-    hang_up(&of(base)->wires[which]);
+    hang_up_wire(&sim_of(base)->wires[which]);
 }
 
-static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
+static void wire_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
 {
     sim_wire *wire = arg;
     sim_link *link = wire->link;
@@ -84,26 +84,26 @@ static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data,
     sim_wake(&link->base);
 }
 
-static void on_closed(void *arg, wfi_sim_channel *channel)
+static void wire_closed(void *arg, wfi_sim_channel *channel)
 {
     sim_wire *wire = arg;
     sim_link *link = wire->link;
     (void)channel;
-    hang_up(wire);
+    hang_up_wire(wire);
     wfi_link_wire_lost(&link->base, wire->which, false, "the store closed the connection");
     sim_wake(&link->base);
-    poke(link->closer);
+    unpark(link->closer);
 }
 
 static void listen_to(sim_wire *wire)
 {
-    wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = wire};
+    wfi_sim_channel_events events = {.message = wire_message, .closed = wire_closed, .arg = wire};
     wfi_sim_channel_on(wire->channel, &events);
 }
 
 static void sim_dial(wfi_rendezvous *base)
 {
-    sim_link *link = of(base);
+    sim_link *link = sim_of(base);
     sim_wire *next = &link->wires[WFI_NEXT];
     weft_status status = wfi_sim_dial(link->sim, link->group, 0, &next->channel);
     if (status) {
@@ -116,11 +116,11 @@ static void sim_dial(wfi_rendezvous *base)
 
 static void sim_adopt(wfi_rendezvous *base)
 {
-    sim_wire *wires = of(base)->wires;
-    hang_up(&wires[WFI_CURRENT]);
+    sim_wire *wires = sim_of(base)->wires;
+    hang_up_wire(&wires[WFI_CURRENT]);
     wires[WFI_CURRENT].channel = wires[WFI_NEXT].channel;
     wires[WFI_NEXT].channel = NULL;
-    if (!of(base)->opener) {
+    if (!sim_of(base)->opener) {
         listen_to(&wires[WFI_CURRENT]);
         return;
     }
@@ -130,10 +130,10 @@ static void sim_adopt(wfi_rendezvous *base)
 
 static void sim_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame, size_t size)
 {
-    sim_link *link = of(base);
+    sim_link *link = sim_of(base);
     wfi_sim_channel *channel = link->wires[which].channel;
     weft_status status = channel ? wfi_sim_channel_send(channel, frame, size) : WEFT_OK;
-    if (!status || status == WEFT_ERR_UNREACHABLE) /* of a channel that is gone, on_closed tells */
+    if (!status || status == WEFT_ERR_UNREACHABLE) /* of a channel that is gone, wire_closed tells */
         return;
     link->out_of_memory = true;
     sim_wake(base);
@@ -141,12 +141,12 @@ static void sim_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame
 
 static void sim_random(wfi_rendezvous *base, void *out, size_t size)
 {
-    wfi_sim_random_bytes(of(base)->sim, out, size);
+    wfi_sim_random_bytes(sim_of(base)->sim, out, size);
 }
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
 
-static void run_ticker(void *arg)
+static void run_link_ticker(void *arg)
 {
     sim_link *link = arg;
     wfi_parker parker;
@@ -161,7 +161,7 @@ static void run_ticker(void *arg)
     }
     link->ticker = NULL;
     link->ticks = false;
-    poke(link->closer);
+    unpark(link->closer);
 }
 
 static int sim_pump(wfi_rendezvous *base, uint64_t *due_ns)
@@ -173,7 +173,7 @@ static int sim_pump(wfi_rendezvous *base, uint64_t *due_ns)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-static void free_link(sim_link *link)
+static void sim_free(sim_link *link)
 {
     wfi_link_fini(&link->base);
     free(link);
@@ -181,10 +181,10 @@ static void free_link(sim_link *link)
 
 static void sim_close(wfi_rendezvous *base)
 {
-    sim_link *link = of(base);
+    sim_link *link = sim_of(base);
     if (!wfi_fiber_current()) {
         wfi_store_sim_bury(link->store);
-        free_link(link);
+        sim_free(link);
         return;
     }
     wfi_parker parker;
@@ -197,16 +197,16 @@ static void sim_close(wfi_rendezvous *base)
     bool was_member = wfi_link_say_goodbye(base);
     deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     link->stopping = true;
-    poke(link->ticker);
+    unpark(link->ticker);
     while (link->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
     /* The store hangs up at that word. Then the seat is free, and whoever opens again at once finds it so. */
     while (was_member && link->wires[WFI_CURRENT].channel && wfi_now(base->clock) < deadline_ns)
         (void)wfi_park(&parker, deadline_ns);
-    hang_up(&link->wires[WFI_NEXT]);
-    hang_up(&link->wires[WFI_CURRENT]);
+    hang_up_wire(&link->wires[WFI_NEXT]);
+    hang_up_wire(&link->wires[WFI_CURRENT]);
     wfi_store_sim_end(link->store, wfi_link_grace_ms(base));
-    free_link(link);
+    sim_free(link);
 }
 
 static void sim_count(const wfi_rendezvous *base, wfi_store_counts *out)
@@ -227,7 +227,7 @@ static const wfi_link_shell sim_shell = {.send = sim_send,
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
 /* False: nobody listens, the store went away, or it does not answer. */
-static bool attempt_once(sim_link *link)
+static bool sim_attempt(sim_link *link)
 {
     uint64_t deadline_ns = link->base.patience_ns;
     wfi_wire *next = &link->base.wires[WFI_NEXT];
@@ -240,14 +240,14 @@ static bool attempt_once(sim_link *link)
             (void)wfi_park(link->opener, due_ns < deadline_ns ? due_ns : deadline_ns);
     }
     if (!link->base.answered)
-        hang_up(&link->wires[WFI_NEXT]);
+        hang_up_wire(&link->wires[WFI_NEXT]);
     return link->base.answered;
 }
 
-static weft_status join(sim_link *link, const wfi_rendezvous_options *options, weft_error **error)
+static weft_status sim_join(sim_link *link, const wfi_rendezvous_options *options, weft_error **error)
 {
     uint64_t deadline_ns = link->base.patience_ns, pause_ns = RETRY_FIRST_NS;
-    while (!attempt_once(link)) {
+    while (!sim_attempt(link)) {
         uint64_t now_ns = wfi_now(link->base.clock);
         if (now_ns >= deadline_ns) {
             wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
@@ -272,10 +272,10 @@ static weft_status give_status(weft_status status, weft_error **error)
 static weft_status start_ticker(sim_link *link)
 {
     link->ticks = true;
-    return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_ticker, link);
+    return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_link_ticker, link);
 }
 
-static weft_status start_store(sim_link *link, const wfi_rendezvous_options *options)
+static weft_status sim_start_store(sim_link *link, const wfi_rendezvous_options *options)
 {
     wfi_store_options how = {.world_size = options->world_size,
                              .elastic = options->elastic,
@@ -305,12 +305,12 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
     wfi_parker_init(&parker);
     link->opener = &parker;
     if (options.rank == 0)
-        status = start_store(link, &options);
+        status = sim_start_store(link, &options);
     if (status) {
         give_status(status, error);
         goto free_link;
     }
-    status = join(link, &options, error);
+    status = sim_join(link, &options, error);
     if (status)
         goto hang_up;
     status = start_ticker(link);
@@ -324,10 +324,10 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
     return WEFT_OK;
 
 hang_up:
-    hang_up(&link->wires[WFI_NEXT]);
-    hang_up(&link->wires[WFI_CURRENT]);
+    hang_up_wire(&link->wires[WFI_NEXT]);
+    hang_up_wire(&link->wires[WFI_CURRENT]);
     wfi_store_sim_end(link->store, 0);
 free_link:
-    free_link(link);
+    sim_free(link);
     return status;
 }

@@ -49,7 +49,7 @@ typedef struct socket_link {
     wfi_pipe pipes[2];              /* the current one's output and descriptor: under base.lock */
 } socket_link;
 
-static socket_link *of(wfi_rendezvous *link)
+static socket_link *socket_of(wfi_rendezvous *link)
 {
     return wfi_container_of(link, socket_link, base);
 }
@@ -65,12 +65,12 @@ static void wake(socket_link *link)
 
 static void socket_wake(wfi_rendezvous *base)
 {
-    wake(of(base));
+    wake(socket_of(base));
 }
 
 static void socket_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame, size_t size)
 {
-    socket_link *link = of(base);
+    socket_link *link = socket_of(base);
     wfi_pipe *pipe = &link->pipes[which];
     wfi_pipe_send(pipe, frame, size);
     if (pipe->output_size > 0 || pipe->overflowed)
@@ -79,7 +79,7 @@ static void socket_send(wfi_rendezvous *base, wfi_which which, const uint8_t *fr
 
 static void socket_dial(wfi_rendezvous *base)
 {
-    socket_link *link = of(base);
+    socket_link *link = socket_of(base);
     int trouble = wfi_pipe_dial(&link->pipes[WFI_NEXT], &link->store);
     if (trouble)
         wfi_link_wire_lost(base, WFI_NEXT, trouble == ECONNREFUSED, strerrordesc_np(trouble));
@@ -87,12 +87,12 @@ static void socket_dial(wfi_rendezvous *base)
 
 static void socket_hang_up(wfi_rendezvous *base, wfi_which which)
 {
-    wfi_pipe_close(&of(base)->pipes[which]);
+    wfi_pipe_close(&socket_of(base)->pipes[which]);
 }
 
 static void socket_adopt(wfi_rendezvous *base)
 {
-    wfi_pipe *pipes = of(base)->pipes;
+    wfi_pipe *pipes = socket_of(base)->pipes;
     wfi_pipe_close(&pipes[WFI_CURRENT]);
     pipes[WFI_CURRENT] = pipes[WFI_NEXT];
     pipes[WFI_CURRENT].input_limit = WFI_STORE_SMALL_MAX; /* the table has come */
@@ -159,7 +159,7 @@ static void see_next(socket_link *link)
 }
 
 /* One turn of the loop, without the sleep. Returns when the next is due. */
-static uint64_t serve(socket_link *link)
+static uint64_t socket_serve(socket_link *link)
 {
     wfi_pipe *current = &link->pipes[WFI_CURRENT];
     read_all(link, WFI_CURRENT);
@@ -182,7 +182,7 @@ static struct pollfd wait_for(const wfi_pipe *pipe)
 }
 
 /* Until something comes on either wire, or somebody wakes us. */
-static void doze(socket_link *link, uint64_t due_ns)
+static void socket_sleep(socket_link *link, uint64_t due_ns)
 {
     struct pollfd waits[3] = {{.fd = link->wake_fd, .events = POLLIN}};
     uint64_t counted;
@@ -205,15 +205,15 @@ static bool may_leave(socket_link *link)
 static void serve_on(socket_link *link)
 {
     while (!wfi_link_is_out(&link->base)) {
-        uint64_t due_ns = serve(link);
+        uint64_t due_ns = socket_serve(link);
         if (wfi_link_is_out(&link->base) || may_leave(link))
             return;
         bool is_leaving = atomic_load(&link->stopping);
-        doze(link, is_leaving && link->leave_by_ns < due_ns ? link->leave_by_ns : due_ns);
+        socket_sleep(link, is_leaving && link->leave_by_ns < due_ns ? link->leave_by_ns : due_ns);
     }
 }
 
-static void *run(void *arg)
+static void *run_link(void *arg)
 {
     socket_link *link = arg;
     struct pollfd released = {.fd = link->wake_fd, .events = POLLIN};
@@ -225,8 +225,8 @@ static void *run(void *arg)
 
 static int socket_pump(wfi_rendezvous *base, uint64_t *due_ns)
 {
-    socket_link *link = of(base);
-    *due_ns = serve(link);
+    socket_link *link = socket_of(base);
+    *due_ns = socket_serve(link);
     if (wfi_link_is_out(base)) {
         *due_ns = WFI_NEVER;
         return -1;
@@ -268,7 +268,7 @@ static void say_farewell(socket_link *link)
     }
 }
 
-static void free_link(socket_link *link)
+static void socket_free(socket_link *link)
 {
     wfi_pipe_close(&link->pipes[WFI_CURRENT]);
     wfi_pipe_close(&link->pipes[WFI_NEXT]);
@@ -294,13 +294,13 @@ static void end_service(socket_link *link)
 
 static void socket_close(wfi_rendezvous *base)
 {
-    socket_link *link = of(base);
+    socket_link *link = socket_of(base);
     end_service(link);
     bool was_member = wfi_link_say_goodbye(base);
     if (was_member)
         say_farewell(link);
     wfi_store_server_end(link->server, wfi_link_grace_ms(base));
-    free_link(link);
+    socket_free(link);
 }
 
 static void socket_count(const wfi_rendezvous *base, wfi_store_counts *out)
@@ -356,7 +356,7 @@ static bool await_answer(socket_link *link, const attempt *at, uint64_t deadline
     return link->base.answered;
 }
 
-static bool attempt_once(socket_link *link, attempt *at)
+static bool socket_attempt(socket_link *link, attempt *at)
 {
     const wfi_rendezvous_options *options = at->options;
     wfi_pipe *next = &link->pipes[WFI_NEXT];
@@ -436,10 +436,10 @@ static void say_what_we_await(attempt *at)
 }
 
 /* A store that closes without an answer belongs to a job that ends, or is not one: try again until the time is over. */
-static weft_status join(socket_link *link, attempt *at, weft_error **error)
+static weft_status socket_join(socket_link *link, attempt *at, weft_error **error)
 {
     int64_t pause_ms = RETRY_FIRST_MS;
-    while (!attempt_once(link, at)) {
+    while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
         if (is_alone(at))
             return processes_ended(at->options->processes, error);
@@ -454,7 +454,7 @@ static weft_status join(socket_link *link, attempt *at, weft_error **error)
     return link->base.refusal ? wfi_link_refused(&link->base, error) : WEFT_OK;
 }
 
-static weft_status start_store(socket_link *link, const wfi_rendezvous_options *options, weft_error **error)
+static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_options *options, weft_error **error)
 {
     wfi_store_server_options server = {.listen_fd = options->store_fd,
                                        .world_size = options->world_size,
@@ -476,10 +476,10 @@ static weft_status start_store(socket_link *link, const wfi_rendezvous_options *
     return wfi_store_server_start(&server, &link->server, error);
 }
 
-static weft_status start_thread(socket_link *link, weft_error **error)
+static weft_status start_link_thread(socket_link *link, weft_error **error)
 {
     link->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int trouble = link->wake_fd < 0 ? errno : wfi_start_quiet_thread(&link->thread, run, link, "weft-link");
+    int trouble = link->wake_fd < 0 ? errno : wfi_start_quiet_thread(&link->thread, run_link, link, "weft-link");
     if (!trouble) {
         link->threaded = true;
         return WEFT_OK;
@@ -530,12 +530,12 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
     wfi_pipe_init(&link->pipes[WFI_NEXT]);
     weft_status status = check_descriptors(&options, error);
     if (!status && options.rank == 0)
-        status = start_store(link, &options, error);
+        status = socket_start_store(link, &options, error);
     if (status)
         goto free_link;
-    status = join(link, &at, error);
+    status = socket_join(link, &at, error);
     if (!status && !options.no_threads)
-        status = start_thread(link, error);
+        status = start_link_thread(link, error);
     if (status)
         goto end_store;
     *out = &link->base; /* before the first upcall */
@@ -546,6 +546,6 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
 end_store:
     wfi_store_server_end(link->server, 0);
 free_link:
-    free_link(link);
+    socket_free(link);
     return status;
 }

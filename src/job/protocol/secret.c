@@ -28,7 +28,7 @@ __attribute__((destructor)) static void forget_kept(void)
     wfi_secret_wipe(kept);
 }
 
-static weft_status fail(weft_error **error, weft_status code, const char *source, const char *what)
+static weft_status secret_fail(weft_error **error, weft_status code, const char *source, const char *what)
 {
     wfi_error_detail detail = {.code = code, .worker = -1};
     wfi_error_give(error, wfi_error_create(&detail, "the job's secret (%s) %s", source, what));
@@ -37,14 +37,14 @@ static weft_status fail(weft_error **error, weft_status code, const char *source
 
 static weft_status fail_empty(const char *source, weft_error **error)
 {
-    return fail(error, WEFT_ERR_INVALID, source, "is empty: give 16 to 4,096 bytes, or unset the variable");
+    return secret_fail(error, WEFT_ERR_INVALID, source, "is empty: give 16 to 4,096 bytes, or unset the variable");
 }
 
 static weft_status check_size(size_t size, const char *source, weft_error **error)
 {
     if (size >= WFI_SECRET_MIN && size <= WFI_SECRET_MAX)
         return WEFT_OK;
-    return fail(error, WEFT_ERR_INVALID, source, "is not of 16 to 4,096 bytes");
+    return secret_fail(error, WEFT_ERR_INVALID, source, "is not of 16 to 4,096 bytes");
 }
 
 static weft_status take_bytes(const void *bytes, size_t size, const char *source, wfi_secret *out, weft_error **error)
@@ -71,7 +71,7 @@ static weft_status read_descriptor(int fd, bool is_text, const char *source, wfi
             continue;
         if (got < 0) {
             sodium_memzero(bytes, sizeof bytes);
-            return fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
+            return secret_fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
         }
         have += (size_t)got;
     }
@@ -90,7 +90,7 @@ static weft_status read_path(const char *path, wfi_secret *out, weft_error **err
     snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.*s\"", SHOWN_PATH, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
+        return secret_fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
     if (fstat(fd, &about) == 0 && (about.st_mode & 077) != 0)
         wfi_log(WEFT_LOG_WARN, "the job's secret (%s) can be read by others than its owner: chmod 600", source);
     weft_status status = read_descriptor(fd, true, source, out, error);
@@ -111,10 +111,10 @@ static int inherited_fd(void)
     return is_open ? (int)number : -2;
 }
 
-static weft_status keep(const wfi_secret *secret, const char *source, weft_error **error)
+static weft_status keep_secret(const wfi_secret *secret, const char *source, weft_error **error)
 {
     if (!kept && !(kept = wfi_guarded_calloc(sizeof *kept)))
-        return fail(error, WEFT_ERR_MEMORY, source, "cannot be kept: out of memory");
+        return secret_fail(error, WEFT_ERR_MEMORY, source, "cannot be kept: out of memory");
     (void)sodium_mlock(kept, sizeof *kept); /* best effort: the limit may forbid it */
     *kept = *secret;
     return WEFT_OK;
@@ -124,10 +124,10 @@ static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
 {
     (void)unsetenv("WEFT_SECRET_FD");
     if (fd < 0)
-        return fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD", "names no open descriptor");
+        return secret_fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD", "names no open descriptor");
     weft_status status = read_descriptor(fd, false, "WEFT_SECRET_FD", out, error);
     close(fd);
-    return status ? status : keep(out, "WEFT_SECRET_FD", error);
+    return status ? status : keep_secret(out, "WEFT_SECRET_FD", error);
 }
 
 /* `value` lies in the environment block, where a dump of it would look. */
@@ -137,7 +137,7 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
     weft_status status = take_bytes(value, size, "WEFT_SECRET", out, error);
     sodium_memzero(value, size);
     (void)unsetenv("WEFT_SECRET");
-    return status ? status : keep(out, "WEFT_SECRET", error);
+    return status ? status : keep_secret(out, "WEFT_SECRET", error);
 }
 
 /* A variable that is set and empty was to give a secret, as where a launcher's own variable was not set: no job opens without one. */
@@ -163,9 +163,9 @@ weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *ou
 {
     out->size = 0;
     if (sodium_init() < 0)
-        return fail(error, WEFT_ERR_SYSTEM, "libsodium", "cannot be kept: it does not start");
+        return secret_fail(error, WEFT_ERR_SYSTEM, "libsodium", "cannot be kept: it does not start");
     if (!given && given_size)
-        return fail(error, WEFT_ERR_INVALID, "weft_agent_options.secret", "is NULL with a secret_size");
+        return secret_fail(error, WEFT_ERR_INVALID, "weft_agent_options.secret", "is NULL with a secret_size");
     pthread_mutex_lock(&kept_lock);
     weft_status status =
         given ? take_bytes(given, given_size, "weft_agent_options.secret", out, error) : find_around(out, error);

@@ -66,7 +66,7 @@ short wfi_store_peer_events(const wfi_store_peer *peer)
 /* ---- Output ---------------------------------------------------------------------------------------------------- */
 
 /* Writes what the kernel takes; returns how much, and marks the peer if it is gone. */
-static size_t write_some(wfi_store_peer *peer, const uint8_t *data, size_t size)
+static size_t write_to_peer(wfi_store_peer *peer, const uint8_t *data, size_t size)
 {
     size_t done = 0;
     while (done < size) {
@@ -87,7 +87,7 @@ static size_t write_some(wfi_store_peer *peer, const uint8_t *data, size_t size)
 void wfi_store_peer_flush(wfi_store_peer *peer)
 {
     if (peer->output_at < peer->output_size)
-        peer->output_at += write_some(peer, peer->output + peer->output_at, peer->output_size - peer->output_at);
+        peer->output_at += write_to_peer(peer, peer->output + peer->output_at, peer->output_size - peer->output_at);
     if (peer->output_at < peer->output_size)
         return;
     free(peer->output); /* a backlog is rare, and the table of a large job large */
@@ -122,18 +122,18 @@ static void append_output(wfi_store_peer *peer, const uint8_t *data, size_t size
     peer->output_size = needed;
 }
 
-static void output_send(void *arg, uint64_t id, const uint8_t *data, size_t size)
+static void server_output_send(void *arg, uint64_t id, const uint8_t *data, size_t size)
 {
     wfi_store_server *server = arg;
     wfi_store_peer *peer = wfi_map_get(&server->by_id, id);
     if (!peer || peer->is_broken || size == 0)
         return;
-    size_t done = peer->output_size == 0 ? write_some(peer, data, size) : 0;
+    size_t done = peer->output_size == 0 ? write_to_peer(peer, data, size) : 0;
     if (done < size && !peer->is_broken)
         append_output(peer, data + done, size - done);
 }
 
-static void output_close(void *arg, uint64_t id, int64_t keep_ms)
+static void server_output_close(void *arg, uint64_t id, int64_t keep_ms)
 {
     wfi_store_server *server = arg;
     wfi_store_peer *peer = wfi_map_get(&server->by_id, id);
@@ -146,7 +146,7 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
         wfi_store_peer_flush(peer);
 }
 
-static void output_random(void *arg, void *out, size_t size)
+static void server_output_random(void *arg, void *out, size_t size)
 {
     (void)arg;
     randombytes_buf(out, size);
@@ -154,7 +154,8 @@ static void output_random(void *arg, void *out, size_t size)
 
 wfi_store_outputs wfi_store_peer_outputs(wfi_store_server *server)
 {
-    return (wfi_store_outputs){.send = output_send, .close = output_close, .random = output_random, .arg = server};
+    return (wfi_store_outputs){
+        .send = server_output_send, .close = server_output_close, .random = server_output_random, .arg = server};
 }
 
 /* ---- Input ----------------------------------------------------------------------------------------------------- */

@@ -147,7 +147,7 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
 /* From now on what happens to the others is told to it; what happened before is in its table. */
-static void become_member(wfi_store *store, int rank, uint64_t now_ns)
+static void make_member(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_seat *seat = &store->seats[rank];
     seat->state = WFI_SEAT_ALIVE;
@@ -182,7 +182,7 @@ static void begin(wfi_store *store, uint64_t now_ns)
     wfi_writer writer;
     for (int rank = 0; rank < store->options.world_size; rank++)
         if (store->seats[rank].state == WFI_SEAT_WAITING)
-            become_member(store, rank, now_ns);
+            make_member(store, rank, now_ns);
     encode_table(store, &writer);
     store->phase = WFI_STORE_RUNNING;
     store->ticked_ns = now_ns;
@@ -207,7 +207,7 @@ static void begin(wfi_store *store, uint64_t now_ns)
 static void admit(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_writer writer;
-    become_member(store, rank, now_ns);
+    make_member(store, rank, now_ns);
     encode_table(store, &writer);
     if (writer.failed) {
         wfi_store_link *link = store->seats[rank].link;

@@ -74,7 +74,7 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
 /* ---- The loop ---------------------------------------------------------------------------------------------------- */
 
 /* Those that broke, and those whose time is over. */
-static void sweep(wfi_store_server *server, uint64_t now_ns)
+static void sweep_peers(wfi_store_server *server, uint64_t now_ns)
 {
     for (wfi_list *at = server->peers.next, *next; at != &server->peers; at = next) {
         next = at->next;
@@ -120,11 +120,11 @@ static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
     return count;
 }
 
-static void one_round(wfi_store_server *server)
+static void turn_once(wfi_store_server *server)
 {
     uint64_t now_ns = wfi_now(&wfi_clock_real);
     server->due_ns = wfi_store_due(server->store);
-    sweep(server, now_ns);
+    sweep_peers(server, now_ns);
     size_t count = fill_polls(server, now_ns);
     int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));
     /* The time is read before the messages: were we stopped here, they must not look older than the clock. */
@@ -160,12 +160,12 @@ static void flush_all(wfi_store_server *server)
     }
 }
 
-static void *run(void *arg)
+static void *run_server(void *arg)
 {
     wfi_store_server *server = arg;
     bool draining = false;
     while (!draining || !wfi_store_is_finished(server->store, wfi_now(&wfi_clock_real))) {
-        one_round(server);
+        turn_once(server);
         if (!draining && atomic_load(&server->ending)) {
             draining = true;
             uint64_t now_ns = wfi_now(&wfi_clock_real);
@@ -196,7 +196,7 @@ static void free_server(wfi_store_server *server)
     free(server);
 }
 
-static weft_status create_store(wfi_store_server *server, const wfi_store_server_options *options)
+static weft_status server_create_store(wfi_store_server *server, const wfi_store_server_options *options)
 {
     wfi_store_options store = {.world_size = options->world_size,
                                .elastic = options->elastic,
@@ -216,14 +216,14 @@ static weft_status create_store(wfi_store_server *server, const wfi_store_server
     return status;
 }
 
-static weft_status start_thread(wfi_store_server *server)
+static weft_status start_server_thread(wfi_store_server *server)
 {
     server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->wake_fd < 0)
         return WEFT_ERR_SYSTEM;
     if (!reserve_polls(server, 2))
         return WEFT_ERR_MEMORY;
-    return wfi_start_quiet_thread(&server->thread, run, server, "weft-store") ? WEFT_ERR_SYSTEM : WEFT_OK;
+    return wfi_start_quiet_thread(&server->thread, run_server, server, "weft-store") ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error)
@@ -239,9 +239,9 @@ weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_
     server->world_size = options->world_size;
     wfi_list_init(&server->peers);
     wfi_map_init(&server->by_id);
-    status = create_store(server, options);
+    status = server_create_store(server, options);
     if (!status)
-        status = start_thread(server);
+        status = start_server_thread(server);
     if (status)
         goto free_server;
     *out = server;

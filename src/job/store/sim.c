@@ -46,7 +46,7 @@ static uint64_t now_of(const wfi_store_sim *store)
 }
 
 /* Wakes the ticker, if there is something for it before it meant to wake: most messages are heartbeats. */
-static void poke(wfi_store_sim *store)
+static void wake_ticker(wfi_store_sim *store)
 {
     bool is_due = store->must_sweep || store->ending || wfi_store_due(store->store) < store->due_ns;
     if (store->ticker && is_due)
@@ -68,7 +68,7 @@ static void close_end(end *at)
     free_end(at);
 }
 
-static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
+static void end_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
 {
     end *at = arg;
     wfi_store_sim *store = at->owner;
@@ -76,10 +76,10 @@ static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data,
     if (at->is_kept || at->is_broken)
         return;
     wfi_store_received(store->store, at->id, now_of(store), data, size); /* may free `at` */
-    poke(store);
+    wake_ticker(store);
 }
 
-static void on_closed(void *arg, wfi_sim_channel *channel)
+static void end_closed(void *arg, wfi_sim_channel *channel)
 {
     end *at = arg;
     wfi_store_sim *store = at->owner;
@@ -89,10 +89,10 @@ static void on_closed(void *arg, wfi_sim_channel *channel)
     close_end(at);
     if (known)
         wfi_store_closed(store->store, id, WFI_STORE_ENDED, now_of(store));
-    poke(store);
+    wake_ticker(store);
 }
 
-static void on_accepted(void *arg, wfi_sim_channel *channel)
+static void end_accepted(void *arg, wfi_sim_channel *channel)
 {
     wfi_store_sim *store = arg;
     end *at = wfi_calloc(1, sizeof *at);
@@ -104,7 +104,7 @@ static void on_accepted(void *arg, wfi_sim_channel *channel)
     if (wfi_store_opened(store->store, at->id))
         goto take_id;
     wfi_list_push_back(&store->ends, &at->link);
-    wfi_sim_channel_events events = {.message = on_message, .closed = on_closed, .arg = at};
+    wfi_sim_channel_events events = {.message = end_message, .closed = end_closed, .arg = at};
     wfi_sim_channel_on(channel, &events);
     return;
 
@@ -116,18 +116,18 @@ close_channel:
     wfi_sim_channel_close(channel);
 }
 
-static void output_send(void *arg, uint64_t id, const uint8_t *data, size_t size)
+static void sim_output_send(void *arg, uint64_t id, const uint8_t *data, size_t size)
 {
     wfi_store_sim *store = arg;
     end *at = wfi_map_get(&store->by_id, id);
     if (!at || at->is_broken)
         return;
     weft_status status = wfi_sim_channel_send(at->channel, data, size);
-    at->is_broken = status && status != WEFT_ERR_UNREACHABLE; /* of one that is gone, on_closed tells */
+    at->is_broken = status && status != WEFT_ERR_UNREACHABLE; /* of one that is gone, end_closed tells */
     store->must_sweep |= at->is_broken;
 }
 
-static void output_close(void *arg, uint64_t id, int64_t keep_ms)
+static void sim_output_close(void *arg, uint64_t id, int64_t keep_ms)
 {
     wfi_store_sim *store = arg;
     end *at = wfi_map_get(&store->by_id, id);
@@ -141,7 +141,7 @@ static void output_close(void *arg, uint64_t id, int64_t keep_ms)
     at->deadline_ns = wfi_deadline(wfi_sim_clock(store->sim), keep_ms);
 }
 
-static void output_random(void *arg, void *out, size_t size)
+static void sim_output_random(void *arg, void *out, size_t size)
 {
     wfi_store_sim *store = arg;
     wfi_sim_random_bytes(store->sim, out, size);
@@ -150,7 +150,7 @@ static void output_random(void *arg, void *out, size_t size)
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
 
 /* Closes what broke or was kept long enough; returns when the next is due. */
-static uint64_t sweep(wfi_store_sim *store, uint64_t now_ns)
+static uint64_t sweep_ends(wfi_store_sim *store, uint64_t now_ns)
 {
     uint64_t due_ns = WFI_NEVER;
     store->must_sweep = false;
@@ -159,7 +159,7 @@ static uint64_t sweep(wfi_store_sim *store, uint64_t now_ns)
         end *at = wfi_container_of(node, end, link);
         uint64_t deadline_ns = at->is_kept ? at->deadline_ns : WFI_NEVER;
         if (at->is_broken && !at->is_kept) {
-            on_closed(at, at->channel);
+            end_closed(at, at->channel);
             store->must_sweep = true;
             return now_ns; /* once more: the store's answer may have closed the next one, too */
         }
@@ -171,7 +171,7 @@ static uint64_t sweep(wfi_store_sim *store, uint64_t now_ns)
     return due_ns;
 }
 
-static uint64_t serve(wfi_store_sim *store)
+static uint64_t tick_store(wfi_store_sim *store)
 {
     uint64_t now_ns = now_of(store);
     if (store->ending && !store->draining) {
@@ -180,18 +180,18 @@ static uint64_t serve(wfi_store_sim *store)
     }
     if (wfi_store_due(store->store) <= now_ns)
         wfi_store_tick(store->store, now_ns);
-    uint64_t due_ns = sweep(store, now_ns), store_due_ns = wfi_store_due(store->store);
+    uint64_t due_ns = sweep_ends(store, now_ns), store_due_ns = wfi_store_due(store->store);
     return store_due_ns < due_ns ? store_due_ns : due_ns;
 }
 
-static void run_ticker(void *arg)
+static void run_store_ticker(void *arg)
 {
     wfi_store_sim *store = arg;
     wfi_parker parker;
     wfi_parker_init(&parker);
     store->ticker = &parker;
     for (;;) {
-        store->due_ns = serve(store);
+        store->due_ns = tick_store(store);
         if (wfi_store_is_finished(store->store, now_of(store)))
             break;
         (void)wfi_park(&parker, store->due_ns);
@@ -207,12 +207,12 @@ static void run_ticker(void *arg)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static weft_status create_store(wfi_store_sim *store, const wfi_store_options *how)
+static weft_status sim_create_store(wfi_store_sim *store, const wfi_store_options *how)
 {
     wfi_store_options options = *how;
     options.now_ns = now_of(store);
-    options.outputs =
-        (wfi_store_outputs){.send = output_send, .close = output_close, .random = output_random, .arg = store};
+    options.outputs = (wfi_store_outputs){
+        .send = sim_output_send, .close = sim_output_close, .random = sim_output_random, .arg = store};
     uint8_t job_key[WFI_JOB_KEY_BYTES];
     wfi_sim_random_bytes(store->sim, job_key, sizeof job_key);
     options.job_key = job_key;
@@ -229,14 +229,14 @@ weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi
     store->sim = sim;
     wfi_list_init(&store->ends);
     wfi_map_init(&store->by_id);
-    weft_status status = create_store(store, how);
+    weft_status status = sim_create_store(store, how);
     if (status)
         goto free_store;
-    status = wfi_sim_listen(sim, 0, on_accepted, store);
+    status = wfi_sim_listen(sim, 0, end_accepted, store);
     if (status)
         goto free_store;
     store->ticks = true;
-    status = wfi_fiber_spawn(wfi_sim_fibers(sim), 0, run_ticker, store);
+    status = wfi_fiber_spawn(wfi_sim_fibers(sim), 0, run_store_ticker, store);
     if (status)
         goto unlisten;
     *out = store;
@@ -265,7 +265,7 @@ void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)
     store->grace_ms = grace_ms;
     store->ending = true;
     store->ender = &parker;
-    poke(store);
+    wake_ticker(store);
     while (store->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
     wfi_store_sim_bury(store);
