@@ -47,22 +47,17 @@ typedef struct recipe { /* how to make a child */
 
 static weft_status spawn_fail(weft_error **error, weft_status code, const char *what, int trouble)
 {
-    wfi_error_detail detail = {.code = code, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "%s: %s", what, strerrordesc_np(trouble)));
-    return code;
+    return wfi_error_fail(error, code, "%s: %s", what, strerrordesc_np(trouble));
 }
 
 /* A program that spawns whatever its RANK is would start children who do the same, without end. */
 static weft_status refuse_generation(weft_error **error)
 {
     const char *rank = getenv("RANK");
-    wfi_error_detail detail = {.code = WEFT_ERR_STATE, .worker = -1};
-    wfi_error_give(error,
-                   wfi_error_create(&detail,
-                                    "this process is itself a child of weft_spawn (RANK=%.16s): it opens an agent, "
-                                    "without .job, and may then spawn a job of its own (or unsets " SPAWNED ")",
-                                    rank ? rank : ""));
-    return WEFT_ERR_STATE;
+    return wfi_error_fail(error, WEFT_ERR_STATE,
+                          "this process is itself a child of weft_spawn (RANK=%.16s): it opens an agent, "
+                          "without .job, and may then spawn a job of its own (or unsets " SPAWNED ")",
+                          rank ? rank : "");
 }
 
 void wfi_spawn_joined(void)

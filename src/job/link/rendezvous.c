@@ -10,32 +10,29 @@
 #include <string.h>
 #include <unistd.h>
 
-static weft_status refuse_options(weft_error **error, const char *what, int value)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "%s: %d", what, value));
-    return detail.code;
-}
-
 weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **error)
 {
     if (options->world_size < 1 || options->world_size > WFI_STORE_WORKERS_MAX)
-        return refuse_options(error, "the world size is outside 1..65536", options->world_size);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the world size is outside 1..65536: %d", options->world_size);
     bool any_rank = options->elastic && options->rank == -1;
     if (!any_rank && (options->rank < 0 || options->rank >= options->world_size))
-        return refuse_options(error, "the rank is outside 0..world size - 1", options->rank);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the rank is outside 0..world size - 1: %d", options->rank);
     bool unnamed = !options->name || !*options->name;
     if (unnamed ? !any_rank : !wfi_store_name_is_well_formed(options->name))
-        return refuse_options(error, "the name is not 1..127 of A-Z a-z 0-9 - _ : at rank", options->rank);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the name is not 1..127 of A-Z a-z 0-9 - _ : at rank: %d",
+                              options->rank);
     if (options->secret_size > WFI_SECRET_MAX || (options->secret_size && !options->secret))
-        return refuse_options(error, "the job's secret is too long, in bytes", (int)options->secret_size);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the job's secret is too long, in bytes: %d",
+                              (int)options->secret_size);
     if (options->address_size > WFI_STORE_ADDRESS_MAX)
-        return refuse_options(error, "the fabric's address is too long, in bytes", (int)options->address_size);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the fabric's address is too long, in bytes: %d",
+                              (int)options->address_size);
     bool wants_port = !options->sim && (options->rank != 0 || options->store_fd < 0);
     if (wants_port && (options->master_port < 1 || options->master_port > 65535))
-        return refuse_options(error, "MASTER_PORT is not set, or outside 1..65535", options->master_port);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "MASTER_PORT is not set, or outside 1..65535: %d",
+                              options->master_port);
     if (wants_port && (!options->master_addr || !*options->master_addr))
-        return refuse_options(error, "MASTER_ADDR is not set at rank", options->rank);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "MASTER_ADDR is not set at rank: %d", options->rank);
     return WEFT_OK;
 }
 

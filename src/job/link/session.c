@@ -120,9 +120,7 @@ int64_t wfi_link_patience_ms(const wfi_rendezvous *link)
 
 weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error)
 {
-    wfi_error_detail detail = {.code = link->refusal, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "%s", link->refusal_text));
-    return detail.code;
+    return wfi_error_fail(error, link->refusal, "%s", link->refusal_text);
 }
 
 /* ---- The greeting ---------------------------------------------------------------------------------------------- */

@@ -249,12 +249,9 @@ static weft_status sim_join(sim_link *link, const wfi_rendezvous_options *option
     uint64_t deadline_ns = link->base.patience_ns, pause_ns = RETRY_FIRST_NS;
     while (!sim_attempt(link)) {
         uint64_t now_ns = wfi_now(link->base.clock);
-        if (now_ns >= deadline_ns) {
-            wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
-            wfi_error_give(error, wfi_error_create(&detail, "rank 0's store did not answer within %lld ms",
-                                                   (long long)options->join_timeout_ms));
-            return detail.code;
-        }
+        if (now_ns >= deadline_ns)
+            return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "rank 0's store did not answer within %lld ms",
+                                  (long long)options->join_timeout_ms);
         uint64_t until_ns = now_ns + pause_ns < deadline_ns ? now_ns + pause_ns : deadline_ns;
         (void)wfi_park(link->opener, until_ns);
         pause_ns = pause_ns * 2 > RETRY_LAST_NS ? RETRY_LAST_NS : pause_ns * 2;
@@ -264,15 +261,7 @@ static weft_status sim_join(sim_link *link, const wfi_rendezvous_options *option
 
 static weft_status give_status(weft_status status, weft_error **error)
 {
-    wfi_error_detail detail = {.code = status, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "cannot join in the simulation: %s", weft_status_text(status)));
-    return status;
-}
-
-static weft_status start_ticker(sim_link *link)
-{
-    link->ticks = true;
-    return wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_link_ticker, link);
+    return wfi_error_fail(error, status, "cannot join in the simulation: %s", weft_status_text(status));
 }
 
 static weft_status sim_start_store(sim_link *link, const wfi_rendezvous_options *options)
@@ -313,7 +302,8 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
     status = sim_join(link, &options, error);
     if (status)
         goto hang_up;
-    status = start_ticker(link);
+    link->ticks = true;
+    status = wfi_fiber_spawn(wfi_sim_fibers(link->sim), link->group, run_link_ticker, link);
     if (status) {
         give_status(status, error);
         goto hang_up;

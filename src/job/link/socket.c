@@ -194,21 +194,16 @@ static void socket_sleep(socket_link *link, uint64_t due_ns)
     (void)!read(link->wake_fd, &counted, sizeof counted);
 }
 
-/* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
-static bool may_leave(socket_link *link)
-{
-    return atomic_load(&link->stopping) &&
-           (wfi_link_is_steady(&link->base) || wfi_now(link->base.clock) >= link->leave_by_ns);
-}
-
 /* Until the link is out, or close has begun and the goodbye can be said. */
 static void serve_on(socket_link *link)
 {
     while (!wfi_link_is_out(&link->base)) {
         uint64_t due_ns = socket_serve(link);
-        if (wfi_link_is_out(&link->base) || may_leave(link))
-            return;
         bool is_leaving = atomic_load(&link->stopping);
+        /* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
+        bool may_leave = wfi_link_is_steady(&link->base) || wfi_now(link->base.clock) >= link->leave_by_ns;
+        if (wfi_link_is_out(&link->base) || (is_leaving && may_leave))
+            return;
         socket_sleep(link, is_leaving && link->leave_by_ns < due_ns ? link->leave_by_ns : due_ns);
     }
 }
@@ -383,38 +378,31 @@ static bool socket_attempt(socket_link *link, attempt *at)
 
 static weft_status processes_ended(const wfi_processes *processes, weft_error **error)
 {
-    wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
     char code[48] = "an exit code that is not known";
     if (processes->code >= 0)
         snprintf(code, sizeof code, "exit code %d", processes->code);
-    wfi_error_give(error,
-                   wfi_error_create(&detail,
-                                    "all %d children of weft_spawn have ended, and the job had not begun: rank %d "
-                                    "with %s",
-                                    processes->count, processes->rank, code));
-    return detail.code;
+    return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
+                          "all %d children of weft_spawn have ended, and the job had not begun: rank %d with %s",
+                          processes->count, processes->rank, code);
 }
 
 static weft_status join_failed(const socket_link *link, const attempt *at, weft_error **error)
 {
-    wfi_error_detail detail = {.code = WEFT_ERR_RENDEZVOUS, .worker = -1};
     const wfi_rendezvous_options *options = at->options;
     const char *host = options->master_addr ? options->master_addr : "this machine";
+    int port = options->master_port;
     long long waited_ms = options->join_timeout_ms;
-    weft_error *made = NULL;
     if (link->base.greeted)
-        made = wfi_error_create(&detail, "the store on %s port %d did not answer within %lld ms", host,
-                                options->master_port, waited_ms);
-    else if (at->reached)
-        made = wfi_error_create(&detail,
-                                "what listens on %s port %d is no store of weft's, or hangs: it did not answer within "
-                                "%lld ms",
-                                host, options->master_port, waited_ms);
-    else
-        made = wfi_error_create(&detail, "rank 0's store on %s port %d could not be reached within %lld ms: %s", host,
-                                options->master_port, waited_ms, strerrordesc_np(at->trouble));
-    wfi_error_give(error, made);
-    return detail.code;
+        return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "the store on %s port %d did not answer within %lld ms", host,
+                              port, waited_ms);
+    if (at->reached)
+        return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
+                              "what listens on %s port %d is no store of weft's, or hangs: it did not answer within "
+                              "%lld ms",
+                              host, port, waited_ms);
+    return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
+                          "rank 0's store on %s port %d could not be reached within %lld ms: %s", host, port, waited_ms,
+                          strerrordesc_np(at->trouble));
 }
 
 /* Whoever looks at a job that does not begin sees what this worker waits for: after some seconds, then less and less often. */
@@ -469,9 +457,7 @@ static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_op
         return status;
     if (wfi_listens_at(server.listen_fd, &link->store)) {
         close(server.listen_fd);
-        wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
-        wfi_error_give(error, wfi_error_create(&detail, "the store's descriptor is no listening socket"));
-        return detail.code;
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the store's descriptor is no listening socket");
     }
     return wfi_store_server_start(&server, &link->server, error);
 }
@@ -480,14 +466,11 @@ static weft_status start_link_thread(socket_link *link, weft_error **error)
 {
     link->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int trouble = link->wake_fd < 0 ? errno : wfi_start_quiet_thread(&link->thread, run_link, link, "weft-link");
-    if (!trouble) {
-        link->threaded = true;
-        return WEFT_OK;
-    }
-    wfi_error_detail detail = {.code = WEFT_ERR_SYSTEM, .worker = -1};
-    wfi_error_give(error,
-                   wfi_error_create(&detail, "cannot start the link to the store: %s", strerrordesc_np(trouble)));
-    return detail.code;
+    if (trouble)
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot start the link to the store: %s",
+                              strerrordesc_np(trouble));
+    link->threaded = true;
+    return WEFT_OK;
 }
 
 /* Later each of them would fail with another sentence, or be tried again until the time is over. */
@@ -505,15 +488,6 @@ static weft_status check_descriptors(const wfi_rendezvous_options *options, weft
     return wfi_descriptors_fail("join the job", error);
 }
 
-static weft_status no_memory(const wfi_rendezvous_options *options, weft_error **error)
-{
-    wfi_error_detail detail = {.code = WEFT_ERR_MEMORY, .worker = -1};
-    if (options->store_fd >= 0)
-        close(options->store_fd);
-    wfi_error_give(error, wfi_error_create(&detail, "out of memory for the link to the store"));
-    return detail.code;
-}
-
 weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendezvous **out, weft_error **error)
 {
     wfi_rendezvous_options options = *given;
@@ -522,7 +496,9 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
     socket_link *link = wfi_calloc(1, sizeof *link);
     if (!link || wfi_link_init(&link->base, &options, &socket_shell)) {
         free(link);
-        return no_memory(&options, error);
+        if (options.store_fd >= 0)
+            close(options.store_fd);
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory for the link to the store");
     }
     attempt at = {.options = &options, .deadline_ns = wfi_deadline(&wfi_clock_real, options.join_timeout_ms)};
     link->wake_fd = -1;

@@ -30,9 +30,7 @@ __attribute__((destructor)) static void forget_kept(void)
 
 static weft_status secret_fail(weft_error **error, weft_status code, const char *source, const char *what)
 {
-    wfi_error_detail detail = {.code = code, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "the job's secret (%s) %s", source, what));
-    return code;
+    return wfi_error_fail(error, code, "the job's secret (%s) %s", source, what);
 }
 
 static weft_status fail_empty(const char *source, weft_error **error)
@@ -40,18 +38,10 @@ static weft_status fail_empty(const char *source, weft_error **error)
     return secret_fail(error, WEFT_ERR_INVALID, source, "is empty: give 16 to 4,096 bytes, or unset the variable");
 }
 
-static weft_status check_size(size_t size, const char *source, weft_error **error)
-{
-    if (size >= WFI_SECRET_MIN && size <= WFI_SECRET_MAX)
-        return WEFT_OK;
-    return secret_fail(error, WEFT_ERR_INVALID, source, "is not of 16 to 4,096 bytes");
-}
-
 static weft_status take_bytes(const void *bytes, size_t size, const char *source, wfi_secret *out, weft_error **error)
 {
-    weft_status status = check_size(size, source, error);
-    if (status)
-        return status;
+    if (size < WFI_SECRET_MIN || size > WFI_SECRET_MAX)
+        return secret_fail(error, WEFT_ERR_INVALID, source, "is not of 16 to 4,096 bytes");
     memcpy(out->bytes, bytes, size);
     out->size = size;
     return WEFT_OK;

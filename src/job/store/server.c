@@ -43,20 +43,15 @@ static void drop_oldest_unauthenticated(wfi_store_server *server)
     }
 }
 
-static void admit(wfi_store_server *server, int fd, uint64_t now_ns)
-{
-    if (wfi_store_peer_create(server, fd, now_ns + WFI_STORE_UNAUTHENTICATED_MS * 1000000ull))
-        close(fd);
-    else if (server->unauthenticated > UNAUTHENTICATED_MAX + server->world_size)
-        drop_oldest_unauthenticated(server);
-}
-
 static void accept_all(wfi_store_server *server, uint64_t now_ns)
 {
     for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
         int fd = accept4(server->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            admit(server, fd, now_ns);
+            if (wfi_store_peer_create(server, fd, now_ns + WFI_STORE_UNAUTHENTICATED_MS * 1000000ull))
+                close(fd);
+            else if (server->unauthenticated > UNAUTHENTICATED_MAX + server->world_size)
+                drop_oldest_unauthenticated(server);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -249,10 +244,8 @@ weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_
 
 free_server:
     free_server(server);
-give_error:;
-    wfi_error_detail detail = {.code = status, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail, "cannot start the store: %s", weft_status_text(status)));
-    return status;
+give_error:
+    return wfi_error_fail(error, status, "cannot start the store: %s", weft_status_text(status));
 }
 
 void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out)
