@@ -24,18 +24,6 @@ void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_mes
     wfi_mutex_unlock(&link->lock);
 }
 
-/*
- * Interests are told again later and suspicions are repeated, so they do without the reserve. WEFT_ERR_MEMORY: such a one was not said.
- * Without the rest we could not go on.
- */
-static weft_status keep(wfi_rendezvous *link, wfi_store_type type, const uint8_t *frame, size_t size)
-{
-    bool can_wait = type == WFI_STORE_NEED || type == WFI_STORE_SUSPECT;
-    weft_status status = wfi_outbox_keep(&link->outbox, frame, size, !can_wait);
-    link->outbox_is_full = status == WEFT_ERR_TOO_LARGE || (status && !can_wait);
-    return status;
-}
-
 bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message)
 {
     uint8_t frame[WFI_STORE_SMALL_MAX];
@@ -43,12 +31,18 @@ bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message
     if (link->state != WFI_LINK_MEMBER || link->outbox_is_full)
         return true;
     size_t size = wfi_store_encode(message, frame);
-    if (wfi_store_type_is_kept(message->type) && keep(link, message->type, frame, size)) {
-        if (!link->outbox_is_full)
+    bool is_kept = wfi_store_type_is_kept(message->type);
+    if (is_kept) {
+        /* Interests are told again later and suspicions are repeated, so they do without the reserve. Without the rest we cannot go on. */
+        bool can_wait = message->type == WFI_STORE_NEED || message->type == WFI_STORE_SUSPECT;
+        weft_status status = wfi_outbox_keep(&link->outbox, frame, size, !can_wait);
+        if (status == WEFT_ERR_MEMORY && can_wait)
             return false;
-    } else if (link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
+        link->outbox_is_full = status != WEFT_OK;
+    }
+    if (!link->outbox_is_full && link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
         wfi_link_send_frame(link, WFI_CURRENT, frame, size);
-    if (wfi_store_type_is_kept(message->type))
+    if (is_kept)
         link->shell->wake(link); /* it is to be acknowledged */
     return true;
 }

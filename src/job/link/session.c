@@ -151,21 +151,17 @@ static void present(wfi_rendezvous *link)
     wfi_link_send_on(link, WFI_NEXT, &resume);
 }
 
-static void refuse(wfi_rendezvous *link, weft_status status, const char *text)
-{
-    link->refusal = status;
-    snprintf(link->refusal_text, sizeof link->refusal_text, "%s", text);
-    link->answered = true;
-}
-
 /* The next wire leads nowhere. While joining that is the answer, if there is a status; a member tries again. */
 static void drop_next(wfi_rendezvous *link, weft_status status, const char *text)
 {
     link->shell->hang_up(link, WFI_NEXT);
     wfi_seal_wipe(&link->wires[WFI_NEXT].seal);
     set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
-    if (status && !link->joined)
-        refuse(link, status, text);
+    if (!status || link->joined)
+        return;
+    link->refusal = status;
+    snprintf(link->refusal_text, sizeof link->refusal_text, "%s", text);
+    link->answered = true;
 }
 
 static void take_challenge(wfi_rendezvous *link, const wfi_store_message *challenge)
@@ -219,14 +215,22 @@ static bool prepare_interests(wfi_rendezvous *link)
     return link->incarnations && link->interests;
 }
 
-static void become_member(wfi_rendezvous *link)
+/* The next wire replaces the current one. */
+static void adopt_next(wfi_rendezvous *link)
 {
-    link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
-    wfi_mutex_lock(&link->lock);
+    wfi_assert_held(&link->lock);
+    wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
     link->wires[WFI_CURRENT] = link->wires[WFI_NEXT];
     link->shell->adopt(link);
     set_stage(link, WFI_CURRENT, WFI_WIRE_LIVE);
     set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
+}
+
+static void become_member(wfi_rendezvous *link)
+{
+    link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
+    wfi_mutex_lock(&link->lock);
+    adopt_next(link);
     link->state = WFI_LINK_MEMBER;
     wfi_mutex_unlock(&link->lock);
     link->answered = link->joined = true;
@@ -262,11 +266,7 @@ static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
     bool sane = resumed->acknowledged <= link->received && wfi_outbox_acknowledge(&link->outbox, resumed->received);
     if (sane) {
         link->skip = link->received - resumed->acknowledged;
-        wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
-        link->wires[WFI_CURRENT] = link->wires[WFI_NEXT];
-        link->shell->adopt(link);
-        set_stage(link, WFI_CURRENT, WFI_WIRE_LIVE);
-        set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
+        adopt_next(link);
         for (const wfi_outbox_entry *entry = NULL; (entry = wfi_outbox_next(&link->outbox, entry));)
             wfi_link_send_frame(link, WFI_CURRENT, entry->frame, entry->size);
     }
@@ -332,15 +332,6 @@ static void take_word(wfi_rendezvous *link, const uint8_t *plain, size_t size)
     wfi_link_dispatch(link, &message);
 }
 
-static void take_opened(wfi_rendezvous *link, wfi_which which, const uint8_t *plain, size_t size)
-{
-    link->heard_ns = wfi_now(link->clock);
-    if (which == WFI_NEXT)
-        take_answer(link, plain, size);
-    else
-        take_word(link, plain, size);
-}
-
 /* A frame that does not open was changed on its way: the wire is no good. The table is the only large one. */
 static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
 {
@@ -352,12 +343,16 @@ static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *
         return;
     }
     weft_status status = wfi_seal_open(&link->wires[which].seal, frame, size, plain, &plain_size);
+    if (!status)
+        link->heard_ns = wfi_now(link->clock);
     if (status && which == WFI_NEXT)
         drop_next(link, WEFT_OK, NULL);
     else if (status)
         wfi_link_wire_lost(link, which, false, "a frame of the store was changed on its way");
+    else if (which == WFI_NEXT)
+        take_answer(link, plain, plain_size);
     else
-        take_opened(link, which, plain, plain_size);
+        take_word(link, plain, plain_size);
     sodium_memzero(plain, size); /* the job's key is in the table */
     if (plain != small)
         free(plain);
@@ -455,15 +450,6 @@ static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
     return earlier(now_ns + pause_ns, link->dial_ns > now_ns ? link->dial_ns : WFI_NEVER);
 }
 
-/* True: lost. */
-static bool check_silence(wfi_rendezvous *link, uint64_t now_ns)
-{
-    if (keeps_the_store(link) || now_ns - link->heard_ns < LOST_BOUNDS * bound_ns(link))
-        return false;
-    wfi_link_lost(link, *link->broken ? link->broken : "the store is silent");
-    return true;
-}
-
 static bool must_beat(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
@@ -496,8 +482,10 @@ static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
             drop_next(link, WEFT_OK, NULL); /* the current one lives */
         return beats ? earlier(due_ns, link->heard_ns + bound / 4) : due_ns;
     }
-    if (check_silence(link, now_ns))
+    if (!keeps_the_store(link) && now_ns - link->heard_ns >= LOST_BOUNDS * bound) {
+        wfi_link_lost(link, *link->broken ? link->broken : "the store is silent");
         return WFI_NEVER;
+    }
     return earlier(due_ns, try_to_resume(link, now_ns));
 }
 

@@ -39,14 +39,6 @@ static wfi_outbox_entry *take_from(wfi_outbox_reserve *reserve, size_t size)
     return entry;
 }
 
-static void let_go(wfi_outbox_entry *entry)
-{
-    if (entry->reserve)
-        wfi_list_push_front(&entry->reserve->back, &entry->link);
-    else
-        free(entry);
-}
-
 /* ---- Outbox ------------------------------------------------------------------------------------------------------ */
 
 void wfi_outbox_init(wfi_outbox *outbox, wfi_outbox_reserve *reserve)
@@ -59,7 +51,10 @@ static void drop_first(wfi_outbox *outbox)
 {
     wfi_outbox_entry *entry = wfi_container_of(wfi_list_pop_front(&outbox->entries), wfi_outbox_entry, link);
     outbox->bytes -= sizeof *entry + entry->size;
-    let_go(entry);
+    if (entry->reserve)
+        wfi_list_push_front(&entry->reserve->back, &entry->link);
+    else
+        free(entry);
 }
 
 void wfi_outbox_fini(wfi_outbox *outbox)

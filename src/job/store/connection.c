@@ -183,15 +183,6 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
     peer->input_size -= at;
 }
 
-static void note_joined(wfi_store_peer *peer)
-{
-    if (!peer->is_unauthenticated || !wfi_store_has_joined(peer->server->store, peer->id))
-        return;
-    peer->is_unauthenticated = false;
-    peer->server->unauthenticated--;
-    peer->deadline_ns = WFI_NEVER;
-}
-
 /* One read a turn of the loop: a peer that sends without end does not keep the others waiting. */
 static void read_some(wfi_store_peer *peer, uint64_t now_ns)
 {
@@ -209,7 +200,11 @@ static void read_some(wfi_store_peer *peer, uint64_t now_ns)
         return;
     peer->input_size += (size_t)got;
     handle_frames(peer, now_ns);
-    note_joined(peer);
+    if (peer->is_unauthenticated && wfi_store_has_joined(peer->server->store, peer->id)) {
+        peer->is_unauthenticated = false;
+        peer->server->unauthenticated--;
+        peer->deadline_ns = WFI_NEVER;
+    }
 }
 
 void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns)

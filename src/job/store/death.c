@@ -174,37 +174,23 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
     wfi_store_declare_dead(store, rank, why);
 }
 
-/* It was not heard because we did not listen, for long: a new bound. */
-static void excuse(wfi_seat *seat, uint64_t bound_ns, uint64_t now_ns)
-{
-    seat->heard_ns = now_ns;
-    if (seat->suspected_ns != WFI_NEVER)
-        seat->suspected_ns = now_ns + bound_ns / 2;
-    if (seat->lost_ns != WFI_NEVER)
-        seat->lost_ns = now_ns + bound_ns / 2;
-}
-
-/* For a moment: so much more. */
-static void grant(wfi_seat *seat, uint64_t more_ns, uint64_t now_ns)
-{
-    seat->heard_ns = seat->heard_ns + more_ns < now_ns ? seat->heard_ns + more_ns : now_ns;
-    if (seat->suspected_ns != WFI_NEVER)
-        seat->suspected_ns += more_ns;
-    if (seat->lost_ns != WFI_NEVER)
-        seat->lost_ns += more_ns;
-}
-
-/* The store was stopped, or got no processor, if its tick comes late: then silence proves nothing about the others. */
+/*
+ * The store was stopped, or got no processor, if its tick comes late: then silence proves nothing about the others. After a long
+ * absence each gets a new bound, after a short one as much more time as it lasted.
+ */
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
 {
     uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
     bool was_absent = store->ticking && now_ns - store->ticked_ns > bound_ns / 2;
     store->ticked_ns = now_ns;
-    for (int rank = 0; rank < store->options.world_size; rank++) {
-        if (was_absent)
-            excuse(&store->seats[rank], bound_ns, now_ns);
-        else if (store->ticking && store->late_ns)
-            grant(&store->seats[rank], store->late_ns, now_ns);
+    uint64_t more_ns = store->ticking ? store->late_ns : 0;
+    for (int rank = 0; rank < store->options.world_size && (was_absent || more_ns); rank++) {
+        wfi_seat *seat = &store->seats[rank];
+        seat->heard_ns = was_absent || seat->heard_ns + more_ns > now_ns ? now_ns : seat->heard_ns + more_ns;
+        if (seat->suspected_ns != WFI_NEVER)
+            seat->suspected_ns = was_absent ? now_ns + bound_ns / 2 : seat->suspected_ns + more_ns;
+        if (seat->lost_ns != WFI_NEVER)
+            seat->lost_ns = was_absent ? now_ns + bound_ns / 2 : seat->lost_ns + more_ns;
     }
 }
 

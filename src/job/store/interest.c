@@ -37,27 +37,22 @@ static void review_all(wfi_store *store, uint64_t now_ns)
         wfi_store_interest_review(store, rank, now_ns);
 }
 
-static void set_interest(wfi_store *store, wfi_seat *from, int target, bool on, uint64_t now_ns)
-{
-    if (has_bit(from->interests, target) == on)
-        return;
-    from->interests[target / 8] ^= (uint8_t)(1u << (target % 8));
-    store->seats[target].interested += on ? 1 : -1;
-    wfi_store_interest_review(store, target, now_ns);
-}
-
 bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)
 {
     wfi_seat *from = &store->seats[rank];
-    if (message->rank < 0 || message->rank >= store->options.world_size || message->rank == rank)
+    int target = message->rank;
+    if (target < 0 || target >= store->options.world_size || target == rank)
         return true;
-    if (store->seats[message->rank].state != WFI_SEAT_ALIVE ||
-        store->members[message->rank].incarnation != message->incarnation)
+    if (store->seats[target].state != WFI_SEAT_ALIVE || store->members[target].incarnation != message->incarnation)
         return true; /* it has been told, or will be: messages keep their order */
     if (!from->interests && message->on &&
         !(from->interests = wfi_calloc(((size_t)store->options.world_size + 7) / 8, 1)))
         return false;
-    set_interest(store, from, message->rank, message->on, now_ns);
+    if (has_bit(from->interests, target) == message->on)
+        return true;
+    from->interests[target / 8] ^= (uint8_t)(1u << (target % 8));
+    store->seats[target].interested += message->on ? 1 : -1;
+    wfi_store_interest_review(store, target, now_ns);
     return true;
 }
 

@@ -330,10 +330,7 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_outbox_init(&seat->outbox, &store->reserve);
     if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
         seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
-    *member = (wfi_member){.rank = join->rank, .address_size = join->address_size};
-    snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, join->text);
-    memcpy(member->address, join->address, join->address_size);
-    memcpy(member->public_key, join->public_key, sizeof member->public_key);
+    wfi_store_member_of_message(member, join); /* its incarnation: 0, as a JOIN has none */
     link->rank = join->rank;
     store->waiting++;
     if (store->phase == WFI_STORE_GATHERING)
@@ -359,12 +356,7 @@ static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint6
 {
     wfi_seat *seat = &store->seats[rank];
     wfi_writer writer;
-    if (seat->link)
-        wfi_store_hang_up(store, seat->link, 0);
-    seat->link = link;
-    link->rank = rank;
-    seat->heard_ns = now_ns;
-    seat->lost_ns = seat->suspected_ns = WFI_NEVER;
+    wfi_store_relink(store, rank, link, now_ns);
     if (seat->state == WFI_SEAT_WAITING)
         return;
     wfi_log(WEFT_LOG_INFO, "store: rank %d joins again, its answer was lost", rank);

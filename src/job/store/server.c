@@ -250,9 +250,7 @@ give_error:
 
 void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out)
 {
-    *out = (wfi_store_counts){0};
-    if (server)
-        wfi_store_count(server->store, out);
+    wfi_store_count(server ? server->store : NULL, out);
 }
 
 void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms)

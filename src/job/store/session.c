@@ -166,6 +166,17 @@ void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace
     wfi_store_due_by(store, seat->lost_ns);
 }
 
+void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t now_ns)
+{
+    wfi_seat *seat = &store->seats[rank];
+    if (seat->link)
+        wfi_store_hang_up(store, seat->link, 0);
+    seat->link = link;
+    link->rank = rank;
+    seat->heard_ns = now_ns;
+    seat->lost_ns = seat->suspected_ns = WFI_NEVER;
+}
+
 /* One who does not know yet that the job went on without it. */
 static void send_evicted(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume)
 {
@@ -189,13 +200,9 @@ static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint
 {
     wfi_seat *seat = &store->seats[rank];
     wfi_log(WEFT_LOG_INFO, "store: rank %d resumed on another connection", rank);
-    if (seat->link)
-        wfi_store_hang_up(store, seat->link, 0);
-    seat->link = link;
-    link->rank = rank;
+    wfi_store_relink(store, rank, link, now_ns);
     link->unconfirmed = true;
-    seat->lost_ns = seat->suspected_ns = WFI_NEVER;
-    seat->heard_ns = store->resumed_ns = now_ns;
+    store->resumed_ns = now_ns;
     seat->acked = seat->received;
     wfi_store_message resumed = {
         .type = WFI_STORE_RESUMED, .received = seat->received, .acknowledged = seat->outbox.acknowledged};

@@ -251,9 +251,7 @@ free_store:
 
 void wfi_store_sim_count(const wfi_store_sim *store, wfi_store_counts *out)
 {
-    *out = (wfi_store_counts){0};
-    if (store)
-        wfi_store_count(store->store, out);
+    wfi_store_count(store ? store->store : NULL, out);
 }
 
 void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)

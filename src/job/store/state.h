@@ -117,6 +117,8 @@ weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, siz
                                  uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size);
 void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello);
 void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume, uint64_t now_ns);
+/* The member goes on with this connection; the one before, if any, is closed. */
+void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t now_ns);
 /* The member's connection is no more; it may come back until then. */
 void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms);
 int64_t wfi_store_bound_ms(const wfi_store *store); /* a time to wait, even where silence is no death */

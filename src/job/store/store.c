@@ -25,19 +25,6 @@ static uint8_t *copy_guarded(const uint8_t *bytes, size_t size)
     return copy;
 }
 
-static bool copy_secrets(wfi_store *store, const wfi_store_options *options)
-{
-    store->options.secret = copy_guarded(options->secret, options->secret_size);
-    store->options.job_key = copy_guarded(options->job_key, WFI_JOB_KEY_BYTES);
-    return store->options.secret && store->options.job_key;
-}
-
-static void wipe_secrets(wfi_store *store)
-{
-    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.secret); /* ours: copied */
-    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.job_key);
-}
-
 weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
 {
     if (options->world_size < 1 || options->world_size > WFI_STORE_WORKERS_MAX)
@@ -45,25 +32,21 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     wfi_store *store = wfi_calloc(1, sizeof *store);
     if (!store)
         return WEFT_ERR_MEMORY;
+    wfi_map_init(&store->links);
     store->options = *options;
-    store->options.secret = store->options.job_key = NULL;
+    store->options.secret = copy_guarded(options->secret, options->secret_size);
+    store->options.job_key = copy_guarded(options->job_key, WFI_JOB_KEY_BYTES);
     store->seats = wfi_calloc((size_t)options->world_size, sizeof *store->seats);
     store->members = wfi_calloc((size_t)options->world_size, sizeof *store->members);
-    if (!store->seats || !store->members || !copy_secrets(store, options) ||
-        wfi_outbox_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES))
-        goto free_store;
-    wfi_map_init(&store->links);
+    if (!store->seats || !store->members || !store->options.secret || !store->options.job_key ||
+        wfi_outbox_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES)) {
+        wfi_store_destroy(store);
+        return WEFT_ERR_MEMORY;
+    }
     store->ticked_ns = options->now_ns;
     store->due_ns = store->drain_ns = store->wave_at_ns = store->name_awaited_ns = WFI_NEVER;
     *out = store;
     return WEFT_OK;
-
-free_store:
-    wipe_secrets(store);
-    free(store->seats);
-    free(store->members);
-    free(store);
-    return WEFT_ERR_MEMORY;
 }
 
 void wfi_store_destroy(wfi_store *store)
@@ -75,13 +58,14 @@ void wfi_store_destroy(wfi_store *store)
     while ((link = wfi_map_next(&store->links, &cursor, NULL)))
         wfi_guarded_free(link);
     wfi_map_fini(&store->links);
-    for (int rank = 0; rank < store->options.world_size; rank++) {
+    for (int rank = 0; store->seats && rank < store->options.world_size; rank++) {
         wfi_outbox_fini(&store->seats[rank].outbox);
         sodium_memzero(store->seats[rank].token, sizeof store->seats[rank].token);
         free(store->seats[rank].interests);
     }
     wfi_outbox_reserve_fini(&store->reserve);
-    wipe_secrets(store);
+    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.secret); /* ours: copied */
+    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.job_key);
     free(store->seats);
     free(store->members);
     free(store);
@@ -250,8 +234,8 @@ static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
     return true;
 }
 
-/* What it said does not count as received, so it says it again, on another connection. */
-static void untake(wfi_store *store, wfi_store_link *link, uint64_t now_ns)
+/* Ends this connection of a member, who resumes on another and says again there what does not count as received. */
+static void cut_off(wfi_store *store, wfi_store_link *link, uint64_t now_ns)
 {
     int rank = link->rank;
     wfi_store_hang_up(store, link, 0);
@@ -279,7 +263,7 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
     } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);
     } else if (!handle_word(store, link, message, now_ns)) {
-        untake(store, link, now_ns);
+        cut_off(store, link, now_ns);
     } else if (wfi_store_type_is_kept(message->type)) {
         acknowledge(store, rank);
     }
@@ -299,8 +283,7 @@ static void handle_known(wfi_store *store, wfi_store_link *link, const uint8_t *
         handle_waiting(store, link, decoded ? NULL : &message, now_ns);
     } else if (!opens) {
         wfi_store_count_refusal(store, "a member's frame was changed on its way");
-        wfi_store_hang_up(store, link, 0);
-        wfi_store_lost_connection(store, rank, WFI_STORE_CUT, false, now_ns);
+        cut_off(store, link, now_ns);
     } else if (decoded) {
         wfi_store_declare_dead(store, rank, "it sent the store malformed bytes");
     } else {
@@ -332,6 +315,9 @@ bool wfi_store_has_joined(const wfi_store *store, uint64_t connection)
 
 void wfi_store_count(const wfi_store *store, wfi_store_counts *out)
 {
+    *out = (wfi_store_counts){0};
+    if (!store)
+        return;
     out->refused = atomic_load(&store->refused);
     out->messages = atomic_load(&store->messages);
 }

@@ -107,7 +107,7 @@ void wfi_store_tick(wfi_store *store, uint64_t now_ns);
 
 /* Has this connection joined? Those that have not are unauthenticated: the shell bounds their number and time. */
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
-void wfi_store_count(const wfi_store *store, wfi_store_counts *out); /* from any thread */
+void wfi_store_count(const wfi_store *store, wfi_store_counts *out); /* NULL: zeros. Any thread */
 void wfi_store_turned_away(wfi_store *store); /* for want of descriptors or memory here somebody could not be let in */
 void wfi_store_count_refusal(wfi_store *store, const char *why); /* of one that the shell met */
 int wfi_store_alive(const wfi_store *store);                     /* members neither dead nor gone, and those who wait */

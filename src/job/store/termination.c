@@ -58,11 +58,6 @@ static void begin_wave(wfi_store *store)
     wfi_store_tell_all(store, &probe);
 }
 
-static bool reports_are_equal(const wfi_idle_report *a, const wfi_idle_report *b)
-{
-    return a->started == b->started && a->finished == b->finished && a->served == b->served;
-}
-
 /* Everybody idle, and no call open in sum. */
 static bool wave_is_quiet(const wfi_store *store)
 {
@@ -84,7 +79,10 @@ static bool wave_repeats(wfi_store *store)
     bool same = store->has_before;
     for (int rank = 0; rank < store->options.world_size; rank++) {
         wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && !reports_are_equal(&seat->report, &seat->report_before))
+        const wfi_idle_report *now = &seat->report, *before = &seat->report_before;
+        bool equal =
+            now->started == before->started && now->finished == before->finished && now->served == before->served;
+        if (seat->state == WFI_SEAT_ALIVE && !equal)
             same = false;
         seat->report_before = seat->report;
     }
