@@ -11,8 +11,8 @@
  * of members (WFI_STORE_WORLD) fits WFI_STORE_SMALL_MAX bytes, and a worker sends no larger one. The head, and the body
  * of a refusal, are the same in every version, so that programs of different versions can tell each other so.
  *
- * To add a message: a type in wfi_store_type, its fields in wfi_store_message, a case in each switch of wire.c, and a
- * case where it is received: store/store.c or link/events.c. A changed form needs a new WFI_STORE_VERSION.
+ * To add a message: a type in wfi_store_type, its fields in wfi_store_message, a row in the table of wire.c, and a case
+ * where it is received: store/store.c or link/events.c. A changed form needs a new WFI_STORE_VERSION.
  *
  * Functions here keep nothing and take no lock.
  */

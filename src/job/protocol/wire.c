@@ -12,6 +12,67 @@
 
 static const uint8_t magic[2] = {0x57, 0x53};
 
+/* The fields of a message, in the order in which they stand in a body. */
+enum {
+    STATUS = 1 << 0,
+    RANK = 1 << 1,
+    INCARNATION = 1 << 2,
+    WORLD_SIZE = 1 << 3,
+    ELASTIC = 1 << 4,
+    ON = 1 << 5,
+    COUNTER = 1 << 6,
+    NONCE = 1 << 7,
+    TIMEOUT = 1 << 8,
+    PROOF = 1 << 9,
+    TEXT = 1 << 10,
+    ADDRESS = 1 << 11,
+    PUBLIC_KEY = 1 << 12,
+    TOKEN = 1 << 13,
+    RECEIVED = 1 << 14,
+    ACKNOWLEDGED = 1 << 15,
+    WAVE = 1 << 16,
+    REPORT = 1 << 17,
+
+    NOTHING = 1 << 18, /* the type says it all */
+    KEPT = 1 << 19,    /* until it is acknowledged */
+};
+
+/* What each type has; 0: there is no such type, or its body is another (the table of members). */
+static const uint32_t fields_by_type[] = {
+    [WFI_STORE_JOIN] = RANK | WORLD_SIZE | ELASTIC | TIMEOUT | TEXT | ADDRESS | PUBLIC_KEY | TOKEN,
+    [WFI_STORE_REFUSE] = STATUS | TEXT,
+    [WFI_STORE_HEARTBEAT] = RECEIVED,
+    [WFI_STORE_SPEAK] = NOTHING,
+    [WFI_STORE_SUSPECT] = RANK | INCARNATION | TEXT | KEPT,
+    [WFI_STORE_DIED] = RANK | INCARNATION | TEXT | KEPT,
+    [WFI_STORE_LEFT] = RANK | INCARNATION | KEPT,
+    [WFI_STORE_EVICTED] = TEXT,
+    [WFI_STORE_CLOSING] = NOTHING | KEPT,
+    [WFI_STORE_PROBE] = WAVE | KEPT,
+    [WFI_STORE_REPORT] = WAVE | REPORT | KEPT,
+    [WFI_STORE_TERMINATED] = NOTHING | KEPT,
+    [WFI_STORE_GOODBYE] = NOTHING,
+    [WFI_STORE_JOINED] = RANK | INCARNATION | TEXT | ADDRESS | PUBLIC_KEY | KEPT,
+    [WFI_STORE_HELLO] = ON | NONCE,
+    [WFI_STORE_CHALLENGE] = COUNTER | NONCE | TIMEOUT | PROOF,
+    [WFI_STORE_RESUME] = RANK | INCARNATION | TOKEN | RECEIVED,
+    [WFI_STORE_RESUMED] = RECEIVED | ACKNOWLEDGED,
+    [WFI_STORE_ACK] = RECEIVED,
+    [WFI_STORE_NEED] = RANK | INCARNATION | ON | KEPT,
+    [WFI_STORE_BEAT] = ON | KEPT,
+    [WFI_STORE_DIAL] = RANK | INCARNATION,
+};
+
+static uint32_t fields_of(wfi_store_type type)
+{
+    return (size_t)type < sizeof fields_by_type / sizeof *fields_by_type ? fields_by_type[type] : 0;
+}
+
+bool wfi_store_type_is_kept(wfi_store_type type)
+{
+    return (fields_of(type) & KEPT) != 0;
+}
+
 static void write_head(wfi_writer *writer, wfi_store_type type)
 {
     wfi_write_bytes(writer, magic, sizeof magic);
@@ -34,109 +95,49 @@ static void write_text(wfi_writer *writer, const char *text)
     wfi_write_blob(writer, text, strnlen(text, WFI_STORE_TEXT_MAX - 1));
 }
 
-static void write_member(wfi_writer *writer, const wfi_store_message *message)
-{
-    wfi_write_u32(writer, (uint32_t)message->rank);
-    wfi_write_u32(writer, message->incarnation);
-}
-
-static void write_join(wfi_writer *writer, const wfi_store_message *message)
-{
-    wfi_write_u32(writer, (uint32_t)message->rank);
-    wfi_write_u32(writer, (uint32_t)message->world_size);
-    wfi_write_u8(writer, message->elastic);
-    wfi_write_i64(writer, message->timeout_ms);
-    write_text(writer, message->text);
-    wfi_write_blob(writer, message->address, message->address_size);
-    wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
-    wfi_write_bytes(writer, message->token, sizeof message->token);
-}
-
-static void write_report(wfi_writer *writer, const wfi_store_message *message)
-{
-    wfi_write_u64(writer, message->wave);
-    wfi_write_u8(writer, message->report.idle);
-    wfi_write_u64(writer, message->report.started);
-    wfi_write_u64(writer, message->report.finished);
-    wfi_write_u64(writer, message->report.served);
-}
-
-/* Of the messages that make, keep and resume a connection. */
-static void write_link_body(wfi_writer *writer, const wfi_store_message *message)
-{
-    switch (message->type) {
-    case WFI_STORE_HELLO:
-        wfi_write_u8(writer, message->on);
-        wfi_write_bytes(writer, message->nonce, sizeof message->nonce);
-        break;
-    case WFI_STORE_CHALLENGE:
-        wfi_write_u64(writer, message->counter);
-        wfi_write_bytes(writer, message->nonce, sizeof message->nonce);
-        wfi_write_i64(writer, message->timeout_ms);
-        wfi_write_bytes(writer, message->proof, sizeof message->proof);
-        break;
-    case WFI_STORE_RESUME:
-        write_member(writer, message);
-        wfi_write_bytes(writer, message->token, sizeof message->token);
-        wfi_write_u64(writer, message->received);
-        break;
-    case WFI_STORE_RESUMED:
-        wfi_write_u64(writer, message->received);
-        wfi_write_u64(writer, message->acknowledged);
-        break;
-    case WFI_STORE_HEARTBEAT:
-    case WFI_STORE_ACK:
-        wfi_write_u64(writer, message->received);
-        break;
-    case WFI_STORE_NEED:
-        write_member(writer, message);
-        wfi_write_u8(writer, message->on);
-        break;
-    case WFI_STORE_BEAT:
-        wfi_write_u8(writer, message->on);
-        break;
-    default: /* the type says it all */
-        break;
-    }
-}
-
+/* The body: the fields of the message's type, in the order of the enum. */
 static void write_body(wfi_writer *writer, const wfi_store_message *message)
 {
-    switch (message->type) {
-    case WFI_STORE_JOIN:
-        write_join(writer, message);
-        break;
-    case WFI_STORE_JOINED:
-        write_member(writer, message);
-        write_text(writer, message->text);
-        wfi_write_blob(writer, message->address, message->address_size);
-        wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
-        break;
-    case WFI_STORE_REFUSE:
+    uint32_t fields = fields_of(message->type);
+    if (fields & STATUS)
         wfi_write_i64(writer, message->status);
+    if (fields & RANK)
+        wfi_write_u32(writer, (uint32_t)message->rank);
+    if (fields & INCARNATION)
+        wfi_write_u32(writer, message->incarnation);
+    if (fields & WORLD_SIZE)
+        wfi_write_u32(writer, (uint32_t)message->world_size);
+    if (fields & ELASTIC)
+        wfi_write_u8(writer, message->elastic);
+    if (fields & ON)
+        wfi_write_u8(writer, message->on);
+    if (fields & COUNTER)
+        wfi_write_u64(writer, message->counter);
+    if (fields & NONCE)
+        wfi_write_bytes(writer, message->nonce, sizeof message->nonce);
+    if (fields & TIMEOUT)
+        wfi_write_i64(writer, message->timeout_ms);
+    if (fields & PROOF)
+        wfi_write_bytes(writer, message->proof, sizeof message->proof);
+    if (fields & TEXT)
         write_text(writer, message->text);
-        break;
-    case WFI_STORE_SUSPECT:
-    case WFI_STORE_DIED:
-        write_member(writer, message);
-        write_text(writer, message->text);
-        break;
-    case WFI_STORE_LEFT:
-    case WFI_STORE_DIAL:
-        write_member(writer, message);
-        break;
-    case WFI_STORE_EVICTED:
-        write_text(writer, message->text);
-        break;
-    case WFI_STORE_PROBE:
+    if (fields & ADDRESS)
+        wfi_write_blob(writer, message->address, message->address_size);
+    if (fields & PUBLIC_KEY)
+        wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
+    if (fields & TOKEN)
+        wfi_write_bytes(writer, message->token, sizeof message->token);
+    if (fields & RECEIVED)
+        wfi_write_u64(writer, message->received);
+    if (fields & ACKNOWLEDGED)
+        wfi_write_u64(writer, message->acknowledged);
+    if (fields & WAVE)
         wfi_write_u64(writer, message->wave);
-        break;
-    case WFI_STORE_REPORT:
-        write_report(writer, message);
-        break;
-    default:
-        write_link_body(writer, message);
-        break;
+    if (fields & REPORT) {
+        wfi_write_u8(writer, message->report.idle);
+        wfi_write_u64(writer, message->report.started);
+        wfi_write_u64(writer, message->report.finished);
+        wfi_write_u64(writer, message->report.served);
     }
 }
 
@@ -167,25 +168,6 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
             wfi_write_bytes(writer, member->public_key, sizeof member->public_key);
     }
     write_length(writer);
-}
-
-bool wfi_store_type_is_kept(wfi_store_type type)
-{
-    switch (type) {
-    case WFI_STORE_SUSPECT:
-    case WFI_STORE_DIED:
-    case WFI_STORE_LEFT:
-    case WFI_STORE_CLOSING:
-    case WFI_STORE_PROBE:
-    case WFI_STORE_REPORT:
-    case WFI_STORE_TERMINATED:
-    case WFI_STORE_JOINED:
-    case WFI_STORE_NEED:
-    case WFI_STORE_BEAT:
-        return true;
-    default:
-        return false;
-    }
 }
 
 void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES],
@@ -280,120 +262,65 @@ static void read_address(wfi_reader *reader, uint8_t *out, size_t *out_size)
     *out_size = address ? size : 0;
 }
 
-static void read_join(wfi_reader *reader, wfi_store_message *out)
-{
-    out->rank = (int32_t)wfi_read_u32(reader);
-    out->world_size = (int32_t)wfi_read_u32(reader);
-    out->elastic = wfi_read_u8(reader) != 0;
-    out->timeout_ms = wfi_read_i64(reader);
-    read_text(reader, out->text);
-    read_address(reader, out->address, &out->address_size);
-    read_array(reader, out->public_key, sizeof out->public_key);
-    read_array(reader, out->token, sizeof out->token);
-}
-
-static void read_member(wfi_reader *reader, wfi_store_message *out)
-{
-    out->rank = (int32_t)wfi_read_u32(reader);
-    out->incarnation = wfi_read_u32(reader);
-}
-
-static void read_report(wfi_reader *reader, wfi_store_message *out)
-{
-    out->wave = wfi_read_u64(reader);
-    out->report.idle = wfi_read_u8(reader) != 0;
-    out->report.started = wfi_read_u64(reader);
-    out->report.finished = wfi_read_u64(reader);
-    out->report.served = wfi_read_u64(reader);
-}
-
 /* A refusal's status comes from the wire: one that is no failure would be taken for success. */
-static void read_refusal(wfi_reader *reader, wfi_store_message *out)
+static weft_status read_status(wfi_reader *reader)
 {
     int64_t status = wfi_read_i64(reader);
-    out->status = status < 0 && status >= WEFT_ERR_SYSTEM ? (weft_status)status : WEFT_ERR_PROTOCOL;
-    read_text(reader, out->text);
+    return status < 0 && status >= WEFT_ERR_SYSTEM ? (weft_status)status : WEFT_ERR_PROTOCOL;
 }
 
-static bool read_link_body(wfi_reader *reader, wfi_store_message *out)
+static void read_body(wfi_reader *reader, wfi_store_message *out)
 {
-    switch (out->type) {
-    case WFI_STORE_HELLO:
+    uint32_t fields = fields_of(out->type);
+    if (fields & STATUS)
+        out->status = read_status(reader);
+    if (fields & RANK)
+        out->rank = (int32_t)wfi_read_u32(reader);
+    if (fields & INCARNATION)
+        out->incarnation = wfi_read_u32(reader);
+    if (fields & WORLD_SIZE)
+        out->world_size = (int32_t)wfi_read_u32(reader);
+    if (fields & ELASTIC)
+        out->elastic = wfi_read_u8(reader) != 0;
+    if (fields & ON)
         out->on = wfi_read_u8(reader) != 0;
-        read_array(reader, out->nonce, sizeof out->nonce);
-        return true;
-    case WFI_STORE_CHALLENGE:
+    if (fields & COUNTER)
         out->counter = wfi_read_u64(reader);
+    if (fields & NONCE)
         read_array(reader, out->nonce, sizeof out->nonce);
+    if (fields & TIMEOUT)
         out->timeout_ms = wfi_read_i64(reader);
+    if (fields & PROOF)
         read_array(reader, out->proof, sizeof out->proof);
-        return out->timeout_ms <= INT64_MAX / 1000000;
-    case WFI_STORE_RESUME:
-        read_member(reader, out);
+    if (fields & TEXT)
+        read_text(reader, out->text);
+    if (fields & ADDRESS)
+        read_address(reader, out->address, &out->address_size);
+    if (fields & PUBLIC_KEY)
+        read_array(reader, out->public_key, sizeof out->public_key);
+    if (fields & TOKEN)
         read_array(reader, out->token, sizeof out->token);
+    if (fields & RECEIVED)
         out->received = wfi_read_u64(reader);
-        return true;
-    case WFI_STORE_RESUMED:
-        out->received = wfi_read_u64(reader);
+    if (fields & ACKNOWLEDGED)
         out->acknowledged = wfi_read_u64(reader);
-        return true;
-    case WFI_STORE_HEARTBEAT:
-    case WFI_STORE_ACK:
-        out->received = wfi_read_u64(reader);
-        return true;
-    case WFI_STORE_NEED:
-        read_member(reader, out);
-        out->on = wfi_read_u8(reader) != 0;
-        return true;
-    case WFI_STORE_BEAT:
-        out->on = wfi_read_u8(reader) != 0;
-        return true;
-    default:
-        return false;
+    if (fields & WAVE)
+        out->wave = wfi_read_u64(reader);
+    if (fields & REPORT) {
+        out->report.idle = wfi_read_u8(reader) != 0;
+        out->report.started = wfi_read_u64(reader);
+        out->report.finished = wfi_read_u64(reader);
+        out->report.served = wfi_read_u64(reader);
     }
 }
 
-static bool read_body(wfi_reader *reader, wfi_store_message *out)
+static bool fields_are_sane(const wfi_store_message *message)
 {
-    switch (out->type) {
-    case WFI_STORE_JOIN:
-        read_join(reader, out);
-        return true;
-    case WFI_STORE_JOINED:
-        read_member(reader, out);
-        read_text(reader, out->text);
-        read_address(reader, out->address, &out->address_size);
-        read_array(reader, out->public_key, sizeof out->public_key);
-        return wfi_store_name_is_well_formed(out->text);
-    case WFI_STORE_REFUSE:
-        read_refusal(reader, out);
-        return true;
-    case WFI_STORE_SUSPECT:
-    case WFI_STORE_DIED:
-        read_member(reader, out);
-        read_text(reader, out->text);
-        return true;
-    case WFI_STORE_LEFT:
-    case WFI_STORE_DIAL:
-        read_member(reader, out);
-        return true;
-    case WFI_STORE_EVICTED:
-        read_text(reader, out->text);
-        return true;
-    case WFI_STORE_PROBE:
-        out->wave = wfi_read_u64(reader);
-        return true;
-    case WFI_STORE_REPORT:
-        read_report(reader, out);
-        return true;
-    case WFI_STORE_SPEAK:
-    case WFI_STORE_CLOSING:
-    case WFI_STORE_TERMINATED:
-    case WFI_STORE_GOODBYE:
-        return true;
-    default:
-        return read_link_body(reader, out);
-    }
+    if (message->type == WFI_STORE_JOINED)
+        return wfi_store_name_is_well_formed(message->text);
+    if (message->type == WFI_STORE_CHALLENGE)
+        return message->timeout_ms <= INT64_MAX / 1000000;
+    return fields_of(message->type) != 0;
 }
 
 weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_message *out)
@@ -403,8 +330,8 @@ weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_messag
     weft_status status = read_head(&reader, frame, size, &out->type);
     if (status)
         return status;
-    bool known = read_body(&reader, out);
-    return known && !reader.failed && wfi_reader_left(&reader) == 0 ? WEFT_OK : WEFT_ERR_PROTOCOL;
+    read_body(&reader, out);
+    return fields_are_sane(out) && !reader.failed && wfi_reader_left(&reader) == 0 ? WEFT_OK : WEFT_ERR_PROTOCOL;
 }
 
 static void read_entry(wfi_reader *reader, int rank, wfi_member *out)
