@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_base_alloc.c - zeroed memory is zero though the blocks were used before, and small blocks do not come from calloc. The
- * linker puts malloc and calloc below in the place of the library's.
+ * test_base_alloc.c - zeroed memory is zero though the blocks were used before, and small blocks do not come from calloc; an array
+ * grows. The linker puts malloc and calloc below in the place of the library's.
  */
 #include "base/alloc.h"
 #include "unit.h"
@@ -69,4 +69,28 @@ static void what_cannot_be_had_is_null(void **state)
     assert_null(large);
 }
 
-UNIT_MAIN(every_byte_is_zero, small_blocks_come_from_malloc_and_large_ones_from_calloc, what_cannot_be_had_is_null)
+static void an_array_grows_when_it_is_full_and_keeps_what_it_has(void **state)
+{
+    int *items = NULL;
+    size_t capacity = 0;
+    for (int count = 0; count < 100; count++) {
+        bool is_full = (size_t)count == capacity;
+        size_t before = capacity;
+        int *grown = wfi_grow(items, (size_t)count, &capacity, sizeof *items);
+        assert_non_null(grown);
+        assert_true(is_full ? capacity > before : grown == items && capacity == before);
+        items = grown;
+        items[count] = count;
+    }
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(items[i], i);
+    size_t full = capacity;
+    volatile size_t too_large = SIZE_MAX / 512;
+    assert_null(wfi_grow(items, full, &capacity, too_large));
+    assert_int_equal(capacity, full);
+    assert_int_equal(items[99], 99);
+    free(items);
+}
+
+UNIT_MAIN(every_byte_is_zero, small_blocks_come_from_malloc_and_large_ones_from_calloc, what_cannot_be_had_is_null,
+          an_array_grows_when_it_is_full_and_keeps_what_it_has)
