@@ -63,6 +63,19 @@ static void decode_all(uint8_t *bytes, size_t size)
     (void)st; /* whatever it is */
 }
 
+/* More bytes than there is memory are said to follow: they are missed before memory is taken for them. */
+static void test_large_words(void **s)
+{
+    uint8_t bytes[64];
+    wfi_writer values;
+    wfi_writer_init(&values, bytes, sizeof bytes);
+    wfi_write_u32(&values, 1);
+    wfi_write_u8(&values, WEFT_TENSOR);
+    inside_write_tensor_type(&values, WEFT_FLOAT64, WEFT_SHAPE(1 << 25, 1 << 25));
+    wfi_write_u8(&values, 0); /* right here */
+    assert_int_equal(inside_decode(&values, 0, 0), WEFT_ERR_PROTOCOL);
+}
+
 static void test_mutated_metadata(void **s)
 {
     state = 1;
@@ -356,4 +369,5 @@ static void test_hostile_gatherer(void **s)
     assert_int_equal(next_verdict, sizeof verdicts / sizeof *verdicts);
 }
 
-UNIT_MAIN(test_mutated_metadata, test_random_metadata, test_hostile_worker, test_hostile_gatherer, test_environment)
+UNIT_MAIN(test_large_words, test_mutated_metadata, test_random_metadata, test_hostile_worker, test_hostile_gatherer,
+          test_environment)
