@@ -107,12 +107,16 @@ static weft_status make_executor(weft_agent *agent)
     return wfi_executor_create(&how, &agent->executor);
 }
 
-/* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among agents,
- * too. */
-static void take_share(weft_agent *agent)
+/* Handlers may run from here on, before opening has returned. */
+static void on_joined(void *arg)
 {
+    weft_agent *agent = arg;
+    int rank = wfi_net_rank(agent->net);
+    wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
     if (agent->options.values.sim)
         return;
+    /* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among
+     * agents, too. */
     wfi_net_lock(agent->net);
     int here = wfi_net_members_here(agent->net);
     wfi_net_unlock(agent->net);
@@ -121,15 +125,6 @@ static void take_share(weft_agent *agent)
         ours = here;
     wfi_share_tell((here + ours - 1) / ours);
     wfi_options_share(&agent->options, ours);
-}
-
-/* Handlers may run from here on, before opening has returned. */
-static void on_joined(void *arg)
-{
-    weft_agent *agent = arg;
-    int rank = wfi_net_rank(agent->net);
-    wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
-    take_share(agent);
 }
 
 static const wfi_upcalls upcalls = {.joined = on_joined,

@@ -123,22 +123,6 @@ static weft_status resolve_port(weft_agent_options *values, weft_error **error)
     return WEFT_OK;
 }
 
-static weft_status check_time_limits(const weft_agent_options *values, weft_error **error)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } limits[] = {{"rendezvous_timeout_ms", values->rendezvous_timeout_ms},
-                  {"call_timeout_ms", values->call_timeout_ms},
-                  {"death_timeout_ms", values->death_timeout_ms}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if (limits[i].value < WEFT_FOREVER)
-            return invalid(error, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none", limits[i].name,
-                           (long long)limits[i].value);
-    }
-    return WEFT_OK;
-}
-
 static weft_status check_death(int64_t death_ms, const char *source, weft_error **error)
 {
     if (death_ms <= 0 || death_ms >= LEAST_DEATH_MS)
@@ -152,8 +136,18 @@ static weft_status check_death(int64_t death_ms, const char *source, weft_error 
 static weft_status resolve_times(weft_agent_options *values, weft_error **error)
 {
     int64_t death = 2000;
-    weft_status st = check_time_limits(values, error);
-    if (!st && !values->death_timeout_ms)
+    const struct {
+        const char *name;
+        int64_t value;
+    } limits[] = {{"rendezvous_timeout_ms", values->rendezvous_timeout_ms},
+                  {"call_timeout_ms", values->call_timeout_ms},
+                  {"death_timeout_ms", values->death_timeout_ms}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value < WEFT_FOREVER)
+            return invalid(error, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none", limits[i].name,
+                           (long long)limits[i].value);
+    weft_status st = WEFT_OK;
+    if (!values->death_timeout_ms)
         st = wfi_env_i64("WEFT_DEATH_MS", -1, INT64_MAX / 1000000, &death, error);
     if (!st)
         st = check_death(values->death_timeout_ms, "death_timeout_ms", error);

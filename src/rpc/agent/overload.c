@@ -11,23 +11,19 @@
 
 #define LOOK_AFTER_MS 1000
 
-static void turn_all_away(weft_agent *agent)
-{
-    size_t count = 0;
-    WFI_FOR_COMPONENTS (component, turn_away)
-        count += component->turn_away(agent);
-    agent->stats.calls_refused += count;
-    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
-                  count);
-}
-
 static void look_at_workers(wfi_timer *timer)
 {
     weft_agent *agent = wfi_container_of(timer, weft_agent, overload_timer);
     uint64_t taken, before = agent->overload_taken;
     bool stuck = wfi_executor_is_stuck(agent->executor, &taken);
-    if (stuck && agent->overload_seen && taken == before)
-        turn_all_away(agent);
+    if (stuck && agent->overload_seen && taken == before) {
+        size_t count = 0;
+        WFI_FOR_COMPONENTS (component, turn_away)
+            count += component->turn_away(agent);
+        agent->stats.calls_refused += count;
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
+                      count);
+    }
     agent->overload_seen = stuck;
     agent->overload_taken = taken;
     wfi_overload_watch(agent);

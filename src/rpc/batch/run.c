@@ -163,17 +163,6 @@ static void answer_all(weft_batch *batch, weft_status status)
     batch->count = 0;
 }
 
-static void release_batch_work(weft_batch *batch)
-{
-    if (batch->slot.drop)
-        batch->slot.drop(batch->slot.value);
-    for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++) {
-        weft_tensor_unref(batch->seen[i]);
-        weft_tensor_unref(batch->given[i]);
-    }
-    weft_error_unref(batch->error);
-}
-
 /* The handler's thread and whoever finishes the batch hold it. */
 static void let_go_of(weft_batch *batch, int holds)
 {
@@ -213,7 +202,13 @@ static void finish_batch(weft_batch *batch, weft_status status, int holds)
     take_tape_error(batch);
     answer_all(batch, status);
     run_the_next(batch);
-    release_batch_work(batch);
+    if (batch->slot.drop)
+        batch->slot.drop(batch->slot.value);
+    for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++) {
+        weft_tensor_unref(batch->seen[i]);
+        weft_tensor_unref(batch->given[i]);
+    }
+    weft_error_unref(batch->error);
     let_go_of(batch, holds);
 }
 

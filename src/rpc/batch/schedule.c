@@ -194,14 +194,6 @@ static void look_at_batch(weft_batch *batch, uint64_t now_ns, look *seen)
     seen->again_ns = next < seen->again_ns ? next : seen->again_ns;
 }
 
-static look look_at_all(wfi_batcher *batcher, uint64_t now_ns)
-{
-    look seen = {.again_ns = WFI_NEVER};
-    WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
-        look_at_batch(batch, now_ns, &seen);
-    return seen;
-}
-
 void wfi_batcher_pump(wfi_batcher *batcher)
 {
     wfi_net *net = batcher->agent->net;
@@ -213,7 +205,9 @@ void wfi_batcher_pump(wfi_batcher *batcher)
     uint64_t now_ns = wfi_net_now(net);
     look seen = {.again_ns = WFI_NEVER};
     while (batcher->running < (size_t)batcher->options.in_flight) {
-        seen = look_at_all(batcher, now_ns);
+        seen = (look){.again_ns = WFI_NEVER};
+        WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
+            look_at_batch(batch, now_ns, &seen);
         if (seen.due)
             begin_batch(seen.due, seen.reason, now_ns);
         else if (!let_all_go(batcher))
@@ -261,20 +255,15 @@ void wfi_batchers_pump(weft_agent *agent)
         wfi_batcher_pump(batcher);
 }
 
-/* How far apart calls come: callers that wait for their answers call again only after a batch is over. */
-static void note_gap(wfi_batcher *batcher, uint64_t now_ns)
-{
-    uint64_t from = batcher->finished_ns > batcher->arrived_ns ? batcher->finished_ns : batcher->arrived_ns;
-    if (batcher->arrived_ns)
-        average(&batcher->gap_ns, now_ns > from ? (double)(now_ns - from) : 0);
-    batcher->arrived_ns = now_ns;
-}
-
 void wfi_batch_arrived(weft_call *call, uint64_t now_ns)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     weft_batch *batch = call->batch;
-    note_gap(batcher, now_ns);
+    /* How far apart calls come: callers that wait for their answers call again only after a batch is over. */
+    uint64_t from = batcher->finished_ns > batcher->arrived_ns ? batcher->finished_ns : batcher->arrived_ns;
+    if (batcher->arrived_ns)
+        average(&batcher->gap_ns, now_ns > from ? (double)(now_ns - from) : 0);
+    batcher->arrived_ns = now_ns;
     batch->first_ns = batch->first_ns ? batch->first_ns : now_ns;
     batch->last_ns = now_ns;
     if (matters(batch, now_ns))

@@ -196,34 +196,21 @@ static weft_status follow(weft_future *value, weft_future *made, void *arg)
     return WEFT_OK;
 }
 
-/* While our own call makes it: completed by wfi_rref_created. NULL: it is not being made, or *memory_out. */
-static weft_future *await_making(weft_rref *rref, bool *memory_out)
-{
-    weft_agent *agent = rref->agent;
-    weft_future *made = NULL;
-    wfi_net_lock(agent->net);
-    if (rref->making) {
-        if (!rref->made)
-            rref->made = wfi_agent_future(agent);
-        *memory_out = !rref->made;
-        made = rref->made ? weft_future_ref(rref->made) : NULL;
-    }
-    wfi_net_unlock(agent->net);
-    return made;
-}
-
 static weft_future *created(weft_rref *rref)
 {
-    weft_future *future = NULL;
-    bool memory_out = false;
-    weft_future *made = await_making(rref, &memory_out);
-    if (made) { /* each asker has its own: one may cancel it */
+    weft_future *future = NULL, *made = NULL;
+    wfi_net_lock(rref->agent->net);
+    bool is_being_made = rref->making; /* by our own call: completed by wfi_rref_created */
+    if (is_being_made && !rref->made)
+        rref->made = wfi_agent_future(rref->agent);
+    if (is_being_made)
+        made = weft_future_ref(rref->made);
+    wfi_net_unlock(rref->agent->net);
+    if (made) /* each asker has its own: one may cancel it */
         future = wfi_future_then(made, follow, NULL, NULL);
-        weft_future_unref(made);
+    weft_future_unref(made);
+    if (is_being_made)
         return future;
-    }
-    if (memory_out)
-        return NULL;
     weft_error *error = known_error(rref);
     if (!error && rref->value)
         return wfi_future_then(rref->value, follow, NULL, NULL);

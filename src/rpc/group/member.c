@@ -162,22 +162,18 @@ static weft_error *translate(const group_op *op, const weft_values *answer)
     return wfi_error_create(&detail, "%s", text);
 }
 
-static void complete_op(group_op *op)
-{
-    const weft_values *answer = weft_future_values(op->call);
-    weft_error *error = translate(op, answer);
-    wfi_future_settle(op->future, answer, error); /* unless it was failed before */
-    weft_error_unref(error);
-}
-
 /* The call has ended. On whichever thread, perhaps with the agent's lock held: what it held goes later. */
 static void call_ended(wfi_observer *observer)
 {
     group_op *op = wfi_container_of(observer, group_op, observer);
-    if (op->future)
-        complete_op(op);
-    else
+    if (op->future) {
+        const weft_values *answer = weft_future_values(op->call);
+        weft_error *error = translate(op, answer);
+        wfi_future_settle(op->future, answer, error); /* unless it was failed before */
+        weft_error_unref(error);
+    } else {
         atomic_fetch_sub(&wfi_groups_of(op->agent)->absences, 1);
+    }
     wfi_future_unref_unless_last(observer->future); /* we have op->call besides */
     op->release = (wfi_task){.run = release_op};
     wfi_executor_submit(op->agent->executor, &op->release);

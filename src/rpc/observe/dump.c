@@ -130,23 +130,6 @@ static void put_batches(wfi_json *j, weft_agent *agent)
 
 /* ---- All of it ----------------------------------------------------------------------------------------------------- */
 
-static weft_status put_all(wfi_json *j, weft_agent *agent)
-{
-    uint64_t now = wfi_now(wfi_net_clock(agent->net));
-    j->separated = true;
-    wfi_json_open(j, NULL, '{');
-    wfi_json_put_number(j, "rank", (uint64_t)wfi_agent_rank(agent));
-    put_workers(j, agent);
-    weft_status st = wfi_refs_dump(agent, j);
-    put_requests(j, agent, now);
-    put_serving(j, agent, now);
-    put_batches(j, agent);
-    wfi_json_put_number(j, "held_bytes", agent->held_bytes);
-    wfi_json_put_number(j, "notifications", agent->notifications);
-    wfi_json_close(j, '}');
-    return st;
-}
-
 weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
 {
     weft_agent *agent = (weft_agent *)const_agent; /* its lock is taken; nothing else of it changes */
@@ -154,11 +137,21 @@ weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
     size_t size = 0;
     if (!agent || !to)
         return WEFT_ERR_INVALID;
-    wfi_json j = {.to = open_memstream(&text, &size)};
+    wfi_json j = {.to = open_memstream(&text, &size), .separated = true};
     if (!j.to)
         return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);
-    weft_status st = put_all(&j, agent);
+    uint64_t now = wfi_now(wfi_net_clock(agent->net));
+    wfi_json_open(&j, NULL, '{');
+    wfi_json_put_number(&j, "rank", (uint64_t)wfi_agent_rank(agent));
+    put_workers(&j, agent);
+    weft_status st = wfi_refs_dump(agent, &j);
+    put_requests(&j, agent, now);
+    put_serving(&j, agent, now);
+    put_batches(&j, agent);
+    wfi_json_put_number(&j, "held_bytes", agent->held_bytes);
+    wfi_json_put_number(&j, "notifications", agent->notifications);
+    wfi_json_close(&j, '}');
     wfi_net_unlock(agent->net);
     bool full = ferror(j.to) != 0;
     if (fclose(j.to) || full)

@@ -44,11 +44,11 @@ static void count_value(leak_count *count, const wfi_owned *owned)
                  (unsigned long long)owned->name.number, owned->handles);
 }
 
-/* [agent lock] */
-static void count_all(weft_agent *agent, leak_count *count)
+static size_t count_left(weft_agent *agent, leak_count *count)
 {
     size_t cursor = 0;
     *count = (leak_count){0};
+    wfi_net_lock(agent->net);
     for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next)
             count_value(count, owned);
@@ -59,6 +59,8 @@ static void count_all(weft_agent *agent, leak_count *count)
             snprintf(line, sizeof count->names[0], "a handle to value %u:%llu of rank %u", rref->name.creator,
                      (unsigned long long)rref->name.number, rref->name.owner);
     }
+    wfi_net_unlock(agent->net);
+    return count->references + count->values;
 }
 
 static void let_others_go_on(weft_agent *agent)
@@ -71,14 +73,6 @@ static void let_others_go_on(weft_agent *agent)
     weft_status st = never ? weft_future_wait(never, 1) : WEFT_OK;
     (void)st; /* a time-out */
     weft_future_unref(never);
-}
-
-static size_t count_left(weft_agent *agent, leak_count *count)
-{
-    wfi_net_lock(agent->net);
-    count_all(agent, count);
-    wfi_net_unlock(agent->net);
-    return count->references + count->values;
 }
 
 size_t wfi_rrefs_report_leaks(weft_agent *agent)

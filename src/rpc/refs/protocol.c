@@ -56,16 +56,6 @@ static weft_status await_owner(weft_rref *rref)
     return st;
 }
 
-/* A handle that never came to be: nobody was told of it, so there is nothing to say. [agent lock] */
-static void discard(weft_rref *rref)
-{
-    wfi_rref_set_owner(rref, NULL);
-    wfi_notifications_release(rref->agent, &rref->notifications);
-    wfi_list_remove(&rref->link);
-    wfi_agent_unref(rref->agent);
-    free(rref);
-}
-
 static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter,
                                      weft_rref **out)
 {
@@ -83,8 +73,12 @@ static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *nam
         return WEFT_ERR_MEMORY;
     rref->launched = true;
     st = rref->owner ? announce_fork(rref) : await_owner(rref);
-    if (st) {
-        discard(rref);
+    if (st) { /* it never came to be: nobody was told of it, so there is nothing to say */
+        wfi_rref_set_owner(rref, NULL);
+        wfi_notifications_release(agent, &rref->notifications);
+        wfi_list_remove(&rref->link);
+        wfi_agent_unref(agent);
+        free(rref);
         return st;
     }
     weft_rref_ref(rref); /* the table's */
