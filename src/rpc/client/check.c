@@ -82,20 +82,6 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
         wfi_find(out, "incarnation %u of rank %d is gone: the rank is incarnation %u's now", asked, rank, known);
 }
 
-/* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */
-static void look_at_way(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank, wfi_finding *out)
-{
-    bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
-    if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
-        look_at_queue(agent, spec, why, rank, out);
-    if (rank >= 0 && (why == WEFT_ERR_UNREACHABLE || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT))
-        look_at_incarnation(agent, spec, rank, out);
-    if (spec->options->parent && why == WEFT_ERR_TIMEOUT)
-        wfi_find(out, "the call that it is made within has run out of time");
-    else if (spec->options->parent && why == WEFT_ERR_CANCELLED)
-        wfi_find(out, "the call that it is made within was cancelled");
-}
-
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
@@ -108,7 +94,16 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         look_at_options(agent, spec, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
         wfi_find_in_values(agent, spec->arguments, "argument", &found);
-    look_at_way(agent, spec, why, rank, &found);
+    /* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */
+    bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
+    if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
+        look_at_queue(agent, spec, why, rank, &found);
+    if (rank >= 0 && (theirs || why == WEFT_ERR_UNREACHABLE))
+        look_at_incarnation(agent, spec, rank, &found);
+    if (spec->options->parent && why == WEFT_ERR_TIMEOUT)
+        wfi_find(&found, "the call that it is made within has run out of time");
+    else if (spec->options->parent && why == WEFT_ERR_CANCELLED)
+        wfi_find(&found, "the call that it is made within was cancelled");
     wfi_error_detail detail = {.code = why, .function = spec->function, .worker = found.worker}; /* it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s",
                             found.text[0] ? found.text : weft_status_text(why));

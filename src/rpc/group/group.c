@@ -191,23 +191,6 @@ int weft_group_member(const weft_group *group, size_t index)
 
 /* ---- Starting one ------------------------------------------------------------------------------------------------------ */
 
-/* It gets its number, which it keeps whatever becomes of it. [agent lock] */
-static weft_status take_number(weft_group *group, int64_t timeout_ms, wfi_errand *what)
-{
-    weft_agent *agent = group->agent;
-    const wfi_group_member *first = &group->members[0];
-    weft_status st = wfi_agent_usable(agent);
-    if (!st && group->broken)
-        st = weft_error_code(group->broken);
-    if (st)
-        return st;
-    *what = (wfi_errand){.key = group->key,
-                         .to = {first->rank, first->incarnation},
-                         .number = group->next_number++,
-                         .timeout_ms = timeout_ms ? timeout_ms : agent->call_timeout_ms};
-    return WEFT_OK;
-}
-
 static weft_status start_here(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
                               weft_future *future)
 {
@@ -279,14 +262,21 @@ static void tell_missing(weft_group *group, const wfi_errand *what, weft_args mi
 static weft_status start_operation(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms,
                                    weft_future **out)
 {
-    wfi_errand what;
+    wfi_errand what = {0};
     if (!group || !out)
         return WEFT_ERR_INVALID;
     weft_agent *agent = group->agent;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
     wfi_net_lock(agent->net);
-    weft_status st = take_number(group, timeout_ms, &what);
+    weft_status st = wfi_agent_usable(agent);
+    if (!st && group->broken)
+        st = weft_error_code(group->broken);
+    if (!st) /* it gets its number, which it keeps whatever becomes of it */
+        what = (wfi_errand){.key = group->key,
+                            .to = {group->members[0].rank, group->members[0].incarnation},
+                            .number = group->next_number++,
+                            .timeout_ms = timeout_ms ? timeout_ms : agent->call_timeout_ms};
     wfi_net_unlock(agent->net);
     if (!st) {
         st = take_part(group, &what, kind, mine, out);

@@ -42,22 +42,18 @@ static void cancel_task(wfi_task *task)
     free(one);
 }
 
-/* [agent lock] */
-static void fail_op(group_op *op, const weft_error *error)
-{
-    cancellation *one = malloc(sizeof *one);
-    wfi_future_settle(op->future, NULL, error); /* unless it ended well this moment */
-    if (!one)
-        return; /* then the call ends by itself, by its time limit */
-    *one = (cancellation){.task.run = cancel_task, .call = weft_future_ref(op->call)};
-    wfi_net_defer(op->agent->net, &one->task, WFI_DEFER_RELEASE);
-}
-
 /* All that are under way, and forgets them. [agent lock] */
 void wfi_group_calls_fail(weft_group *group, const weft_error *error)
 {
-    for (wfi_list *link; (link = wfi_list_pop_front(&group->ops));)
-        fail_op(wfi_container_of(link, group_op, link), error);
+    for (wfi_list *link; (link = wfi_list_pop_front(&group->ops));) {
+        group_op *op = wfi_container_of(link, group_op, link);
+        cancellation *one = malloc(sizeof *one);
+        wfi_future_settle(op->future, NULL, error); /* unless it ended well this moment */
+        if (!one)
+            continue; /* then the call ends by itself, by its time limit */
+        *one = (cancellation){.task.run = cancel_task, .call = weft_future_ref(op->call)};
+        wfi_net_defer(op->agent->net, &one->task, WFI_DEFER_RELEASE);
+    }
 }
 
 static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,

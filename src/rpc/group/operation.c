@@ -28,26 +28,21 @@ weft_error *wfi_group_problem(const weft_group *group, weft_status code, int wor
 
 /* ---- Telling those who wait -------------------------------------------------------------------------------------- */
 
-/* A failure travels as three values, which no good answer looks like: those are lists. */
-static void answer_call(const wfi_gather_wait *wait)
-{
-    weft_call *call = wait->call;
-    if (wait->error) {
-        weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_error_code(wait->error)),
-                                         weft_of_i64(weft_error_worker(wait->error)),
-                                         weft_of_string(weft_error_message(wait->error))));
-    } else {
-        weft_values_unref(call->results);
-        call->results = weft_values_ref(wait->results); /* one copy for all who wait */
-    }
-    weft_call_finish(call, WEFT_OK);
-}
-
 /* Not locked. */
 static void tell_waiter(wfi_gather_wait *wait)
 {
-    if (wait->call)
-        answer_call(wait);
+    weft_call *call = wait->call;
+    if (call && wait->error) {
+        /* A failure travels as three values, which no good answer looks like: those are lists. */
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_error_code(wait->error)),
+                                         weft_of_i64(weft_error_worker(wait->error)),
+                                         weft_of_string(weft_error_message(wait->error))));
+    } else if (call) {
+        weft_values_unref(call->results);
+        call->results = weft_values_ref(wait->results); /* one copy for all who wait */
+    }
+    if (call)
+        weft_call_finish(call, WEFT_OK);
     else
         wfi_future_settle(wait->future, wait->results, wait->error);
     weft_future_unref(wait->future);

@@ -89,19 +89,6 @@ static wfi_metric *add_metric(wfi_metrics *metrics, uint64_t hash, weft_metric_s
     return metric;
 }
 
-static wfi_metric *find_metric(wfi_metrics *metrics, weft_metric_side side, int rank, const char *function)
-{
-    wfi_metric **recent = &metrics->recent[side][(unsigned)rank % WFI_METRICS_RECENT];
-    if (*recent && is_metric(*recent, side, rank, function))
-        return *recent;
-    uint64_t hash = wfi_hash_bytes(function, strlen(function)) ^ ((uint64_t)side << 63) ^ (uint64_t)rank << 32;
-    wfi_metric *metric = wfi_map_get(&metrics->by_hash, hash);
-    while (metric && !is_metric(metric, side, rank, function))
-        metric = metric->next;
-    *recent = metric ? metric : add_metric(metrics, hash, side, rank, function);
-    return *recent;
-}
-
 static wfi_outcome outcome_of(weft_status status)
 {
     switch (status) {
@@ -130,7 +117,14 @@ static wfi_outcome outcome_of(weft_status status)
 void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, const char *function, uint64_t ns,
                         weft_status status)
 {
-    wfi_metric *metric = find_metric(metrics, side, rank, function);
+    wfi_metric **recent = &metrics->recent[side][(unsigned)rank % WFI_METRICS_RECENT], *metric = *recent;
+    if (!metric || !is_metric(metric, side, rank, function)) {
+        uint64_t hash = wfi_hash_bytes(function, strlen(function)) ^ ((uint64_t)side << 63) ^ (uint64_t)rank << 32;
+        metric = wfi_map_get(&metrics->by_hash, hash);
+        while (metric && !is_metric(metric, side, rank, function))
+            metric = metric->next;
+        *recent = metric = metric ? metric : add_metric(metrics, hash, side, rank, function);
+    }
     metric->outcomes[outcome_of(status)]++;
     wfi_histogram_record(&metric->latency, ns);
 }

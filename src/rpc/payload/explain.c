@@ -109,11 +109,10 @@ weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_s
     return wfi_error_create(&detail, "%s", found.text[0] ? found.text : weft_status_text(why));
 }
 
-void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
-                    size_t room)
+void wfi_results_fault(const weft_agent *agent, weft_args results, weft_status why, char *text, size_t room)
 {
     wfi_finding found = {.worker = -1};
     if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE || why == WEFT_ERR_NOT_FOUND)
-        wfi_find_in_values(agent, values, what, &found);
+        wfi_find_in_values(agent, results, "result", &found);
     snprintf(text, room, "%s", found.text);
 }

@@ -21,10 +21,8 @@ void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *ou
 /* Each value, and then all of them together; `what` names one of them ("argument"). */
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out);
 
-/* What is wrong with the values of a list that cannot go (`why`), in words; `what` names one of them ("argument"). Empty: it cannot
- * be seen. */
-void wfi_args_fault(const weft_agent *agent, weft_args values, weft_status why, const char *what, char *text,
-                    size_t room);
+/* What is wrong with the results of a call that cannot go (`why`), in words. Empty: it cannot be seen. */
+void wfi_results_fault(const weft_agent *agent, weft_args results, weft_status why, char *text, size_t room);
 /* Of values that are not a call's arguments: which of them is why, in words. */
 weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
 

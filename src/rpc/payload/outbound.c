@@ -121,15 +121,6 @@ void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet)
     outbound->exposed_bytes = 0;
 }
 
-void wfi_outbound_rewind(wfi_outbound *outbound, size_t meta_size)
-{
-    outbound->body.meta.size = meta_size;
-    free(outbound->exposures);
-    outbound->exposures = NULL;
-    wfi_storage_unref(outbound->meta_storage);
-    outbound->meta_storage = NULL;
-}
-
 /* ---- Pushing ------------------------------------------------------------------------------------------------------- */
 
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,

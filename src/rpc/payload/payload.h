@@ -47,8 +47,6 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* What was exposed is not to be read any more; quiet: the peer is known to be done with it. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
-/* Published and withdrawn, it is to be published again: as it was when its metadata had `meta_size` bytes. */
-void wfi_outbound_rewind(wfi_outbound *outbound, size_t meta_size);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. Tensors stay with `outbound`. */
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
                                 size_t *count);

@@ -43,9 +43,6 @@ static inline wfi_refs *wfi_refs_of(const weft_agent *agent)
     return agent->state[WFI_STATE_REFS];
 }
 
-/* Of one that is lost: why, as a call that takes it along ends. That its making found no room does not mean that this call found
- * none, and may be made again. [agent lock] */
-weft_status wfi_rref_lost_status(const weft_rref *rref);
 void wfi_owned_release_if_unused(wfi_owned *owned);
 /* FORK came. WEFT_OK: it is counted (again, perhaps); else why it is not. [agent lock] */
 weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number);

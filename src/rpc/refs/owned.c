@@ -320,26 +320,19 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
         wfi_future_settle(owned->value, NULL, owned->refused ? owned->refused : why);
 }
 
-static void settle_value(wfi_owned *owned, const wfi_made *made)
+void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 {
-    if (weft_future_done(owned->value))
-        return; /* this worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock */
-    if (may_be_tried_again(owned, made->error)) {
+    if (weft_future_done(owned->value)) {
+        /* This worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock. */
+    } else if (may_be_tried_again(owned, made->error)) {
         weft_error_unref(owned->refused);
         owned->refused = weft_error_ref(made->error);
-        return;
-    }
-    if (!made->error && *made->object) {
+    } else if (!made->error && *made->object) {
         (void)!wfi_future_complete(owned->value, *made->object, wfi_object_drop);
         *made->object = NULL;
     } else {
         wfi_future_settle(owned->value, made->results, made->error);
     }
-}
-
-void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
-{
-    settle_value(owned, made);
     owned->makers--;
     wfi_owned_release_if_unused(owned);
 }

@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "value/walk.h"
 
-weft_status wfi_rref_lost_status(const weft_rref *rref)
+/* Of one that is lost: why, as a call that takes it along ends. That its making found no room does not mean that this call found
+ * none, and may be made again. [agent lock] */
+static weft_status lost_status(const weft_rref *rref)
 {
     weft_status why = weft_error_code(rref->error);
     return why == WEFT_ERR_AGAIN || why == WEFT_ERR_BUSY ? WEFT_ERR_NOT_FOUND : why;
@@ -15,7 +17,7 @@ weft_status wfi_rref_passable(const weft_rref *rref)
 {
     if (!wfi_agent_enter_locked(rref->agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
+    weft_status st = rref->lost ? lost_status(rref) : WEFT_OK;
     wfi_agent_leave_locked(rref->agent);
     return st;
 }
@@ -27,7 +29,7 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
     weft_agent *agent = rref->agent;
     if (!wfi_agent_enter_locked(agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = rref->lost ? wfi_rref_lost_status(rref) : WEFT_OK;
+    weft_status st = rref->lost ? lost_status(rref) : WEFT_OK;
     if (!st && !rref->home && !rref->launched && !rref->passed) {
         rref->name.number = ++wfi_refs_of(agent)->next_number;
         rref->passed = true;
@@ -44,7 +46,7 @@ weft_error *wfi_rrefs_lost(weft_args values)
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
         if (value->type == WEFT_RREF && value->as.rref->lost)
-            return wfi_error_recoded(value->as.rref->error, wfi_rref_lost_status(value->as.rref), WEFT_OK,
+            return wfi_error_recoded(value->as.rref->error, lost_status(value->as.rref), WEFT_OK,
                                      wfi_agent_rank(value->as.rref->agent));
     return NULL;
 }

@@ -150,7 +150,7 @@ static void refuse_results(weft_call *call, weft_status st, weft_args results)
 {
     char fault[256] = "";
     if (wfi_agent_enter(call->agent)) {
-        wfi_args_fault(call->agent, results, st, "result", fault, sizeof fault);
+        wfi_results_fault(call->agent, results, st, fault, sizeof fault);
         wfi_agent_leave(call->agent);
     }
     weft_call_fail(call, st, "the results: %s", fault[0] ? fault : weft_status_text(st));
