@@ -31,10 +31,10 @@ typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */
 
     /* ---- Opening ---- */
-    weft_status (*open)(weft_agent *agent,
-                        weft_error **error); /* nobody is heard yet; registers weft's own functions */
-    weft_status (*begin)(weft_agent *agent,
-                         weft_error **error); /* this worker has its rank, and others may call already */
+    /* Nobody is heard yet; registers weft's own functions. */
+    weft_status (*open)(weft_agent *agent, weft_error **error);
+    /* This worker has its rank, and others may call already. */
+    weft_status (*begin)(weft_agent *agent, weft_error **error);
 
     /* ---- Functions that are registered ---- */
     const char *(*problem)(const weft_function *function); /* with its batch options, in words; NULL: none */

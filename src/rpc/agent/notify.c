@@ -110,8 +110,8 @@ static void notification_done(wfi_message *message, weft_status status)
 {
     wfi_notification *notification = wfi_container_of(message, wfi_notification, message);
     weft_agent *agent = notification->agent;
-    void (*arrived)(weft_agent *, int) =
-        status ? NULL : notification->arrived; /* a peer that is gone needs no notifications */
+    /* A peer that is gone needs no notifications. */
+    void (*arrived)(weft_agent *, int) = status ? NULL : notification->arrived;
     int rank = notification->rank;
     agent->notifications--;
     if (notification->counted)

@@ -49,8 +49,8 @@ static int find_name(weft_agent *agent, const char *name)
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
     wfi_net_lock(agent->net);
-    int found =
-        name ? find_name((weft_agent *)agent, name) : -1; /* what it remembers is no part of what the user sees */
+    /* What it remembers is no part of what the user sees. */
+    int found = name ? find_name((weft_agent *)agent, name) : -1;
     wfi_net_unlock(agent->net);
     return found;
 }

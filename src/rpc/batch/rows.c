@@ -320,8 +320,8 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
     weft_call *call = arg;
     weft_batch *batch = call->batch;
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (!batch ||
-        (!batch->open && !batch->slabs[index])) /* once it has begun, its slabs are the handler's to look at */
+    /* Once it has begun, its slabs are the handler's to look at. */
+    if (!batch || (!batch->open && !batch->slabs[index]))
         return NULL;
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
     if (!slab || (int64_t)call->row >= weft_tensor_size(slab, 0))

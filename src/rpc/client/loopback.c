@@ -28,8 +28,8 @@ static void complete_local(wfi_loopback *loop, weft_error *error)
     agent->stats.calls_failed += error != NULL;
     WFI_TELL_HOOKS(settled_here, &loop->call, weft_error_code(error));
     wfi_child_end(&loop->child, loop->is_attempt ? NULL : error);
-    wfi_call_settle(loop->future, loop->is_attempt ? NULL : loop->rref, error ? NULL : loop->call.results,
-                    error); /* a handler that goes on may yet give */
+    /* A handler that goes on may yet give. */
+    wfi_call_settle(loop->future, loop->is_attempt ? NULL : loop->rref, error ? NULL : loop->call.results, error);
     weft_future_unref(loop->future);
     loop->future = NULL;
     wfi_net_timer_clear(agent->net, &loop->call.timer);

@@ -132,10 +132,10 @@ static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
 
 weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
     WEFT_PRINTF(4, 5);
-void wfi_contribution_fail(wfi_contribution *contribution,
-                           const weft_error *error); /* the part stays; who brought it waits no more */
-void wfi_contribution_refuse(wfi_contribution *contribution,
-                             weft_error *error);               /* and the part goes. Takes over `error` */
+/* The part stays; who brought it waits no more. */
+void wfi_contribution_fail(wfi_contribution *contribution, const weft_error *error);
+/* The same, and the part goes. Takes over `error`. */
+void wfi_contribution_refuse(wfi_contribution *contribution, weft_error *error);
 void wfi_contribution_discard(wfi_contribution *contribution); /* nobody waits for it */
 weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
 void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */

@@ -29,8 +29,8 @@ typedef struct wfi_runner_ops {
     void (*options)(weft_call *call, wfi_decode_options *options); /* where its arguments are to go */
     void (*ready)(weft_call *call); /* its arguments are whole: it is the runner's from here on */
     void (*leave)(weft_call *call); /* it was admitted, and its arguments will never be whole */
-    void (*withdraw)(weft_call *call, weft_status why,
-                     const char *text); /* nobody wants the answer of one that waits */
+    /* Nobody wants the answer of one that waits. */
+    void (*withdraw)(weft_call *call, weft_status why, const char *text);
 } wfi_runner_ops;
 
 /*
