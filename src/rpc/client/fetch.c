@@ -6,7 +6,6 @@
 #include "rpc/client/client.h"
 
 #include "base/error.h"
-#include "value/value.h"
 
 /* `arg` is the call. */
 static void answer(weft_future *value, void *arg, bool with_value)

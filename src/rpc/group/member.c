@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "rpc/client/client.h"
-#include "value/value.h"
 
 #include <limits.h>
 #include <stdlib.h>

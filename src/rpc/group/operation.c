@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "rpc/server/server.h"
-#include "value/value.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * up. So the text is not of one instant; each row is.
  */
 #include "rpc/batch/batch.h"
-#include "rpc/observe/internal.h"
+#include "rpc/observe/observe.h"
 #include "tensor/parallel.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* observe.c - the hooks: what happens to calls goes to the table of metrics (table.c) and the trace (trace.c). */
 #include "base/alloc.h"
-#include "rpc/observe/internal.h"
+#include "rpc/observe/observe.h"
 #include "rpc/client/loopback.h"
 
 #include "sim/sim.h"

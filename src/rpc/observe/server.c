@@ -7,7 +7,7 @@
  * clients keep nobody out. An answer is made in memory first: the agent's lock is never held over a socket.
  */
 #include "base/alloc.h"
-#include "rpc/observe/internal.h"
+#include "rpc/observe/observe.h"
 
 #include "base/error.h"
 

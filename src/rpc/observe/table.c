@@ -5,7 +5,7 @@
  * fill it.
  */
 #include "base/alloc.h"
-#include "rpc/observe/internal.h"
+#include "rpc/observe/observe.h"
 
 #include <stdlib.h>
 #include <string.h>

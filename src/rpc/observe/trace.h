@@ -15,8 +15,10 @@
 #define WFI_TRACE_H
 
 #include "base/clock.h"
-#include "rpc/observe/observe.h"
+#include "rpc/agent/agent.h"
 #include "value/wire.h"
+
+#include <weft/metrics.h>
 
 typedef struct wfi_trace wfi_trace;
 

@@ -12,7 +12,6 @@
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
-#include "value/value.h"
 
 #include <stdlib.h>
 

@@ -13,7 +13,6 @@
 #include "rpc/agent/notify.h"
 
 #include "rpc/agent/budget.h"
-#include "rpc/server/stream.h"
 
 #include <string.h>
 
