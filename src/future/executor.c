@@ -320,6 +320,12 @@ void wfi_executor_block_end(void)
     wfi_mutex_unlock(&executor->lock);
 }
 
+void wfi_executor_forked(wfi_executor *executor)
+{
+    wfi_mutex_init(&executor->lock);
+    wfi_list_init(&executor->visits);
+}
+
 bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *parker)
 {
     visit->parker = parker;

@@ -229,7 +229,7 @@ size_t inside_last_frame(wfi_net *net, uint8_t *out)
 bool inside_synchronize(wfi_net *net, int rank, const wfi_net *other)
 {
     wfi_control *control = wfi_peer_control(peer_of(net, rank));
-    control->sequence = wfi_peer_control(wfi_net_peer(other, wfi_net_rank(net)))->received;
+    control->sequence = wfi_peer_control(other->transport.peers[wfi_net_rank(net)])->received;
     control->acknowledged = control->sequence;
     peer_of(net, rank)->channels[WFI_CONTROL]->failures = 0; /* in no mind to wait */
     return wfi_list_empty(&control->queued);

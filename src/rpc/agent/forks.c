@@ -23,12 +23,13 @@ static void in_parent(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Nobody else runs here. The agent's own lock may have been another thread's, who did not come along. */
+/* Nobody else runs here. The agent's lock and the executor's may have been another thread's, who did not come along. */
 static void in_child(void)
 {
     for (wfi_list *at = open_agents.next; at != &open_agents; at = at->next) {
         weft_agent *agent = wfi_container_of(at, weft_agent, open_link);
         wfi_net_forked(agent->net);
+        wfi_executor_forked(agent->executor);
         agent->forked = true;
         agent->gone = WEFT_ERR_STATE;
         atomic_store(&agent->closed, true);
