@@ -54,10 +54,10 @@ int wfi_job_port(const weft_job *job);
 /* The store's listening socket; the caller owns it from now on. -1 if it was taken before. Any thread. */
 int wfi_job_take_fd(weft_job *job);
 
-/* An agent is being opened in this process: it is no child any more that does not know what it is. */
+/* An agent is being opened in this process, which from now on may call weft_spawn itself. */
 void wfi_spawn_joined(void);
 
-/* What rank 0's agent proves and the children, who find theirs by wfi_secret_find. Borrowed from the job. */
+/* The job's secret, for rank 0's agent; the children find theirs by wfi_secret_find. Borrowed from the job. */
 const wfi_secret *wfi_job_secret(const weft_job *job);
 
 #endif

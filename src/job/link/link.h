@@ -95,27 +95,27 @@ struct wfi_rendezvous {
     uint64_t patience_ns; /* until when */
     bool answered;        /* joined, or refused */
     bool joined;
-    bool greeted;        /* a store has answered, if not in time */
-    unsigned unanswered; /* hellos that nobody answered in time */
-    bool store_is_here;  /* on this machine: no network between us loses a word */
+    bool greeted;        /* a store has answered at least once */
+    unsigned unanswered; /* so many hellos were not answered in time */
+    bool store_is_here;  /* the store is on this machine: no network between us loses a message */
     weft_status refusal; /* with refusal_text */
     char refusal_text[WFI_STORE_TEXT_MAX];
 
     /* Under the lock. */
-    wfi_outbox outbox; /* what we said and the store has not acknowledged */
+    wfi_outbox outbox; /* messages that the store has not acknowledged */
     wfi_outbox_reserve reserve;
-    bool outbox_is_full;    /* the next tick gives up */
+    bool outbox_is_full;    /* the next tick ends the link */
     uint32_t *incarnations; /* by rank: as the store has told us; 0: nobody */
-    uint8_t *interests;     /* a bit a rank */
+    uint8_t *interests;     /* the ranks in which we have one, a bit each */
     int interest_count;
     bool closing;
 
     /* The link's own. */
     bool told_to_beat, was_beating;
-    uint64_t received, acked; /* kept messages of the store; acknowledged */
-    uint64_t skip;            /* of those that it says again, received before */
+    uint64_t received, acked; /* so many kept messages came from the store; so many of them were acknowledged */
+    uint64_t skip;            /* so many of the next kept messages came before, on the former connection */
     uint64_t heard_ns, beat_ns, ticked_ns, dial_ns;
-    char broken[64]; /* why the current wire is no more */
+    char broken[64]; /* why the current wire was lost */
 };
 
 weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **error); /* before anything is opened */
@@ -126,19 +126,20 @@ void wfi_link_fini(wfi_rendezvous *link);
 /* The shell's reports. While joining there are no upcalls: `answered` is set. Of a member they make upcalls. */
 void wfi_link_dialled(wfi_rendezvous *link);
 void wfi_link_received(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size);
-/* `refused`: nobody listens there: the store's process is gone. */
+/* `refused`: nobody listens at the store's address, so its process is gone. */
 void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, const char *why);
 void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which); /* bytes that are no frame */
-uint64_t wfi_link_tick(wfi_rendezvous *link);                  /* what is due now; returns the next time */
+uint64_t wfi_link_tick(wfi_rendezvous *link); /* does what is due now; returns when it is to be called next */
 
-weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error); /* gives the detail, returns the code */
-int64_t wfi_link_patience_ms(const wfi_rendezvous *link);                     /* left for joining; -1: for ever */
+/* the store refused the join: gives the reason, returns its code */
+weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error);
+int64_t wfi_link_patience_ms(const wfi_rendezvous *link); /* the time left for joining; -1: for ever */
 
-/* The link is out from now on. True if it was a member's, and the goodbye was sent. */
+/* Sends the goodbye; the link is out from now on. True: it was a member's and had a connection. */
 bool wfi_link_say_goodbye(wfi_rendezvous *link);
 bool wfi_link_is_out(wfi_rendezvous *link);
-bool wfi_link_is_steady(
-    const wfi_rendezvous *link); /* it has a wire, and looks for no other; the link's own flow of control */
+/* it has a wire, and looks for no other; the link's own flow of control */
+bool wfi_link_is_steady(const wfi_rendezvous *link);
 /* How long rank 0's store serves on for the others: the bound, or 2 s where that is switched off. */
 int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
 
@@ -146,13 +147,14 @@ int64_t wfi_link_grace_ms(const wfi_rendezvous *link);
 void wfi_link_lost(wfi_rendezvous *link, const char *why); /* no-op if out already */
 void wfi_link_evicted(wfi_rendezvous *link, const char *why);
 void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message);
-bool wfi_link_flip_interest(wfi_rendezvous *link, int rank, bool on); /* lock held; false: that is no news */
+bool wfi_link_flip_interest(wfi_rendezvous *link, int rank, bool on); /* lock held; false: it was so already */
 
 /* post.c */
 void wfi_link_post(wfi_rendezvous *link, const wfi_store_message *message);
-bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message); /* false: no memory to keep it */
+/* lock held; false: there is no memory to keep it */
+bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message);
 void wfi_link_send_heartbeat(wfi_rendezvous *link);
-/* On one of the wires, and kept nowhere. */
+/* Sends on that wire; the message is not kept. */
 void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_message *message);
 void wfi_link_send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size); /* lock held */
 

@@ -22,33 +22,34 @@
 /* Memory for `count` entries, allocated beforehand; several outboxes may share it. */
 typedef struct wfi_outbox_reserve {
     uint8_t *room;
-    size_t entry_bytes, count, fresh;  /* fresh: never used so far */
-    wfi_list back;                     /* used, and free again */
+    size_t entry_bytes, count, fresh; /* fresh: so many entries at the front have been used at least once */
+    wfi_list back;                    /* entries that were used and are free again */
 } wfi_outbox_reserve;
 
 typedef struct wfi_outbox_entry {
     wfi_list link;
-    wfi_outbox_reserve *reserve; /* that it goes back to; NULL: it is malloc'ed */
+    wfi_outbox_reserve *reserve; /* from which its memory came, and to which it returns; NULL: from malloc */
     size_t size;
     uint8_t frame[];
 } wfi_outbox_entry;
 
 typedef struct wfi_outbox {
     wfi_list entries;            /* not acknowledged, oldest first */
-    wfi_outbox_reserve *reserve; /* outlives it; NULL: none */
-    uint64_t sent, acknowledged;
-    size_t bytes;
+    wfi_outbox_reserve *reserve; /* it outlives the outbox; NULL: none */
+    uint64_t sent, acknowledged; /* messages so far */
+    size_t bytes;                /* that the entries take */
 } wfi_outbox;
 
 weft_status wfi_outbox_reserve_init(wfi_outbox_reserve *reserve, size_t count, size_t frame_size); /* WEFT_ERR_MEMORY */
-void wfi_outbox_reserve_fini(wfi_outbox_reserve *reserve); /* after the mails; no-op if it is zeroed */
+void wfi_outbox_reserve_fini(wfi_outbox_reserve *reserve); /* after its outboxes; no-op if it is zeroed */
 void wfi_outbox_init(wfi_outbox *outbox, wfi_outbox_reserve *reserve);
 void wfi_outbox_fini(wfi_outbox *outbox);
-/* `matters`: out of the reserve, if it must be. WEFT_ERR_MEMORY, WEFT_ERR_TOO_LARGE. */
+/* Copies the frame of a message that is being sent. `matters`: if malloc fails, the reserve is used. WEFT_ERR_MEMORY; WEFT_ERR_TOO_LARGE:
+ * the outbox is full. */
 weft_status wfi_outbox_keep(wfi_outbox *outbox, const uint8_t *frame, size_t size, bool matters);
-/* The other side has received so many. False: it claims what was never sent, or takes back what it said. */
+/* The other side has received `received` messages: their entries go. False: it claims more than was sent, or fewer than before. */
 bool wfi_outbox_acknowledge(wfi_outbox *outbox, uint64_t received);
-const wfi_outbox_entry *wfi_outbox_next(const wfi_outbox *outbox,
-                                        const wfi_outbox_entry *after); /* NULL: the first; NULL at the end */
+/* `after` NULL: the first; NULL: there is none */
+const wfi_outbox_entry *wfi_outbox_next(const wfi_outbox *outbox, const wfi_outbox_entry *after);
 
 #endif

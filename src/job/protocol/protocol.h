@@ -94,9 +94,9 @@ typedef struct wfi_store_message {
     uint32_t incarnation;
     int64_t timeout_ms; /* join: how long the worker will wait yet; < 0: for ever */
     weft_status status;
-    uint64_t wave; /* number of it */
+    uint64_t wave; /* its number */
     uint64_t acknowledged;
-    uint64_t received; /* kept messages, since the join */
+    uint64_t received; /* so many kept messages came since the join */
     uint64_t counter;
     wfi_idle_report report;
     char text[WFI_STORE_TEXT_MAX]; /* from the wire: printable ASCII only, others became '?' */

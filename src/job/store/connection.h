@@ -19,7 +19,7 @@
 
 typedef enum wfi_store_peer_state {
     WFI_STORE_PEER_OPEN,
-    WFI_STORE_PEER_FLUSHING, /* the last word is said: written out, then shut; what comes is thrown away */
+    WFI_STORE_PEER_FLUSHING, /* the last word is said: it is written out, then the socket is shut; what comes is thrown away */
     WFI_STORE_PEER_KEPT, /* evicted: nothing is read; stays until its deadline so that it can read what it was sent */
 } wfi_store_peer_state;
 
@@ -31,8 +31,8 @@ typedef struct wfi_store_peer {
     wfi_store_peer_state state;
     bool is_unauthenticated, is_broken, is_shut;
     bool has_gone;        /* unauthenticated, and wants no answer any more */
-    wfi_store_loss loss;  /* how it broke */
-    uint64_t deadline_ns; /* when it is closed; WFI_NEVER for members */
+    wfi_store_loss loss;  /* how the connection broke */
+    uint64_t deadline_ns; /* when the server closes it; WFI_NEVER for members */
     uint8_t *output;      /* what the kernel has not taken: [output_at, output_size) */
     size_t output_at, output_size, output_capacity;
     size_t input_size;
@@ -59,7 +59,8 @@ struct wfi_store_server {
 };
 
 weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns); /* unauthenticated */
-void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns); /* tells the store, if it believes it open */
+/* tells the store, unless that said the last word */
+void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns);
 short wfi_store_peer_events(const wfi_store_peer *peer);
 void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns);
 void wfi_store_peer_flush(wfi_store_peer *peer);

@@ -17,18 +17,20 @@
 #include "job/store/store.h"
 
 typedef enum wfi_store_stage {
-    WFI_STORE_CONNECTED, /* has said nothing */
-    WFI_STORE_GREETED,   /* has been challenged */
-    WFI_STORE_PROVEN,    /* its frames are sealed, and so are ours */
+    WFI_STORE_CONNECTED, /* the peer has said nothing */
+    WFI_STORE_GREETED,   /* the peer has been challenged */
+    WFI_STORE_PROVEN,    /* the peer has proved that it knows the secret; frames are sealed both ways */
 } wfi_store_stage;
 
-typedef struct wfi_store_link { /* a connection; guarded, for its keys */
+/* One connection, in guarded memory, as there are keys in it. */
+typedef struct wfi_store_link {
     uint64_t id;
-    int rank; /* whose it is; -1: nobody has joined on it */
+    int rank; /* of the worker that joined or resumed on it; -1: none yet */
     wfi_store_stage stage;
-    bool knocks;         /* before it joins: opened or challenged since the last tick */
-    uint64_t knocked_ns; /* when a tick last saw that */
-    bool unconfirmed;    /* resumed, and nothing heard since: its end may be the end of a mere attempt */
+    bool knocks;         /* it was opened or challenged since the last tick */
+    uint64_t knocked_ns; /* the time of the last tick that saw `knocks` */
+    /* A member resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
+    bool unconfirmed;
     wfi_greeting greeting;
     wfi_seal seal;
 } wfi_store_link;
@@ -41,31 +43,32 @@ typedef enum wfi_seat_state {
     WFI_SEAT_LEFT,
 } wfi_seat_state;
 
-typedef struct wfi_seat { /* a rank's place */
+/* The place of one rank. */
+typedef struct wfi_seat {
     wfi_seat_state state;
     wfi_store_link *link; /* while waiting or alive; NULL: alive, but its connection is lost */
-    uint64_t lost_ns;     /* when that becomes its death; WFI_NEVER: it is connected */
+    uint64_t lost_ns;     /* when the lost connection becomes its death; WFI_NEVER: it is connected */
     uint8_t token[WFI_STORE_TOKEN_BYTES];
-    uint8_t asked_with[WFI_STORE_TOKEN_BYTES]; /* its JOIN's token */
+    uint8_t asked_with[WFI_STORE_TOKEN_BYTES]; /* the token of its JOIN */
     wfi_outbox outbox;                         /* what it was told and has not acknowledged */
-    uint64_t received;                         /* kept messages from it; */
-    uint64_t acked;                            /* of those, acknowledged */
+    uint64_t received;                         /* so many kept messages came from it; */
+    uint64_t acked;                            /* so many of those were acknowledged to it */
     bool hopeless;                             /* its outbox overflowed: the next tick declares it dead */
-    int64_t patience_ms;                       /* waiting: how long it said it would */
-    uint64_t patience_ns;                      /* waiting: when that ends */
+    int64_t patience_ms;                       /* while it waits to join: how long it said that it would wait */
+    uint64_t patience_ns;                      /* while it waits to join: when that time ends */
     uint64_t heard_ns;
-    uint64_t suspected_ns; /* when the answer to a suspicion is due; WFI_NEVER: it is not suspected */
+    uint64_t suspected_ns; /* when its sign of life is due; WFI_NEVER: nobody suspects it */
     int suspected_by;
     uint64_t asks_ns; /* since when `asks` counts */
-    int asks;         /* so many workers were asked to dial this one */
+    int asks;         /* so many workers were asked to connect to this one */
     char words[160];  /* why it is suspected; of a dead one: why it was declared so */
     uint32_t fate;    /* the incarnation that these words were about, once it is dead */
-    bool beats;       /* has been told to: somebody depends on it, so silence is death */
+    bool beats;       /* it was told to send heartbeats, as somebody has an interest in it: its silence is its death */
     int interested;   /* so many members have an interest in it */
     uint8_t *interests; /* in whom it has an interest, a bit a rank; NULL: it never had one */
     bool closing;
-    bool answered; /* in the wave under way */
-    wfi_idle_report report, report_before;
+    bool answered;                         /* it has answered in the wave under way */
+    wfi_idle_report report, report_before; /* of that wave, and of the one before */
 } wfi_seat;
 
 typedef enum wfi_store_phase { WFI_STORE_GATHERING, WFI_STORE_RUNNING, WFI_STORE_FAILED } wfi_store_phase;
@@ -73,63 +76,64 @@ typedef enum wfi_store_phase { WFI_STORE_GATHERING, WFI_STORE_RUNNING, WFI_STORE
 struct wfi_store {
     wfi_store_options options;
     wfi_store_phase phase;
-    wfi_map links;
+    wfi_map links;       /* wfi_store_link, by the shell's number of the connection */
     wfi_seat *seats;     /* by rank */
     wfi_member *members; /* by rank */
     int waiting, alive;  /* seats in these states */
-    uint32_t incarnations;
-    wfi_outbox_reserve reserve; /* so that one death, at least, can be told to all though memory is out */
-    uint64_t now_ns;          /* of the input under way */
-    uint64_t due_ns, ticked_ns;
-    uint64_t late_ns;    /* so much later than it was due came the tick under way */
-    bool ticking;        /* the last tick wanted another within a quarter of the bound */
-    uint64_t knocked_ns; /* when one who is at the door last opened a connection or was challenged; 0: nobody is */
-    uint64_t resumed_ns; /* when a member last did */
-    uint64_t drain_ns;   /* WFI_NEVER: not draining */
+    uint32_t incarnations;      /* so many were given out */
+    wfi_outbox_reserve reserve; /* room for telling all of at least one death when memory is out */
+    uint64_t now_ns;            /* the time of the input that is being handled */
+    uint64_t due_ns, ticked_ns; /* when the next tick is due, and when the last one was */
+    uint64_t late_ns;           /* by how much the tick under way came too late */
+    bool ticking;               /* the last tick asked for the next one within a quarter of the bound */
+    uint64_t knocked_ns; /* when somebody who has not joined last connected or was challenged; 0: nobody is there */
+    uint64_t resumed_ns; /* when a member last resumed */
+    uint64_t drain_ns;   /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
-    bool turned_away;                 /* somebody could not be let in for want of descriptors or memory here */
-    char failure[WFI_STORE_TEXT_MAX]; /* why gathering failed */
-    uint64_t name_awaited_ns;         /* gathering: when those who have not come are named; WFI_NEVER: nobody waits */
-    uint64_t name_awaited_pause_ns;
-    uint64_t challenges;
-    _Atomic uint64_t refused, messages; /* others may read them */
-    int closers;                        /* members that close */
+    bool turned_away;                   /* somebody was not let in, as this process lacks descriptors or memory */
+    char failure[WFI_STORE_TEXT_MAX];   /* in phase FAILED: why */
+    uint64_t name_awaited_ns;           /* when the log next names those who have not come; WFI_NEVER: nobody waits */
+    uint64_t name_awaited_pause_ns;     /* from one such line to the next */
+    uint64_t challenges;                /* made so far: the counter of the greeting */
+    _Atomic uint64_t refused, messages; /* wfi_store_counts; any thread may read them */
+    int closers;                        /* members that are closing */
 
     /* The end: waves of probes. */
     uint64_t wave;       /* number of the last that began */
-    int unanswered;      /* in the wave under way; 0: none is */
+    int unanswered;      /* members that have not answered in the wave under way; 0: no wave is under way */
     bool has_before;     /* report_before holds a complete wave of the same members */
-    bool terminated;     /* has been told */
-    uint64_t wave_at_ns; /* a wave to begin later; WFI_NEVER */
+    bool terminated;     /* all were told that the job has ended */
+    uint64_t wave_at_ns; /* when the next wave begins; WFI_NEVER: none is put off */
 };
 
 /* session.c */
-void wfi_store_due_by(wfi_store *store, uint64_t when_ns); /* the next tick */
+void wfi_store_due_by(wfi_store *store, uint64_t when_ns); /* the next tick is due then, or earlier */
 void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size);
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
-/* To a member, connected or not: what its type says is kept reaches it if it lives. */
+/* Sends to a member, connected or not: a kept message reaches it later, if it lives. */
 void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message);
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
 void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
 void wfi_store_count_message(wfi_store *store, const uint8_t *frame);
-/* WEFT_OK: *plain is a frame in the clear, of *plain_size. */
+/* Decrypts a frame to `plain`, of *plain_size. WEFT_ERR_PROTOCOL: it is not the next frame of the other side. */
 weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,
                                  uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size);
 void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello);
 void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume, uint64_t now_ns);
 /* The member goes on with this connection; the one before, if any, is closed. */
 void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t now_ns);
-/* The member's connection is no more; it may come back until then. */
+/* The member's connection is gone; it has grace_ms to come back on another before it is declared dead. */
 void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms);
-int64_t wfi_store_bound_ms(const wfi_store *store); /* a time to wait, even where silence is no death */
-void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms); /* the last word: forgets the link */
+int64_t wfi_store_bound_ms(const wfi_store *store); /* the death bound; 2 s where silence is no death */
+/* after the last word; frees the link */
+void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms);
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
     WEFT_PRINTF(4, 5);
 
 /* join.c */
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns);
-void wfi_store_free_seat(wfi_store *store, int rank);             /* of one that waits */
-void wfi_store_fail_gathering(wfi_store *store, const char *why); /* who waits is told, and so is who comes later */
+void wfi_store_free_seat(wfi_store *store, int rank);             /* of a worker that waits to join */
+void wfi_store_fail_gathering(wfi_store *store, const char *why); /* tells all who wait, and whoever comes later */
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns);
 
 /* death.c */
@@ -140,23 +144,24 @@ void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns);
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns); /* no-op if it is */
-/* Somebody who is a member was not heard, or has just resumed: who comes to the door and goes may be that one. */
+/* A member is silent, or has just resumed: it may be the one that opens a connection and gives it up again. */
 bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns);
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 
 /* interest.c */
-/* False: there is no memory for it now. */
+/* False: there is no memory for it; nothing has changed. */
 bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
 void wfi_store_interest_closing(wfi_store *store, int rank, bool closing,
                                 uint64_t now_ns);         /* it has an interest in all others */
 void wfi_store_interest_gone(wfi_store *store, int rank); /* its interests, and all interests in it, are over */
-void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns); /* tells it to beat, or to stop */
+/* tells it to send heartbeats, or to stop */
+void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns);
 
 /* termination.c */
 void wfi_store_end_closing(wfi_store *store);
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
-void wfi_store_end_members_changed(wfi_store *store); /* whatever wave there was is void */
+void wfi_store_end_members_changed(wfi_store *store); /* the wave under way and the one before are void */
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns);
 
 #endif
