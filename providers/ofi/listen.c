@@ -39,12 +39,9 @@ static bool is_taken(int ret)
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error)
 {
     int low = options->port_low, high = options->port_high;
-    if (low < 0 || high > 65535 || low > high || (low == 0 && high != 0)) {
-        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
-                                                "ports %d to %d: the range must lie within 1 to 65535, low before high",
-                                                low, high));
-        return WEFT_ERR_INVALID;
-    }
+    if (low < 0 || high > 65535 || low > high || (low == 0 && high != 0))
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "ports %d to %d: the range must lie within 1 to 65535, low before high", low, high);
     if (!fabric->info->src_addr || fabric->info->src_addrlen != fabric->local.size)
         return wfofi_fail(error, -FI_EINVAL, "provider '%s' does not use socket addresses", fabric->provider->name);
     int ret = -FI_EADDRINUSE, spared = options->port_spared;

@@ -57,6 +57,5 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
         snprintf(hint, sizeof hint, " (this process is about out of file descriptors, its limit is %llu: ulimit -n)",
                  wfi_descriptors_limit());
     }
-    wfi_error_give(error, weft_error_create(status, "%s: %s%s", what, fi_strerror(-ret), hint));
-    return status;
+    return wfi_error_fail(error, status, "%s: %s%s", what, fi_strerror(-ret), hint);
 }

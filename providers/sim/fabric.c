@@ -25,8 +25,7 @@ static const wfi_fabric_limits limits_like_verbs = {
 
 static weft_status fail(weft_error **error, weft_status code, const char *text)
 {
-    wfi_error_give(error, wfi_error_create(&(wfi_error_detail){.code = code, .worker = -1}, "%s", text));
-    return code;
+    return wfi_error_fail(error, code, "%s", text);
 }
 
 static weft_status fabric_open(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error)

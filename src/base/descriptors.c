@@ -49,10 +49,8 @@ unsigned long long wfi_descriptors_limit(void)
 
 weft_status wfi_descriptors_fail(const char *doing, weft_error **error)
 {
-    wfi_error_detail detail = {.code = WEFT_ERR_SYSTEM, .worker = -1};
-    wfi_error_give(error, wfi_error_create(&detail,
-                                           "cannot %s: this process is out of file descriptors (its limit is %llu): "
-                                           "raise it (ulimit -n), or close some",
-                                           doing, wfi_descriptors_limit()));
-    return WEFT_ERR_SYSTEM;
+    return wfi_error_fail(error, WEFT_ERR_SYSTEM,
+                          "cannot %s: this process is out of file descriptors (its limit is %llu): "
+                          "raise it (ulimit -n), or close some",
+                          doing, wfi_descriptors_limit());
 }

@@ -28,17 +28,12 @@ weft_status wfi_env_i64(const char *name, int64_t min, int64_t max, int64_t *out
         return WEFT_OK;
     errno = 0;
     value = strtoll(text, &end, 10);
-    if (isspace((unsigned char)text[0]) || *end != '\0' || end == text) {
-        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
-                                                "%s=\"%.*s\" is not a whole number from %" PRId64 " to %" PRId64, name,
-                                                SHOWN_MAX, text, min, max));
-        return WEFT_ERR_INVALID;
-    }
-    if (errno == ERANGE || value < min || value > max) {
-        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is outside %" PRId64 " to %" PRId64,
-                                                name, SHOWN_MAX, text, min, max));
-        return WEFT_ERR_INVALID;
-    }
+    if (isspace((unsigned char)text[0]) || *end != '\0' || end == text)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is not a whole number from %" PRId64 " to %" PRId64,
+                              name, SHOWN_MAX, text, min, max);
+    if (errno == ERANGE || value < min || value > max)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is outside %" PRId64 " to %" PRId64, name,
+                              SHOWN_MAX, text, min, max);
     *out = value;
     return WEFT_OK;
 }
@@ -56,10 +51,8 @@ weft_status wfi_env_bool(const char *name, bool *out, weft_error **error)
             return WEFT_OK;
         }
     }
-    wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
-                                            "%s=\"%.*s\" is neither yes (true, on, 1) nor no (false, off, 0)", name,
-                                            SHOWN_MAX, text));
-    return WEFT_ERR_INVALID;
+    return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is neither yes (true, on, 1) nor no (false, off, 0)",
+                          name, SHOWN_MAX, text);
 }
 
 weft_status wfi_env_word(const char *name, const char *const *words, int *out, weft_error **error)
@@ -76,7 +69,5 @@ weft_status wfi_env_word(const char *name, const char *const *words, int *out, w
         }
         snprintf(list + length, sizeof list - length, "%s%s", i > 0 ? ", " : "", words[i]);
     }
-    wfi_error_give(error,
-                   weft_error_create(WEFT_ERR_INVALID, "%s=\"%.*s\" is none of %s", name, SHOWN_MAX, text, list));
-    return WEFT_ERR_INVALID;
+    return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is none of %s", name, SHOWN_MAX, text, list);
 }

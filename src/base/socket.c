@@ -72,21 +72,15 @@ static int listen_on(const struct addrinfo *where, int *out)
 
 static weft_status listen_failed(const char *host, int port, int trouble, weft_error **error)
 {
-    wfi_error_detail detail = {.code = WEFT_ERR_SYSTEM, .worker = -1};
-    if (trouble == EADDRINUSE) {
-        detail.code = WEFT_ERR_EXISTS;
-        wfi_error_give(error, wfi_error_create(&detail, "MASTER_PORT %d on %s is in use; choose another", port, host));
-    } else if (trouble == EADDRNOTAVAIL) {
-        detail.code = WEFT_ERR_INVALID;
-        wfi_error_give(
-            error, wfi_error_create(&detail, "MASTER_ADDR %s is no address of this machine, where rank 0 runs", host));
-    } else if (trouble == EMFILE) {
-        detail.code = wfi_descriptors_fail("listen for the store", error);
-    } else {
-        wfi_error_give(
-            error, wfi_error_create(&detail, "cannot listen on %s port %d: %s", host, port, strerrordesc_np(trouble)));
-    }
-    return detail.code;
+    if (trouble == EADDRINUSE)
+        return wfi_error_fail(error, WEFT_ERR_EXISTS, "MASTER_PORT %d on %s is in use; choose another", port, host);
+    if (trouble == EADDRNOTAVAIL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "MASTER_ADDR %s is no address of this machine, where rank 0 runs", host);
+    if (trouble == EMFILE)
+        return wfi_descriptors_fail("listen for the store", error);
+    return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot listen on %s port %d: %s", host, port,
+                          strerrordesc_np(trouble));
 }
 
 weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error)
@@ -94,11 +88,8 @@ weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **erro
     struct addrinfo *found = resolve(host, port, AI_PASSIVE);
     if (!found && wfi_descriptors_lack(1)) /* for the file of hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
-    if (!found) {
-        wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .worker = -1};
-        wfi_error_give(error, wfi_error_create(&detail, "MASTER_ADDR %s does not resolve", host));
-        return detail.code;
-    }
+    if (!found)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "MASTER_ADDR %s does not resolve", host);
     int trouble = EADDRNOTAVAIL;
     for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
         trouble = listen_on(where, fd);

@@ -159,10 +159,8 @@ static void list_interfaces(const struct ifaddrs *all, char *out, size_t capacit
 static weft_status from_interface(const char *iface, wfofi_sockaddr *out, weft_error **error)
 {
     struct ifaddrs *all;
-    if (getifaddrs(&all) != 0) {
-        wfi_error_give(error, weft_error_create(WEFT_ERR_SYSTEM, "getifaddrs: %s", strerror(errno)));
-        return WEFT_ERR_SYSTEM;
-    }
+    if (getifaddrs(&all) != 0)
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
     const struct ifaddrs *best = NULL;
     for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
         if (preference(entry, iface) > (best ? preference(best, iface) : 0))
@@ -229,11 +227,9 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
     int ret = getaddrinfo(towards, NULL, &hints, &found);
     if (ret != 0 && wfi_descriptors_lack(1)) /* for the file of hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
-    if (ret != 0) {
-        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,
-                                                ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret)));
-        return WEFT_ERR_INVALID;
-    }
+    if (ret != 0)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,
+                              ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret));
     weft_status status = WEFT_ERR_SYSTEM;
     for (const struct addrinfo *to = found; to && status != WEFT_OK; to = to->ai_next)
         status = route_from(to, out);
@@ -242,10 +238,8 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
         return WEFT_OK;
     if (wfi_descriptors_lack(1))
         return wfi_descriptors_fail("look for a route", error);
-    wfi_error_give(error, weft_error_create(WEFT_ERR_FABRIC,
-                                            "no route to '%s' (%s): name an interface or address of this machine",
-                                            towards, strerror(errno)));
-    return WEFT_ERR_FABRIC;
+    return wfi_error_fail(error, WEFT_ERR_FABRIC, "no route to '%s' (%s): name an interface or address of this machine",
+                          towards, strerror(errno));
 }
 
 weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockaddr *out, weft_error **error)
@@ -257,13 +251,11 @@ weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockad
         status = from_interface(options->iface, out, error);
     if (status != WEFT_OK)
         return status;
-    if (is_any(out)) {
-        wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
-                                                "the address to listen on must be one that others can connect to, not "
-                                                "the wildcard '%s'",
-                                                options->iface ? options->iface : options->towards));
-        return WEFT_ERR_INVALID;
-    }
+    if (is_any(out))
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "the address to listen on must be one that others can connect to, not "
+                              "the wildcard '%s'",
+                              options->iface ? options->iface : options->towards);
     wfofi_address_set_port(out, 0);
     return WEFT_OK;
 }
