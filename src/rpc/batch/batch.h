@@ -2,24 +2,26 @@
 /*
  * batch.h - calls of one function gathered into batches (weft/batch.h says what users see of it).
  *
- * WHAT IT OFFERS. A function with run_batch has a batcher. It is what serves calls of the function (wfi_runner_ops):
- * the server asks it to admit a call before it takes the arguments in, lets it choose where they go (rows.c), and hands it the whole
- * call; it can also take one out that will not run. The batcher begins batches by itself.
+ * WHAT IT OFFERS. A function with run_batch has a batcher, which serves its calls (wfi_runner_ops). The server asks the
+ * batcher to admit a call before it takes the arguments in, and where they are to go (rows.c). When the call is whole
+ * the server hands it over; it also says if a call will not run after all. The batcher begins batches by itself.
  *
- * A shape class has the calls whose tensors have the same dtypes and shapes. Its open batches take calls, the oldest first. A row is
- * a call's place in a batch: when the call's header comes it gets a row of an open batch, its tensors are pulled into that row of the
- * batch's slabs, and when they are there the row is ready. A batch begins with the rows that are ready. A call whose row was not is
- * late: once it is whole it is copied into a row of another batch, as if it came again.
+ * The calls whose tensors have the same dtypes and shapes form a shape class. A class has open batches, which take
+ * calls, the oldest batch first. A row is a call's place in a batch. When the call's header arrives the call gets a row
+ * of an open batch, its tensors are pulled into that row of the batch's slabs, and when they are there the row is
+ * ready. A batch begins with the rows that are ready. A call whose row is not ready then is late: once it is whole it
+ * is copied into a row of another batch.
  *
- * FILES, from the bottom: client.c (who calls, and how much of it may wait), rows.c (shape classes, open batches, their rows),
- * schedule.c (when a batch begins), run.c (its handler, its results), batcher.c (options, life; calls that come and go), handler_api.c
- * (what a handler calls), metrics.c. Calls go down only; schedule.c reaches run.c by `batcher->run`.
+ * FILES, from the bottom: client.c (who calls, and how many calls may wait), rows.c (shape classes, open batches, their
+ * rows), schedule.c (when a batch begins), run.c (its handler, its results), batcher.c (makes and frees batchers;
+ * serves calls), handler_api.c (what a handler calls), metrics.c. Calls go down only; schedule.c reaches run.c by
+ * `batcher->run`.
  *
- * LOCK. All of it is guarded by the agent's lock, but for what stands under "the handler's": that belongs to the thread that runs or
- * finishes the batch.
+ * LOCK. The agent's lock guards all of it, but for what stands under "the handler's": that belongs to the thread that
+ * runs or finishes the batch.
  *
- * LIFETIME. A batcher lives as long as its agent. A batch does while it is open, until its handler is over, and while a call has a
- * row of it. A shape class lives as long as it has an open batch.
+ * LIFETIME. A batcher lives as long as its agent. A batch lives while it is open, until its handler is over, and while
+ * a call has a row of it. A shape class lives as long as it has an open batch.
  */
 #ifndef WFI_BATCH_H
 #define WFI_BATCH_H
@@ -75,7 +77,7 @@ struct weft_batch {
     uint64_t last_ns;     /* when its last one was */
     uint64_t could_ns;    /* since when it has a ready row and might have begun; 0: not yet */
     uint64_t due_ns;      /* since when it waits only for rows that are not ready; 0: it does not */
-    int reason;           /* why it closed: schedule.c */
+    int reason;           /* why it began: schedule.c */
     uint64_t seed;        /* of its tape */
     weft_tensor *slabs[WEFT_MAX_SIGNATURE]; /* a row for each of the first calls; perhaps not for all */
     wfi_row *rows;                          /* once it runs, those of late calls */
@@ -120,18 +122,18 @@ typedef struct wfi_batcher {
     wfi_histogram sizes, waits;
 } wfi_batcher;
 
-/* ---- client.c. [agent lock] but for the first ------------------------------------------------------------------------ */
+/* ---- client.c. [agent lock] but for the first -------------------------------------------------------------------- */
 
 wfi_batcher *wfi_batcher_of(const weft_function *function); /* NULL: it is not batched. Not locked */
-/* Whether a call may wait, asked before anything of it is taken in; else why not. */
+/* Before a call's arguments are taken in: NULL, and it counts as queued; or why it is refused. */
 weft_error *wfi_batch_admit(weft_call *call);
 void wfi_batch_unqueue(weft_call *call);
 wfi_batch_client *wfi_batch_client_of(wfi_batcher *batcher, int rank); /* NULL: it never called */
 void wfi_batch_count_active(wfi_batcher *batcher);
 
-/* ---- rows.c. [agent lock] --------------------------------------------------------------------------------------------- */
+/* ---- rows.c. [agent lock] ---------------------------------------------------------------------------------------- */
 
-/* What is to come: gives the call a row, if there is memory. A wfi_expect_fn. */
+/* A call with such tensors is coming: gives it a row, if there is memory. A wfi_expect_fn. */
 void wfi_batch_expect(void *call, const wfi_tensor_types *types);
 /* Where argument `index` of a call is to be pulled to; NULL: to a place of its own. A wfi_place_fn. */
 weft_tensor *wfi_batch_place(void *call, size_t index, weft_dtype dtype, weft_shape shape);
@@ -142,9 +144,10 @@ bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_client *clie
 void wfi_batch_take_calls(weft_batch *batch); /* it begins: shuts it, and moves the ready calls to `calls` */
 void wfi_batch_free_if_over(weft_batch *batch);
 
-/* ---- schedule.c. [agent lock] ------------------------------------------------------------------------------------------ */
+/* ---- schedule.c. [agent lock] ------------------------------------------------------------------------------------ */
 
-/* Begins whatever batches are due: of one function; of all, as somebody left the job, or this worker is about to. */
+/* Begin the batches that are due: of one function; of all functions, after a worker has left the job, or before this
+ * one leaves. */
 void wfi_batcher_pump(wfi_batcher *batcher);
 void wfi_batchers_pump(weft_agent *agent);
 void wfi_batch_timer(wfi_timer *timer);
@@ -152,16 +155,16 @@ void wfi_batch_arrived(weft_call *call, uint64_t now_ns);     /* its row is read
 void wfi_batch_count(weft_batch *batch, uint64_t now_ns);     /* its handler begins */
 void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns); /* its handler is over */
 
-/* ---- run.c -------------------------------------------------------------------------------------------------------------- */
+/* ---- run.c ------------------------------------------------------------------------------------------------------- */
 
 void wfi_batch_task(wfi_task *task); /* what a batch that begins is queued as */
 /* All threads of handlers wait: refuses the batches in their queue. How many calls those have. [agent lock] */
 size_t wfi_batches_turn_away(weft_agent *agent);
-/* ---- batcher.c ---------------------------------------------------------------------------------------------------------- */
+/* ---- batcher.c --------------------------------------------------------------------------------------------------- */
 
 extern const wfi_component wfi_batch_component;
 
-/* ---- metrics.c --------------------------------------------------------------------------------------------------------- */
+/* ---- metrics.c --------------------------------------------------------------------------------------------------- */
 
 /* What batched functions count; `who`: the labels of every line. Not locked. */
 weft_status wfi_metrics_write_batches(const weft_agent *agent, FILE *to, const char *who);

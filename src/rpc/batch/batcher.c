@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batcher.c - the batcher of a function: its options, its life, calls that come and go; see batch.h. */
+/* batcher.c - makes and frees the batcher of a function, and serves the function's calls with it; see batch.h. */
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
 
@@ -162,7 +162,7 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     return WEFT_OK;
 }
 
-/* ---- Coming and going ------------------------------------------------------------------------------------------------ */
+/* ---- Coming and going -------------------------------------------------------------------------------------------- */
 
 static wfi_tensor_types types_of(weft_tensor *const *tensors, size_t count)
 {
@@ -306,7 +306,7 @@ static const wfi_runner_ops runner_ops = {.admit = wfi_batch_admit,
                                           .leave = leave_batcher,
                                           .withdraw = withdraw_queued};
 
-/* ---- A component of the agent ------------------------------------------------------------------------------------------- */
+/* ---- A component of the agent ------------------------------------------------------------------------------------ */
 
 static void pump_without(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {

@@ -2,14 +2,14 @@
 /*
  * schedule.c - when a batch begins; see batch.h.
  *
- * ADAPTIVE. If a batch of n calls waits for one more, the n each wait for the gap between two calls, and the newcomer does not wait
- * for a whole handler. So a batch waits for another call while n gaps are shorter than the handler's time: after each call that time
- * divided by n, and not at all where the gap is larger. Nor does it wait once all active clients are in it.
+ * ADAPTIVE. With n calls ready, a batch waits handler_ns / n after each call, and not at all if gap_ns is longer, or if
+ * all active clients are in it. The reason: waiting for one more call costs the n calls one gap each, and saves that
+ * call the time of a handler.
  *
- * These times count from `could_ns`, when the batch could begin: while others run, the callers that are still to come wait for their
- * answers from those. When a batch of its class that was before it begins, the times of this one start anew, as the callers of that
- * one come here next. When a batch of another class begins they do not: beside a class that fills batch after batch they would never
- * be over.
+ * The wait counts from `could_ns`, when the batch could first have begun: while other batches run, the callers that are
+ * still to come wait for the answers of these. When an earlier batch of the same class begins, the wait starts anew,
+ * since its callers come here next. When one of another class begins it does not: a busy class would keep this batch
+ * waiting for ever.
  */
 #include "rpc/batch/batch.h"
 
@@ -32,7 +32,7 @@ void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns)
     average(&batcher->handler_ns, (double)(now_ns - batch->began_ns));
 }
 
-/* ---- Whether ------------------------------------------------------------------------------------------------------- */
+/* ---- Whether ----------------------------------------------------------------------------------------------------- */
 
 /* `batch` has a whole call of each, or, where it is NULL, the open batches have together. */
 static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
@@ -49,8 +49,9 @@ static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
 }
 
 /*
- * Where callers bring different shapes, no batch may ever have calls of them all. But once each has a call in one, and none is due by
- * itself, all may be waiting for these: nobody else is waited for in any of them. False: nothing came of it.
+ * Where callers bring different shapes, no batch may ever have calls of them all. But once each has a call in one, and
+ * none is due by itself, all may be waiting for these: nobody else is waited for in any of them. False: nothing came of
+ * it.
  */
 static bool let_all_go(wfi_batcher *batcher)
 {
@@ -103,8 +104,8 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
     return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
 }
 
-/* The same, but rows that are not ready have their time: a batch that is full, or has all who are expected, does not go without them
- * before its own time is over, and none does within GRACE_NS of its being due. */
+/* The same, but with some patience for rows that are not ready. A batch that is full, or has all expected callers,
+ * waits for them until its time limit; and every batch waits for them until GRACE_NS after it was due. */
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
@@ -118,7 +119,7 @@ static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
     return batch->due_ns && now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
 }
 
-/* ---- Beginning ------------------------------------------------------------------------------------------------------- */
+/* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
 void wfi_batch_count(weft_batch *batch, uint64_t now_ns)
 {
@@ -169,7 +170,7 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_overload_watch(batch->agent);
 }
 
-/* ---- Looking ------------------------------------------------------------------------------------------------------- */
+/* ---- Looking ----------------------------------------------------------------------------------------------------- */
 
 typedef struct look {
     weft_batch *due; /* of those that are, the one whose first call has waited longest; NULL: none is */
@@ -228,8 +229,8 @@ void wfi_batcher_pump(wfi_batcher *batcher)
 }
 
 /*
- * Whether a call of this batch makes something due. Where limits are fixed and nobody is expected, it does not for other batches: with
- * as many of them as the queue has calls, to look at all for each call would be quadratic.
+ * Whether a call of this batch makes something due. Where limits are fixed and nobody is expected, it does not for
+ * other batches: with as many of them as the queue has calls, to look at all for each call would be quadratic.
  */
 static bool matters(weft_batch *batch, uint64_t now_ns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gather.c - parts of operations come to the member that gathers (group.h): ours, those of others, early ones. How an
- * operation ends: operation.c. Everything here runs with the agent's lock held, but the handler itself.
+ * gather.c - contributions come to the member that gathers (group.h): ours, those of others, early ones. operation.c
+ * ends the operations. Everything here runs with the agent's lock held, but for the handler of "weft:gather" itself.
  */
 #include "base/alloc.h"
 #include "rpc/group/group.h"
@@ -15,7 +15,7 @@
 
 #define NAMED_MISSING_MAX 8
 
-/* ---- A part comes -------------------------------------------------------------------------------------------------- */
+/* ---- A contribution comes ---------------------------------------------------------------------------------------- */
 
 static const char *kind_name(wfi_gather_kind kind)
 {
@@ -107,7 +107,7 @@ static void put_in_round(weft_group *group, wfi_round *round, wfi_contribution *
         wfi_round_close(group, round);
 }
 
-/* The part cannot be kept, nor that it is missing: then none of the group's can. */
+/* There is no memory for the contribution, nor to note that it is missing: then the group is broken. */
 static void break_without_memory(weft_group *group, uint64_t number)
 {
     int me = wfi_agent_rank(group->agent);
@@ -118,7 +118,7 @@ static void break_without_memory(weft_group *group, uint64_t number)
     wfi_log_agent(group->agent, WEFT_LOG_ERROR, 0, "%s: the group is broken", weft_error_message(group->broken));
 }
 
-/* A part for a group that is open here. */
+/* A contribution to a group that is open here. */
 static void admit_contribution(weft_group *group, wfi_contribution *contribution)
 {
     wfi_round *round;
@@ -149,12 +149,12 @@ static void admit_contribution(weft_group *group, wfi_contribution *contribution
         put_in_round(group, round, contribution, member->index);
 }
 
-/* ---- Early parts ----------------------------------------------------------------------------------------------------- */
+/* ---- Early contributions ----------------------------------------------------------------------------------------- */
 
 static void leave_record(wfi_contribution *contribution)
 {
     wfi_list_remove(&contribution->link);
-    wfi_groups_of(contribution->group->agent)->early_parts--;
+    wfi_groups_of(contribution->group->agent)->early_count--;
     wfi_groups_of(contribution->group->agent)->early_by_rank[contribution->from]--;
 }
 
@@ -182,8 +182,8 @@ static wfi_round *round_without(weft_group *group, int index)
 }
 
 /*
- * A part for another list of members under the name of a group that waits, here, for that very worker: the lists differ by
- * mistake. If nothing waits for it, it may belong to a group that this worker is about to make.
+ * A contribution for another list of members under the name of a group that waits, here, for that very worker: the
+ * lists differ by mistake. If nothing waits for it, it may belong to a group that this worker is about to make.
  */
 static void refuse_if_mistaken(weft_group *group, wfi_contribution *contribution)
 {
@@ -219,7 +219,7 @@ static void keep_early(weft_agent *agent, const wfi_group_key *key, wfi_contribu
     }
     contribution->group = record;
     wfi_list_push_back(&record->early, &contribution->link);
-    wfi_groups_of(agent)->early_parts++;
+    wfi_groups_of(agent)->early_count++;
     wfi_groups_of(agent)->early_by_rank[contribution->from]++;
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
         look_for_mistakes(group, record);
@@ -237,7 +237,7 @@ void wfi_gather_adopt(weft_group *group, weft_group *record)
         forget_if_empty(record);
 }
 
-/* ---- Time limits ------------------------------------------------------------------------------------------------------ */
+/* ---- Time limits ------------------------------------------------------------------------------------------------- */
 
 static void name_missing(const weft_group *group, const wfi_round *round, char *out, size_t room)
 {
@@ -279,7 +279,7 @@ static weft_status set_timer(weft_agent *agent, wfi_contribution *contribution, 
                              wfi_deadline(wfi_net_clock(agent->net), timeout_ms));
 }
 
-/* ---- Our own part ------------------------------------------------------------------------------------------------------ */
+/* ---- Our own contribution ---------------------------------------------------------------------------------------- */
 
 /* Takes over nothing. */
 static wfi_contribution *make_contribution(int from, uint32_t incarnation, uint64_t number, wfi_gather_kind kind)
@@ -329,7 +329,8 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
     return WEFT_OK;
 }
 
-/* A round without a part of ours that counts as come: as nobody waits for it, it takes no memory to say. */
+/* Our contribution to this operation will not come. It counts as come, so that the operation can end; nobody waits for
+ * it, so this needs no memory. */
 weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why)
 {
     wfi_round *round;
@@ -346,9 +347,10 @@ weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error
     return WEFT_OK;
 }
 
-/* ---- The parts of others ------------------------------------------------------------------------------------------------ */
+/* ---- The contributions of others --------------------------------------------------------------------------------- */
 
-/* For a part of a group that was destroyed here. Whoever brings it may not know yet that the group was broken before that. */
+/* The answer to a contribution to a group that was destroyed here. Its member may not know that the group was broken
+ * before that. */
 static weft_error *why_it_is_over(weft_group *nobody)
 {
     const wfi_group_past *past = wfi_group_past_of(nobody->agent, &nobody->key);
@@ -398,7 +400,7 @@ static bool is_too_early(weft_call *call, const wfi_group_key *key)
 {
     weft_agent *agent = call->agent;
     wfi_net_lock(agent->net);
-    bool full = wfi_groups_of(agent)->early_parts >= WFI_EARLY_MAX ||
+    bool full = wfi_groups_of(agent)->early_count >= WFI_EARLY_MAX ||
                 wfi_groups_of(agent)->early_by_rank[call->from] >= WFI_EARLY_PEER_MAX;
     bool is_early = full && !wfi_group_find(agent, key, true) && key->generation >= wfi_group_generation(agent, key);
     wfi_net_unlock(agent->net);
@@ -408,7 +410,8 @@ static bool is_too_early(weft_call *call, const wfi_group_key *key)
     return is_early;
 }
 
-/* Likewise, until its caller has taken what earlier operations gathered: those answers are not refused, whatever is kept for it. */
+/* Likewise, until its caller has taken what earlier operations gathered: those answers are not refused, whatever is
+ * kept for it. */
 static bool is_sated(weft_call *call, int64_t kind)
 {
     weft_agent *agent = call->agent;
@@ -462,7 +465,7 @@ const weft_function wfi_gather_function = {
     .run = run_gather,
     .flags = WFI_AT_ONCE};
 
-/* ---- Ends of others and our own ----------------------------------------------------------------------------------------- */
+/* ---- Ends of others and our own ---------------------------------------------------------------------------------- */
 
 void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why)
 {

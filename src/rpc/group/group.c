@@ -14,7 +14,7 @@
 #define STOP_GRACE_MS 500  /* before this worker stops, for answers of operations that are over to arrive */
 #define DEATH_GRACE_MS 500 /* after a member's end, for the gathering member to say how the operation ended */
 
-/* ---- Making one ---------------------------------------------------------------------------------------------------- */
+/* ---- Making one -------------------------------------------------------------------------------------------------- */
 
 static bool is_group_name(const char *name)
 {
@@ -38,10 +38,10 @@ static weft_status refuse_group(const weft_agent *agent, weft_status status, con
 static weft_status add_member(weft_group *group, int rank)
 {
     weft_agent *agent = group->agent;
-    int seats = wfi_net_world_size(agent->net);
-    if (rank < 0 || rank >= seats)
+    int world_size = wfi_net_world_size(agent->net);
+    if (rank < 0 || rank >= world_size)
         return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d",
-                            group->size, group->key.name, rank, seats);
+                            group->size, group->key.name, rank, world_size);
     const wfi_member *known = wfi_net_member(agent->net, rank);
     if (!known || !known->incarnation)
         return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: nobody ever held that", group->size,
@@ -189,7 +189,7 @@ int weft_group_member(const weft_group *group, size_t index)
     return index < group->size ? group->members[index].rank : -1;
 }
 
-/* ---- Starting one ------------------------------------------------------------------------------------------------------ */
+/* ---- Starting one ------------------------------------------------------------------------------------------------ */
 
 static weft_status start_here(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
                               weft_future *future)
@@ -253,7 +253,7 @@ static void tell_missing(weft_group *group, const wfi_errand *what, weft_args mi
     wfi_net_lock(agent->net);
     if (group->index == 0)
         st = group->broken ? WEFT_OK : wfi_gather_miss(group, what->number, why);
-    if (st && st != WEFT_ERR_BUSY && wfi_group_missed_by(st)) /* busy: nobody's part of this one is taken any more */
+    if (st && st != WEFT_ERR_BUSY && wfi_group_missed_by(st)) /* busy: this operation fails for all already */
         break_group(group, what);
     wfi_net_unlock(agent->net);
     weft_error_unref(why);
@@ -297,7 +297,8 @@ weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64
     return start_operation(group, WFI_GATHER_VALUES, mine, timeout_ms, out);
 }
 
-/* Who cannot wait does not take part. The group may be destroyed meanwhile: it is not looked at once the operation has begun. */
+/* A thread that cannot wait contributes nothing. The group may be destroyed while we wait: it is not touched once the
+ * operation has begun. */
 static weft_status start_and_wait(weft_group *group, wfi_gather_kind kind, weft_args mine, int64_t timeout_ms,
                                   weft_values **out)
 {
@@ -322,7 +323,7 @@ weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t tim
     return start_and_wait(group, WFI_GATHER_VALUES, mine, timeout_ms, out);
 }
 
-/* ---- Ending ------------------------------------------------------------------------------------------------------------ */
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
 static weft_error *group_error(const weft_group *group, weft_status code, const char *what)
 {
@@ -390,7 +391,7 @@ static void on_closing(weft_agent *agent)
     wfi_gather_refuse_early(agent, -1, WEFT_ERR_PEER_LEFT);
 }
 
-/* ---- Before the agent stops ---------------------------------------------------------------------------------------- */
+/* ---- Before the agent stops -------------------------------------------------------------------------------------- */
 
 /* Waits, not for long, until those who wait for operations that are over have their answers. */
 static void flush_answers(weft_agent *agent)
@@ -417,7 +418,7 @@ static void end_groups(weft_agent *agent)
         end_group(wfi_container_of(wfi_groups_of(agent)->all.next, weft_group, link), WEFT_ERR_CLOSED);
 }
 
-/* ---- A component of the agent ------------------------------------------------------------------------------------------- */
+/* ---- A component of the agent ------------------------------------------------------------------------------------ */
 
 static weft_status open_groups(weft_agent *agent, weft_error **error)
 {

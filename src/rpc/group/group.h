@@ -2,20 +2,21 @@
 /*
  * group.h - groups inside weft: how an operation of a group is gathered.
  *
- * The first member gathers. Each other member calls the reserved function "weft:gather" there, with its part of the operation;
- * the call is kept until all parts have come, and its answer is what the operation gives: N - 1 calls, N - 1 answers. The
- * gathering member's own part is put there directly. Nobody's thread waits for others.
+ * The first member gathers. Each other member calls weft's own function "weft:gather" there, with its contribution to
+ * the operation. The calls are kept until all contributions have come, and their answer is the result of the operation:
+ * N - 1 calls, N - 1 answers. The gathering member's own contribution needs no call. No thread waits.
  *
- * NUMBERING. What names an operation is the group's name, its list of members with their incarnations (as a hash), the
- * generation (how many groups of that name and list this worker made before) and the operation's number in it. All members
- * that follow the rules of weft/group.h count alike, without asking each other.
+ * NUMBERING. An operation is named by the group's name, its list of members with their incarnations (as a hash), the
+ * generation (how many groups of that name and list this worker made before), and the number of the operation in the
+ * group. All members that follow the rules of weft/group.h count alike, without asking each other.
  *
- * A member that cannot start an operation, or whose part does not get there, has used its number all the same, and says so
- * (WFI_GATHER_ABSENT): the operation fails for all, and the next ones still match. If it cannot even say that, the group is broken
- * for it, so that it cannot fall out of step.
+ * A member that cannot start an operation, or whose contribution does not arrive, has used the number up all the same.
+ * It sends WFI_GATHER_ABSENT, and the operation fails for all. If even that cannot be sent, `broken` is set, and all
+ * later operations fail here, so that the member cannot fall out of step.
  *
- * EARLY PARTS, of a group that is not open here yet, wait in a record without a group (`opened` is false), at most
- * WFI_EARLY_MAX of them and at most WFI_EARLY_PEER_MAX of one worker; over it they are told WEFT_ERR_BUSY, and try again.
+ * EARLY CONTRIBUTIONS, to a group that is not open here yet, wait in a record: a weft_group whose `opened` is false.
+ * There are at most WFI_EARLY_MAX of them, and at most WFI_EARLY_PEER_MAX of one worker. Further ones are answered with
+ * WEFT_ERR_BUSY, and their member tries again.
  */
 #ifndef WFI_GROUP_H
 #define WFI_GROUP_H
@@ -28,12 +29,12 @@
 #define WFI_EARLY_MAX 8192
 #define WFI_EARLY_PEER_MAX 64
 #define WFI_ROUNDS_MAX 256    /* operations under way in one group */
-#define WFI_ABSENCES_MAX 1024 /* words of one agent that it takes no part, under way */
+#define WFI_ABSENCES_MAX 1024 /* WFI_GATHER_ABSENT messages of one agent that are not answered yet */
 
 typedef enum wfi_gather_kind {
     WFI_GATHER_BARRIER = 1,
     WFI_GATHER_VALUES = 2,
-    WFI_GATHER_ABSENT = 3, /* this member could not take part: its values are the status and the text of why */
+    WFI_GATHER_ABSENT = 3, /* this member does not contribute: its values are the status and the text that say why */
 } wfi_gather_kind;
 
 typedef struct wfi_group_key {
@@ -60,7 +61,7 @@ typedef struct wfi_gather_wait {
     weft_error *error;
 } wfi_gather_wait;
 
-/* A member's part in an operation, where it is gathered. */
+/* What a member brings to an operation, at the gathering member. */
 typedef struct wfi_contribution {
     wfi_list link; /* early ones: in their record */
     wfi_task release;
@@ -91,7 +92,7 @@ struct weft_group {
     wfi_list link; /* in the agent's groups */
     weft_agent *agent;
     wfi_group_key key;
-    bool opened; /* false: only early parts are here */
+    bool opened; /* false: a record, of early contributions alone */
     wfi_list early;
     size_t size;
     int index;
@@ -118,7 +119,7 @@ typedef struct wfi_groups {
     wfi_map pasts;                /* what was of each name and list: wfi_group_past */
     wfi_list pasts_over;          /* of those the ones that can only be asked for, oldest first */
     size_t pasts_over_count;
-    size_t early_parts; /* of operations of groups that are not open here: gather.c */
+    size_t early_count; /* early contributions: gather.c */
     size_t *early_by_rank;
     atomic_int absences; /* said to members that gather, and not answered: member.c */
 } wfi_groups;
@@ -141,9 +142,9 @@ weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
 void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
 void wfi_round_close(weft_group *group, wfi_round *round);
 
-/* ---- member.c: parts that another member gathers ---- */
+/* ---- member.c: contributions to operations that another member gathers ---- */
 
-/* Where a part of ours goes, and what it is a part of. */
+/* Where a contribution of ours goes, and to which operation it belongs. */
 typedef struct wfi_errand {
     wfi_group_key key;
     weft_worker to;
@@ -151,34 +152,35 @@ typedef struct wfi_errand {
     int64_t timeout_ms;
 } wfi_errand;
 
-/* Brings it there; the end comes to `future`. Not locked. */
+/* Sends the contribution; `future` completes when the operation ends. Not locked. */
 weft_status wfi_group_call_start(weft_group *group, const wfi_errand *what, wfi_gather_kind kind, weft_args mine,
                                  weft_future *future);
-/* Our part will not come. This goes into a full queue too; what becomes of it nobody waits for. WEFT_ERR_AGAIN: WFI_ABSENCES_MAX
- * of them are under way. Not locked. */
+/* Says that our contribution will not come, even if the queue to that member is full. Nobody waits for the answer.
+ * WEFT_ERR_AGAIN: WFI_ABSENCES_MAX of these are under way. Not locked. */
 weft_status wfi_group_tell_absence(weft_agent *agent, const wfi_errand *what, const weft_error *why);
-/* Whether a part that ended so failed by itself, with the gathering member there to be told: not by the end of either of the two,
- * nor of its time. */
+/* Whether the gathering member has to be told of a contribution that failed with `st`: not if one of the two workers is
+ * gone, nor if the time limit has passed. */
 bool wfi_group_missed_by(weft_status st);
-/* All that are under way, and forgets them. [agent lock] */
+/* Fails this worker's operations under way, and forgets them. [agent lock] */
 void wfi_group_calls_fail(weft_group *group, const weft_error *error);
 
 /* ---- gather.c: the gathering member's side ---- */
 
-/* Our own part. The error, or success with the end told to `future`. Takes over `values`. [agent lock] */
+/* Our own contribution. The error, or WEFT_OK; then `future` completes when the operation ends. Takes over `values`.
+ * [agent lock] */
 weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind kind, weft_values *values,
                            int64_t timeout_ms, weft_future *future);
-/* Our own part will not come, for this reason. [agent lock] */
+/* Our own contribution will not come, for this reason. [agent lock] */
 weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why);
-/* The group was opened: the early parts that came for it are taken in. [agent lock] */
+/* The group was opened: takes in the early contributions of its record. [agent lock] */
 void wfi_gather_adopt(weft_group *group, weft_group *record);
 /* Everything under way fails with this error, for everybody. [agent lock] */
 void wfi_gather_fail_all(weft_group *group, const weft_error *error);
-/* Our own parts of what is under way. [agent lock] */
+/* Fails our own contributions to what is under way. [agent lock] */
 void wfi_gather_fail_own(weft_group *group, const weft_error *error);
-/* This worker leaves an elastic job: operations without a part of ours fail. [agent lock] */
+/* This worker leaves an elastic job: operations to which it has not contributed fail. [agent lock] */
 void wfi_gather_leaving(weft_group *group);
-/* Early parts, of one worker or (-1) of all, wait no more. [agent lock] */
+/* Refuses the early contributions of one worker, or of all (-1). [agent lock] */
 void wfi_gather_refuse_early(weft_agent *agent, int from, weft_status why);
 
 /* An open group, or a record without one; NULL. [agent lock] */
@@ -186,9 +188,10 @@ weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool ope
 weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key);
 void wfi_group_free(weft_group *group);
 /*
- * What is remembered of a name and list of members. A member that was lost never comes back as the same incarnation: once broken,
- * all groups of that list are. Once its rank was taken again the list is over: nobody can name it here any more. It is kept for
- * parts that come late, while it is among the last WFI_PASTS_OVER.
+ * What is remembered of a name and list of members. A member that is gone never comes back as the same incarnation: so
+ * once one group of that list is broken, all later ones are. When another worker takes the member's rank, no group of
+ * that list can be made here any more: the past is over. It is kept for contributions that come late, as long as it is
+ * among the last WFI_PASTS_OVER.
  */
 #define WFI_PASTS_OVER 64
 typedef struct wfi_group_past {
@@ -207,7 +210,7 @@ void wfi_group_pasts_fini(weft_agent *agent);
 uint64_t wfi_group_generation(weft_agent *agent, const wfi_group_key *key);
 weft_status wfi_group_next_generation(const weft_group *group); /* one more */
 
-/* What is remembered of groups with a former incarnation of the peer can only be asked for now: the oldest of it is forgotten.
+/* A worker took the rank of a former member: the pasts with that member are over, and the oldest of these is forgotten.
  * [agent lock] */
 void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer);
 

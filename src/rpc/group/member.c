@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member.c - a member's parts in operations that another member gathers (group.h): the call that brings one, what the
- * gathering member says, and what that one is told if the part does not come.
+ * member.c - contributions to operations that another member gathers (group.h): the call that brings one, its answer,
+ * and how the gathering member is told that a contribution will not come.
  */
 #include "base/alloc.h"
 #include "future/future_impl.h" /* wfi_future_observe: no hop over the executor, which may be full of those who wait */
@@ -16,7 +16,7 @@
 
 #define ANSWER_GRACE_MS 1000 /* after the time limit, for the gathering member to say who is missing */
 
-/* An operation of ours that another member gathers; or the word that we take no part in one, which is in no list. */
+/* An operation of ours that another member gathers; or an absence (WFI_GATHER_ABSENT), which is in no list. */
 typedef struct group_op {
     wfi_list link;
     wfi_observer observer;
@@ -85,7 +85,7 @@ static weft_status cause_of(const weft_error *failed)
     return st == WEFT_ERR_REMOTE ? weft_error_remote_code(failed) : st;
 }
 
-/* Whether a part failed by itself, and who gathers is there to be told so: not by the end of either, nor of its time. */
+/* See group.h. */
 bool wfi_group_missed_by(weft_status st)
 {
     switch (st) {

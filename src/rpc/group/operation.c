@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * operation.c - the operations of a group where they are gathered (group.h): opened with the first part, ended with the last
- * one, or by a failure.
+ * operation.c - the operations of a group, at the gathering member (group.h): one begins with its first contribution,
+ * and ends with the last one, or by a failure.
  *
- * Everything here runs with the agent's lock held, but what tells those who wait (answers, futures) and what frees values: that
- * is deferred until the lock is let go.
+ * Everything here runs with the agent's lock held. Telling those who wait (answers, futures) and freeing values is
+ * deferred until the lock is released.
  */
 #include "base/alloc.h"
 #include "rpc/group/group.h"
@@ -72,7 +72,7 @@ static void owe(const weft_group *group, const wfi_gather_wait *wait)
     wfi_groups_of(group->agent)->owed_answers++;
 }
 
-/* The contribution's part stays; whoever brought it waits no more. */
+/* The contribution stays; its member waits no more. */
 void wfi_contribution_fail(wfi_contribution *contribution, const weft_error *error)
 {
     wfi_gather_wait *wait = contribution->wait;
@@ -121,7 +121,7 @@ void wfi_contribution_refuse(wfi_contribution *contribution, weft_error *error)
     wfi_contribution_discard(contribution);
 }
 
-/* ---- Records and groups -------------------------------------------------------------------------------------------- */
+/* ---- Records and groups ------------------------------------------------------------------------------------------ */
 
 weft_group *wfi_group_find(weft_agent *agent, const wfi_group_key *key, bool opened)
 {
@@ -247,7 +247,7 @@ void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
     }
 }
 
-/* ---- Operations ---------------------------------------------------------------------------------------------------- */
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
 
 static void update_interest(weft_group *group)
 {
@@ -304,7 +304,7 @@ static void end_round(wfi_task *task)
     free(round);
 }
 
-/* The operation is over: well if all parts have come and nothing failed it. */
+/* The operation is over: it succeeds if all contributions have come and nothing failed it. */
 void wfi_round_close(weft_group *group, wfi_round *round)
 {
     wfi_net *net = group->agent->net;
@@ -338,7 +338,7 @@ static wfi_round *open_round(weft_group *group)
     return round;
 }
 
-/* Opens it, and all before it whose parts are slower. */
+/* Opens it, and all before it whose contributions are slower. */
 weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out)
 {
     if (number >= group->opened_below && number - group->opened_below >= WFI_ROUNDS_MAX - group->round_count)
