@@ -22,11 +22,11 @@ static const char *kind_name(wfi_gather_kind kind)
     return kind == WFI_GATHER_BARRIER ? "a barrier" : "an all-gather";
 }
 
-static const wfi_contribution *any_contribution(const wfi_round *round)
+static const wfi_contribution *any_contribution(const wfi_operation *operation)
 {
-    for (size_t i = 0; i < round->size; i++)
-        if (round->contributions[i])
-            return round->contributions[i];
+    for (size_t i = 0; i < operation->size; i++)
+        if (operation->contributions[i])
+            return operation->contributions[i];
     return NULL;
 }
 
@@ -43,20 +43,21 @@ static void take_place_of(wfi_contribution *contribution, wfi_contribution *befo
 }
 
 /* What this worker has not come to before it leaves an elastic job, it will not come to. */
-static void fail_if_leaving(weft_group *group, wfi_round *round)
+static void fail_if_leaving(weft_group *group, wfi_operation *operation)
 {
     const weft_agent *agent = group->agent;
-    if (!agent->closing || !agent->options.values.elastic || round->failure || round->contributions[group->index])
+    if (!agent->closing || !agent->options.values.elastic || operation->failure ||
+        operation->contributions[group->index])
         return;
     int me = wfi_agent_rank(agent);
-    wfi_round_fail(round, wfi_group_problem(group, WEFT_ERR_PEER_LEFT, me, "rank %d, a member of group \"%s\", leaves",
-                                            me, group->key.name));
+    wfi_operation_fail(operation, wfi_group_problem(group, WEFT_ERR_PEER_LEFT, me,
+                                                    "rank %d, a member of group \"%s\", leaves", me, group->key.name));
 }
 
 void wfi_gather_leaving(weft_group *group)
 {
-    WFI_FOR_LIST (wfi_round, round, &group->rounds, link)
-        fail_if_leaving(group, round);
+    WFI_FOR_LIST (wfi_operation, operation, &group->operations, link)
+        fail_if_leaving(group, operation);
 }
 
 /* What a member says that cannot take part. */
@@ -80,31 +81,31 @@ static bool is_good_absence(const weft_values *values)
            wfi_status_is_known((int)code) && !weft_values_get_string(values, 1, &text);
 }
 
-static void put_in_round(weft_group *group, wfi_round *round, wfi_contribution *contribution, int index)
+static void put_in(weft_group *group, wfi_operation *operation, wfi_contribution *contribution, int index)
 {
-    const wfi_contribution *other = any_contribution(round);
-    contribution->round = round;
+    const wfi_contribution *other = any_contribution(operation);
+    contribution->operation = operation;
     weft_error *absent = why_absent(group, contribution);
     if (absent)
-        wfi_round_fail(round, absent);
-    if (round->contributions[index]) {
-        take_place_of(contribution, round->contributions[index]);
-        contribution = round->contributions[index];
+        wfi_operation_fail(operation, absent);
+    if (operation->contributions[index]) {
+        take_place_of(contribution, operation->contributions[index]);
+        contribution = operation->contributions[index];
     } else {
-        round->contributions[index] = contribution;
-        round->come++;
+        operation->contributions[index] = contribution;
+        operation->come++;
     }
-    if (other && !round->failure && other->kind != contribution->kind)
-        wfi_round_fail(round,
-                       wfi_group_problem(group, WEFT_ERR_STATE, contribution->from,
+    if (other && !operation->failure && other->kind != contribution->kind)
+        wfi_operation_fail(
+            operation, wfi_group_problem(group, WEFT_ERR_STATE, contribution->from,
                                          "operation %llu of group \"%s\" is %s on rank %d and %s on rank %d",
-                                         (unsigned long long)round->number, group->key.name, kind_name(other->kind),
+                                         (unsigned long long)operation->number, group->key.name, kind_name(other->kind),
                                          other->from, kind_name(contribution->kind), contribution->from));
-    fail_if_leaving(group, round);
-    if (round->failure)
-        wfi_contribution_fail(contribution, round->failure);
-    if (round->come == round->size)
-        wfi_round_close(group, round);
+    fail_if_leaving(group, operation);
+    if (operation->failure)
+        wfi_contribution_fail(contribution, operation->failure);
+    if (operation->come == operation->size)
+        wfi_operation_close(group, operation);
 }
 
 /* There is no memory for the contribution, nor to note that it is missing: then the group is broken. */
@@ -121,7 +122,7 @@ static void break_without_memory(weft_group *group, uint64_t number)
 /* A contribution to a group that is open here. */
 static void admit_contribution(weft_group *group, wfi_contribution *contribution)
 {
-    wfi_round *round;
+    wfi_operation *operation;
     const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)contribution->from + 1);
     contribution->group = group;
     if (!member || member->incarnation != contribution->incarnation || group->index != 0) {
@@ -135,7 +136,7 @@ static void admit_contribution(weft_group *group, wfi_contribution *contribution
         wfi_contribution_refuse(contribution, weft_error_ref(group->broken));
         return;
     }
-    weft_status st = wfi_round_find(group, contribution->number, &round);
+    weft_status st = wfi_operation_find(group, contribution->number, &operation);
     if (st == WEFT_ERR_MEMORY)
         break_without_memory(group, contribution->number);
     if (st == WEFT_ERR_MEMORY)
@@ -146,7 +147,7 @@ static void admit_contribution(weft_group *group, wfi_contribution *contribution
                                             (unsigned long long)contribution->number, group->key.name,
                                             st == WEFT_ERR_BUSY ? "too many operations are under way" : "it is over"));
     else
-        put_in_round(group, round, contribution, member->index);
+        put_in(group, operation, contribution, member->index);
 }
 
 /* ---- Early contributions ----------------------------------------------------------------------------------------- */
@@ -173,11 +174,11 @@ static void refuse_early(wfi_contribution *contribution, weft_error *error)
     wfi_contribution_refuse(contribution, error);
 }
 
-static wfi_round *round_without(weft_group *group, int index)
+static wfi_operation *operation_without(weft_group *group, int index)
 {
-    WFI_FOR_LIST (wfi_round, round, &group->rounds, link)
-        if (round->contributions[0] && round->contributions[0]->wait && !round->contributions[index])
-            return round;
+    WFI_FOR_LIST (wfi_operation, operation, &group->operations, link)
+        if (operation->contributions[0] && operation->contributions[0]->wait && !operation->contributions[index])
+            return operation;
     return NULL;
 }
 
@@ -188,13 +189,13 @@ static wfi_round *round_without(weft_group *group, int index)
 static void refuse_if_mistaken(weft_group *group, wfi_contribution *contribution)
 {
     const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)contribution->from + 1);
-    wfi_round *round = member ? round_without(group, member->index) : NULL;
-    if (!round)
+    wfi_operation *operation = member ? operation_without(group, member->index) : NULL;
+    if (!operation)
         return;
     weft_error *error = wfi_group_problem(group, WEFT_ERR_INVALID, contribution->from,
                                           "rank %d made group \"%s\" with other members than rank %d",
                                           contribution->from, group->key.name, wfi_agent_rank(group->agent));
-    wfi_round_fail(round, weft_error_ref(error));
+    wfi_operation_fail(operation, weft_error_ref(error));
     refuse_early(contribution, error);
 }
 
@@ -239,12 +240,12 @@ void wfi_gather_adopt(weft_group *group, weft_group *record)
 
 /* ---- Time limits ------------------------------------------------------------------------------------------------- */
 
-static void name_missing(const weft_group *group, const wfi_round *round, char *out, size_t room)
+static void name_missing(const weft_group *group, const wfi_operation *operation, char *out, size_t room)
 {
-    size_t missing = round->size - round->come, named = 0;
+    size_t missing = operation->size - operation->come, named = 0;
     size_t size = (size_t)snprintf(out, room, missing == 1 ? "rank" : "ranks");
-    for (size_t i = 0; i < round->size && named < NAMED_MISSING_MAX; i++) {
-        if (!round->contributions[i])
+    for (size_t i = 0; i < operation->size && named < NAMED_MISSING_MAX; i++) {
+        if (!operation->contributions[i])
             size += (size_t)snprintf(out + size, room - size, "%s %d", named++ ? "," : "", group->members[i].rank);
     }
     if (missing > named)
@@ -256,14 +257,14 @@ static void contribution_late(wfi_timer *timer)
     wfi_contribution *contribution = wfi_container_of(timer, wfi_gather_wait, timer)->contribution;
     weft_group *group = contribution->group;
     char missing[160];
-    if (!contribution->round) {
+    if (!contribution->operation) {
         refuse_early(contribution, wfi_group_problem(group, WEFT_ERR_TIMEOUT, wfi_agent_rank(group->agent),
                                                      "rank %d has not made group \"%s\" with these members",
                                                      wfi_agent_rank(group->agent), group->key.name));
         forget_if_empty(group);
         return;
     }
-    name_missing(group, contribution->round, missing, sizeof missing);
+    name_missing(group, contribution->operation, missing, sizeof missing);
     weft_error *error = wfi_group_problem(group, WEFT_ERR_TIMEOUT, -1, "%s of group \"%s\": %s did not come",
                                           kind_name(contribution->kind), group->key.name, missing);
     wfi_contribution_fail(contribution, error);
@@ -307,10 +308,10 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
     weft_agent *agent = group->agent;
     const wfi_group_member *self = &group->members[group->index];
     wfi_contribution *contribution = make_contribution(self->rank, self->incarnation, number, kind);
-    wfi_round *round;
+    wfi_operation *operation;
     weft_status st = contribution ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st && !group->broken)
-        st = wfi_round_find(group, number, &round);
+        st = wfi_operation_find(group, number, &operation);
     if (st != WEFT_ERR_MEMORY)
         st = set_timer(agent, contribution, timeout_ms);
     if (st) {
@@ -333,17 +334,18 @@ weft_status wfi_gather_own(weft_group *group, uint64_t number, wfi_gather_kind k
  * it, so this needs no memory. */
 weft_status wfi_gather_miss(weft_group *group, uint64_t number, const weft_error *why)
 {
-    wfi_round *round;
-    weft_status st = wfi_round_find(group, number, &round);
+    wfi_operation *operation;
+    weft_status st = wfi_operation_find(group, number, &operation);
     int me = wfi_agent_rank(group->agent);
     if (st)
         return st;
-    round->come++;
-    wfi_round_fail(round, wfi_group_problem(group, weft_error_code(why), me,
-                                            "rank %d could not take part in operation %llu of group \"%s\": %s", me,
-                                            (unsigned long long)number, group->key.name, weft_error_message(why)));
-    if (round->come == round->size)
-        wfi_round_close(group, round);
+    operation->come++;
+    wfi_operation_fail(operation,
+                       wfi_group_problem(group, weft_error_code(why), me,
+                                         "rank %d could not take part in operation %llu of group \"%s\": %s", me,
+                                         (unsigned long long)number, group->key.name, weft_error_message(why)));
+    if (operation->come == operation->size)
+        wfi_operation_close(group, operation);
     return WEFT_OK;
 }
 

@@ -28,8 +28,8 @@
 #define WFI_GROUP_NAME_MAX 64
 #define WFI_EARLY_MAX 8192
 #define WFI_EARLY_PEER_MAX 64
-#define WFI_ROUNDS_MAX 256    /* operations under way in one group */
-#define WFI_ABSENCES_MAX 1024 /* WFI_GATHER_ABSENT messages of one agent that are not answered yet */
+#define WFI_OPERATIONS_MAX 256 /* operations under way in one group */
+#define WFI_ABSENCES_MAX 1024  /* WFI_GATHER_ABSENT messages of one agent that are not answered yet */
 
 typedef enum wfi_gather_kind {
     WFI_GATHER_BARRIER = 1,
@@ -66,7 +66,7 @@ typedef struct wfi_contribution {
     wfi_list link; /* early ones: in their record */
     wfi_task release;
     weft_group *group;
-    struct wfi_round *round; /* NULL: early */
+    struct wfi_operation *operation; /* NULL: early */
     int from;
     uint32_t incarnation;
     uint64_t number;
@@ -77,7 +77,7 @@ typedef struct wfi_contribution {
 } wfi_contribution;
 
 /* An operation under way. */
-typedef struct wfi_round {
+typedef struct wfi_operation {
     wfi_list link;
     wfi_task task; /* its end */
     char group_name[WFI_GROUP_NAME_MAX + 1];
@@ -85,7 +85,7 @@ typedef struct wfi_round {
     size_t size, come;
     weft_error *failure;               /* it cannot succeed any more; those who come later are told the same */
     wfi_contribution *contributions[]; /* by place in the group */
-} wfi_round;
+} wfi_operation;
 
 /* Guarded by the agent's lock; key, size, index and members are constant once it is opened. */
 struct weft_group {
@@ -103,9 +103,9 @@ struct weft_group {
     weft_error *broken;
     wfi_timer broken_timer;
     /* Of the gathering member: */
-    wfi_list rounds;
-    size_t round_count;
-    uint64_t opened_below; /* every lower number has its round open, or is over */
+    wfi_list operations;
+    size_t operation_count;
+    uint64_t opened_below; /* every lower number has its operation open, or is over */
     bool interested;
 };
 
@@ -133,14 +133,15 @@ static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
 
 weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
     WEFT_PRINTF(4, 5);
-/* The part stays; who brought it waits no more. */
+/* Ends the waiting of its member with `error`; the contribution stays. */
 void wfi_contribution_fail(wfi_contribution *contribution, const weft_error *error);
-/* The same, and the part goes. Takes over `error`. */
+/* The same, and frees the contribution. Takes over `error`. */
 void wfi_contribution_refuse(wfi_contribution *contribution, weft_error *error);
-void wfi_contribution_discard(wfi_contribution *contribution); /* nobody waits for it */
-weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out);
-void wfi_round_fail(wfi_round *round, weft_error *error); /* for all, also those to come. Takes over `error` */
-void wfi_round_close(weft_group *group, wfi_round *round);
+void wfi_contribution_discard(wfi_contribution *contribution); /* frees one that nobody waits for */
+weft_status wfi_operation_find(weft_group *group, uint64_t number, wfi_operation **out);
+void wfi_operation_fail(wfi_operation *operation,
+                        weft_error *error); /* for all, also those to come. Takes over `error` */
+void wfi_operation_close(weft_group *group, wfi_operation *operation);
 
 /* ---- member.c: contributions to operations that another member gathers ---- */
 

@@ -141,7 +141,7 @@ weft_group *wfi_group_make(weft_agent *agent, const wfi_group_key *key)
     group->key = *key;
     wfi_list_init(&group->early);
     wfi_list_init(&group->ops);
-    wfi_list_init(&group->rounds);
+    wfi_list_init(&group->operations);
     wfi_map_init(&group->places);
     wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
     return group;
@@ -251,7 +251,7 @@ void wfi_groups_peer_joined(weft_agent *agent, wfi_peer *peer)
 
 static void update_interest(weft_group *group)
 {
-    bool interested = group->round_count > 0;
+    bool interested = group->operation_count > 0;
     if (interested == group->interested)
         return;
     group->interested = interested;
@@ -261,121 +261,121 @@ static void update_interest(weft_group *group)
 }
 
 /* Everybody's values, as lists in the group's order. Not locked. */
-static weft_status collect(const wfi_round *round, weft_values **out)
+static weft_status collect(const wfi_operation *operation, weft_values **out)
 {
-    if (round->contributions[0]->kind == WFI_GATHER_BARRIER)
+    if (operation->contributions[0]->kind == WFI_GATHER_BARRIER)
         return weft_values_create(WEFT_NO_VALUES, out);
-    weft_value *lists = wfi_calloc(round->size, sizeof *lists);
+    weft_value *lists = wfi_calloc(operation->size, sizeof *lists);
     if (!lists)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < round->size; i++)
-        lists[i] = weft_of_list(weft_values_args(round->contributions[i]->values));
-    weft_status st = weft_values_create((weft_args){lists, round->size}, out);
+    for (size_t i = 0; i < operation->size; i++)
+        lists[i] = weft_of_list(weft_values_args(operation->contributions[i]->values));
+    weft_status st = weft_values_create((weft_args){lists, operation->size}, out);
     free(lists);
     return st;
 }
 
 /* Not locked. */
-static void end_round(wfi_task *task)
+static void end_operation(wfi_task *task)
 {
-    wfi_round *round = wfi_container_of(task, wfi_round, task);
+    wfi_operation *operation = wfi_container_of(task, wfi_operation, task);
     weft_values *results = NULL;
     char problem[200] = "";
-    weft_status st = round->failure ? WEFT_OK : collect(round, &results);
+    weft_status st = operation->failure ? WEFT_OK : collect(operation, &results);
     if (!st && results)
         st = wfi_encode_fits(weft_values_args(results), problem, sizeof problem); /* or only we would have it */
     if (st) {
-        wfi_error_detail detail = {.code = st, .function = round->group_name, .worker = -1};
-        round->failure = wfi_error_create(&detail, "what operation %llu of group \"%s\" gathers is too much: %s",
-                                          (unsigned long long)round->number, round->group_name,
-                                          problem[0] ? problem : weft_status_text(st));
+        wfi_error_detail detail = {.code = st, .function = operation->group_name, .worker = -1};
+        operation->failure = wfi_error_create(&detail, "what operation %llu of group \"%s\" gathers is too much: %s",
+                                              (unsigned long long)operation->number, operation->group_name,
+                                              problem[0] ? problem : weft_status_text(st));
     }
-    for (size_t i = 0; i < round->size; i++) {
-        wfi_gather_wait *wait = round->contributions[i] ? round->contributions[i]->wait : NULL;
+    for (size_t i = 0; i < operation->size; i++) {
+        wfi_gather_wait *wait = operation->contributions[i] ? operation->contributions[i]->wait : NULL;
         if (wait) {
-            wait->error = round->failure ? weft_error_ref(round->failure) : NULL;
+            wait->error = operation->failure ? weft_error_ref(operation->failure) : NULL;
             wait->results = weft_values_ref(results);
             tell_waiter(wait);
         }
-        free_contribution(round->contributions[i]);
+        free_contribution(operation->contributions[i]);
     }
     weft_values_unref(results);
-    weft_error_unref(round->failure);
-    free(round);
+    weft_error_unref(operation->failure);
+    free(operation);
 }
 
 /* The operation is over: it succeeds if all contributions have come and nothing failed it. */
-void wfi_round_close(weft_group *group, wfi_round *round)
+void wfi_operation_close(weft_group *group, wfi_operation *operation)
 {
     wfi_net *net = group->agent->net;
-    wfi_list_remove(&round->link);
-    group->round_count--;
-    for (size_t i = 0; i < round->size; i++) {
-        wfi_gather_wait *wait = round->contributions[i] ? round->contributions[i]->wait : NULL;
-        if (round->contributions[i])
-            uncharge_contribution(group, round->contributions[i]); /* soon they are gone */
+    wfi_list_remove(&operation->link);
+    group->operation_count--;
+    for (size_t i = 0; i < operation->size; i++) {
+        wfi_gather_wait *wait = operation->contributions[i] ? operation->contributions[i]->wait : NULL;
+        if (operation->contributions[i])
+            uncharge_contribution(group, operation->contributions[i]); /* soon they are gone */
         if (!wait)
             continue;
         wfi_net_timer_clear(net, &wait->timer);
         owe(group, wait);
     }
-    round->task.run = end_round;
-    wfi_net_defer(net, &round->task, WFI_DEFER_RELEASE);
+    operation->task.run = end_operation;
+    wfi_net_defer(net, &operation->task, WFI_DEFER_RELEASE);
     update_interest(group);
 }
 
-static wfi_round *open_round(weft_group *group)
+static wfi_operation *open_operation(weft_group *group)
 {
-    wfi_round *round = wfi_calloc(1, sizeof *round + group->size * sizeof *round->contributions);
-    if (!round)
+    wfi_operation *operation = wfi_calloc(1, sizeof *operation + group->size * sizeof *operation->contributions);
+    if (!operation)
         return NULL;
-    memcpy(round->group_name, group->key.name, sizeof round->group_name);
-    round->size = group->size;
-    round->number = group->opened_below++;
-    group->round_count++;
-    wfi_list_push_back(&group->rounds, &round->link);
+    memcpy(operation->group_name, group->key.name, sizeof operation->group_name);
+    operation->size = group->size;
+    operation->number = group->opened_below++;
+    group->operation_count++;
+    wfi_list_push_back(&group->operations, &operation->link);
     update_interest(group);
-    return round;
+    return operation;
 }
 
 /* Opens it, and all before it whose contributions are slower. */
-weft_status wfi_round_find(weft_group *group, uint64_t number, wfi_round **out)
+weft_status wfi_operation_find(weft_group *group, uint64_t number, wfi_operation **out)
 {
-    if (number >= group->opened_below && number - group->opened_below >= WFI_ROUNDS_MAX - group->round_count)
+    if (number >= group->opened_below && number - group->opened_below >= WFI_OPERATIONS_MAX - group->operation_count)
         return WEFT_ERR_BUSY;
     while (number >= group->opened_below)
-        if (!open_round(group))
+        if (!open_operation(group))
             return WEFT_ERR_MEMORY;
-    WFI_FOR_LIST (wfi_round, round, &group->rounds, link) {
-        *out = round;
-        if (round->number == number)
+    WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
+        *out = operation;
+        if (operation->number == number)
             return WEFT_OK;
     }
     return WEFT_ERR_UNKNOWN;
 }
 
-void wfi_round_fail(wfi_round *round, weft_error *error)
+void wfi_operation_fail(wfi_operation *operation, weft_error *error)
 {
-    if (!round->failure)
-        round->failure = weft_error_ref(error);
-    for (size_t i = 0; i < round->size; i++)
-        if (round->contributions[i])
-            wfi_contribution_fail(round->contributions[i], error);
+    if (!operation->failure)
+        operation->failure = weft_error_ref(error);
+    for (size_t i = 0; i < operation->size; i++)
+        if (operation->contributions[i])
+            wfi_contribution_fail(operation->contributions[i], error);
     weft_error_unref(error);
 }
 
 void wfi_gather_fail_all(weft_group *group, const weft_error *error)
 {
-    while (!wfi_list_empty(&group->rounds)) {
-        wfi_round *round = wfi_container_of(group->rounds.next, wfi_round, link);
-        wfi_round_fail(round, weft_error_ref(error));
-        wfi_round_close(group, round);
+    while (!wfi_list_empty(&group->operations)) {
+        wfi_operation *operation = wfi_container_of(group->operations.next, wfi_operation, link);
+        wfi_operation_fail(operation, weft_error_ref(error));
+        wfi_operation_close(group, operation);
     }
 }
 
 void wfi_gather_fail_own(weft_group *group, const weft_error *error)
 {
-    WFI_FOR_LIST (wfi_round, round, &group->rounds, link)
-        if (round->contributions[group->index])
-            wfi_contribution_fail(round->contributions[group->index], error);
+    WFI_FOR_LIST (wfi_operation, operation, &group->operations, link)
+        if (operation->contributions[group->index])
+            wfi_contribution_fail(operation->contributions[group->index], error);
 }
