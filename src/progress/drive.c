@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drive.c - a thread that waits for a future polls by itself for a while (token.c has the rules). An agent without threads is polled by
- * nobody else: by whoever waits, or calls wfi_progress_run.
+ * drive.c - progress on the user's threads: a thread that waits for a future polls for a while (token.c has the rules).
+ * In an agent without threads nobody else polls: only threads that wait, or that call wfi_progress_run.
  */
 #include "progress/progress.h"
 
@@ -27,8 +27,8 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
     }
 }
 
-/* What was set meanwhile, and only the waiting thread knew of, is told. Whoever robbed it may have let another sleeper lie down, who
- * knows of more: what is said to be known is never less than what some sleeper does. */
+/* What was set meanwhile, and only the waiting thread knew of, is told. Whoever robbed it may have let another sleeper
+ * lie down, who knows of more: what is said to be known is never less than what some sleeper does. */
 static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
 {
     wfi_mutex_lock(&progress->lock);
@@ -41,8 +41,8 @@ static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
 }
 
 /*
- * Sleeps with the token, on what may come and on being unparked, for a while: what it waits for then wakes one thread. False if it
- * was robbed of it.
+ * Sleeps with the token, on what may come and on being unparked, for a while: what it waits for then wakes one thread.
+ * False if it was robbed of it.
  */
 static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_ns)
 {
@@ -51,7 +51,8 @@ static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_
         return true; /* another waiting thread lies there, robbed */
     if (wfi_park_on_begin(parker, progress->token.unpark_fd)) {
         uint64_t now = wfi_now(progress->clock);
-        /* What another sleeper, robbed of the token, knows of timers: it may go on sleeping when the token is given back to it. */
+        /* What another sleeper, robbed of the token, knows of timers: it may go on sleeping when the token is given
+         * back to it. */
         wfi_mutex_lock(&progress->lock);
         uint64_t known_ns = progress->sleep_until_ns;
         wfi_mutex_unlock(&progress->lock);
@@ -69,7 +70,8 @@ static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_
     return ours;
 }
 
-/* With the token: makes the progress itself, awake and then asleep. True if somebody watches when it has given the token up. */
+/* With the token: makes the progress itself, awake and then asleep. True if somebody watches when it has given the
+ * token up. */
 static bool see_to_it(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
     uint64_t lie_until = wfi_now(progress->clock) + LIE_NS;
@@ -82,8 +84,8 @@ static bool see_to_it(wfi_progress *progress, wfi_parker *parker, uint64_t deadl
 
 /* ---- Without threads ------------------------------------------------------------------------------------------- */
 
-/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: it is done where a
- * sleep was ended by something else than messages, and otherwise now and then. */
+/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: it
+ * is done where a sleep was ended by something else than messages, and otherwise now and then. */
 static size_t manual_round(wfi_progress *progress, bool slept)
 {
     size_t done = wfi_progress_round(progress, WFI_MANUAL, NULL);
@@ -133,7 +135,8 @@ static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t dea
         size_t ran = wfi_executor_run_some(progress->executor, progress->clock, now + WFI_HANDLERS_NS);
         if (wfi_parker_is_unparked(parker) || wfi_progress_run(progress, ran ? 0 : nap_ms) || ran)
             continue;
-        /* At once: another thread is progressing. And what a timer completes counts as no event: a park that finds it takes it. */
+        /* At once: another thread is progressing. And what a timer completes counts as no event: a park that finds it
+         * takes it. */
         uint64_t until = now + BESIDE_NS;
         if (wfi_now(progress->clock) < until && wfi_park(parker, until))
             return;

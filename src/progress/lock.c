@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.c - the agent's lock, and what happens when it is released. First, still under the lock, callbacks that are due run (wfi_done).
- * Then, without it, what was deferred: memory is freed, inline handlers run, tasks go to the executor.
+ * lock.c - the agent's lock, and what happens when it is released. First, with the lock still held, the owners of what
+ * has ended are told (wfi_done). Then, without it, the deferred tasks run: releases on this thread, inline handlers
+ * here or on the executor, all others on the executor (wfi_defer_kind).
  */
 #include "progress/progress.h"
 
@@ -36,8 +37,8 @@ void wfi_progress_settle(wfi_progress *progress)
     }
 }
 
-/* Marks the flow of control, so that a wait inside is refused instead of hanging: what it waits for could be read by nobody
- * else. Only the token's holder gets here. */
+/* Marks this thread (or fiber) as inside an inline handler. It has the token, so nobody else can read what it might
+ * wait for: a wait is then refused with WEFT_ERR_DEADLOCK instead of hanging. */
 static void begin_inline(wfi_progress *progress)
 {
     atomic_store_explicit(&progress->inline_thread, pthread_self(), memory_order_relaxed);
@@ -62,7 +63,7 @@ static wfi_task *next_task(wfi_list *list)
     return wfi_container_of(wfi_list_pop_front(list), wfi_task, link);
 }
 
-/* Users' destructors run here. */
+/* Destructors of the user's may run here, so a thread that has the token is marked as in an inline handler. */
 static void run_releases(wfi_progress *progress, wfi_list *releases, bool holds_token)
 {
     if (wfi_list_empty(releases))

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * progress.h - one lock, what is done when it is let go, timers, and the threads that look after a few sources of events.
+ * progress.h - the agent's lock, the tasks that run when it is released, timers, and the threads that poll for events.
  *
- * WHAT IT OFFERS. wfi_progress has the agent's lock; tasks to be done outside of it (wfi_progress_defer); timers; the time of
- * the present round; and a driver, by which a thread that waits for a future makes the progress itself. What it looks after are
- * its sources (wfi_source): the open fabric, and without threads the store's link. It knows nothing of either.
+ * WHAT IT OFFERS. A wfi_progress has the agent's lock; tasks that run without it (wfi_progress_defer); timers; the time
+ * of the present round; and a driver, by which a thread that waits for a future makes progress itself. It polls sources
+ * (wfi_source): the open fabric, and, if there are no threads, the link to the store. It knows nothing of either.
  *
- * WHO SEES TO IT. With threads: the poller, and a leader (a worker in the executor's idle hook), of whom one has the token (token.c);
- * one thread that waits for connections. Without: whoever calls wfi_progress_run, or waits. In the simulation: one fiber.
+ * WHO POLLS. One thread at a time, the one that has the token (token.c): the poller, the leader (a thread of the
+ * executor that has nothing else to do, in its idle hook), or a thread that waits for a future. A further thread, the
+ * event thread, waits for connections. Without threads: whoever calls wfi_progress_run, or waits. In the simulation:
+ * one fiber.
  *
- * LOCKING. `lock` guards every field here that does not say otherwise, and all that the layers above share between threads.
- * [locked]: called with it held. Fields marked (atomic) are read or written without it, for the reasons given where they stand;
- * (constant): written only while opening; [token]: by whoever has the token. With the lock held nothing blocks, nothing runs user
- * code, nothing waits for memory of a peer.
+ * LOCKING. `lock` guards every field here that does not say otherwise, and all that the layers above share between
+ * threads. [locked]: called with it held. Fields marked (atomic) are read or written without it, for the reasons given
+ * where they stand; (constant): written only while opening; [token]: by whoever has the token. With the lock held
+ * nothing blocks, nothing runs user code, nothing waits for memory of a peer.
  *
- * ENDS. What has ended (wfi_done) is not told to its owner from the middle of the work: it goes to a list, and the calls are made
- * before the lock is let go, still under it.
+ * ENDS. The owner of a message or transfer that has ended (wfi_done) is not told in the middle of the work: the
+ * wfi_done goes into a list, and the owners are called at the end, just before the lock is released.
  *
- * LIFE. Made by init, first of all; sources are added before start. stop ends the threads, once what the sources have outstanding was
- * reported, or two seconds have passed; locking, timers, defer and driver work until fini.
+ * LIFE. wfi_progress_init comes first; sources are added before wfi_threads_start. wfi_threads_stop ends the threads,
+ * when what the sources have outstanding was reported, or after two seconds. Locking, timers, defer and driver work
+ * until wfi_progress_fini.
  */
 #ifndef WFI_PROGRESS_H
 #define WFI_PROGRESS_H
@@ -34,21 +37,21 @@
 typedef struct wfi_progress wfi_progress;
 typedef struct wfi_source wfi_source;
 
-/* ---- What is looked after -------------------------------------------------------------------------------------- */
+/* ---- Sources --------------------------------------------------------------------------------------------------- */
 
 typedef struct wfi_source_ops { /* no slot is NULL */
-    /* How many completions came, which it keeps. Token held, lock not. */
+    /* Reads completions, and keeps them for `take`. Returns how many. Token held, lock not. */
     size_t (*poll)(wfi_source *source);
-    /* Hands out what came, and tries again what found no room. [locked] */
+    /* Hands out what `poll` read, and tries again what found no room. [locked] */
     void (*take)(wfi_source *source);
-    /* Rarer events, handed out by itself: how many. Waits for one, up to timeout_ms, or until wake_fd can be read (-1: none). *due_ns,
-     * when to look again at the latest, may become earlier. Lock not held. */
+    /* Reads rarer events (connections), hands them out, and returns how many. Waits for one, up to timeout_ms, or until
+     * wake_fd can be read (-1: none). Makes *due_ns earlier if it has to be called again before that. Lock not held. */
     size_t (*events)(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns);
-    /* A descriptor that can be read when something came; -1: there is none. And whether nothing has come that it would not tell of.
-     * Token held. */
+    /* A descriptor that can be read when something came; -1: there is none. Token held. */
     int (*wait_fd)(wfi_source *source);
+    /* False: something may have come of which that descriptor does not tell. Token held. */
     bool (*may_sleep)(wfi_source *source);
-    /* How much must be reported before it can be closed. [locked] */
+    /* How many operations must still be reported before it can be closed. [locked] */
     size_t (*outstanding)(wfi_source *source);
 } wfi_source_ops;
 
@@ -69,9 +72,11 @@ typedef struct wfi_done {
 typedef enum wfi_done_kind { WFI_DONE_MESSAGE, WFI_DONE_TRANSFER, WFI_DONE_KINDS } wfi_done_kind;
 
 typedef enum wfi_defer_kind {
-    WFI_DEFER_RELEASE, /* weft's own cleaning up: on the thread that unlocks */
-    WFI_DEFER_INLINE,  /* an inline handler: on the poller or a leader; from any other thread it goes to the executor */
-    WFI_DEFER_WORKER,  /* user code: on the executor; a leader runs the first one itself */
+    /* Short work of weft's own, on the thread that unlocks: freeing (which may run destructors of the user's),
+     * refusals, functions of weft's own (WFI_AT_ONCE), the next attempt of a retry. */
+    WFI_DEFER_RELEASE,
+    WFI_DEFER_INLINE, /* an inline handler: on the poller, the leader, or wfi_progress_run; else on the executor */
+    WFI_DEFER_WORKER, /* user code: on the executor; a leader runs the first one itself */
     WFI_DEFER_KINDS,
 } wfi_defer_kind;
 
@@ -202,13 +207,13 @@ void wfi_progress_end(wfi_progress *progress, wfi_done *done, wfi_done_kind kind
 void wfi_progress_defer(wfi_progress *progress, wfi_task *task, wfi_defer_kind kind); /* [locked] */
 /* Whether every release that was deferred has been done, by whatever thread. [locked] */
 bool wfi_progress_is_released(const wfi_progress *progress);
-/* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting could never
- * end. Any thread. */
+/* Whether the caller is inside an inline handler or a destructor, on the thread that reads the network, where waiting
+ * could never end. Any thread. */
 bool wfi_progress_is_inline(wfi_progress *progress);
 /* The time of the present round, without reading the clock, while one runs; else what the clock says. [locked] */
 uint64_t wfi_progress_now(const wfi_progress *progress);
 
-/* ---- Timers: timer.c; all [locked] -------------------------------------------------------------------------------- */
+/* ---- Timers: timer.c; all [locked] ------------------------------------------------------------------------------- */
 
 weft_status wfi_timer_set(wfi_progress *progress, wfi_timer *timer, uint64_t deadline_ns); /* sets or moves */
 void wfi_timer_clear(wfi_progress *progress, wfi_timer *timer);                            /* no-op if not set */
@@ -216,23 +221,23 @@ void wfi_timer_clear(wfi_progress *progress, wfi_timer *timer);                 
 weft_status wfi_timers_reserve(wfi_progress *progress, size_t count);
 void wfi_timers_release(wfi_progress *progress, size_t count);
 size_t wfi_timers_fire(wfi_progress *progress);
-/* Somebody is about to sleep until the earliest timer, or until_ns if that is earlier: when. Whoever sets an earlier timer wakes it. Not
- * [locked]. */
+/* For a thread that is about to sleep: until when it may, which is the earliest timer, or until_ns if that is earlier.
+ * Whoever sets an earlier timer wakes it. Not [locked]. */
 uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns);
 
-/* ---- Rounds: round.c, drive.c -------------------------------------------------------------------------------------- */
+/* ---- Rounds: round.c, drive.c ------------------------------------------------------------------------------------ */
 
 size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine); /* token held, lock not */
 void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns);            /* locks; unlocking ends it */
 /* For no_threads: rounds until something came; waits up to timeout_ms. Not [locked]. */
 size_t wfi_progress_run(wfi_progress *progress, int64_t timeout_ms);
-/* Without threads: so long handlers run before there is a round again; heartbeats and time limits wait for that. */
+/* Without threads: after so long, handlers that are queued wait for a round of progress (heartbeats, time limits). */
 #define WFI_HANDLERS_NS UINT64_C(2000000)
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
 wfi_task *wfi_idle_lead(void *arg); /* the executor's idle hook */
 void wfi_idle_nudge(void *arg);
 
-/* ---- The token: token.c -------------------------------------------------------------------------------------------- */
+/* ---- The token: token.c ------------------------------------------------------------------------------------------ */
 
 bool wfi_token_take(wfi_progress *progress, wfi_role role);
 bool wfi_token_ask(wfi_progress *progress,
@@ -243,14 +248,15 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);
 /* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns);
 
-/* ---- Sleep: sleeper.c, spin.c -------------------------------------------------------------------------------------- */
+/* ---- Sleep: sleeper.c, spin.c ------------------------------------------------------------------------------------ */
 
 #define WFI_SLEEPER_FDS (WFI_SOURCES + 1)
-/* On `count` descriptors besides its own; -1: none. True: it was called. */
+/* Sleeps until one of `count` descriptors (-1: none) can be read, the time is over, or somebody wakes it. True: it was
+ * woken. */
 bool wfi_sleeper_sleep(wfi_progress *progress, int sleeper, const int *fds, size_t count, uint64_t timeout_ns);
 void wfi_sleeper_wake(wfi_progress *progress, int sleeper);
-void wfi_watcher_wake(wfi_progress *progress);  /* somebody has to see to things */
-void wfi_progress_wake(wfi_progress *progress); /* whoever sleeps over the completions and timers */
+void wfi_watcher_wake(wfi_progress *progress);  /* wakes the watcher (token.c), so that somebody polls */
+void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader and a waiting thread that sleeps */
 void wfi_fiber_ready(void *progress);           /* in the simulation: something came */
 
 void wfi_spin_init(wfi_progress *progress);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sleeper.c - where the poller and the leader sleep: poll(2) on what may come and on an eventfd of their own.
+ * sleeper.c - where the poller, the leader and a waiting thread sleep: poll(2) on the sources' descriptors and on an
+ * eventfd of their own.
  *
- * No call is lost: the caller sets `called`, then looks whether somebody is asleep; the sleeper says that it is asleep,
- * then looks whether it was called. One of them sees the other (both sequentially consistent).
+ * No wake is lost: whoever wakes sets `called`, then looks at `asleep`; the sleeper sets `asleep`, then looks at
+ * `called`. Both are sequentially consistent, so at least one of them sees what the other has set.
  */
 #include "progress/progress.h"
 

@@ -2,24 +2,26 @@
 /*
  * spin.c - how long to spin for the next event before going to sleep.
  *
- * Sleeping costs about 20 us when the event comes (the wake-up, and a cold core); spinning costs a core meanwhile, which
- * hurts exactly when somebody else needs it, the peer that we wait for perhaps. Two things say whether somebody does.
+ * Sleeping costs about 20 us when the event comes (the wake-up, and a cold core). Spinning costs a core meanwhile,
+ * which hurts if somebody else needs the core, perhaps the very peer that we wait for. Two things say whether somebody
+ * does.
  *
- * The outcome: on a busy machine the peer gets its turn late, so its answer comes after we gave up. A spin that ended without an
- * event halves the next one, down to a microsecond; a spin that ended with one doubles it; and an event so soon after a
- * sleep began that a whole spin would have caught it restores the whole. Sleeping makes answers late by itself, so now and
- * then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow.
+ * The outcome: on a busy machine the peer gets its turn late, so its answer comes after we gave up. A spin that ended
+ * without an event halves the next one, down to a microsecond; a spin that ended with one doubles it; and an event so
+ * soon after a sleep began that a whole spin would have caught it restores the whole. Sleeping makes answers late by
+ * itself, so now and then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow.
  *
- * The kernel (Linux, proc(5): loadavg), which counts the threads that would run now: a spin in which nothing has come for some
- * microseconds looks, and ends if there are more of them than cores. It costs the spinner a microsecond that it had nothing to do
- * in; where there are very many cores, counting takes longer, and two threads are hardly in each other's way: nobody looks.
+ * The kernel (Linux, proc(5): loadavg), which counts the threads that would run now: a spin in which nothing has come
+ * for some microseconds looks, and ends if there are more of them than cores. It costs the spinner a microsecond that
+ * it had nothing to do in; where there are very many cores, counting takes longer, and two threads are hardly in each
+ * other's way: nobody looks.
  *
  * On one core nobody ever spins: whoever we wait for needs that core.
  *
- * YIELDING. Where several workers share a core, the one that we wait for is often among those who would run on ours: to let them run
- * (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes takes the core for a slice
- * of milliseconds, where a sleeper would be woken at once: after a yield that took long there is none for many times as long, so
- * that such yields cost a fortieth of the time.
+ * YIELDING. Where several workers share a core, the one that we wait for is often among those who would run on ours: to
+ * let them run (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes
+ * takes the core for a slice of milliseconds, where a sleeper would be woken at once: after a yield that took long
+ * there is none for many times as long, so that such yields cost a fortieth of the time.
  */
 #include "progress/progress.h"
 
@@ -40,8 +42,8 @@
 #define YIELD_PAUSE 40
 
 /*
- * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine and this build:
- * the provider moves bytes in them. Much longer than that, we were not running.
+ * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine
+ * and this build: the provider moves bytes in them. Much longer than that, we were not running.
  */
 bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns)
 {

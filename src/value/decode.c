@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c - values on their way in; see decode.h. */
+/* decode.c - metadata becomes values; see decode.h. */
 #include "value/decode.h"
 
 #include "base/alloc.h"

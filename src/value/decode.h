@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode.h - values on their way in: metadata is checked and turned into owned values, tensors get a place, and what is
- * still at the peer becomes a list of segments to read straight into that place.
+ * decode.h - metadata becomes owned values. It is checked, each tensor gets a place, and for tensors whose contents are
+ * still at the peer there is a list of segments, to be read straight into these places.
  *
  * Everything read here comes from the wire: lengths, types, shapes and depths are bounded before anything is allocated.
  */
@@ -21,7 +21,7 @@ typedef struct wfi_tensor_type {
     weft_shape shape;
 } wfi_tensor_type;
 
-/* Of the tensors of a call, the first ones. */
+/* How many tensors a call has, and the dtypes and shapes of the first ones. */
 typedef struct wfi_tensor_types {
     size_t count; /* of all */
     wfi_tensor_type items[WEFT_MAX_SIGNATURE];
@@ -30,9 +30,11 @@ typedef struct wfi_tensor_types {
 typedef struct wfi_decode_options {
     wfi_place_fn place; /* NULL: always slabs */
     void *place_arg;
-    /* Told with place_arg what is to come, before the first place is asked for; NULL: not. Not where places are the user's. */
+    /* Called with place_arg and all tensors, before the first call of `place`; NULL: no. Not if `place` is user
+     * code. */
     void (*expect)(void *arg, const wfi_tensor_types *types);
-    /* Asked before a slab is taken where `place` gave none; a failure ends it, with what was written to `problem`. */
+    /* Called before a slab is taken, for a tensor that got no place of `place`. A failure ends the decoding with that
+     * status, and with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
     size_t landed_count; /* how many landing places we offered; a PUSH beyond is a protocol error */
@@ -62,8 +64,9 @@ typedef struct wfi_decoded {
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
 void wfi_decoded_fini(wfi_decoded *decoded);
 
-/* How much memory the values in `meta` would take: their bytes, and what keeping them costs, about; and which tensors there are (NULL:
- * never mind). It reads them as wfi_decode does, and makes nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE: `decoded->problem` says why. */
+/* About how much memory the values in `meta` would take, in *bytes, and which tensors there are, in *types (may be
+ * NULL). It reads the metadata as wfi_decode does, and makes nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE:
+ * `decoded->problem` says why. */
 weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
                                wfi_tensor_types *types);
 

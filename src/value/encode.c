@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.c - values on their way out; see encode.h. */
+/* encode.c - values become metadata; see encode.h. */
 #include "value/encode.h"
 
 #include "base/alloc.h"

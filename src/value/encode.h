@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * encode.h - values on their way out: a small block of metadata, and the tensors that do not ride in it, which stay where they are.
+ * encode.h - values become metadata. The contents of large tensors are not in it: these stay where they are.
  *
- * Encoding takes references to the tensors (copying those that are not contiguous), and decides where the bytes of each go: into the
- * metadata where all of them are small, or where the tensor is tiny; else the peer reads them, or they are written into a place of
- * its own. Not thread-safe; its owner orders access.
+ * Encoding takes references to the tensors, and copies those that are not contiguous. It decides how the contents of
+ * each travel (wfi_tensor_encoding in wire.h): in the metadata if all tensors together are small, or if this one is
+ * tiny; else the peer pulls them, or they are pushed into a landing place of the peer's. Not thread-safe.
  */
 #ifndef WFI_ENCODE_H
 #define WFI_ENCODE_H
@@ -13,7 +13,7 @@
 
 #include <weft/value.h>
 
-typedef struct wfi_encoded_tensor { /* one that does not ride in the metadata */
+typedef struct wfi_encoded_tensor { /* one whose contents are not in the metadata */
     weft_tensor *tensor;
     size_t patch; /* offset in meta of its address and key; WFI_NO_PATCH: it is written to place `landing` */
     size_t landing;
@@ -39,18 +39,20 @@ typedef struct wfi_encode_options {
     size_t problem_room;
 } wfi_encode_options;
 
-/* Whether they are sure to fit in one call, arguments or results, by what is bounded of all lists together. They can be read
- * (wfi_args_are_readable). WEFT_ERR_TOO_LARGE: `problem` says what, how much, and the limit. */
+/* Whether these values fit in one call, as arguments or as results: looks at the limits that hold for all lists
+ * together. wfi_args_are_readable must hold. WEFT_ERR_TOO_LARGE: `problem` says what is too much, and the limit. */
 weft_status wfi_encode_fits(weft_args values, char *problem, size_t room);
-/* They can be read (wfi_args_are_readable). WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result does not fit its landing
- * place), WEFT_ERR_MEMORY, or why a reference cannot be passed on. On failure nothing is held. */
+/* Encodes values, of which wfi_args_are_readable holds. WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result
+ * does not fit its landing place), WEFT_ERR_MEMORY, or why a reference cannot be passed on. On failure nothing is
+ * held. */
 weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_options *options);
-/* Adds the caller's own landing places behind the values: how many they are, then each; address 0: nobody can write there. */
+/* Adds the caller's own landing places behind the values: first their number, then each. address 0: not to be
+ * written. */
 void wfi_encode_landing_count(wfi_encoded *encoded, size_t count);
 void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, uint64_t address, uint64_t key);
-/* Where a tensor of `remote` with a patch can be read. */
+/* Writes into the metadata where the peer can read a tensor of `remote` that has a patch. */
 void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, uint64_t address, uint64_t key);
-/* Lets go of everything. Not with the agent's lock: references may go. */
+/* Frees everything. Not with the agent's lock, since references may be dropped. */
 void wfi_encoded_fini(wfi_encoded *encoded);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h - what values know of a remote reference: who holds it is counted, and it can be passed on. The rest is rpc/refs'. */
+/* reference.h - what values know of a remote reference: that it is counted, and can be passed on. rpc/refs has the
+ * rest. */
 #ifndef WFI_REFERENCE_H
 #define WFI_REFERENCE_H
 
@@ -10,10 +11,10 @@
 #include <stdatomic.h>
 
 typedef struct wfi_reference_ops {
-    /* Writes the name under which whoever gets the message will know it, and keeps it from now on. WEFT_OK, or why it cannot be
-     * passed on. */
+    /* Gives the name by which the receiver of a message will know it; from now on the reference keeps that name.
+     * WEFT_OK, or why it cannot be passed on. */
     weft_status (*pass)(weft_rref *rref, wfi_rref_name *name);
-    /* The last holder has let go. */
+    /* The last count was dropped. */
     void (*release)(weft_rref *rref);
 } wfi_reference_ops;
 
@@ -24,7 +25,7 @@ typedef struct wfi_reference {
 } wfi_reference;
 
 void wfi_reference_init(wfi_reference *reference, const wfi_reference_ops *ops); /* its maker holds it */
-/* Lets go of it. True: that was the last holder, and the rest is the caller's, instead of `release`. NULL: false. */
+/* Drops a count, and does not call `release`. True: that was the last one, and the caller frees it. False for NULL. */
 bool wfi_reference_drop(weft_rref *rref);
 weft_status wfi_reference_pass(weft_rref *rref, wfi_rref_name *name);
 

@@ -7,11 +7,11 @@
  * encode.h     values become a block of metadata, and a list of tensors that do not ride in it
  * decode.h     a block of metadata becomes owned values, each tensor in its place; or it is only measured
  * wire.h       the messages of calls, as bytes
- * reference.h  what values know of a remote reference: a count, and two functions of whoever made it
+ * reference.h  what values know of a remote reference: a count, and two functions of its maker's
  *
- * LOCK. None: who owns values orders what is done with them. Lists are counted, and are not changed while they are shared.
+ * LOCK. None. One thread at a time may change a list; once it is shared nobody does.
  *
- * LIFETIME. A value that is owned holds its strings and bytes as copies, its tensors and references by their counts.
+ * LIFETIME. An owned value holds copies of strings and bytes, and counts on tensors and references. Lists are counted.
  */
 #ifndef WFI_VALUE_H
 #define WFI_VALUE_H
@@ -19,7 +19,8 @@
 #include <weft/rref.h>
 #include <weft/value.h>
 
-/* Whether its lists can be read at all: none is said to have items and lies at NULL. Whoever takes values from the user asks first. */
+/* Whether `values` can be read at all: no list has a count above 0 and items at NULL. Asked of all values of the
+ * user's. */
 bool wfi_args_are_readable(weft_args values);
 /* An owned copy; on failure *to is a null value. */
 weft_status wfi_value_own(const weft_value *from, weft_value *to);

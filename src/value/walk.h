@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - all values of a list and of the lists in it, in the order in which they go over the wire: a list, then its items.
+ * walk.h - visits all values of a list and of the lists in it, in the order in which they are encoded: a list, then its
+ * items.
  *
  *     wfi_walk walk;
  *     wfi_walk_begin(&walk, values);
  *     for (const weft_value *value; (value = wfi_walk_next(&walk));)
  *         ...
  *
- * A list is not entered if it is deeper than WEFT_MAX_LIST_DEPTH, or is said to have items and lies at NULL. Whoever owns the values
- * may change the one that was given: what it is when the next is asked for decides whether it is entered.
+ * A list is not entered if it is deeper than WEFT_MAX_LIST_DEPTH, or has a count above 0 and items at NULL. If the
+ * values are yours you may change the one that wfi_walk_next gave you. The next call enters it if it is a list by then.
  */
 #ifndef WFI_WALK_H
 #define WFI_WALK_H

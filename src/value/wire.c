@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.c - the small common pieces of call messages. */
+/* wire.c - pieces that several call messages have: names of references, dtypes with shapes. */
 #include "value/wire.h"
 
 #include <stdio.h>

@@ -5,15 +5,17 @@
  * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob,
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
- * REPLY   id u64, flags u8, parts u32 (how many the callee sent), error or body
+ * REPLY   id u64, flags u8, items u32 (how many the callee sent), error or body
  * ITEM    id u64, number u32 (from 0), flags u8 (0), body      an item of the results, ahead of the reply
- * TOOK    id u64, number u32     the caller has that part whole, and its on_item has seen it
+ * TOOK    id u64, number u32     the caller's on_item has returned from that item
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
- * REFUSED first id u64, last id u64, no memory u8    none of the calls of the caller's with these ids and in between ran, or will
- * CANCEL  id u64, late u8        the caller gave up; late 1: its time ran out
- * FORK    rref name, fork u64    a worker holds a reference now: owner, confirm
- * FORKED  rref name, fork u64, status u32    confirmed (0), or why not: NOT_FOUND, MEMORY
- * DROP    rref name, fork u64, gave_up u8    that reference is gone; 1: its creator's, whose call failed or will never come
+ * REFUSED first id u64, last id u64, no memory u8    the caller's calls with ids from first to last did not run, and
+ * will not CANCEL  id u64, late u8        the caller gave up; late 1: its time ran out
+ * FORK    rref name, fork u64    the sender holds a handle now; the owner is to confirm it
+ * FORKED  rref name, fork u64, status u32    the owner confirms (0), or says why not: NOT_FOUND, MEMORY
+ * DROP    rref name, fork u64, gave_up u8    the sender's last handle is gone; 1: it is the value's creator, and the
+ * call
+ *                                            that was to make the value failed or will never come
  * FETCH is a call of the reserved function "weft:fetch".
  *
  * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked EAGER) or elsewhere (u8 1, address u64,
@@ -42,7 +44,7 @@ enum wfi_rpc_message {
 
 enum wfi_call_flags {
     WFI_CALL_REMOTE = 1, /* the result stays with the callee, under an rref name */
-    WFI_CALL_ITEMS = 2,  /* the caller takes parts */
+    WFI_CALL_ITEMS = 2,  /* the caller takes items */
     WFI_CALL_TRACED = 4, /* trace, span and time follow */
 };
 
@@ -67,7 +69,8 @@ enum wfi_tensor_encoding {
 #define WFI_META_MAX WEFT_MAX_CALL_BYTES /* bytes of meta that a peer may ask us to pull */
 #define WFI_TIMEOUT_NEVER UINT64_MAX
 
-/* What a copy of a tensor's bytes counts for weft_stats.bytes_copied. Called at every place where this folder copies payload. */
+/* What a copy of a tensor's bytes counts for weft_stats.bytes_copied. Called at every place where this folder copies
+ * payload. */
 static inline uint64_t wfi_copied(uint64_t nbytes)
 {
     return nbytes > WFI_INLINE_LIMIT ? nbytes : 0;

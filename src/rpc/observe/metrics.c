@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics.c - what weft/metrics.h gives out: one row, sums of rows, everything as Prometheus text.
+ * metrics.c - the functions of weft/metrics.h: one row of the table, sums of rows, everything as Prometheus text.
  *
- * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds nobody
- * up. So the text is not of one instant; each row is.
+ * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds
+ * nobody up. So the text is not of one instant; each row is.
  */
 #include "rpc/batch/batch.h"
 #include "rpc/observe/observe.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Copies ---------------------------------------------------------------------------------------------------------- */
+/* ---- Copies ------------------------------------------------------------------------------------------------------ */
 
 /* The rows as they were: what they point at stays until the agent closes. The two of "other" come last. */
 static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t *count)
@@ -44,7 +44,7 @@ static weft_status copy_metric(const weft_agent *agent, const wfi_metric *row, w
     return st;
 }
 
-/* ---- Reading ---------------------------------------------------------------------------------------------------------- */
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 static weft_status add_row(const weft_agent *agent, const wfi_metric *row, wfi_histogram *sum, uint64_t *failed)
 {
@@ -95,7 +95,7 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
     return st;
 }
 
-/* ---- Prometheus text --------------------------------------------------------------------------------------------------- */
+/* ---- Prometheus text --------------------------------------------------------------------------------------------- */
 
 static const char *const outcome_names[WFI_OUTCOMES] = {"ok",      "remote", "timeout", "cancelled",
                                                         "refused", "peer",   "error"};

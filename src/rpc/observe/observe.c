@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.c - the hooks: what happens to calls goes to the table of metrics (table.c) and the trace (trace.c). */
+/* observe.c - the hooks: they write what happens to calls into the table of metrics (table.c) and the trace
+ * (trace.c). */
 #include "base/alloc.h"
 #include "rpc/observe/observe.h"
 #include "rpc/client/loopback.h"
@@ -8,9 +9,10 @@
 
 #include <stdlib.h>
 
-/* ---- Life ---------------------------------------------------------------------------------------------------------- */
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
 
-/* Last of all, so that the port of the store or the fabric is theirs. What goes wrong here costs the metrics, not the job. */
+/* Last of all, so that the port of the store or the fabric is theirs. What goes wrong here costs the metrics, not the
+ * job. */
 static void begin_serving(wfi_call_observer *observer)
 {
     weft_agent *agent = observer->agent;
@@ -99,7 +101,7 @@ int weft_metrics_port(const weft_agent *agent)
     return server ? wfi_listener_port(server) : 0;
 }
 
-/* ---- Spans --------------------------------------------------------------------------------------------------------- */
+/* ---- Spans ------------------------------------------------------------------------------------------------------- */
 
 /* Unique in the job, and the same in every run of a simulation. One in 2^64 comes out as 0 and is passed over. */
 static uint64_t new_id(wfi_call_observer *observer)
@@ -162,7 +164,7 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
     return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* ---- Calls of ours -------------------------------------------------------------------------------------------------- */
+/* ---- Calls of ours ----------------------------------------------------------------------------------------------- */
 
 /* Our clock's time as one that other hosts understand: CLOCK_REALTIME (in the simulation, the same). */
 static void on_started(wfi_request *call)
@@ -209,7 +211,7 @@ static void on_settled(wfi_request *call, weft_status status)
               wfi_net_now(call->agent->net), status);
 }
 
-/* ---- Calls served --------------------------------------------------------------------------------------------------- */
+/* ---- Calls served ------------------------------------------------------------------------------------------------ */
 
 static const char *function_of(const weft_call *call)
 {

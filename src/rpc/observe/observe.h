@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * observe.h - observation as a component of the agent: what happens to calls (rpc/agent/hooks.h) goes to histograms (weft/metrics.h) and,
- * where the user asked for one, to a trace. The clock is read once a call, when a handler's answer goes: all else happens in a round
- * of net's, whose time is known.
- *
- * What its files share: the table of metrics (table.c), the trace (trace.h), the server (server.c).
+ * observe.h - observation as a component of the agent: what happens to calls (rpc/agent/hooks.h) goes to histograms
+ * (weft/metrics.h) and, if the user asked for one, to a trace. The clock is read once for each call, when its handler
+ * has finished; all other times are those of the round of progress (wfi_net_now).
  */
 #ifndef WFI_OBSERVE_H
 #define WFI_OBSERVE_H
@@ -75,9 +73,9 @@ void wfi_listener_close(wfi_listener *listener);                                
 int wfi_listener_port(const wfi_listener *listener);
 
 /*
- * Opens before net, so that a port in use or a file that cannot be written keeps the agent from joining; begins when this worker
- * has its rank. NULL or 0 in the options mean off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace file),
- * WEFT_ERR_EXISTS (port taken), WEFT_ERR_SYSTEM.
+ * Opens before net, so that a port in use or a file that cannot be written keeps the agent from joining; begins when
+ * this worker has its rank. NULL or 0 in the options mean off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace
+ * file), WEFT_ERR_EXISTS (port taken), WEFT_ERR_SYSTEM.
  */
 extern const wfi_component wfi_observe_component;
 

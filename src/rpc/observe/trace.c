@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.c - the buffer of spans and who writes it out: see trace.h.
+ * trace.c - the buffer of spans, and the thread that writes it out: see trace.h.
  *
- * Chunks of records wait in a list, up to a bound, for a thread that takes them all. It sleeps until there is something, then
- * lingers a little so that it writes many at once; what is in the file is whole lines, whenever the process dies.
+ * Chunks of records wait in a list, up to a bound, for the thread, which takes them all. It sleeps until there is
+ * something, then waits a little, so that it writes many at once. Whenever the process dies, the file has whole lines.
  */
 #include "base/alloc.h"
 #include "rpc/observe/trace_internal.h"
@@ -58,7 +58,7 @@ int64_t wfi_trace_anchor_ns(const wfi_trace *trace)
     return trace->anchor_ns;
 }
 
-/* ---- Lanes ----------------------------------------------------------------------------------------------------------- */
+/* ---- Lanes ------------------------------------------------------------------------------------------------------- */
 
 static bool make_lane_room(wfi_trace_lanes *lanes)
 {
@@ -101,7 +101,7 @@ void wfi_trace_free_lane(wfi_trace *trace, weft_metric_side side, uint32_t lane,
     lanes->free[lanes->free_count++] = lane - 1;
 }
 
-/* ---- The buffer ------------------------------------------------------------------------------------------------------- */
+/* ---- The buffer -------------------------------------------------------------------------------------------------- */
 
 /* Where the next record goes; NULL: nowhere. With `lock`. */
 static wfi_trace_record *next_record(wfi_trace *trace)
@@ -217,7 +217,7 @@ void wfi_trace_flush(wfi_trace *trace)
     tell_losses(trace, false);
 }
 
-/* ---- The thread ------------------------------------------------------------------------------------------------------- */
+/* ---- The thread -------------------------------------------------------------------------------------------------- */
 
 static bool await_records(wfi_trace *trace)
 {
@@ -263,7 +263,7 @@ static weft_status start_thread(wfi_trace *trace, weft_error **error)
     return WEFT_ERR_SYSTEM;
 }
 
-/* ---- Beginning and end ------------------------------------------------------------------------------------------------ */
+/* ---- Beginning and end ------------------------------------------------------------------------------------------- */
 
 /* Where the rank goes if the path does not say: before the ending of the file's name. */
 static size_t rank_place(const char *path)

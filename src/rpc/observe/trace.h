@@ -3,13 +3,15 @@
  * trace.h - spans of calls, written as trace events (the JSON array form that Chrome's and Perfetto's viewers read).
  *
  * One file a worker. Times are the agent's clock, CLOCK_MONOTONIC, which all processes of a host share; the first event
- * carries an anchor (the same moment by CLOCK_REALTIME), by which tools/trace-merge puts files of several hosts in line.
- * Calls overlap and slices of one track may not, so each call takes a lane, a track that is free from its beginning on. A
- * call and the serving of it are joined by a flow whose id is the caller's span.
+ * carries an anchor (the same moment by CLOCK_REALTIME), by which tools/trace-merge aligns files of several hosts.
+ * Calls overlap, and the slices of one track may not. So each call takes a track of the picture that is free from the
+ * call's beginning on; here it is called a lane. A call and the serving of it are joined by a flow whose id is the
+ * caller's span.
  *
- * THREADS. wfi_trace_add may be called by any thread; it copies, under a lock of the trace's own, and drops what finds the
- * buffer at its bound; the log tells how many. A thread of the trace's writes; where there shall be no thread (`threaded` false), whoever wfi_trace_add
- * tells so calls wfi_trace_flush. Lanes are the caller's lock's.
+ * THREADS. Any thread may call wfi_trace_add. It copies the record, under a lock of the trace's own; if the buffer is
+ * full the record is dropped, and the log says how many were. The trace has a thread that writes. Without one
+ * (`threaded` is false): when wfi_trace_add returns true, call wfi_trace_flush. wfi_trace_take_lane and
+ * wfi_trace_free_lane are called with the agent's lock held.
  */
 #ifndef WFI_TRACE_H
 #define WFI_TRACE_H
@@ -39,7 +41,8 @@ typedef struct wfi_trace_who {
 
 /* The anchor is taken here. WEFT_ERR_MEMORY. */
 weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **out);
-/* Opens the file (`path` with "%r" for the rank, which is added if it is not there and there are others) and starts the thread. WEFT_ERR_IO, WEFT_ERR_SYSTEM, WEFT_ERR_INVALID. */
+/* Opens the file (`path` with "%r" for the rank, which is added if it is not there and there are others) and starts the
+ * thread. WEFT_ERR_IO, WEFT_ERR_SYSTEM, WEFT_ERR_INVALID. */
 weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_who *who, weft_error **error);
 void wfi_trace_destroy(wfi_trace *trace); /* writes what is left, and the end. NULL is a no-op */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inbound.c - a body that arrives, until it is whole; see payload.h. */
+/* inbound.c - takes a body in, until all its values are here; see payload.h. */
 #include "rpc/payload/payload.h"
 
 #include <sched.h>
@@ -10,12 +10,13 @@
 #define IMPORTS_AT_ONCE 1024   /* references made known under one hold of the lock */
 #define SENTENCE 40            /* bytes: "its metadata could not be pulled: " */
 
-/* ---- Elsewhere ------------------------------------------------------------------------------------------------------ */
+/* ---- Elsewhere --------------------------------------------------------------------------------------------------- */
 
 /*
- * What takes long runs where it delays nobody's small calls: neither under the lock nor on the thread that reads the network. Nor on the
- * agent's workers, which may all be busy, perhaps with waiting for this very body: on the process's. The simulation has but its
- * fibers; an agent without threads has but the one that drives it, which does this at once, and so does one that stops.
+ * What takes long runs where it delays nobody's small calls: neither under the lock nor on the thread that reads the
+ * network. Nor on the agent's workers, which may all be busy, perhaps with waiting for this very body: on the
+ * process's. The simulation has but its fibers; an agent without threads has but the one that drives it, which does
+ * this at once, and so does one that stops.
  */
 static bool has_elsewhere(const weft_agent *agent)
 {
@@ -64,7 +65,7 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
     become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
 
-/* ---- Last step: references, some at a time --------------------------------------------------------------------------------------- */
+/* ---- Last step: references, some at a time ----------------------------------------------------------------------- */
 
 static void fail_unconfirmed(wfi_inbound *inbound, weft_status status)
 {
@@ -172,7 +173,7 @@ static void pull_payload(wfi_inbound *inbound)
         fail_inbound(inbound, st, "its payload could not be pulled");
 }
 
-/* ---- Room ------------------------------------------------------------------------------------------------------------ */
+/* ---- Room -------------------------------------------------------------------------------------------------------- */
 
 /* [agent lock] */
 static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
@@ -285,7 +286,8 @@ void wfi_inbound_await(weft_agent *agent)
     }
 }
 
-/* Decodes what lies in inbound->meta: here, or outside the lock where the user chooses the places, or where it takes long. */
+/* Decodes what lies in inbound->meta: here, or outside the lock where the user chooses the places, or where it takes
+ * long. */
 static void decode_now(wfi_inbound *inbound)
 {
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
@@ -326,7 +328,8 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
 
 static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
 
-/* A buffer for metadata, with the tail of the frame behind it, as that goes back to the network when we return. False: it failed. */
+/* A buffer for metadata, with the tail of the frame behind it, as that goes back to the network when we return. False:
+ * it failed. */
 static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body)
 {
     inbound->meta_size = meta_size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outbound.c - values on their way out: what the peer is to read is exposed to it, and withdrawn again. See payload.h. */
+/* outbound.c - exposes to a peer what it is to read of a call's arguments or results, and ends that. See payload.h. */
 #include "base/alloc.h"
 #include "rpc/payload/payload.h"
 #include "tensor/tensor.h"
@@ -10,7 +10,7 @@
 #define EXPOSURE_BYTES 512 /* about what net and the provider hold for one */
 #define HEADER_MOST 448    /* bytes that stand in a message before its body */
 
-/* ---- What fits a frame --------------------------------------------------------------------------------------------- */
+/* ---- What fits a frame ------------------------------------------------------------------------------------------- */
 
 static bool fits_frame(size_t header_size, size_t meta_size)
 {
@@ -29,7 +29,7 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size)
     return !fits_frame(header_size, body->meta.size);
 }
 
-/* ---- Publishing ---------------------------------------------------------------------------------------------------- */
+/* ---- Publishing -------------------------------------------------------------------------------------------------- */
 
 static weft_status expose(wfi_outbound *outbound, wfi_peer *peer, wfi_storage *storage, void *bytes, size_t size)
 {
@@ -74,8 +74,8 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     return WEFT_OK;
 }
 
-/* Small things, and metadata in the frame; copies that the peer reads for itself, be they metadata or packed tensors. A view's
- * metadata may be the shared one's, or a copy of it; what is shared counts as if it were its own. */
+/* Small things, and metadata in the frame; copies that the peer reads for itself, be they metadata or packed tensors. A
+ * view's metadata may be the shared one's, or a copy of it; what is shared counts as if it were its own. */
 static void count_held(wfi_outbound *outbound)
 {
     const wfi_encoded *body = &outbound->body;
@@ -121,7 +121,7 @@ void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet)
     outbound->exposed_bytes = 0;
 }
 
-/* ---- Pushing ------------------------------------------------------------------------------------------------------- */
+/* ---- Pushing ----------------------------------------------------------------------------------------------------- */
 
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
                                 size_t *count)
@@ -147,7 +147,7 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
     return WEFT_OK;
 }
 
-/* ---- Letting go ---------------------------------------------------------------------------------------------------- */
+/* ---- Letting go -------------------------------------------------------------------------------------------------- */
 
 void wfi_outbound_fini(wfi_outbound *outbound)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * payload.h - values between this worker's memory and a peer's: what leaves is exposed to be read, what arrives is read into its place.
+ * payload.h - moves values between this worker's memory and a peer's: what leaves is exposed, so that the peer can read
+ * it; what arrives is read straight into its place.
  *
  * wfi_outbound     values on their way out (arguments or results): encoded, published to one peer, withdrawn
  * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
- * wfi_inbound      a body that arrives, until it is whole: metadata that outgrew the frame is pulled, values are decoded, payload is
- *                  pulled straight into its place, references are made known to their owners
+ * wfi_inbound      a body that arrives, until it is whole: metadata too long for the message is pulled, values are
+ *                  decoded, payload is pulled straight into its place, references are made known to their owners
  * explain.h        which value cannot be sent, and why, in words
  *
- * LOCK. Encoding needs none, and its owner orders access: a call's arguments are encoded before others see the call. What is marked
- * [agent lock] needs that. References may go where something is let go of, so that is never done with the lock.
+ * LOCK. wfi_encode needs no lock: a call's arguments are encoded before other threads see the call. Functions marked
+ * [agent lock] need it. wfi_outbound_fini, wfi_inbound_fini and wfi_shared_body_unref must not be called with it: they
+ * may drop references, and so run destructors of the user's.
  *
- * LIFETIME. Each is a part of what sends or takes it, and used once. What is published must be withdrawn before wfi_outbound_fini;
- * an inbound one that was started must have become ready before wfi_inbound_fini.
+ * LIFETIME. Each is embedded in what sends or takes it, and used once. What was published must be withdrawn before
+ * wfi_outbound_fini; an inbound that was started must have become ready before wfi_inbound_fini.
  */
 #ifndef WFI_PAYLOAD_H
 #define WFI_PAYLOAD_H
@@ -23,7 +25,7 @@
 #include "value/decode.h"
 #include "value/encode.h"
 
-/* ---- On their way out (outbound.c, shared.c) ------------------------------------------------------------------------- */
+/* ---- On their way out (outbound.c, shared.c) --------------------------------------------------------------------- */
 
 typedef struct wfi_shared_body wfi_shared_body; /* counted */
 
@@ -40,12 +42,13 @@ typedef struct wfi_outbound {
     size_t copied_bytes; /* copies that the peer reads for itself: metadata, packed tensors */
 } wfi_outbound;
 
-/* Whether publishing will expose something, behind a header of that size: metadata that outgrows the frame, or tensors. */
+/* Whether publishing will expose something, behind a header of that size: metadata that outgrows the frame, or
+ * tensors. */
 bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
-/* Exposes what must be read and writes the body behind `header`: meta itself where it fits the frame. On failure nothing is exposed.
- * [agent lock] */
+/* Exposes what the peer is to read, and writes the body behind `header`: the metadata itself if it fits the message,
+ * else where to pull it from. On failure nothing is exposed. [agent lock] */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
-/* What was exposed is not to be read any more; quiet: the peer is known to be done with it. [agent lock] */
+/* Ends what was exposed; quiet: the peer is known to be done with it. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. Tensors stay with `outbound`. */
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
@@ -65,10 +68,10 @@ const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);
 size_t wfi_shared_body_bytes(const wfi_shared_body *shared); /* its metadata and packed tensors; NULL: 0 */
 weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared); /* WEFT_ERR_MEMORY */
 
-/* ---- On their way in (inbound.c) --------------------------------------------------------------------------------------- */
+/* ---- On their way in (inbound.c) --------------------------------------------------------------------------------- */
 
-/* ready is called exactly once, with the agent's lock held, perhaps before start returns. Then `values` holds the whole, or `problem`
- * says what was wrong. */
+/* ready is called exactly once, with the agent's lock held, perhaps before start returns. Then `values` holds the
+ * whole, or `problem` says what was wrong. */
 typedef struct wfi_inbound {
     /* Set by the owner before start. */
     weft_agent *agent;
@@ -107,13 +110,14 @@ typedef struct wfi_inbound {
 
 /* `body` stands at the body; its bytes need not outlive the call. [agent lock] */
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body);
-/* ready follows with WEFT_ERR_CANCELLED unless it has been called; nothing of the peer's is touched after it. [lock] */
+/* `ready` follows with WEFT_ERR_CANCELLED, unless it has been called. After it nothing of the peer's memory is read.
+ * [agent lock] */
 void wfi_inbound_cancel(wfi_inbound *inbound);
 /* The agent stops, and all of them were cancelled: waits for what is decoded outside its own executor. Not locked. */
 void wfi_inbound_await(weft_agent *agent);
 /* Whether it has been started and not become ready. */
 bool wfi_inbound_busy(const wfi_inbound *inbound);
-/* Lets go of what it holds. Not with the agent's lock: references may go. */
+/* Frees what it holds. Not with the agent's lock, since references may be dropped. */
 void wfi_inbound_fini(wfi_inbound *inbound);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle.c - handles to values: made here, or to be made elsewhere, asked, let go. Those that arrive: protocol.c. The rules: refs.h. */
+/* handle.c - handles to values: creates, asks and releases them. protocol.c has those that arrive, refs.h the rules. */
 #include "base/alloc.h"
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
@@ -154,7 +154,7 @@ weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *ty
     return create_made(agent, wfi_object_create(type, object, type->drop), wfi_object_drop, out);
 }
 
-/* ---- rpc_remote: made elsewhere ------------------------------------------------------------------------------------ */
+/* ---- rpc_remote: made elsewhere ---------------------------------------------------------------------------------- */
 
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out)
 {

@@ -23,7 +23,7 @@ typedef struct wfi_fork_book {
     wfi_list forks;
     size_t count;
     uint64_t forks_seen;     /* the highest number of any FORK */
-    uint64_t creations_seen; /* the highest number of a name that it had made here, or gave up */
+    uint64_t creations_seen; /* the highest number of a name under which it had a value made here, or gave that up */
     uint64_t calls_seen;     /* the highest id of a call that made one */
 } wfi_fork_book;
 
@@ -43,19 +43,24 @@ static inline wfi_refs *wfi_refs_of(const weft_agent *agent)
     return agent->state[WFI_STATE_REFS];
 }
 
+/* For a handle that is lost: the status with which a call that passes it on fails. It is that of the failed making, but
+ * WEFT_ERR_BUSY and WEFT_ERR_AGAIN become WEFT_ERR_NOT_FOUND, as to try this call again would not help. [agent lock] */
+weft_status wfi_rref_lost_status(const weft_rref *rref);
 void wfi_owned_release_if_unused(wfi_owned *owned);
 /* FORK came. WEFT_OK: it is counted (again, perhaps); else why it is not. [agent lock] */
 weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number);
 /* DROP came. gave_up: it was the creator's, whose call failed or will never come. [agent lock] */
 void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up);
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why);
-/* This worker stops: values that only others hold go while all that their destructors may call is still there. [agent lock] */
+/* This worker stops: values that only others hold are freed now, while net and executor are there for their
+ * destructors. [agent lock] */
 void wfi_owned_end(weft_agent *agent);
 /* A handle of our own to it. NULL: no memory. [agent lock] */
 weft_rref *wfi_owned_handle(wfi_owned *owned);
-/* A handle to a value of another worker's, of that incarnation; NULL: it has not joined. NULL: no memory. [agent lock] */
+/* A handle to a value of another worker, whose peer is `owner` (NULL: it has not joined). Returns NULL if memory is
+ * out. [agent lock] */
 weft_rref *wfi_rref_make(weft_agent *agent, const wfi_rref_name *name, wfi_peer *owner);
-/* From now on we want to hear of that worker's death. NULL: of nobody's. [agent lock] */
+/* Sets the handle's owner, and this worker's interest in it. NULL: ends both. [agent lock] */
 void wfi_rref_set_owner(weft_rref *rref, wfi_peer *owner);
 /* Its name and fork, as FORK and DROP begin. */
 void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaks.c - what remote references are left when a job ends well: handles of this worker's own that were never
- * released, and values that others still hold. By then nothing is outstanding anywhere; only threads that are letting go
- * of the last call may need a moment.
+ * leaks.c - finds the references that are left when a job ends well: handles of this worker's that were never released,
+ * and values that others still hold. By then nothing is outstanding anywhere; only threads that still release the last
+ * call may need a moment.
  */
 #include "rpc/refs/internal.h"
 

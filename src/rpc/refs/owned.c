@@ -2,11 +2,11 @@
 /*
  * owned.c - the owner's side of remote references: values by name, and who holds a fork of each.
  *
- * NUMBERS. What may be said twice, or late, is told by three numbers a peer (wfi_fork_book), since each of them only grows
- * on the road that it takes: FORKs are numbered by their sender in the order in which they leave, the ids of calls likewise,
- * and so are the names of values that calls make. So a FORK that is not above the highest seen is an old one: its fork is
- * here, or was dropped. And a name that is not here is either above the highest that its creator had made, and may come; or
- * it came and went.
+ * NUMBERS. A message may come twice, or late. Such messages are recognised by three numbers that wfi_fork_book keeps
+ * for each peer: the highest FORK (forks_seen), the highest name of a value that a call of its made (creations_seen),
+ * and the highest id of such a call (calls_seen). A peer numbers each in the order in which the messages leave. So:
+ *   - A FORK that is not above forks_seen was counted before: its fork is here, or was dropped.
+ *   - A name that is not in the table and above creations_seen may still come; one that is not above it is gone.
  */
 #include "base/alloc.h"
 #include "rpc/refs/internal.h"
@@ -186,8 +186,8 @@ static bool is_of(const wfi_rref_name *name, wfi_peer *creator)
            name->creator_incarnation == wfi_peer_incarnation(creator);
 }
 
-/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. Of a creator whose
- * joining is not told here yet, all of it is to come, and its end will be told as well. */
+/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. Of a creator
+ * whose joining is not told here yet, all of it is to come, and its end will be told as well. */
 static bool may_come(weft_agent *agent, const wfi_rref_name *name)
 {
     if (name->creator >= (uint32_t)agent->options.values.world_size || (int)name->creator == wfi_agent_rank(agent))
@@ -305,8 +305,8 @@ void wfi_owned_begin(wfi_owned *owned)
     owned->makers++;
 }
 
-/* Refused before it ran, which its creator may try again under the same name: nobody is told of an end until it says so (DROP,
- * or the end of its own handle's making). A handler's own WEFT_ERR_BUSY would be WEFT_ERR_REMOTE. */
+/* Refused before it ran, which its creator may try again under the same name: nobody is told of an end until it says so
+ * (DROP, or the end of its own handle's making). A handler's own WEFT_ERR_BUSY would be WEFT_ERR_REMOTE. */
 static bool may_be_tried_again(const wfi_owned *owned, const weft_error *error)
 {
     return !owned->given_up && error && weft_error_code(error) == WEFT_ERR_BUSY;
@@ -321,9 +321,9 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
 
 void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 {
-    if (weft_future_done(owned->value)) {
-        /* This worker stops, or a peer used a name twice: what the call gave goes with the call, outside the lock. */
-    } else if (may_be_tried_again(owned, made->error)) {
+    if (weft_future_done(owned->value))
+        return; /* this worker stops, or a peer used a name twice: what the call gave is freed with the call, unlocked */
+    if (may_be_tried_again(owned, made->error)) {
         weft_error_unref(owned->refused);
         owned->refused = weft_error_ref(made->error);
     } else if (!made->error && *made->object) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.c - handles that calls take along: under which name, whether they are made yet, and why one cannot be passed on any more. */
+/* pass.c - handles that calls pass on: their names, whether their values exist yet, and why one cannot be passed on. */
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
@@ -22,8 +22,8 @@ weft_status wfi_rref_passable(const weft_rref *rref)
     return st;
 }
 
-/* Its call waits for its next attempt, with a name that is to be the same then: and if there is none, its owner, who may have heard
- * of it from others, is to be told. */
+/* Its call waits for its next attempt, with a name that is to be the same then: and if there is none, its owner, who
+ * may have heard of it from others, is to be told. */
 weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
 {
     weft_agent *agent = rref->agent;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protocol.c - how a reference that arrived is made known to its owner: FORK, FORKED, DROP, and the ends of those who take part. */
+/* protocol.c - makes a reference that arrived known to its owner (FORK, FORKED, DROP), and ends that if a worker is
+ * gone. */
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
 
@@ -11,8 +12,8 @@
 
 /* ---- Handles that arrive ----------------------------------------------------------------------------------------- */
 
-/* Announces it, under the next number: those of FORKs grow in the order in which they leave. The handle lives, in the table
- * of forks, until its owner answers. [agent lock] */
+/* Announces it, under the next number: those of FORKs grow in the order in which they leave. The handle lives, in the
+ * table of forks, until its owner answers. [agent lock] */
 static weft_status announce_fork(weft_rref *rref)
 {
     weft_agent *agent = rref->agent;
@@ -239,8 +240,8 @@ void wfi_rrefs_end(weft_agent *agent, weft_status why, const char *text)
 /* ---- Owners that cannot be reached ------------------------------------------------------------------------------- */
 
 /*
- * An owner lives, but cannot be reached from here: nobody waits for its word, and the handle stays announced until the word comes, so
- * that the owner's count and ours agree in the end.
+ * An owner lives, but cannot be reached from here: nobody waits for its word, and the handle stays announced until the
+ * word comes, so that the owner's count and ours agree in the end.
  */
 
 static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)

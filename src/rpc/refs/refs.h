@@ -2,25 +2,27 @@
 /*
  * refs.h - remote references: handles to values, the owner's table of them, and how a reference spreads.
  *
- * handle.c    making, asking and letting go of a handle       protocol.c  a reference that arrived is made known to its owner
- * owned.c     the owner's table: values, and who holds them   pass.c      references that calls take along
+ * handle.c    making, asking and letting go of a handle       protocol.c  a reference that arrived is made known to its
+ * owner owned.c     the owner's table: values, and who holds them   pass.c      references that calls take along
  * object.c    objects of the user's own types as values       leaks.c     what was left at the end
  * dump.c      all of it, as JSON
  *
- * One rule for every road that a reference takes (argument, result, own creation): a worker that holds a handle to another
- * worker's value has a fork, numbered by itself, in the owner's table. It announces a new one with FORK and lets nobody see
- * the handle before the owner said FORKED; meanwhile the one that passed it on still holds its own (a call keeps its
- * arguments until the reply, results are kept until DONE). So a value cannot vanish under way. The last handle of a worker
- * to go sends DROP. rpc_remote registers its fork with the call itself. Where the one that passed it on could not keep its
- * word (it died, it gave the call up), the owner may have let the value go: it then refuses the fork, and nobody sees the
- * handle. A handle that was confirmed is always counted. docs/decisions/003 has the whole argument, docs/models/rref.pml a
- * model of it.
+ * A handle that is confirmed is counted by the owner, so its value stays. One rule ensures that, however a reference
+ * travels (as argument, as result, or made by weft_rpc_remote):
+ *   - A worker that holds a handle to another worker's value has a fork in the owner's table, numbered by that worker.
+ *   - It announces a new fork with FORK, and shows nobody the handle before the owner has answered FORKED.
+ *   - Meanwhile the worker that passed the reference on still holds its own handle: a call keeps its arguments until
+ *     the reply, and results are kept until DONE. So the value cannot be freed in between.
+ *   - When the last handle of a worker is dropped it sends DROP.
+ * weft_rpc_remote needs no FORK: the call itself announces the fork. If the worker that passed the reference on died,
+ * or gave the call up, the owner may have freed the value: then it refuses the fork (FORKED with NOT_FOUND), and nobody
+ * sees the handle. docs/decisions/003 has the whole argument, docs/models/rref.pml a model of it.
  *
- * LOCK. Handles and the table are guarded by the agent's lock ([agent lock]). A handle is counted without it (value/reference.h), and
- * its last holder must not have it: a destructor of the user's may run.
+ * LOCK. The agent's lock guards handles and the table ([agent lock]). Counting a handle needs no lock
+ * (value/reference.h), and whoever drops the last count must not have it: a destructor of the user's may run.
  *
- * LIFETIME. A handle holds its agent. A value stays while a handle here, a fork elsewhere, or a call that makes it is left. Its
- * future outlives the table for those who borrowed it.
+ * LIFETIME. A handle holds its agent. A value stays while there is a handle here, a fork elsewhere, or a call that is
+ * to make it. Its future may outlive its entry in the table, for those who borrowed it.
  */
 #ifndef WFI_RREF_H
 #define WFI_RREF_H
@@ -38,8 +40,8 @@ struct wfi_ref_waiter {
     void (*confirmed)(wfi_ref_waiter *waiter, weft_status status);
 };
 
-/* A value of ours that others may refer to. It stays while `handles` (ours), `forks` (theirs) or `makers` (calls that will
- * complete it) are left. [agent lock] */
+/* A value of ours that others may refer to. It stays while `handles` (ours), `forks` (theirs) or `makers` (calls that
+ * will complete it) are left. [agent lock] */
 struct wfi_owned {
     weft_agent *agent;
     wfi_rref_name name;
@@ -53,8 +55,8 @@ struct wfi_owned {
 };
 
 /*
- * A handle. On the owner it points at the value; elsewhere it has a fork. `agent` never changes, nor does `name` once the
- * handle is the user's; the rest is under the agent's lock.
+ * A handle. On the owner it points at the value; elsewhere it has a fork. `agent` never changes, nor does `name` once
+ * the handle is the user's; the rest is under the agent's lock.
  */
 struct weft_rref {
     wfi_reference head; /* the first: values know no more of it */
@@ -65,12 +67,12 @@ struct weft_rref {
     wfi_list link;      /* elsewhere: in wfi_refs.references */
     wfi_peer *owner;    /* elsewhere: its incarnation, held; NULL: it has not joined as far as we know */
     uint64_t fork;      /* elsewhere */
-    bool launched;      /* the name is out in the world: its call has left */
-    bool passed;        /* or it may be, passed on before that */
-    bool making;        /* its creation, by us, has not ended */
+    bool launched;      /* its call has left, so that the owner and others may know the name */
+    bool passed;        /* it was passed on before that, so that others may know the name */
+    bool making;        /* the call of ours that is to make the value has not ended */
     bool confirmed;     /* the owner knows of it */
     bool unknown;       /* the owner has no fork of it: nothing to drop */
-    bool lost;          /* of no use any more: `error` says why */
+    bool lost;          /* it names no value, and never will: `error` says why */
     weft_error *error;  /* the value could not be made, or the owner is gone */
     weft_future *made;  /* somebody asked for it while it was being made */
     wfi_timer timer;    /* while the owner is awaited */
@@ -87,22 +89,25 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_re
 
 /* A handle for a value being made by rpc_remote; elsewhere it has no name before its call is launched. Any thread. */
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out);
-/* Its call is about to be written for that incarnation of its rank: names are numbered in the order in which their calls leave, but
- * for those that were passed on before. WEFT_ERR_PEER_DEAD: an earlier attempt was for another one. [agent lock] */
+/* Its call is about to be written, to that incarnation of its rank: gives the handle its name, unless it was passed on
+ * before. So names are numbered in the order in which their calls leave. WEFT_ERR_PEER_DEAD: an earlier attempt went to
+ * another incarnation. [agent lock] */
 weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner);
-/* Net has the call: the name stays, whatever is tried again. [agent lock] */
+/* Net has the call: further attempts keep the name. [agent lock] */
 void wfi_rref_launched(weft_rref *rref);
 void wfi_rref_unref_locked(weft_rref *rref); /* [agent lock] */
-/* The making ended: NULL or why it failed. After a failure of our own (a time limit, a cancellation) the owner is told to
- * let go of what it may have or get. [agent lock] */
+/* The call that was to make the value has ended: NULL, or why it failed. If it failed on our side (a time limit, a
+ * cancellation), the owner is told to free the value that it has or may yet get. [agent lock] */
 void wfi_rref_created(weft_rref *rref, const weft_error *error);
-/* WEFT_OK, or why it cannot be passed on any more: its owner is gone, or we gave its making up. Any thread, not locked. */
+/* WEFT_OK, or why the handle cannot be passed on any more: its owner is gone, or our call to make the value failed. Any
+ * thread, not locked. */
 weft_status wfi_rref_passable(const weft_rref *rref);
-/* The same, and its name for the others: from now on it keeps that, though its call may not have left. Any thread, not locked. */
+/* The same, and gives its name, which it keeps from now on, even if its call has not left. Any thread, not locked. */
 weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name);
 
-/* For calls to ourselves. Of the references in `values`, through lists: those that our own calls are making elsewhere; `then`
- * runs once for each when that has ended, well or not; returns how many. *memory_out: not for all. [agent lock] */
+/* For calls to ourselves: finds the references in `values`, and in lists in it, that calls of ours are still making
+ * elsewhere. `then` runs once for each of them when its call has ended. Returns how many there are. *memory_out: there
+ * was no memory to wait for all. [agent lock] */
 size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out);
 /* Why one of them is of no use, with a reference; NULL: none is lost. [agent lock] */
 weft_error *wfi_rrefs_lost(weft_args values);
@@ -110,8 +115,8 @@ weft_error *wfi_rrefs_lost(weft_args values);
 /* Owner's side. All [agent lock]. */
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name);
-/* What a peer's call will complete, with the fork that came with it; begun. WEFT_ERR_PROTOCOL (not a name that it may give, or a
- * call seen before), WEFT_ERR_MEMORY. */
+/* The value that a peer's call (weft_rpc_remote) is to make, with the fork that came with the call; wfi_owned_begin has
+ * been done. WEFT_ERR_PROTOCOL (a name that this peer may not give, or a call seen before), WEFT_ERR_MEMORY. */
 weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
                                  uint64_t fork, wfi_owned **out);
 /* What a call has made: one of these. */
@@ -120,8 +125,9 @@ typedef struct wfi_made {
     struct wfi_object **object; /* *object moves into the value */
     weft_values *results;
 } wfi_made;
-/* A call that will complete the value keeps it from begin to finish, whoever lets go meanwhile. A call that was refused before it ran
- * (WEFT_ERR_BUSY) leaves the value to its creator's next attempt, until give_up says that there will be none. */
+/* From begin to finish the call that makes a value keeps it, even if all handles are dropped meanwhile. If that call
+ * was refused before it ran (WEFT_ERR_BUSY), the value waits for its creator's next attempt; give_up says that there
+ * will be none. */
 void wfi_owned_begin(wfi_owned *owned);
 void wfi_owned_finish(wfi_owned *owned, const wfi_made *made);
 void wfi_owned_give_up(wfi_owned *owned, const weft_error *why);
@@ -132,7 +138,7 @@ void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_re
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
 /* Handles wait to be confirmed, by owners that can be reached. [agent lock] */
 bool wfi_rrefs_await_owners(weft_agent *agent);
-/* Who waits for the owner's word waits no more; the handle itself does. */
+/* Whoever waits for the owner's FORKED stops waiting; the handle itself goes on waiting. */
 void wfi_rrefs_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text);
 void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer);
 void wfi_rrefs_end(weft_agent *agent, weft_status why, const char *text); /* nobody will be confirmed any more */
