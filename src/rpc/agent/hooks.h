@@ -21,7 +21,7 @@ typedef struct wfi_span {
     uint64_t run_ns;            /* ours: the reply came; served: the handler began */
     uint64_t done_ns;           /* served: finished */
     uint64_t left_ns;           /* when the caller sent it. Ours: as other hosts understand it; served: by our clock */
-    uint32_t lane;              /* in the trace's picture; 0: none */
+    uint32_t track;             /* its line in the picture of the trace; 0: none */
 } wfi_span;
 
 /* A slot that is NULL has nothing to do. */

@@ -52,8 +52,8 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     weft_error_unref(error);
 }
 
-/* A failed push, or a peer that does not keep to its word, may still have writes under way: with landing places exposed
- * the lane is closed, though the peer says that it is done. */
+/* After a failed push, or from a peer that breaks the rules, writes may still be under way. So if landing places are
+ * exposed the bulk connection is closed, though the peer says that it is done. */
 static void fail_by_reply(wfi_request *call, wfi_reader *reader)
 {
     weft_error *error = wfi_error_read(reader);

@@ -58,7 +58,7 @@ void wfi_call_drop_hold(wfi_request *call)
 
 static void withdraw(wfi_request *call, bool quiet)
 {
-    /* What was exposed to be written goes first: with quiet unset that closes the bulk lane for both. */
+    /* What was exposed to be written goes first: with quiet unset that closes the bulk connection of both. */
     if (call->land_exposed)
         wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, quiet);
     wfi_outbound_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
@@ -145,7 +145,7 @@ void wfi_call_abort(wfi_request *call, weft_error *error)
     if (wfi_inbound_busy(&call->results))
         wfi_inbound_cancel(&call->results); /* it ends the call when no byte of ours is under way */
     else
-        wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no lane closed */
+        wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no connection closed */
 }
 
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text)

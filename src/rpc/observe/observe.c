@@ -147,7 +147,7 @@ static void add_record(wfi_call_observer *observer, wfi_trace_record *record, co
     record->remote_status = weft_error_remote_code(error);
     if (record->end_ns < record->span.begun_ns)
         record->end_ns = record->span.begun_ns;
-    wfi_trace_free_lane(observer->trace, record->side, record->span.lane, record->end_ns);
+    wfi_trace_free_track(observer->trace, record->side, record->span.track, record->end_ns);
     if (!wfi_trace_add(observer->trace, record) || atomic_exchange(&observer->flushing, true))
         return;
     observer->flush_task.run = flush_task;
@@ -180,7 +180,7 @@ static void on_sent(wfi_request *call)
         return;
     wfi_trace *trace = call->agent->observer->trace;
     call->span.ready_ns = wfi_net_now(call->agent->net);
-    call->span.lane = wfi_trace_take_lane(trace, WEFT_METRIC_CALLS, call->span.begun_ns);
+    call->span.track = wfi_trace_take_track(trace, WEFT_METRIC_CALLS, call->span.begun_ns);
 }
 
 static void on_replied(wfi_request *call)
@@ -225,7 +225,7 @@ static void call_ourselves(wfi_loopback *loop)
     loop->outer.begun_ns = loop->call.span.begun_ns;
     join_trace(observer, &loop->outer, loop->child.parent);
     if (is_traced(loop->call.agent, &loop->outer))
-        loop->outer.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_CALLS, loop->outer.begun_ns);
+        loop->outer.track = wfi_trace_take_track(observer->trace, WEFT_METRIC_CALLS, loop->outer.begun_ns);
     loop->call.span.trace = loop->outer.trace;
     loop->call.span.parent = loop->outer.id;
 }
@@ -243,7 +243,7 @@ static void on_arrived(weft_call *call)
     } else
         call->span.id = call->span.parent; /* what it calls hangs below its caller */
     if (is_traced(call->agent, &call->span))
-        call->span.lane = wfi_trace_take_lane(observer->trace, WEFT_METRIC_SERVED, call->span.begun_ns);
+        call->span.track = wfi_trace_take_track(observer->trace, WEFT_METRIC_SERVED, call->span.begun_ns);
 }
 
 static void on_running(weft_call *call)
@@ -254,7 +254,7 @@ static void on_running(weft_call *call)
 
 static void trace_served(weft_call *call, uint64_t end_ns)
 {
-    if (!is_traced(call->agent, &call->span) || !call->span.lane)
+    if (!is_traced(call->agent, &call->span) || !call->span.track)
         return;
     wfi_trace_record record = {.side = WEFT_METRIC_SERVED,
                                .peer = call->from,
@@ -262,7 +262,7 @@ static void trace_served(weft_call *call, uint64_t end_ns)
                                .span = call->span,
                                .end_ns = end_ns,
                                .status = weft_error_code(call->error)};
-    call->span.lane = 0;
+    call->span.track = 0;
     add_record(call->agent->observer, &record, function_of(call), call->error);
 }
 

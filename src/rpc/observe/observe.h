@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * observe.h - observation as a component of the agent: what happens to calls (rpc/agent/hooks.h) goes to histograms
- * (weft/metrics.h) and, if the user asked for one, to a trace. The clock is read once for each call, when its handler
- * has finished; all other times are those of the round of progress (wfi_net_now).
+ * (weft/metrics.h) and, if the user asked for one, to a trace. Most times are those of the round of progress
+ * (wfi_net_now); the clock is read when a handler's answer leaves and, for a trace, when a handler begins.
  */
 #ifndef WFI_OBSERVE_H
 #define WFI_OBSERVE_H

@@ -21,7 +21,7 @@
 #define LINGER_NS 50000000
 #define WAKE_AT 2048               /* records, for which it does not linger */
 #define TELL_EVERY_NS 10000000000u /* of losses */
-#define LOOK_AT_LANES 64           /* that are in no use, before another one is made */
+#define LOOK_AT_TRACKS 64          /* that are in no use, before another one is made */
 
 static int64_t anchor_of(const wfi_clock *clock)
 {
@@ -58,47 +58,48 @@ int64_t wfi_trace_anchor_ns(const wfi_trace *trace)
     return trace->anchor_ns;
 }
 
-/* ---- Lanes ------------------------------------------------------------------------------------------------------- */
+/* ---- Tracks ------------------------------------------------------------------------------------------------------ */
 
-static bool make_lane_room(wfi_trace_lanes *lanes)
+static bool make_track_room(wfi_trace_tracks *tracks)
 {
-    uint32_t room = lanes->room ? lanes->room * 2 : 64;
-    if (lanes->made < lanes->room)
+    uint32_t room = tracks->room ? tracks->room * 2 : 64;
+    if (tracks->made < tracks->room)
         return true;
-    if (room > WFI_TRACE_LANES)
+    if (room > WFI_TRACE_TRACKS)
         return false;
-    uint64_t *ends = realloc(lanes->ends, room * sizeof *ends);
-    lanes->ends = ends ? ends : lanes->ends;
-    uint32_t *spare = realloc(lanes->free, room * sizeof *spare);
-    lanes->free = spare ? spare : lanes->free;
+    uint64_t *ends = realloc(tracks->ends, room * sizeof *ends);
+    tracks->ends = ends ? ends : tracks->ends;
+    uint32_t *spare = realloc(tracks->free, room * sizeof *spare);
+    tracks->free = spare ? spare : tracks->free;
     if (!ends || !spare)
         return false;
-    lanes->room = room;
+    tracks->room = room;
     return true;
 }
 
-uint32_t wfi_trace_take_lane(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns)
+uint32_t wfi_trace_take_track(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns)
 {
-    wfi_trace_lanes *lanes = &trace->lanes[side];
-    uint32_t least =
-        lanes->made < WFI_TRACE_LANES && lanes->free_count > LOOK_AT_LANES ? lanes->free_count - LOOK_AT_LANES : 0;
-    for (uint32_t i = lanes->free_count; i-- > least;) {
-        uint32_t lane = lanes->free[i];
-        if (lanes->ends[lane] > begun_ns)
+    wfi_trace_tracks *tracks = &trace->tracks[side];
+    uint32_t least = tracks->made < WFI_TRACE_TRACKS && tracks->free_count > LOOK_AT_TRACKS
+                         ? tracks->free_count - LOOK_AT_TRACKS
+                         : 0;
+    for (uint32_t i = tracks->free_count; i-- > least;) {
+        uint32_t track = tracks->free[i];
+        if (tracks->ends[track] > begun_ns)
             continue;
-        lanes->free[i] = lanes->free[--lanes->free_count];
-        return lane + 1;
+        tracks->free[i] = tracks->free[--tracks->free_count];
+        return track + 1;
     }
-    return make_lane_room(lanes) ? ++lanes->made : 0;
+    return make_track_room(tracks) ? ++tracks->made : 0;
 }
 
-void wfi_trace_free_lane(wfi_trace *trace, weft_metric_side side, uint32_t lane, uint64_t end_ns)
+void wfi_trace_free_track(wfi_trace *trace, weft_metric_side side, uint32_t track, uint64_t end_ns)
 {
-    wfi_trace_lanes *lanes = &trace->lanes[side];
-    if (!lane)
+    wfi_trace_tracks *tracks = &trace->tracks[side];
+    if (!track)
         return;
-    lanes->ends[lane - 1] = end_ns;
-    lanes->free[lanes->free_count++] = lane - 1;
+    tracks->ends[track - 1] = end_ns;
+    tracks->free[tracks->free_count++] = track - 1;
 }
 
 /* ---- The buffer -------------------------------------------------------------------------------------------------- */
@@ -130,7 +131,7 @@ static wfi_trace_record *next_record(wfi_trace *trace)
 bool wfi_trace_add(wfi_trace *trace, const wfi_trace_record *record)
 {
     pthread_mutex_lock(&trace->lock);
-    wfi_trace_record *to = record->span.lane ? next_record(trace) : NULL;
+    wfi_trace_record *to = record->span.track ? next_record(trace) : NULL;
     if (to)
         *to = *record;
     else
@@ -199,7 +200,7 @@ static void tell_losses(wfi_trace *trace, bool now_at_least)
         wfi_log_in(
             &(wfi_log_context){.rank = trace->rank, .clock = trace->clock}, WEFT_LOG_WARN,
             "the trace has lost %llu spans: more than %d waited to be written, or more than %d calls were under way",
-            (unsigned long long)dropped, WFI_TRACE_ROOM, WFI_TRACE_LANES);
+            (unsigned long long)dropped, WFI_TRACE_ROOM, WFI_TRACE_TRACKS);
 }
 
 void wfi_trace_flush(wfi_trace *trace)
@@ -337,8 +338,8 @@ void wfi_trace_destroy(wfi_trace *trace)
     pthread_mutex_destroy(&trace->file_lock);
     free(trace->spare);
     for (int side = 0; side < 2; side++) {
-        free(trace->lanes[side].ends);
-        free(trace->lanes[side].free);
+        free(trace->tracks[side].ends);
+        free(trace->tracks[side].free);
     }
     free(trace);
 }

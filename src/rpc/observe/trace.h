@@ -4,14 +4,13 @@
  *
  * One file a worker. Times are the agent's clock, CLOCK_MONOTONIC, which all processes of a host share; the first event
  * carries an anchor (the same moment by CLOCK_REALTIME), by which tools/trace-merge aligns files of several hosts.
- * Calls overlap, and the slices of one track may not. So each call takes a track of the picture that is free from the
- * call's beginning on; here it is called a lane. A call and the serving of it are joined by a flow whose id is the
- * caller's span.
+ * Calls overlap, and the slices of one track of the picture may not. So each call takes a track that is free from the
+ * call's beginning on. A call and the serving of it are joined by a flow whose id is the caller's span.
  *
  * THREADS. Any thread may call wfi_trace_add. It copies the record, under a lock of the trace's own; if the buffer is
  * full the record is dropped, and the log says how many were. The trace has a thread that writes. Without one
- * (`threaded` is false): when wfi_trace_add returns true, call wfi_trace_flush. wfi_trace_take_lane and
- * wfi_trace_free_lane are called with the agent's lock held.
+ * (`threaded` is false): when wfi_trace_add returns true, call wfi_trace_flush. wfi_trace_take_track and
+ * wfi_trace_free_track are called with the agent's lock held.
  */
 #ifndef WFI_TRACE_H
 #define WFI_TRACE_H
@@ -51,8 +50,8 @@ void wfi_trace_flush(wfi_trace *trace);
 uint64_t wfi_trace_dropped(wfi_trace *trace);
 int64_t wfi_trace_anchor_ns(const wfi_trace *trace); /* CLOCK_REALTIME less the agent's clock */
 
-/* A lane for a span that began then: 1 and up; 0: too many at once. And back. */
-uint32_t wfi_trace_take_lane(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns);
-void wfi_trace_free_lane(wfi_trace *trace, weft_metric_side side, uint32_t lane, uint64_t end_ns);
+/* A track for a span that began then: 1 and up; 0: too many at once. And back. */
+uint32_t wfi_trace_take_track(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns);
+void wfi_trace_free_track(wfi_trace *trace, weft_metric_side side, uint32_t track, uint64_t end_ns);
 
 #endif

@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 /* weft/metrics.h states both bounds. */
-#define WFI_TRACE_LANES 16384 /* of one side: as many calls at once have a place in the picture */
-#define WFI_TRACE_ROOM 131072 /* records that wait to be written */
+#define WFI_TRACE_TRACKS 16384 /* of one side: as many calls at once have a place in the picture */
+#define WFI_TRACE_ROOM 131072  /* records that wait to be written */
 #define WFI_TRACE_CHUNK 512
 
 typedef struct wfi_trace_chunk {
@@ -20,11 +20,11 @@ typedef struct wfi_trace_chunk {
 } wfi_trace_chunk;
 
 /* Of one side. */
-typedef struct wfi_trace_lanes {
-    uint64_t *ends; /* when the last span of a lane ended */
+typedef struct wfi_trace_tracks {
+    uint64_t *ends; /* when the last span of a track ended */
     uint32_t *free; /* those in no use, the last one freed on top */
     uint32_t free_count, made, room;
-} wfi_trace_lanes;
+} wfi_trace_tracks;
 
 struct wfi_trace {
     /* Constant once begun. */
@@ -35,7 +35,7 @@ struct wfi_trace {
     char interface[64];
     pthread_t thread;
 
-    wfi_trace_lanes lanes[2]; /* the agent's lock */
+    wfi_trace_tracks tracks[2]; /* the agent's lock */
 
     pthread_mutex_t lock; /* a leaf; guards what follows */
     pthread_cond_t some;
@@ -49,7 +49,7 @@ struct wfi_trace {
 
     pthread_mutex_t file_lock; /* above `lock`; guards what follows: whoever writes */
     FILE *file;                /* NULL: not begun, or it failed */
-    uint32_t named[2];         /* lanes whose names are in the file */
+    uint32_t named[2];         /* tracks whose names are in the file */
 };
 
 /* All with file_lock. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_text.c - spans as trace events: complete events ("X") on lanes, flows ("s", "f") from caller to callee, async events
- * ("b", "e") for the wire, metadata ("M") for names.
+ * trace_text.c - spans as trace events: complete events ("X") on tracks, flows ("s", "f") from caller to callee, async
+ * events ("b", "e") for the wire, metadata ("M") for names.
  *
- * A process of the picture is a worker, numbered from 1 by rank (0 is special to viewers); a thread of it is a lane, with a
- * number that no other worker's lane has. Times are microseconds with three decimals.
+ * A process of the picture is a worker, numbered from 1 by rank (0 is special to viewers); a thread of it is a track,
+ * with a number that no other worker's track has. Times are microseconds with three decimals.
  */
 #include "rpc/observe/trace_internal.h"
 
@@ -13,8 +13,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#define LANES_BASE 10 /* lanes of the picture are numbered from here within a worker's block */
-#define LANES_BLOCK (2 * WFI_TRACE_LANES + LANES_BASE)
+#define TRACKS_BASE 10 /* tracks of the picture are numbered from here within a worker's block */
+#define TRACKS_BLOCK (2 * WFI_TRACE_TRACKS + TRACKS_BASE)
 
 static const char *const side_names[2] = {"calls", "served"};
 
@@ -28,9 +28,9 @@ static int process_of(const wfi_trace *trace)
     return trace->rank + 1;
 }
 
-static unsigned thread_of(const wfi_trace *trace, weft_metric_side side, uint32_t lane)
+static unsigned thread_of(const wfi_trace *trace, weft_metric_side side, uint32_t track)
 {
-    return (unsigned)process_of(trace) * LANES_BLOCK + LANES_BASE + (unsigned)side * WFI_TRACE_LANES + lane;
+    return (unsigned)process_of(trace) * TRACKS_BLOCK + TRACKS_BASE + (unsigned)side * WFI_TRACE_TRACKS + track;
 }
 
 static void begin_event(const wfi_trace *trace, const char *phase, const char *category, const char *name)
@@ -45,7 +45,7 @@ static void end_event(const wfi_trace *trace)
     fputs("},\n", trace->file);
 }
 
-/* ---- The head and the end ------------------------------------------------------------------------------------------------ */
+/* ---- The head and the end ---------------------------------------------------------------------------------------- */
 
 static void write_metadata(const wfi_trace *trace, unsigned thread, const char *what, const char *key,
                            const char *value)
@@ -60,7 +60,7 @@ static void write_metadata(const wfi_trace *trace, unsigned thread, const char *
 void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
 {
     char name[160], host[256] = "";
-    unsigned thread = (unsigned)process_of(trace) * LANES_BLOCK;
+    unsigned thread = (unsigned)process_of(trace) * TRACKS_BLOCK;
     bool simulated = trace->clock != &wfi_clock_real;
     uint64_t now = wfi_now(trace->clock);
     if (simulated || gethostname(host, sizeof host - 1))
@@ -86,20 +86,20 @@ void wfi_trace_write_end(wfi_trace *trace, uint64_t dropped)
 {
     begin_event(trace, "M", "__metadata", "weft_end");
     fprintf(trace->file, ",\"tid\":%u,\"args\":{\"dropped\":%" PRIu64 "}}\n]\n",
-            (unsigned)process_of(trace) * LANES_BLOCK, dropped);
+            (unsigned)process_of(trace) * TRACKS_BLOCK, dropped);
 }
 
-static void name_lanes(wfi_trace *trace, weft_metric_side side, uint32_t lane)
+static void name_tracks(wfi_trace *trace, weft_metric_side side, uint32_t track)
 {
     char name[32];
-    while (trace->named[side] < lane) {
+    while (trace->named[side] < track) {
         uint32_t next = ++trace->named[side];
         snprintf(name, sizeof name, "%s %u", side_names[side], next);
         write_metadata(trace, thread_of(trace, side, next), "thread_name", "name", name);
     }
 }
 
-/* ---- Spans ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Spans ------------------------------------------------------------------------------------------------------- */
 
 /* A slice inside the span, cut to it; none for a stage that was never reached. */
 static void write_stage(const wfi_trace *trace, const wfi_trace_record *record, const char *name, uint64_t from_ns,
@@ -108,7 +108,7 @@ static void write_stage(const wfi_trace *trace, const wfi_trace_record *record, 
     if (from_ns < record->span.begun_ns || to_ns < from_ns || to_ns > record->end_ns)
         return;
     begin_event(trace, "X", "stage", name);
-    fprintf(trace->file, ",\"tid\":%u", thread_of(trace, record->side, record->span.lane));
+    fprintf(trace->file, ",\"tid\":%u", thread_of(trace, record->side, record->span.track));
     write_us(trace->file, "ts", from_ns);
     write_us(trace->file, "dur", to_ns - from_ns);
     end_event(trace);
@@ -118,7 +118,8 @@ static void write_flow(const wfi_trace *trace, const wfi_trace_record *record, c
                        uint64_t id)
 {
     begin_event(trace, phase, "rpc", "call");
-    fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", thread_of(trace, record->side, record->span.lane), id);
+    fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", thread_of(trace, record->side, record->span.track),
+            id);
     if (*phase == 'f')
         fputs(",\"bp\":\"e\"", trace->file);
     write_us(trace->file, "ts", at_ns);
@@ -132,7 +133,7 @@ static void write_wire(const wfi_trace *trace, const wfi_trace_record *record)
         return; /* unknown, there was none, or the clocks of two hosts disagree by more than it took */
     for (int end = 0; end < 2; end++) {
         begin_event(trace, end ? "e" : "b", "wire", "wire");
-        fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", (unsigned)process_of(trace) * LANES_BLOCK,
+        fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", (unsigned)process_of(trace) * TRACKS_BLOCK,
                 span->parent);
         write_us(trace->file, "ts", end ? span->begun_ns : span->left_ns);
         if (!end)
@@ -146,7 +147,7 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
     const wfi_span *span = &record->span;
     FILE *to = trace->file;
     begin_event(trace, "X", record->side == WEFT_METRIC_CALLS ? "call" : "serve", record->function);
-    fprintf(to, ",\"tid\":%u", thread_of(trace, record->side, span->lane));
+    fprintf(to, ",\"tid\":%u", thread_of(trace, record->side, span->track));
     write_us(to, "ts", span->begun_ns);
     write_us(to, "dur", record->end_ns - span->begun_ns);
     fprintf(to, ",\"args\":{\"trace\":\"0x%" PRIx64 "\",\"span\":\"0x%" PRIx64 "\"", span->trace, span->id);
@@ -167,7 +168,7 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
 void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
 {
     const wfi_span *span = &record->span;
-    name_lanes(trace, record->side, span->lane);
+    name_tracks(trace, record->side, span->track);
     write_span(trace, record);
     if (record->side == WEFT_METRIC_CALLS) {
         write_stage(trace, record, "send", span->begun_ns, span->ready_ns);
