@@ -11,14 +11,14 @@
  * soon after a sleep began that a whole spin would have caught it restores the whole. Sleeping makes answers late by
  * itself, so now and then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow.
  *
- * The kernel (Linux, proc(5): loadavg), which counts the threads that would run now: a spin in which nothing has come
- * for some microseconds looks, and ends if there are more of them than cores. It costs the spinner a microsecond that
- * it had nothing to do in; where there are very many cores, counting takes longer, and two threads are hardly in each
- * other's way: nobody looks.
+ * The kernel (Linux, proc(5): loadavg) counts the threads that would run now. A spin in which nothing has come for some
+ * microseconds reads that number, and ends if it is larger than the number of cores. Reading takes a microsecond, in
+ * which the thread has nothing else to do. On a machine with very many cores counting takes longer, and two threads
+ * rarely need the same core: there it is not read.
  *
  * On one core nobody ever spins: whoever we wait for needs that core.
  *
- * YIELDING. Where several workers share a core, the one that we wait for is often among those who would run on ours: to
+ * YIELDING. If several workers share a core, the one that we wait for is often among those who would run on ours: to
  * let them run (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes
  * takes the core for a slice of milliseconds, where a sleeper would be woken at once: after a yield that took long
  * there is none for many times as long, so that such yields cost a fortieth of the time.
@@ -42,8 +42,9 @@
 #define YIELD_PAUSE 40
 
 /*
- * Serving a peer that reads or writes our memory brings no completions, only rounds that take long, for this machine
- * and this build: the provider moves bytes in them. Much longer than that, we were not running.
+ * Whether the round found work. A peer that reads or writes our memory causes no completions here, but the fabric's
+ * library moves the bytes in our rounds, so they take long compared with an empty round (usual_round). A round that
+ * took very much longer only means that this thread did not run.
  */
 bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads.c - the threads that poll when no user's thread does: the poller, the event thread, and the leader, a worker of the executor that
- * has nothing else to do. token.c has the rules by which they take turns.
+ * threads.c - the threads that poll when no thread of the user's does: the poller; the leader, a thread of the executor
+ * that has nothing else to do; and the event thread, which waits for connections. token.c says how they take turns.
  */
 #include "progress/progress.h"
 
@@ -22,7 +22,7 @@ static uint64_t watch_interval_ns(unsigned pauses)
     return (uint64_t)WATCH_NS << (pauses < WATCH_DOUBLINGS ? pauses : WATCH_DOUBLINGS);
 }
 
-/* One pause, after so many; true if the token is ours then. */
+/* The poller waits for one watch interval, after `pauses` earlier ones. True: it has the token now. */
 static bool poller_rest(wfi_progress *progress, unsigned pauses)
 {
     uint32_t uses = atomic_load(&progress->token.uses), departures = atomic_load(&progress->token.departures);

@@ -1,26 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * token.c - the progress token: the right to poll the sources. One thread at a time holds it; the others wait, or sleep.
+ * token.c - the progress token: the right to poll the sources. One thread at a time holds it; the others wait, or
+ * sleep.
  *
  * STATE of the token:
  *   FREE            Nobody polls. The watcher (below) takes it when nobody has used it for a watch interval.
  *   AWAKE           Its holder polls, hands out what came, or runs inline handlers.
- *   ..._ASLEEP      Its holder sleeps in poll(2) and touches nothing. Another thread may rob it of the token with one atomic exchange,
- *                   without waking it; when the holder wakes it sees that, and rests. Only another waiting thread robs a waiting thread.
+ *   ..._ASLEEP      Its holder sleeps in poll(2) and touches nothing. Another thread may take the token from it with
+ *   one
+ *                   atomic exchange, without waking it ("rob it"). When the holder wakes it sees that, and waits as a
+ *                   watcher. A waiting thread is robbed only by another waiting thread.
  *
  * WHO TAKES IT.
- *   A waiting thread takes it from a sleeper at once, and from a spinning poller or leader by asking (`wanted`). It gives it back as soon
- *   as its future is complete, and wakes nobody: so calls that follow each other find the token free, and no thread has to be
- *   switched in between. A waiting thread that has spun in vain sleeps with the token for some milliseconds, so that the event it waits
- *   for wakes nobody else. If it takes longer, the thread leaves the token to the watcher.
- *   The leader (a worker in the executor's idle hook) takes it so that it can run the handler of what it reads.
- *   The poller takes it when no worker is in the hook.
+ *   A waiting thread (one that waits for a future) takes it from a sleeper at once, and from a spinning poller or
+ *   leader by asking (`wanted`). It gives the token back as soon as its future is complete, and wakes nobody: so calls
+ *   that follow each other find the token free, without a switch of threads. If it has spun in vain it sleeps with the
+ *   token for some milliseconds, so that its event wakes nobody else. After that it leaves the token to the watcher.
+ *   The leader (a thread of the executor, in its idle hook) takes it so that it can run the handler of what it reads.
+ *   The poller (progress's own thread) takes it when no thread is in the hook.
  *
- * WHO WATCHES. The leader if there is one, else the poller. It sleeps for a watch interval, and takes the token if nobody has used it
- * meanwhile. Whoever gives the token up and still waits for something wakes the watcher (wfi_watcher_wake). When the job is idle the
- * watcher holds the token asleep, and nothing runs before the next event or timer.
+ * WHO WATCHES. The leader if there is one, else the poller. The watcher sleeps for a watch interval, and takes the
+ * token if nobody has used it meanwhile. A thread that gives the token up and still waits for something wakes the
+ * watcher (wfi_watcher_wake). When the job is idle the watcher holds the token asleep, and nothing runs before the next
+ * event or timer.
  *
- * TIMERS. sleep_until_ns (under the lock) is when the sleepers will wake by themselves; whoever sets an earlier timer wakes them.
+ * TIMERS. sleep_until_ns (under the lock) is when the sleepers will wake by themselves. Whoever sets an earlier timer
+ * wakes them.
  */
 #include "progress/progress.h"
 
@@ -47,15 +52,16 @@ static bool take_token_from(wfi_progress *progress, int state, wfi_role role)
     return true;
 }
 
-/* Whether a waiting thread sleeps with the token. False if the thread has just woken while another gave the token back to it: then
- * anybody may take the token. */
+/* Whether a waiting thread sleeps with the token. False if the thread has just woken while another gave the token back
+ * to it: then anybody may take the token. */
 static bool waiter_lies(const wfi_progress *progress)
 {
     return atomic_load(&progress->token.asleep[WFI_SLEEPER_WAITER]);
 }
 
-/* Takes the token if it is free, or robs a sleeper of it. The poller does not rob the leader, since it only stands in for it. If the
- * state names the asking thread's own role as asleep, the token was given back to it just when it woke. */
+/* Takes the token if it is free, or robs a sleeper of it. The poller does not rob the leader, since it only stands in
+ * for it. If the state names the asking thread's own role as asleep, the token was given back to it just when it
+ * woke. */
 bool wfi_token_take(wfi_progress *progress, wfi_role role)
 {
     switch (atomic_load_explicit(&progress->token.state, memory_order_relaxed)) {
@@ -95,8 +101,8 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
     return got;
 }
 
-/* Gives the token back to the sleeper that was robbed of it. That one has not noticed: it still waits for events and timers. False: nobody
- * sleeps who was robbed. */
+/* Gives the token back to the sleeper that was robbed of it, and that has not noticed: it still waits for events and
+ * timers. False: no robbed thread sleeps. */
 static bool give_back(wfi_progress *progress)
 {
     for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
