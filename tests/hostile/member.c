@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member.c - somebody who has the secret and a seat in the job, and says what it likes to its peers: wild keys and lengths,
- * deep lists, words about the calls and references of others, nonsense for weft's own functions, half a header on its lanes.
+ * member.c - somebody who has the secret and a seat in the job, and says what it likes to its peers: wild keys and
+ * lengths, deep lists, words about the calls and references of others, nonsense for weft's own functions, half a header
+ * on its lanes.
  */
 #include "arena.h"
 
@@ -60,7 +61,7 @@ void member_leave(arena *a)
     a->member = NULL;
 }
 
-/* ---- Saying anything ------------------------------------------------------------------------------------------------- */
+/* ---- Saying anything --------------------------------------------------------------------------------------------- */
 
 typedef struct letter {
     uint8_t type;
@@ -121,7 +122,7 @@ static void end_meta(letter *one, wfi_writer *meta, bool place)
     wfi_writer_fini(meta);
 }
 
-/* ---- Attacks --------------------------------------------------------------------------------------------------------- */
+/* ---- Attacks ----------------------------------------------------------------------------------------------------- */
 
 static void wild_keys(arena *a, unsigned n)
 {
@@ -203,7 +204,7 @@ static void deep_lists(arena *a, unsigned n)
 /* About calls that others made, or nobody. Ids of theirs are their incarnation and a count. */
 static void calls_of_others(arena *a, unsigned n)
 {
-    static const uint8_t types[] = {INSIDE_REPLY, INSIDE_PART, INSIDE_TOOK, INSIDE_DONE, INSIDE_CANCEL};
+    static const uint8_t types[] = {INSIDE_REPLY, INSIDE_ITEM, INSIDE_TOOK, INSIDE_DONE, INSIDE_CANCEL};
     int to = (int)(n % VICTIMS), of = (to + (int)(n / 3 % 3)) % VICTIMS;
     uint64_t count = atomic_load(&a->at->victims[of].calls);
     for (uint64_t i = 0; i < 8; i++) {
@@ -284,7 +285,7 @@ static void early_gathers(arena *a, unsigned n)
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
-/* ---- Below the messages -------------------------------------------------------------------------------------------------- */
+/* ---- Below the messages ------------------------------------------------------------------------------------------ */
 
 static bool leads_to(int fd, const wfofi_sockaddr *to)
 {
@@ -293,9 +294,9 @@ static bool leads_to(int fd, const wfofi_sockaddr *to)
 }
 
 /*
- * Into the sockets of our own lanes, behind libfabric's back: a message's header that stops, or one whose message does not
- * come whole. Then nothing, until the lane is given up for the next stroke. (Headers that make no sense are not tried:
- * libfabric's tcp trusts those that connected; docs/security.md.)
+ * Into the sockets of our own lanes, behind libfabric's back: a message's header that stops, or one whose message does
+ * not come whole. Then nothing, until the lane is given up for the next stroke. (Headers that make no sense are not
+ * tried: libfabric's tcp trusts those that connected; docs/security.md.)
  */
 static void half_headers_on_lanes(arena *a, unsigned n)
 {
@@ -332,7 +333,7 @@ const attack members[] = {
 };
 const size_t member_count = sizeof members / sizeof *members;
 
-/* ---- One that takes no answers ---------------------------------------------------------------------------------------------- */
+/* ---- One that takes no answers ----------------------------------------------------------------------------------- */
 
 static bool is_up(wfi_net *net, int rank)
 {

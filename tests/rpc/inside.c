@@ -23,9 +23,9 @@
 _Static_assert(SAME(INSIDE_CALL, WFI_RPC_CALL) && SAME(INSIDE_REPLY, WFI_RPC_REPLY) &&
                    SAME(INSIDE_DONE, WFI_RPC_DONE) && SAME(INSIDE_CANCEL, WFI_RPC_CANCEL) &&
                    SAME(INSIDE_FORK, WFI_RPC_FORK) && SAME(INSIDE_FORKED, WFI_RPC_FORKED) &&
-                   SAME(INSIDE_DROP, WFI_RPC_DROP) && SAME(INSIDE_PART, WFI_RPC_ITEM) &&
+                   SAME(INSIDE_DROP, WFI_RPC_DROP) && SAME(INSIDE_ITEM, WFI_RPC_ITEM) &&
                    SAME(INSIDE_TOOK, WFI_RPC_TOOK) && SAME(INSIDE_REFUSED, WFI_RPC_REFUSED) &&
-                   SAME(INSIDE_CALL_REMOTE, WFI_CALL_REMOTE) && SAME(INSIDE_CALL_PARTS, WFI_CALL_ITEMS) &&
+                   SAME(INSIDE_CALL_REMOTE, WFI_CALL_REMOTE) && SAME(INSIDE_CALL_ITEMS, WFI_CALL_ITEMS) &&
                    SAME(INSIDE_REPLY_ERROR, WFI_REPLY_ERROR) && SAME(INSIDE_REPLY_NEEDS_DONE, WFI_REPLY_NEEDS_DONE) &&
                    SAME(INSIDE_ENCODING_PULL, WFI_ENCODING_PULL) && SAME(INSIDE_MESSAGE_MAX, WFI_MESSAGE_MAX) &&
                    SAME(INSIDE_FUNCTION_NAME_MAX, WFI_FUNCTION_NAME_MAX),
@@ -51,28 +51,28 @@ void inside_unlock(weft_agent *agent)
     wfi_net_unlock(agent->net);
 }
 
-/* ---- Messages -------------------------------------------------------------------------------------------------------- */
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
-typedef struct letter {
+typedef struct posted {
     wfi_message message;
     uint8_t bytes[INSIDE_MESSAGE_MAX];
-} letter;
+} posted;
 
 atomic_int inside_unsent;
 
-static void letter_done(wfi_message *message, weft_status status)
+static void posted_done(wfi_message *message, weft_status status)
 {
     atomic_fetch_add(&inside_unsent, status != WEFT_OK);
-    free(wfi_container_of(message, letter, message));
+    free(wfi_container_of(message, posted, message));
 }
 
 weft_status inside_send(weft_agent *agent, int to, uint8_t type, bool urgent, const void *bytes, size_t size)
 {
-    letter *one = calloc(1, sizeof *one);
+    posted *one = calloc(1, sizeof *one);
     MUST(one && size <= sizeof one->bytes);
     memcpy(one->bytes, bytes, size);
     one->message =
-        (wfi_message){.type = type, .urgent = urgent, .head = one->bytes, .head_size = size, .done = letter_done};
+        (wfi_message){.type = type, .urgent = urgent, .head = one->bytes, .head_size = size, .done = posted_done};
     wfi_net_lock(agent->net);
     weft_status st = wfi_peer_send(wfi_net_peer(agent->net, to), &one->message);
     wfi_net_unlock(agent->net);
@@ -200,7 +200,7 @@ uint64_t inside_next_fork(weft_agent *agent)
     return wfi_refs_of(agent)->next_fork;
 }
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
 uint64_t inside_call_id(const weft_call *call)
 {
@@ -278,7 +278,7 @@ void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, b
     wfi_net_unlock(raid.agent->net);
 }
 
-/* ---- Members --------------------------------------------------------------------------------------------------------- */
+/* ---- Members ----------------------------------------------------------------------------------------------------- */
 
 void inside_tell_member(weft_agent *agent, weft_member_event event, int rank, const char *why)
 {
@@ -297,7 +297,7 @@ void inside_died(weft_agent *agent, int rank, uint32_t incarnation)
     wfi_member_events.died(agent->net, rank, incarnation, "said by the test");
 }
 
-/* ---- What an agent keeps --------------------------------------------------------------------------------------------- */
+/* ---- What an agent keeps ----------------------------------------------------------------------------------------- */
 
 inside_tally inside_count(weft_agent *agent)
 {
@@ -392,7 +392,7 @@ size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room)
     return count;
 }
 
-/* ---- Options --------------------------------------------------------------------------------------------------------- */
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
 
 static wfi_options resolved;
 

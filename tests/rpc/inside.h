@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside.h - what tests do to an agent, or ask of it, that the public API does not offer. inside.c alone includes headers of rpc
- * and of net: where these move or change, no test has to.
+ * inside.h - what tests do to an agent, or ask of it, that the public API does not offer. inside.c alone includes
+ * headers of rpc and of net: where these move or change, no test has to.
  */
 #ifndef TESTS_RPC_INSIDE_H
 #define TESTS_RPC_INSIDE_H
@@ -20,7 +20,7 @@ void inside_lock(weft_agent *agent);
 bool inside_try_lock(weft_agent *agent); /* then it has to be unlocked */
 void inside_unlock(weft_agent *agent);
 
-/* ---- Messages between agents, as docs/wire.md has them -------------------------------------------------------------- */
+/* ---- Messages between agents, as docs/wire.md has them ----------------------------------------------------------- */
 
 enum {
     INSIDE_CALL = 1,
@@ -30,11 +30,11 @@ enum {
     INSIDE_FORK = 5,
     INSIDE_FORKED = 6,
     INSIDE_DROP = 7,
-    INSIDE_PART = 8,
+    INSIDE_ITEM = 8,
     INSIDE_TOOK = 9,
     INSIDE_REFUSED = 10,
 };
-enum { INSIDE_CALL_REMOTE = 1, INSIDE_CALL_PARTS = 2 };             /* flags of a call */
+enum { INSIDE_CALL_REMOTE = 1, INSIDE_CALL_ITEMS = 2 };             /* flags of a call */
 enum { INSIDE_REPLY_ERROR = 1, INSIDE_REPLY_NEEDS_DONE = 2 };       /* flags of a reply */
 enum { INSIDE_ENCODING_PULL = 2 };                                  /* of a tensor: address and key follow */
 enum { INSIDE_MESSAGE_MAX = 3968, INSIDE_FUNCTION_NAME_MAX = 127 }; /* bytes */
@@ -45,8 +45,8 @@ extern atomic_int inside_unsent;
 /* As if `from` had sent it to this agent. */
 void inside_arrive(weft_agent *agent, int from, uint8_t type, const void *bytes, size_t size);
 
-/* What comes for this agent goes to `hear` instead, until NULL is given; false: it does not take the message, which comes again
- * later. One agent of the process at a time. */
+/* What comes for this agent goes to `hear` instead, until NULL is given; false: it does not take the message, which
+ * comes again later. One agent of the process at a time. */
 typedef bool inside_hear_fn(uint8_t type, const uint8_t *bytes, size_t size);
 void inside_divert(weft_agent *agent, inside_hear_fn *hear);
 
@@ -69,7 +69,7 @@ void inside_write_name(wfi_writer *writer, const inside_name *name);
 uint64_t inside_next_call_id(weft_agent *agent); /* the last ones that it has given */
 uint64_t inside_next_fork(weft_agent *agent);
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
 uint64_t inside_call_id(const weft_call *call);
 /* The call ends with this code, as where the callee's own machinery finds fault with it: not with WEFT_ERR_REMOTE. */
@@ -86,14 +86,15 @@ typedef struct inside_range {
 inside_range inside_landing(const weft_call *call);
 inside_range inside_argument(const weft_call *call);
 
-/* Reads the range again and again, or writes there, until `stop`; what fails is begun again all the same. One at a time. */
+/* Reads the range again and again, or writes there, until `stop`; what fails is begun again all the same. One at a
+ * time. */
 extern struct inside_raid {
     atomic_bool stop, running;
     atomic_int succeeded, failed;
 } inside_raid;
 void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, bool write);
 
-/* ---- Members --------------------------------------------------------------------------------------------------------- */
+/* ---- Members ----------------------------------------------------------------------------------------------------- */
 
 /* The agent's on_membership is told so. Locked. */
 void inside_tell_member(weft_agent *agent, weft_member_event event, int rank, const char *why);
@@ -101,14 +102,15 @@ void inside_tell_member(weft_agent *agent, weft_member_event event, int rank, co
 void inside_joined(weft_agent *agent, int rank, uint32_t incarnation, const char *name);
 void inside_died(weft_agent *agent, int rank, uint32_t incarnation);
 
-/* ---- What an agent keeps ---------------------------------------------------------------------------------------------- */
+/* ---- What an agent keeps ----------------------------------------------------------------------------------------- */
 
 typedef struct inside_tally {
     size_t peers, group_pasts, names, timers, references, calls, unconfirmed;
 } inside_tally;
 inside_tally inside_count(weft_agent *agent);
 
-/* As if all notifications that the agent has spare were promised to others already: how many. They are given back so. */
+/* As if all notifications that the agent has spare were promised to others already: how many. They are given back
+ * so. */
 size_t inside_promise_notifications(weft_agent *agent);
 void inside_keep_notifications(weft_agent *agent, size_t count);
 
@@ -129,10 +131,10 @@ typedef struct inside_key {
 } inside_key;
 size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room);
 
-/* ---- Options ---------------------------------------------------------------------------------------------------------- */
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
 
-/* As weft_agent_open makes them of what is given and the environment. NULL: refused, with its status and error. Good until the next
- * one; `status` and `error` may be NULL where it must not fail. */
+/* As weft_agent_open makes them of what is given and the environment. NULL: refused, with its status and error. Good
+ * until the next one; `status` and `error` may be NULL where it must not fail. */
 const weft_agent_options *inside_resolve(const weft_agent_options *given, weft_status *status, weft_error **error);
 void inside_settle(int rank, const char *name); /* changes the resolved ones: when the store has given both */
 void inside_share(int agents);                  /* the same: when it is known how many agents the process has */

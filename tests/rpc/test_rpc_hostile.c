@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_hostile.c - nonsense from the wire: mutated bytes into the decoders, and a worker that sends its peer whatever it
- * likes. Nothing crashes, nothing hangs, and the victim's other calls go on.
+ * test_rpc_hostile.c - nonsense from the wire: mutated bytes into the decoders, and a worker that sends its peer
+ * whatever it likes. Nothing crashes, nothing hangs, and the victim's other calls go on.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
@@ -119,9 +119,9 @@ static weft_status run_echo(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static void take_part(const weft_values *part, void *arg)
+static void take_item(const weft_values *item, void *arg)
 {
-    MUST(part != NULL);
+    MUST(item != NULL);
 }
 
 static weft_status run_hold(weft_call *call, void *user)
@@ -170,8 +170,8 @@ static void write_call(wfi_writer *w)
     static const char *const names[] = {"echo", "land", "hold", "nothing", "weft:fetch", "none"};
     const char *name = names[below(6)];
     bool remote = below(3) == 0;
-    bool parts = below(2);
-    wfi_write_u8(w, (uint8_t)(remote | (parts ? INSIDE_CALL_PARTS : 0)));
+    bool items = below(2);
+    wfi_write_u8(w, (uint8_t)(remote | (items ? INSIDE_CALL_ITEMS : 0)));
     wfi_write_u64(w, below(2) ? UINT64_MAX : below(100000000));
     wfi_write_u8(w, (uint8_t)strlen(name));
     wfi_write_bytes(w, name, strlen(name));
@@ -202,9 +202,9 @@ static size_t compose(uint8_t type, uint8_t *bytes)
         wfi_write_u8(&w, (uint8_t)below(2));
     if (type == INSIDE_CANCEL)
         wfi_write_u8(&w, (uint8_t)below(2));
-    if (type == INSIDE_PART || type == INSIDE_TOOK)
+    if (type == INSIDE_ITEM || type == INSIDE_TOOK)
         wfi_write_u32(&w, (uint32_t)below(below(2) ? 3 : 20));
-    if (type == INSIDE_PART) {
+    if (type == INSIDE_ITEM) {
         wfi_write_u8(&w, below(8) == 0);
         write_body(&w);
     }
@@ -246,7 +246,7 @@ static void play(weft_agent *agent, void *arg)
         return;
     for (int i = 0; i < 60; i++) /* answered by whatever comes */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), i % 2 ? "hold" : "nothing", WEFT_NO_VALUES,
-                               &(weft_rpc_options){.timeout_ms = 500, .on_item = i % 3 ? take_part : NULL},
+                               &(weft_rpc_options){.timeout_ms = 500, .on_item = i % 3 ? take_item : NULL},
                                &futures[i]));
     for (int i = 0; i < 20; i++)
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1 + i % 2), "hold", WEFT_NO_VALUES,
@@ -317,7 +317,7 @@ static void test_environment(void **s)
     }
 }
 
-/* ---- A gatherer that says how an operation ended, whatever it was ------------------------------------------------------ */
+/* ---- A gatherer that says how an operation ended, whatever it was ------------------------------------------------ */
 
 static const struct verdict {
     int64_t code, worker;

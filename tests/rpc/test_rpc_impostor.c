@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_impostor.c - a member that says of other members' calls and references what only these may say, well formed and with
- * the right ids: nothing of it counts.
+ * test_rpc_impostor.c - a member that says of other members' calls and references what only these may say, well formed
+ * and with the right ids: nothing of it counts.
  *
  * The caller's call is with the callee, which holds it. The impostor has nothing to do with it.
  */
@@ -18,7 +18,7 @@ static struct scene {
     uint64_t first_id;
     inside_name name;
     uint64_t fork;
-    int parts, said, over;
+    int items, said, over;
 } scene;
 
 static weft_status run_hold(weft_call *call, void *user)
@@ -40,7 +40,7 @@ static const weft_function functions[] = {
     {.name = "nothing", .run = world_run_nothing, .flags = WEFT_INLINE},
 };
 
-/* ---- What the impostor says ---------------------------------------------------------------------------------------- */
+/* ---- What the impostor says -------------------------------------------------------------------------------------- */
 
 static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
 {
@@ -53,15 +53,15 @@ static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
     } else {
         wfi_write_u64(&w, id);
     }
-    if (type == INSIDE_PART || type == INSIDE_TOOK)
+    if (type == INSIDE_ITEM || type == INSIDE_TOOK)
         wfi_write_u32(&w, 0);
     if (type == INSIDE_FORKED)
         wfi_write_u32(&w, (uint32_t)WEFT_ERR_NOT_FOUND);
-    if (type == INSIDE_REPLY || type == INSIDE_PART || type == INSIDE_CANCEL || type == INSIDE_DROP)
+    if (type == INSIDE_REPLY || type == INSIDE_ITEM || type == INSIDE_CANCEL || type == INSIDE_DROP)
         wfi_write_u8(&w, 0);
     if (type == INSIDE_REPLY)
         wfi_write_u32(&w, 0);
-    if (type == INSIDE_REPLY || type == INSIDE_PART)
+    if (type == INSIDE_REPLY || type == INSIDE_ITEM)
         inside_write_body(&w, WEFT_VALUES(weft_of_i64(666)), NULL);
     MUST(!w.failed);
     MUST_OK(inside_send(agent, to, type, false, bytes, w.size));
@@ -69,7 +69,7 @@ static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
 
 static void say_all(weft_agent *agent)
 {
-    static const uint8_t to_caller[] = {INSIDE_PART, INSIDE_REPLY, INSIDE_FORKED},
+    static const uint8_t to_caller[] = {INSIDE_ITEM, INSIDE_REPLY, INSIDE_FORKED},
                          to_callee[] = {INSIDE_CANCEL, INSIDE_DONE, INSIDE_TOOK, INSIDE_DROP};
     for (uint64_t id = scene.first_id; id < scene.first_id + IDS; id++) {
         for (size_t i = 0; i < sizeof to_caller; i++)
@@ -82,11 +82,11 @@ static void say_all(weft_agent *agent)
             MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "nothing", WEFT_NO_VALUES, NULL, NULL));
 }
 
-/* ---- What comes of it ---------------------------------------------------------------------------------------------- */
+/* ---- What comes of it -------------------------------------------------------------------------------------------- */
 
-static void note_part(const weft_values *part, void *arg)
+static void note_item(const weft_values *item, void *arg)
 {
-    scene.parts++;
+    scene.items++;
 }
 
 static int64_t number_of(const weft_values *values)
@@ -105,7 +105,7 @@ static void call_and_hear_the_callee(weft_agent *agent)
     MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
     weft_values_unref(values);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "hold", WEFT_NO_VALUES,
-                           &(weft_rpc_options){.on_item = note_part}, &future));
+                           &(weft_rpc_options){.on_item = note_item}, &future));
     while (!scene.held)
         world_sleep_ms(&scene.w, 1);
     scene.name = inside_name_of(rref);
@@ -114,7 +114,7 @@ static void call_and_hear_the_callee(weft_agent *agent)
     MUST(inside_next_call_id(agent) < scene.first_id + IDS);
     while (!scene.said)
         world_sleep_ms(&scene.w, 1);
-    MUST(!weft_future_done(future) && scene.parts == 0 && !weft_call_cancelled(scene.held));
+    MUST(!weft_future_done(future) && scene.items == 0 && !weft_call_cancelled(scene.held));
     weft_call_give(scene.held, WEFT_VALUES(weft_of_i64(1)));
     weft_call_finish(scene.held, WEFT_OK);
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
@@ -153,7 +153,8 @@ static void nothing_counts_but_what_the_other_side_says(void **state)
     play(program);
 }
 
-/* The caller asks the owner of a reference whether it knows of it, which cannot hear it; the impostor answers that it does not. */
+/* The caller asks the owner of a reference whether it knows of it, which cannot hear it; the impostor answers that it
+ * does not. */
 static void deny(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
@@ -188,7 +189,7 @@ static void only_its_owner_can_deny_a_reference(void **state)
     play(deny);
 }
 
-/* ---- One that asks very often -------------------------------------------------------------------------------------- */
+/* ---- One that asks very often ------------------------------------------------------------------------------------ */
 
 enum { QUESTIONS = 70000, AT_ONCE = 1000 }; /* more than one who takes no answers is given */
 
