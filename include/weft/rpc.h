@@ -177,7 +177,7 @@ typedef struct weft_rpc_options {
  * CALLS TO ONESELF. A worker may call itself. The handler then sees the caller's own tensors, not copies, and
  * this follows:
  *   - The future of such a call completes only when the handler cannot look at its arguments any more, even if
- *     the call is late or was cancelled: the handler has returned, or, if the call keeps its arguments
+ *     the call has run out of time or was cancelled: the handler has returned, or, if the call keeps its arguments
  *     (weft_call_defer_keeping, batches), it was finished. The handler can see at once that nobody wants the
  *     answer (weft_call_cancelled). If it has not begun, it never does.
  *   - So a handler must not wait for the end of its own call, and a caller must not wait for a handler that

@@ -125,7 +125,7 @@ typedef struct wfi_bulk {
     wfi_list transfers;                          /* wfi_transfer_state.link */
     wfi_list exposed;                            /* wfi_exposed.link */
     wfi_control_message revalidate, revalidated; /* whether memory is still on offer */
-    wfi_control_message dial;                    /* please open the bulk lane */
+    wfi_control_message dial;                    /* asks the peer to connect the bulk channel */
     wfi_transfer_state *asked; /* the transfer that the question is about; NULL: none waits for the answer */
     uint64_t questions;        /* asked so far: the number of the last one */
     wfi_query query;           /* the peer's newest question */
@@ -160,7 +160,7 @@ void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer);
 void wfi_bulk_fail(wfi_bulk *bulk, weft_status why); /* all transfers and exposures; its channel has ended */
 
 /* transfer.c */
-bool wfi_bulk_is_stuck(const wfi_bulk *bulk); /* transfers wait, and there is no lane */
+bool wfi_bulk_is_stuck(const wfi_bulk *bulk); /* transfers wait, and there is no connection */
 void wfi_transfers_pump(wfi_bulk *bulk);
 void wfi_transfers_fail(wfi_bulk *bulk, weft_status why);
 void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW_BYTES (4u << 20) /* under way on one bulk lane: bounds what one progress call can drain */
+#define WINDOW_BYTES (4u << 20) /* under way on one connection: bounds what one round can drain */
 #define WINDOW_CHUNKS 64
 
 static wfi_transport *bulk_transport(const wfi_bulk *bulk)
@@ -213,7 +213,7 @@ static void chunk_leave(wfi_chunk *chunk)
     chunk->state = NULL;
 }
 
-/* Its lane closed under it. */
+/* Its connection was closed while it was under way. */
 static void chunk_dropped(wfi_flight *flight)
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
@@ -345,8 +345,7 @@ void wfi_transfer_cancel(wfi_transfer *transfer)
     bool busy = state->under_way > 0;
     wfi_assert_held(&channel->peer->transport->progress->lock);
     wfi_transfer_state_end(state, WEFT_ERR_CANCELLED);
-    /* A peer that is stopped would leave its chunks under way for ever: only a closed lane says that they have
-     * ended. */
+    /* If the peer is stopped its chunks would be under way for ever: closing the connection ends them for sure. */
     if (busy && channel->conn) {
         wfi_channel_end(channel);
         wfi_channel_want(channel);

@@ -66,19 +66,19 @@ typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 }
 
 typedef struct wfi_channel_ops { /* no slot is NULL; [locked] */
     size_t conn_bytes;           /* its own, zeroed, behind each connection (wfi_conn_own) */
-    /* A connection, before it is asked for: makes what it takes. */
+    /* A connection is about to be asked for: allocates what it needs. */
     weft_status (*prepare)(wfi_conn *conn);
-    /* It has a lane: posts receives. */
+    /* It has a lane now: posts receives on it. */
     weft_status (*attach)(wfi_conn *conn);
-    /* All its operations were reported: frees what prepare made. */
+    /* All its operations were reported: frees what `prepare` allocated. */
     void (*release)(wfi_conn *conn);
     /* There is something to send. */
     bool (*needed)(const wfi_channel *channel);
-    /* Nobody uses it: it may be closed, when that is due. */
+    /* Nobody uses it: it may be closed after WFI_IDLE_NS. */
     bool (*idle)(const wfi_channel *channel);
-    /* The peer is asked to open it, as we may be unable to. */
+    /* We may be unable to connect: asks the peer to do so. */
     void (*ask)(wfi_channel *channel);
-    /* A connection stands; is closed (conn->up: it stood). */
+    /* A connection is up; was closed (conn->up: it had been up). */
     void (*up)(wfi_channel *channel);
     void (*down)(wfi_channel *channel, wfi_conn *conn);
     /* A post was refused for want of room or memory: there may be some now. */
@@ -96,17 +96,17 @@ struct wfi_channel {
     const wfi_channel_ops *ops;
     wfi_conn *conn;      /* connecting or up; NULL */
     uint32_t generation; /* highest number of any attempt, ours or accepted: orders attempts that cross */
-    uint32_t asked;      /* highest number that the peer has asked with: one that is no newer is a replay */
+    uint32_t asked;      /* the highest generation of the peer's requests: one that is not above it is a replay */
     unsigned failures;   /* connections in a row that carried nothing */
-    const char *why;     /* the last attempt failed; NULL: none since it was up */
+    const char *why;     /* why the last attempt failed; NULL: none failed since it was up */
     bool ask;            /* we may be unable to open it, so the peer is asked to try as well */
     uint64_t wanted_ns;  /* until when the peer wants us to open it, as it cannot itself */
     bool lost;           /* broke, and was not up again since */
     uint64_t used_ns;    /* when something last moved */
     wfi_list turn;       /* in wfi_transport.turns or turns_again */
     wfi_timer timer;     /* connecting: its limit; down: the next attempt; up: the idle check, where the owner set it */
-    uint64_t ended;      /* how often we closed it on purpose */
-    bool excused;        /* either side did since it was last up: it was not lost by that */
+    uint64_t ended;      /* how many connections we closed on purpose */
+    bool excused;        /* either side closed the last one on purpose, so it does not count as lost */
 };
 
 typedef struct wfi_conn_keys { /* of the frames that we send, and of those that come */
@@ -146,22 +146,23 @@ void wfi_channel_fini(wfi_channel *channel);   /* closes it; no attempt follows 
 void wfi_channel_want(wfi_channel *channel);   /* there is something to do: connect if nothing is under way */
 void wfi_channel_broken(wfi_conn *conn);       /* close it, and try again if there is need */
 void wfi_channel_end(wfi_channel *channel);    /* close it on purpose; the peer will know that it was */
-void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to open it */
-void wfi_channel_wanted(wfi_channel *channel); /* the peer asks us to open it */
+void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to connect it */
+void wfi_channel_wanted(wfi_channel *channel); /* the peer asks us to connect it */
 void wfi_channel_nonsense(wfi_conn *conn, const char *what); /* close it; the store is told if it goes on */
 void wfi_channel_turns_due(wfi_timer *timer);
-/* Something came through. */
+/* Something came over this connection, or was acknowledged. */
 void wfi_channel_moved(wfi_conn *conn);
 /* For accept.c: an attempt failed. lack: WEFT_ERR_SYSTEM or WEFT_ERR_MEMORY if this worker had no descriptors or
  * memory; any other code: the peer or the network is the cause. `why` is a constant text. */
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why);
 void wfi_attempt_failed(wfi_conn *conn, const char *why);
-/* `status`: whether the fabric took it. What follows then; closes it if something fails. */
+/* After the fabric was asked to connect or to accept: `status` is its answer. Goes on from there, or closes the
+ * connection. */
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status);
 void wfi_channel_is_up(wfi_channel *channel);
 
 /* connection.c */
-void wfi_flight_unheard(wfi_flight *flight); /* as `dropped` of those that are never in conn->flights */
+void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
 wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation);
 void wfi_conn_close(wfi_conn *conn); /* nothing of it touches memory any more; freed with its last operation */
 void wfi_conn_reported(wfi_conn *conn);
@@ -172,7 +173,7 @@ void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */
 struct wfi_peer {  /* the first member of what membership.c makes */
     wfi_list link; /* in wfi_transport.known */
     wfi_transport *transport;
-    unsigned holds;    /* the table's, while it sits there; connections'; the upper layer's */
+    unsigned holds;    /* of the table, while it is in it; of connections; of the layers above */
     wfi_member member; /* (constant) who it is; what wfi_net_member gives */
     int rank;
     uint8_t *pair_key;           /* guarded; NULL: not needed yet. See pair.c */
@@ -182,14 +183,14 @@ struct wfi_peer {  /* the first member of what membership.c makes */
     unsigned nonsense;
 
     uint64_t heard_ns;
-    uint64_t needed_ns; /* since when somebody needs it; or when those who did were last failed */
+    uint64_t needed_ns; /* since when somebody needs it; or when what waited for it was last failed */
     bool unreachable;   /* and nothing was heard since */
     wfi_timer silence;  /* looks after one that is needed (detector.c) */
 };
 
-/* peer.c. A wfi_peer is one incarnation of a rank; a rank that is taken again gets a new one. The last one of each rank
- * lives until the net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer beyond its
- * peer_gone holds it, and so never means another. */
+/* peer.c. A wfi_peer is one incarnation of a rank; when the rank is taken again there is a new one. The last one of
+ * each rank lives until the net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer after
+ * its peer_gone must hold it. */
 wfi_peer *wfi_peer_ref(wfi_peer *peer);
 void wfi_peer_unref(wfi_peer *peer); /* NULL is a no-op */
 static inline int wfi_peer_rank(const wfi_peer *peer)
@@ -219,8 +220,9 @@ static inline bool wfi_peer_is_unreachable(const wfi_peer *peer) /* and was not 
 
 /* The rank's present or last one; NULL for ourselves, no such rank, or a seat never taken. */
 wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank);
-/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT, or WEFT_ERR_PEER_DEAD, also if it went
- * before this worker came, or if WFI_LEFT_MAX others of its rank have left since. */
+/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD. The latter also if
+ * that is not known any more: it ended before this worker joined, or WFI_LEFT_MAX others of its rank have left
+ * since. */
 weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uint32_t incarnation);
 void wfi_peers_destroy(wfi_transport *transport);
 void wfi_peer_watch(wfi_peer *peer);                       /* somebody needs it: silence will be looked at */
@@ -233,8 +235,7 @@ typedef struct wfi_net_keys {
     uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
 } wfi_net_keys;
 
-/* Upcalls are [locked], but `joined`. All but `message` may be NULL, of who need not hear: bulk/ and the detector take
- * messages alone. */
+/* Upcalls are [locked], but for `joined`. Any but `message` may be NULL: bulk/ and the detector need messages alone. */
 typedef struct wfi_upcalls {
     /* One whole message; `bytes` are valid during the call. */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
@@ -309,7 +310,7 @@ struct wfi_transport {
     weft_stats stats;
 };
 
-/* Those who want to hear that, in the order in which they do. */
+/* Each client that has this upcall, in the order in which they are told. */
 #define WFI_FOR_CLIENTS(client, transport, upcall)                                                                     \
     for (const wfi_net_client *client = (transport)->clients;                                                          \
          client < (transport)->clients + (transport)->client_count; client++)                                          \
@@ -322,7 +323,7 @@ void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const 
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
-/* There was no memory to post something: it is tried again, and given up after a while. */
+/* There was no memory to post something: it is tried again, and after a while the connection is given up. */
 void wfi_transport_starve(wfi_transport *transport);
 static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* within which deaths are detected */
 {
@@ -332,7 +333,8 @@ static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /*
 /* accept.c */
 void wfi_transport_event(wfi_transport *transport, const wfi_event *event);
 
-/* reject.c. Counts one who was refused, and says it aloud a few times a second: it may go on for ever. */
+/* reject.c. Counts a connection or message that was refused, and logs it; but only a few a second, as it may go on for
+ * ever. */
 void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WEFT_PRINTF(2, 3);
 /*
  * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting
@@ -371,9 +373,9 @@ void wfi_conn_make_keys(wfi_conn *conn);
 size_t wfi_conn_hello(const wfi_conn *conn, uint8_t out[WFI_CONNECT_DATA_MAX]); /* what we say in it */
 size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
                        uint8_t out[WFI_CONNECT_DATA_MAX]);
-/* What some member says; who it is, that does not prove. False: no member made it. */
+/* Reads a hello, and checks its sign: some member of the job wrote it, but it is not proved which. False: none did. */
 bool wfi_hello_read(const wfi_transport *transport, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
-/* One that could be read: whoever has this key has made it, for `to`. */
+/* Checks the proof of a hello that wfi_hello_read has accepted: whoever has this key wrote it, for `to`. */
 bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
 
 /* A line of the log with our rank. */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - the control channel as channel.c sees it; and what a net says to a peer's net, in messages of its own among those of
- * the layers above.
+ * control.c - the control channel as channel.c sees it; and control messages, which a net sends to a peer's net among
+ * the messages of the layers above.
  *
  *   0xF0 PING         nothing: that it is acknowledged is the answer
  *   0xF1 REVALIDATE   number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?
  *   0xF2 REVALIDATED  number u64, yes u8
- *   0xF3 DIAL         nothing: I cannot open a bulk lane to you, so open one to me
+ *   0xF3 DIAL         nothing: I cannot open a bulk connection to you, so open one to me
  *
- * Each kind has one control message, embedded beside the peer, so none of it needs memory and nobody can make us keep more: who asks
- * again before the last answer has arrived gets an answer to the newest one only.
+ * Of each type one message is under way at a time, and it is embedded beside the peer: so sending needs no memory, and
+ * no peer can make us keep more. A peer that asks again before our answer has arrived gets an answer to its newest
+ * question only.
  */
 #include "net/message/message.h"
 

@@ -28,20 +28,20 @@
 #define WFI_FRAME_BYTES 4096
 #define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
 
-#define WFI_RECEIVE_DEPTH 6  /* frames posted on a control lane */
+#define WFI_RECEIVE_DEPTH 6  /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that lie with the others' heads: see receive.c */
 
-/*
- * A message to send; embedded in its owner. head and parts stay valid and unchanged until done, which is called exactly
- * once, [locked]: WEFT_OK when the peer's net layer has it, else why it never will (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY:
- * for want of descriptors or memory on our side no connection could be made, several times in a row).
+/* A message to send; embedded in its owner. head and parts stay valid and unchanged until `done`, which is called
+ * exactly once, [locked]: with WEFT_OK when the peer's net has it, else with the reason why it never will
+ * (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: several times in a row this worker had no descriptors or no memory for a
+ * connection).
  */
 typedef struct wfi_message {
     wfi_list link;
     uint8_t type; /* the upper layer's, < 0xF0 */
     bool urgent;
-    bool exempt;     /* not urgent, since it stays behind what waits, but like those not refused by a full queue */
-    bool persistent; /* where memory or descriptors are out it waits for some, however long: others depend on it */
+    bool exempt;     /* not refused by a full queue, as an urgent one, but sent in its turn */
+    bool persistent; /* if memory or descriptors are out it waits for some, however long: others depend on it */
     const void *head;
     size_t head_size;
     struct {
@@ -58,9 +58,9 @@ typedef struct wfi_message {
     } net;
 } wfi_message;
 
-/* WEFT_ERR_TOO_LARGE, WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes, which one message may exceed;
- * never for urgent or exempt ones: whoever sends these bounds them), or the peer's status; then done is
- * not called. */
+/* Sends a message. WEFT_ERR_TOO_LARGE; WEFT_ERR_AGAIN (wfi_peer_kept_bytes has reached queue_limit_bytes; one message
+ * may exceed the limit; never for urgent or exempt ones, which their senders bound); or the peer's status. After an
+ * error `done` is not called. */
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
 /* Takes back one that has not left; true: done will not be called. */
 bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
@@ -94,7 +94,7 @@ typedef struct wfi_control {
     uint64_t acknowledged;
     size_t kept_bytes;   /* of messages in urgent, queued and sent, and what wfi_peer_depend added */
     wfi_list waiters;    /* wfi_room_waiter.woken.link: not woken yet */
-    uint64_t waiting_ns; /* when `sent` was last empty no more, or its silence last answered by a new lane */
+    uint64_t waiting_ns; /* since when `sent` is not empty; or when the peer's silence last broke the connection */
 
     /* Receiving. */
     uint64_t received;

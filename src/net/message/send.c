@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CREDIT_RESERVE 2 /* of a lane's receives: one for urgent messages, one for a bare acknowledgement */
+#define CREDIT_RESERVE 2 /* of the peer's receives: one for urgent messages, one for a bare acknowledgement */
 #define SPARE_FRAMES 16  /* kept for reuse; each about 4 KiB */
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
 
 static_assert(WFI_RECEIVE_DEPTH < WFI_INJECT_AHEAD, "credits keep fewer frames on their way");
 
-/* Takes the frame over. False: the lane would not take it, and will later, or never. */
+/* Takes the frame over. False: the fabric did not take it; it may later, or the connection was closed. */
 static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
 {
     wfi_transport *transport = conn->transport;

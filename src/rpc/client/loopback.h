@@ -14,8 +14,8 @@ typedef struct wfi_loopback {
     wfi_items_in *items; /* NULL: the caller takes none */
     weft_values *land;   /* the places for its results, as one list of tensors */
     bool landing;        /* they are being filled */
-    bool starved;        /* memory was out for waiting for a reference */
-    bool begun;          /* its handler, which sees the caller's own arguments */
+    bool starved;        /* there was no memory to wait for a reference */
+    bool begun;          /* its handler has begun */
     bool is_attempt;     /* as in wfi_request */
     size_t unconfirmed;  /* references among its arguments that are being made */
     weft_error *failure; /* nobody wants the answer: what the future fails with, perhaps later */
@@ -23,7 +23,7 @@ typedef struct wfi_loopback {
     wfi_list link;       /* in the agent's local_calls */
 } wfi_loopback;
 
-/* The loopback that a served call is the half of; NULL: another worker made the call. */
+/* The loopback that a served call belongs to; NULL: another worker made the call. */
 static inline wfi_loopback *wfi_loopback_of(weft_call *call)
 {
     return call->peer ? NULL : wfi_container_of(call, wfi_loopback, call);

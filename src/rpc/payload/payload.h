@@ -31,18 +31,19 @@ typedef struct wfi_shared_body wfi_shared_body; /* counted */
 
 typedef struct wfi_outbound {
     wfi_encoded body;
-    wfi_shared_body
-        *shared; /* the body is a view of this one's: lists are its; meta as well, unless there are places to patch */
-    wfi_storage *meta_storage; /* meta as something to expose, when it outgrew the frame */
+    /* The body is a view of this one: the lists belong to it, and so does meta, unless addresses have to be written
+     * in. */
+    wfi_shared_body *shared;
+    wfi_storage *meta_storage; /* meta, to be exposed, if it is too long for the message */
     wfi_exposure *exposures;
     size_t exposure_count;
     uint64_t exposed_bytes; /* what the peer reads from us: net cannot count it */
-    /* Once published, what it holds that is no user's. Of a view, what is shared counts as if it were its own. */
-    size_t small_bytes;  /* small things, and metadata in the frame */
+    /* Once published: what it holds besides the user's memory. A view counts what is shared as its own. */
+    size_t small_bytes;  /* small things, and metadata in the message */
     size_t copied_bytes; /* copies that the peer reads for itself: metadata, packed tensors */
 } wfi_outbound;
 
-/* Whether publishing will expose something, behind a header of that size: metadata that outgrows the frame, or
+/* Whether publishing behind a header of that size will expose something: metadata too long for the message, or
  * tensors. */
 bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
 /* Exposes what the peer is to read, and writes the body behind `header`: the metadata itself if it fits the message,
@@ -50,6 +51,9 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends what was exposed; quiet: the peer is known to be done with it. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
+/* After it was published and withdrawn: makes it ready to be published again, with the first `meta_size` bytes of its
+ * metadata. */
+void wfi_outbound_rewind(wfi_outbound *outbound, size_t meta_size);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. Tensors stay with `outbound`. */
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
                                 size_t *count);
@@ -70,18 +74,18 @@ weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared);
 
 /* ---- On their way in (inbound.c) --------------------------------------------------------------------------------- */
 
-/* ready is called exactly once, with the agent's lock held, perhaps before start returns. Then `values` holds the
- * whole, or `problem` says what was wrong. */
+/* `ready` is called exactly once, with the agent's lock held, perhaps before wfi_inbound_start returns. Then `values`
+ * has all values, or `problem` says what was wrong. */
 typedef struct wfi_inbound {
     /* Set by the owner before start. */
     weft_agent *agent;
     wfi_peer *peer;
     wfi_decode_options options;
-    bool user_places;   /* options.place is user code: called with no lock held */
-    bool free_places;   /* options.place may be called with the lock or without; neither set: with it */
-    wfi_charge *charge; /* what it takes is counted here first, or refused; NULL: it is not counted */
+    bool user_places;   /* options.place is user code: called without the lock */
+    bool free_places;   /* options.place may be called with or without the lock; if neither is set: with it */
+    wfi_charge *charge; /* memory is counted here before it is taken, or refused; NULL: it is not counted */
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
-    void *owner; /* of one that is no member of it */
+    void *owner; /* for `ready`, if the inbound is not embedded in its owner */
 
     /* For the owner, once ready. */
     weft_values *values;
@@ -98,12 +102,12 @@ typedef struct wfi_inbound {
     wfi_segment meta_segment;
     wfi_transfer transfer;
     wfi_task task;
-    bool elsewhere;       /* which the agent counts */
-    bool task_queued;     /* of references that are imported some at a time: the next */
-    size_t imported;      /* so many references */
+    bool elsewhere;       /* it is decoded on the process's executor: counted in agent->inbound_elsewhere */
+    bool task_queued;     /* references are imported some at a time: the task for the next ones is queued */
+    size_t imported;      /* references that were imported */
     size_t unconfirmed;   /* references whose owners have not answered */
-    weft_status unknown;  /* what one of them answered, for the task */
-    weft_status decoding; /* how that ended */
+    weft_status unknown;  /* the failure that one of the owners answered, for the task */
+    weft_status decoding; /* how decoding ended */
     enum { WFI_INBOUND_NEW, WFI_INBOUND_PULLING, WFI_INBOUND_PLACING, WFI_INBOUND_CONFIRMING, WFI_INBOUND_READY } state;
     bool cancelled;
 } wfi_inbound;

@@ -112,7 +112,8 @@ size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *mem
 /* Why one of them is of no use, with a reference; NULL: none is lost. [agent lock] */
 weft_error *wfi_rrefs_lost(weft_args values);
 
-/* Owner's side. All [agent lock]. */
+/* ---- The owner's side. All [agent lock] ---- */
+
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name); /* finds or makes; NULL: no memory */
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name);
 /* The value that a peer's call (weft_rpc_remote) is to make, with the fork that came with the call; wfi_owned_begin has

@@ -106,25 +106,25 @@ struct weft_call {
 
     atomic_int cancel_reason;  /* a weft_status: why nobody wants the answer; WEFT_OK: somebody does */
     weft_future *cancellation; /* made at first asking */
-    wfi_list children;         /* wfi_child: what was started within it */
-    weft_error *inner;         /* the last failure of those; [agent lock] */
+    wfi_list children;         /* wfi_child */
+    weft_error *inner;         /* the error of the child that failed last. [agent lock] */
     struct weft_batch *batch;  /* where it has row number `row`; NULL: it has none */
     size_t row;
     bool queued;                 /* for a batch: batch/batch.h */
     bool is_late;                /* a batch began without it */
     struct wfi_items_out *items; /* items sent and not taken: server/stream.c; NULL: the caller takes none */
-    unsigned notifications;      /* promised for it: a refusal, should there be no memory for its answer */
+    unsigned notifications;      /* promised for it: a bare reply, if there is no memory for its answer */
     wfi_charge charge;           /* against the memory budget; of a call to ourselves: unused */
     wfi_span span;
 
     bool has_left;          /* its handler has returned, and it is deferred. [agent lock] */
-    const bool *batch_left; /* the same of the batch that it runs in; NULL: it runs in none. [agent lock] */
-    wfi_timer timer;        /* of another worker's call: set by wfi_serve_watch_deadline */
+    const bool *batch_left; /* has_left of the batch that it runs in; NULL: it runs in none. [agent lock] */
+    wfi_timer timer;        /* for its deadline: set by wfi_serve_watch_deadline, or by client/loopback.c */
 
     wfi_task task, release;
 };
 
-/* What a remote one takes of the memory budget, before its arguments. */
+/* What a call of another worker takes of the memory budget, without its arguments. */
 #define WFI_SERVE_BYTES (sizeof(weft_call) + sizeof(wfi_inbound))
 
 extern const wfi_component wfi_server_component;
