@@ -83,7 +83,7 @@ WEFT_API weft_value weft_of_i64(int64_t value);
 WEFT_API weft_value weft_of_f64(double value);
 WEFT_API weft_value weft_of_string(const char *text); /* NUL-terminated */
 WEFT_API weft_value weft_of_bytes(const void *data, size_t size);
-WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL: who receives the value fails with WEFT_ERR_INVALID */
+WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL: functions that take the value: WEFT_ERR_INVALID */
 WEFT_API weft_value weft_of_tensors(weft_tensors tensors);
 WEFT_API weft_value weft_of_rref(weft_rref *rref);
 WEFT_API weft_value weft_of_list(weft_args list);

@@ -88,13 +88,13 @@ typedef struct wfi_timer {
 } wfi_timer;
 
 typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
-/* Those that may sleep with the token have a state each, so that one who was robbed of it can tell. */
+/* Each sleeper that may hold the token has a state of its own, so that it can see whether it was robbed. */
 enum { WFI_TOKEN_FREE, WFI_TOKEN_AWAKE, WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP, WFI_TOKEN_WAITER_ASLEEP };
 enum { WFI_SLEEPER_POLLER, WFI_SLEEPER_LEADER, WFI_SLEEPER_WAITER, WFI_SLEEPERS };
 
 typedef struct wfi_spin {
     _Atomic uint64_t limit_ns; /* spin so long after the last event */
-    _Atomic uint64_t slept_ns; /* when it last gave up; 0: it did not */
+    _Atomic uint64_t slept_ns; /* when the last spin ended in vain; 0: it did not */
     _Atomic uint32_t misses;
 } wfi_spin;
 
@@ -108,15 +108,15 @@ typedef struct wfi_spinning {
 
 typedef struct wfi_token { /* all atomic; see token.c */
     _Atomic int state;
-    _Atomic uint32_t uses;            /* taken so often by others than the poller */
+    _Atomic uint32_t uses;            /* how often others than the poller took or released it */
     _Atomic int wanted;               /* waiting threads that ask for it */
-    atomic_bool leader_wants;         /* a worker asks the poller for it */
-    atomic_bool leader_in;            /* a worker is in the idle hook */
+    atomic_bool leader_wants;         /* a thread of the executor asks the poller for it */
+    atomic_bool leader_in;            /* a thread of the executor is in the idle hook */
     atomic_bool nudged;               /* the leader should look at its queue */
-    _Atomic uint32_t departures;      /* how often a worker left the idle hook */
-    atomic_bool asleep[WFI_SLEEPERS]; /* in poll(2), with the token, robbed of it, or resting */
-    atomic_bool called[WFI_SLEEPERS]; /* should get up */
-    atomic_bool robbed[WFI_SLEEPERS]; /* lay down with the token: whoever took it from there gives it back */
+    _Atomic uint32_t departures;      /* how often a thread left the idle hook */
+    atomic_bool asleep[WFI_SLEEPERS]; /* it is in poll(2): with the token, robbed of it, or as a watcher */
+    atomic_bool called[WFI_SLEEPERS]; /* it should wake */
+    atomic_bool robbed[WFI_SLEEPERS]; /* it fell asleep with the token: a waiting thread that took it gives it back */
     atomic_bool poller_blocked;       /* the poller sleeps until the leader leaves the hook */
     _Atomic int parked;               /* waiting threads that found the token taken, or gave it up */
     int sleeper_fds[WFI_SLEEPERS];    /* (constant) an eventfd each, to end that */
@@ -126,10 +126,10 @@ typedef struct wfi_token { /* all atomic; see token.c */
     uint64_t usual_round; /* [token] what an empty round takes, in 1/4096 ns */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
-    int load_fd;          /* (constant) says how many threads would run now; -1: nothing does */
+    int load_fd;          /* (constant) tells how many threads would run now; -1: it is not read */
     uint64_t look_ns;     /* [token] without threads: when to look for rarer events again */
     uint64_t yield_ns;    /* [token] no core is yielded before (spin.c) */
-    bool came;            /* [token] without threads: something did since the last wait that was in vain */
+    bool came;            /* [token] without threads: something came since the last wait that was in vain */
 } wfi_token;
 
 struct wfi_progress {
@@ -146,7 +146,7 @@ struct wfi_progress {
     size_t source_count;
 
     bool in_round;                      /* now_ns is of this moment */
-    uint64_t now_ns;                    /* of the present round: for what need not be exact */
+    uint64_t now_ns;                    /* the time of the present round */
     wfi_list done[WFI_DONE_KINDS];      /* wfi_done.link */
     wfi_list deferred[WFI_DEFER_KINDS]; /* wfi_task.link */
     atomic_int releasing;               /* threads that do what was deferred as WFI_DEFER_RELEASE, without the lock */
@@ -154,9 +154,9 @@ struct wfi_progress {
     wfi_timer **heap; /* from 1 */
     size_t heap_count, heap_capacity;
     size_t heap_reserved;              /* timers for which there is room at all times */
-    size_t heap_others;                /* set now of the others */
+    size_t heap_others;                /* timers without reserved room that are set now */
     _Atomic uint64_t next_deadline_ns; /* (atomic) of the heap's top: lets a spinning holder look without the lock */
-    uint64_t sleep_until_ns;           /* what the sleeping holder knows of timers */
+    uint64_t sleep_until_ns;           /* when the sleeping holder will wake by itself */
 
     wfi_token token;
     int events_fd;    /* ends the event thread's sleep */
@@ -186,7 +186,7 @@ typedef struct wfi_progress_options {
 void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *options);
 weft_status wfi_progress_open(wfi_progress *progress); /* WEFT_ERR_SYSTEM. Not in the simulation */
 void wfi_progress_fini(wfi_progress *progress);
-void wfi_progress_forked(wfi_progress *progress); /* in a child of fork(): whoever waits there waits in vain */
+void wfi_progress_forked(wfi_progress *progress); /* in a child of fork(2): waits are refused from now on */
 void wfi_progress_add(wfi_progress *progress, wfi_source *source);
 void wfi_progress_remove(wfi_progress *progress, const wfi_source *source); /* the last one added */
 weft_status wfi_threads_start(wfi_progress *progress);
@@ -242,8 +242,8 @@ void wfi_idle_nudge(void *arg);
 bool wfi_token_take(wfi_progress *progress, wfi_role role);
 bool wfi_token_ask(wfi_progress *progress,
                    wfi_role role); /* takes it from a sleeper, or asks a spinning holder for a moment */
-bool wfi_token_release(wfi_progress *progress, wfi_role role); /* true: to a sleeper, who watches */
-/* Progresses until it should give the token up, and does; a leader's task comes back. */
+bool wfi_token_release(wfi_progress *progress, wfi_role role); /* true: given back to the sleeper that was robbed */
+/* Makes progress until it should give the token up, and gives it up. Returns a task for a leader to run, or NULL. */
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);
 /* Sleeps with the token; false if somebody took it meanwhile. fd_extra: -1, or one more descriptor to wake for. */
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns);

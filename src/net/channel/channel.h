@@ -323,7 +323,8 @@ void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const 
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
-/* There was no memory to post something: it is tried again, and after a while the connection is given up. */
+/* There was no memory to post something: it is tried again. After several times in vain the channels are told
+ * (wfi_channel_ops.starved). */
 void wfi_transport_starve(wfi_transport *transport);
 static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* within which deaths are detected */
 {

@@ -32,7 +32,7 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
  */
 #define WFI_AT_ONCE (1u << 16)
 
-/* What one other worker asked of us. */
+/* What rpc keeps of one other worker. */
 typedef struct wfi_rpc_peer {
     wfi_map serving;  /* its calls, by its ids */
     uint32_t watched; /* the incarnation that `watches` counts for: agent/workers.c */
@@ -42,12 +42,12 @@ typedef struct wfi_rpc_peer {
     size_t kept_count; /* replies and results on their way to it, or kept for it: agent/budget.c */
     uint64_t kept_bytes;
     struct {
-        uint64_t first, last; /* ids of calls that were refused, and are to be told so; 0: none */
-        bool no_memory;       /* that was why, for one of them at least */
-        bool telling;         /* a notification with others is under way */
-        uint64_t heard;       /* of our own: the highest id that it has refused */
+        uint64_t first, last; /* ids of its calls that were refused, and that it is to be told of; 0: none */
+        bool no_memory;       /* memory was out for one of them at least */
+        bool telling;         /* a REFUSED with earlier ones is under way */
+        uint64_t heard;       /* the highest id of our own calls that it has refused */
     } refused;                /* server/refuse.c */
-    size_t answers; /* notifications that answer what it said, and that it has not acknowledged: agent/notify.c */
+    size_t answers;           /* our answers to its messages that it has not acknowledged: agent/notify.c */
 } wfi_rpc_peer;
 
 /* A function as registered; never removed while the agent lives. */
@@ -79,7 +79,7 @@ struct weft_agent {
     wfi_hash_key hash_key;                  /* of all tables whose keys others choose; never changes */
     wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
     atomic_int inbound_elsewhere;           /* being decoded on the process's executor: payload/inbound.c */
-    atomic_int late_users;                  /* in wfi_agent_enter; closing waits for them */
+    atomic_int late_users;                  /* threads between wfi_agent_enter and _leave; closing waits for them */
     atomic_bool closed;                     /* net and executor are gone, or going */
     wfi_list open_link;                     /* agent/forks.c */
     bool forked;                            /* this is a child of fork(), and the agent its parent's */
@@ -90,9 +90,9 @@ struct weft_agent {
     wfi_map calls;        /* outstanding ones of ours, by id */
     wfi_list local_calls; /* being served for ourselves */
     wfi_list retries;     /* calls of ours that are tried again: client/retry.c */
-    size_t resting_bytes; /* what these hold in their pauses */
+    size_t resting_bytes; /* what retries hold in their pauses */
     uint64_t next_call_id;
-    size_t serving; /* calls of others and our own that have not been finished */
+    size_t serving; /* calls served here, of others and of our own, that have not been finished */
     int64_t call_timeout_ms;
     weft_status gone; /* why this worker is out of the job */
     bool closing, stopped;
@@ -100,8 +100,8 @@ struct weft_agent {
     uint64_t probe_wave;
     wfi_timer probe_timer;
     wfi_timer overload_timer; /* agent/overload.c */
-    uint64_t overload_taken;  /* tasks, when it last looked */
-    bool overload_seen;       /* and all workers waited */
+    uint64_t overload_taken;  /* how many tasks the executor had taken when that timer last fired */
+    bool overload_seen;       /* all threads waited then */
     uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
     bool refuses_calls;
     weft_future *terminated;
@@ -123,9 +123,8 @@ static inline int wfi_agent_rank(const weft_agent *agent)
     return agent->options.values.rank;
 }
 
-/*
- * For what a user may do after the agent was closed (finish a call, drop a reference): true if the agent is still
- * there, and then stays until wfi_agent_leave.
+/* For what a user may do after the agent was closed (finish a call, drop a reference). True: the agent is open, and
+ * does not close before wfi_agent_leave.
  */
 bool wfi_agent_enter(weft_agent *agent);
 void wfi_agent_leave(weft_agent *agent);
@@ -133,7 +132,7 @@ void wfi_agent_leave(weft_agent *agent);
 bool wfi_agent_enter_locked(weft_agent *agent);
 void wfi_agent_leave_locked(weft_agent *agent);
 
-/* From when net is open until it closes: in a child of fork() the agent is then marked (forks.c). */
+/* Called when net has opened, and before it closes: in between the agent is marked in a child of fork(2) (forks.c). */
 void wfi_forks_watch(weft_agent *agent);
 void wfi_forks_forget(weft_agent *agent);
 
@@ -158,7 +157,7 @@ void wfi_future_settle(weft_future *future, const weft_values *values, const wef
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function);
 /* The function of that name; NULL if there is none. It stays valid until the agent is freed. Any thread. */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
-/* What serves calls of a registered function, or of NULL; NULL: they are served one by one. */
+/* The runner of a registered function; NULL: its calls are served one by one, or `function` is NULL. */
 static inline wfi_runner *wfi_runner_of(const weft_function *function)
 {
     return function ? wfi_container_of(function, wfi_registered, function)->runner : NULL;
@@ -180,7 +179,8 @@ void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t wave);
 void wfi_on_terminated(void *arg);
 
-/* Looks whether calls wait that no worker can take: whenever one has come (agent/overload.c). [agent lock] */
+/* Called for each call that comes: watches for calls in the queue that no thread can take (agent/overload.c).
+ * [agent lock] */
 void wfi_overload_watch(weft_agent *agent);
 
 /* Waits until the job is over (agent/closing.c). Not locked. */
