@@ -165,12 +165,12 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     weft_status st = wfi_options_resolve(options, &agent->options, error);
     if (st)
         return st;
-    size_t seats = (size_t)agent->options.values.world_size;
+    size_t world_size = (size_t)agent->options.values.world_size;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
     agent->terminated = wfi_future_create(NULL, NULL);
     wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
-    agent->peers = wfi_calloc(seats, sizeof *agent->peers);
-    for (size_t rank = 0; agent->peers && rank < seats; rank++)
+    agent->peers = wfi_calloc(world_size, sizeof *agent->peers);
+    for (size_t rank = 0; agent->peers && rank < world_size; rank++)
         wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
     if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;

@@ -20,13 +20,13 @@ typedef struct wfi_member_news {
 
 static void note_untold(weft_agent *agent, weft_member_event event, int rank)
 {
-    wfi_rpc_peer *seat = &agent->peers[rank];
-    if (seat->untold_count == 2) {
-        seat->untold_count = 1;
+    wfi_rpc_peer *peer = &agent->peers[rank];
+    if (peer->untold_count == 2) {
+        peer->untold_count = 1;
         agent->membership.untold--;
         return;
     }
-    seat->untold[seat->untold_count++] = event;
+    peer->untold[peer->untold_count++] = event;
     agent->membership.untold++;
 }
 
@@ -37,10 +37,10 @@ static bool take_untold(weft_agent *agent, wfi_member_news *out)
     int rank = 0;
     while (!agent->peers[rank].untold_count)
         rank++;
-    wfi_rpc_peer *seat = &agent->peers[rank];
-    *out = (wfi_member_news){.event = seat->untold[0], .rank = rank, .why = "memory was out when it was noticed"};
-    seat->untold[0] = seat->untold[1];
-    seat->untold_count--;
+    wfi_rpc_peer *peer = &agent->peers[rank];
+    *out = (wfi_member_news){.event = peer->untold[0], .rank = rank, .why = "memory was out when it was noticed"};
+    peer->untold[0] = peer->untold[1];
+    peer->untold_count--;
     agent->membership.untold--;
     return true;
 }

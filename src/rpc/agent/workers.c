@@ -25,7 +25,7 @@ static bool holds_name(const weft_agent *agent, int rank, const char *name)
     return member && strcmp(member->name, name) == 0 && wfi_agent_knows_alive(agent, rank);
 }
 
-/* Where a name was found the last time is looked at first: calls by name need not look at every seat. Nothing keeps
+/* Where a name was found the last time is looked at first: calls by name need not look at every rank. Nothing keeps
  * what is remembered true, so it is looked at again. [agent lock] */
 static int find_name(weft_agent *agent, const char *name)
 {
@@ -153,17 +153,17 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
     wfi_net_lock(agent->net);
     weft_status st = wfi_agent_usable(agent);
     wfi_peer *peer = st ? NULL : wfi_net_peer(agent->net, rank);
-    wfi_rpc_peer *seat = peer ? &agent->peers[rank] : NULL;
-    if (peer && seat->watched != wfi_peer_incarnation(peer)) {
-        seat->watched = wfi_peer_incarnation(peer);
-        seat->watches = 0; /* the former holder is dead: nobody counts for it any more */
+    wfi_rpc_peer *known = peer ? &agent->peers[rank] : NULL;
+    if (peer && known->watched != wfi_peer_incarnation(peer)) {
+        known->watched = wfi_peer_incarnation(peer);
+        known->watches = 0; /* the former holder is dead: nobody counts for it any more */
     }
     if (!st)
         st = peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND;
-    if (!st && by < 0 && !seat->watches)
+    if (!st && by < 0 && !known->watches)
         st = WEFT_ERR_STATE;
     if (!st) {
-        seat->watches += (size_t)by;
+        known->watches += (size_t)by;
         wfi_peer_interest(peer, by);
     }
     wfi_net_unlock(agent->net);

@@ -64,12 +64,12 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
 {
     weft_agent *agent = group->agent;
     weft_status st = WEFT_OK;
-    size_t seats = ranks ? count : (size_t)wfi_net_world_size(agent->net);
+    size_t members = ranks ? count : (size_t)wfi_net_world_size(agent->net);
     group->index = -1;
-    group->members = wfi_calloc(seats + 1, sizeof *group->members);
+    group->members = wfi_calloc(members + 1, sizeof *group->members);
     if (!group->members)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < seats && !st; i++) {
+    for (size_t i = 0; i < members && !st; i++) {
         /* NULL: in a static job everybody, dead or not, so that all members name the same; else who lives. */
         bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_knows_alive(agent, (int)i) ||
                         (int)i == wfi_agent_rank(agent);
