@@ -11,7 +11,7 @@
 #define FIRST_ROOM 16                   /* rows of a batch; more as they are taken */
 #define SLAB_AT_ONCE ((size_t)64 << 20) /* larger slabs have rows for twice as many calls as came lately */
 
-/* ---- Shape classes ------------------------------------------------------------------------------------------------ */
+/* ---- Shape classes ----------------------------------------------------------------------------------------------- */
 
 static bool is_of_class(const wfi_shape_class *class, const wfi_tensor_type *types, size_t count)
 {
@@ -47,7 +47,7 @@ static wfi_shape_class *make_class(wfi_batcher *batcher, const wfi_tensor_type *
     return class;
 }
 
-/* Where two types have one hash, the second has another: that of the next attempt. NULL: memory is out. */
+/* If two lists of types have the same hash, the second takes the next free number as its hash. NULL: memory is out. */
 static wfi_shape_class *class_for(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
     for (int64_t attempt = 0;; attempt++) {
@@ -60,9 +60,9 @@ static wfi_shape_class *class_for(wfi_batcher *batcher, const wfi_tensor_type *t
     }
 }
 
-/* ---- Batches ------------------------------------------------------------------------------------------------------- */
+/* ---- Batches ----------------------------------------------------------------------------------------------------- */
 
-/* The class has at least one open batch when this is over, or is freed. NULL: memory is out. */
+/* Opens a batch of the class. NULL: memory is out; then the class is freed if it has no open batch. */
 static weft_batch *open_batch(wfi_batcher *batcher, wfi_shape_class *class)
 {
     weft_batch *batch = wfi_calloc(1, sizeof *batch);
@@ -114,7 +114,8 @@ void wfi_batch_free_if_over(weft_batch *batch)
     if (batch->holds)
         return;
     if (batch->taken && !batch->open) {
-        /* The handler is over, and late calls are still being pulled into the slabs: whoever was in them pays for his row no more. */
+        /* The handler is over, but late calls are still being pulled into the slabs: the batch pays for all other
+         * rows. */
         uncharge_spare(batch, batch->spare_bytes);
         for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++)
             charge_spare(batch, batch->slabs[i] ? weft_tensor_nbytes(batch->slabs[i]) : 0);
@@ -133,8 +134,9 @@ void wfi_batch_free_if_over(weft_batch *batch)
 }
 
 /*
- * How many calls get a row of a slab beforehand: twice as many as came lately, but within a quarter of what is left of the budget, as
- * nobody has asked for the others yet, and other calls are refused for them; or more, all even, where that is little.
+ * How many rows a slab gets beforehand: twice as many as the largest batch had lately, but at most a quarter of what is
+ * left of the budget, since these rows may never be used, and other calls are refused because of them. If little memory
+ * is enough for all `size` rows, all are made.
  */
 static size_t slab_rows(const weft_batch *batch, size_t row_bytes)
 {
@@ -169,7 +171,7 @@ static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, w
     return batch->slabs[index];
 }
 
-/* ---- Rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 static wfi_row_count count_of(const weft_batch *batch, const wfi_batch_client *client)
 {
@@ -273,12 +275,14 @@ static bool takes(weft_batch *batch, const wfi_batch_client *client)
 {
     const weft_batch_options *o = &batch->batcher->options;
     batch->takes_no_others &= batch->taken > 0; /* all who were in it may have left */
-    /* Whoever is answered by another batch of those that go calls again before this one begins, and would miss the others'. */
+    /* A client that another of these batches has answered may call again before this one begins. Its new call belongs
+     * with the next calls of the others, in a new batch. */
     return !batch->takes_no_others && batch->taken < (size_t)o->size &&
            count_of(batch, client).taken < (unsigned)o->max_per_caller;
 }
 
-/* In the oldest open batch of these types that takes a call of its client, or in a new one. False: memory is out. */
+/* Gives the call a row: in the oldest open batch of these types that takes a call of its client, or in a new batch.
+ * False: memory is out. */
 static bool find_row(weft_call *call, const wfi_tensor_type *types)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
@@ -342,9 +346,9 @@ bool wfi_batch_settle(weft_call *call, const wfi_tensor_types *types)
     return true;
 }
 
-/* ---- Beginning ------------------------------------------------------------------------------------------------------- */
+/* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
-/* Whether somebody late is among the first `count` rows: his is still written to. */
+/* Whether a late call has one of the first `count` rows, which is then still being written to. */
 static bool has_late_below(const weft_batch *batch, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -354,8 +358,9 @@ static bool has_late_below(const weft_batch *batch, size_t count)
 }
 
 /*
- * The handler sees `count` rows next to each other. Where nobody is late among the first ones it sees these, with calls from behind
- * copied into the gaps; else all calls are copied to rows elsewhere. Late calls keep their rows meanwhile.
+ * The handler sees `count` rows next to each other. If no late call has one of the first `count` rows, it sees these,
+ * and calls in later rows are copied into the gaps. Else all calls are copied to another tensor, and late calls keep
+ * their rows.
  */
 void wfi_batch_take_calls(weft_batch *batch)
 {

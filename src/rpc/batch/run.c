@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - a batch's handler, and its results; see batch.h. Calls that nobody waits for any more are left out, the rows of
- * the others become the tensors that the handler sees, and what it gives is cut by rows again.
+ * run.c - runs a batch's handler, and answers its calls; see batch.h. Calls that nobody waits for any more are left
+ * out, the rows of the others become the tensors that the handler sees, and what it gives is cut into rows again.
  */
 #include "rpc/client/client.h"
 #include "rpc/batch/batch.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 /* Where rows lie already; else a tensor of their own. */
 static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
@@ -56,7 +56,7 @@ static weft_status assemble(weft_batch *batch)
     return WEFT_OK;
 }
 
-/* ---- Results --------------------------------------------------------------------------------------------------------- */
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 /* Row `row` of a result, as its type wants it; holds a reference if it is a tensor. */
 static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
@@ -73,7 +73,7 @@ static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
     }
 }
 
-/* How many results of the first ones were given; where a later one was, too, the call fails for the one between. */
+/* How many results were given, from the first one on without a gap. If a later one was given too, the call fails. */
 static size_t count_given(const weft_batch *batch, weft_call *call)
 {
     size_t count = 0, last = WEFT_MAX_SIGNATURE;
@@ -108,8 +108,8 @@ static void give_row(weft_batch *batch, size_t row)
             weft_tensor_unref(values[i].as.tensor);
 }
 
-/* Results that stay here behind a reference: a view of more than itself, most likely of all rows, would keep these as long as the
- * reference lives. */
+/* Results that stay here behind a reference are copied if they are views: a view would keep the memory of all rows as
+ * long as the reference lives. */
 static void keep_copies(weft_batch *batch, weft_call *call)
 {
     weft_args results = weft_values_args(call->results);
@@ -218,9 +218,9 @@ void weft_batch_finish(weft_batch *batch, weft_status status)
         finish_batch(batch, status, 1);
 }
 
-/* ---- Before the handler -------------------------------------------------------------------------------------------- */
+/* ---- Before the handler ------------------------------------------------------------------------------------------ */
 
-/* Those that are still wanted stay; the last ones take the rows of those that do not. */
+/* Leaves out the calls that nobody wants any more; the last calls of the batch take their rows. */
 static void leave_out_cancelled(weft_batch *batch)
 {
     size_t row = 0;
@@ -237,7 +237,7 @@ static void leave_out_cancelled(weft_batch *batch)
     }
 }
 
-/* From here on its calls are in the handler's hands, as deferred ones are. */
+/* From here on the calls belong to the handler, as deferred ones do. */
 static void hand_over(weft_batch *batch, size_t left_out, bool runs)
 {
     wfi_batcher *batcher = batch->batcher;

@@ -49,9 +49,9 @@ static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
 }
 
 /*
- * Where callers bring different shapes, no batch may ever have calls of them all. But once each has a call in one, and
- * none is due by itself, all may be waiting for these: nobody else is waited for in any of them. False: nothing came of
- * it.
+ * If the expected callers bring different shapes, no single batch ever has calls of all of them. So when each of them
+ * has a call in some open batch, and no batch is due by itself, these batches stop waiting for further callers. False:
+ * nothing has changed.
  */
 static bool let_all_go(wfi_batcher *batcher)
 {
@@ -150,7 +150,7 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_batcher *batcher = batch->batcher;
     const weft_function *function = batcher->function;
     batch->reason = reason;
-    /* Whoever gets his answer from this one may come to those behind it: their times start anew. */
+    /* The callers of this batch may come next to the later ones of its class: the waits of these start anew. */
     for (wfi_list *link = batch->class_link.next; link != &batch->class->open; link = link->next)
         wfi_container_of(link, weft_batch, class_link)->could_ns = 0;
     wfi_batch_take_calls(batch);
@@ -229,8 +229,9 @@ void wfi_batcher_pump(wfi_batcher *batcher)
 }
 
 /*
- * Whether a call of this batch makes something due. Where limits are fixed and nobody is expected, it does not for
- * other batches: with as many of them as the queue has calls, to look at all for each call would be quadratic.
+ * Whether a call that came into this batch can make a batch due. With fixed limits and no expected callers it cannot
+ * make another batch due. There may be as many batches as calls in the queue, so to look at all of them for each call
+ * would take quadratic time.
  */
 static bool matters(weft_batch *batch, uint64_t now_ns)
 {

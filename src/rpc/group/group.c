@@ -225,7 +225,7 @@ static weft_status take_part(weft_group *group, const wfi_errand *what, wfi_gath
     return st;
 }
 
-/* For it would fall out of step. [agent lock] */
+/* The others could not be told that this operation fails here, so this member would fall out of step. [agent lock] */
 static void break_group(weft_group *group, const wfi_errand *what)
 {
     int me = wfi_agent_rank(group->agent);
@@ -237,7 +237,7 @@ static void break_group(weft_group *group, const wfi_errand *what)
     wfi_log_agent(group->agent, WEFT_LOG_ERROR, 0, "%s: the group is broken", weft_error_message(group->broken));
 }
 
-/* It took its number and could not start: all members hear why. */
+/* An operation took its number and could not start: tells all members why. */
 static void tell_missing(weft_group *group, const wfi_errand *what, weft_args mine, weft_status st)
 {
     weft_agent *agent = group->agent;
@@ -393,7 +393,7 @@ static void on_closing(weft_agent *agent)
 
 /* ---- Before the agent stops -------------------------------------------------------------------------------------- */
 
-/* Waits, not for long, until those who wait for operations that are over have their answers. */
+/* Waits, at most STOP_GRACE_MS, until the answers of operations that are over have arrived. */
 static void flush_answers(weft_agent *agent)
 {
     weft_future *settled = NULL;

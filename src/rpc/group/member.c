@@ -78,7 +78,7 @@ static weft_status call_gatherer(weft_agent *agent, const wfi_errand *what, wfi_
     return st;
 }
 
-/* Of a call to the gatherer: its own word for what happened there. */
+/* Why a call to the gathering member failed: the status that its handler gave, if it ran. */
 static weft_status cause_of(const weft_error *failed)
 {
     weft_status st = weft_error_code(failed);
@@ -104,7 +104,7 @@ bool wfi_group_missed_by(weft_status st)
     }
 }
 
-/* It was sent, and not taken in. */
+/* Our contribution was sent and refused: see wfi_group_tell_absence. */
 static void look_for_absence(const group_op *op)
 {
     const weft_error *failed = weft_future_error(op->call);
@@ -134,7 +134,7 @@ static void release_op(wfi_task *task)
     free(op);
 }
 
-/* What the gathering member said, or why it said nothing. */
+/* The error that the gathering member answered, or why there was no answer. */
 static weft_error *translate(const group_op *op, const weft_values *answer)
 {
     const weft_error *failed = weft_future_error(op->call);

@@ -32,7 +32,7 @@ static void tell_waiter(wfi_gather_wait *wait)
 {
     weft_call *call = wait->call;
     if (call && wait->error) {
-        /* A failure travels as three values, which no good answer looks like: those are lists. */
+        /* A failure is sent as three values. An answer that succeeded has lists only, so the two cannot be confused. */
         weft_call_give(call, WEFT_VALUES(weft_of_i64(weft_error_code(wait->error)),
                                          weft_of_i64(weft_error_worker(wait->error)),
                                          weft_of_string(weft_error_message(wait->error))));
@@ -62,7 +62,7 @@ static void answer_settled(weft_agent *agent)
         wfi_future_settle(wfi_groups_of(agent)->answers_settled, NULL, NULL);
 }
 
-/* It is told soon: until that has arrived, weft_agent_stop waits a little (group.c). */
+/* An answer is owed now: until it has arrived, weft_agent_stop waits a little (group.c). */
 static void owe(const weft_group *group, const wfi_gather_wait *wait)
 {
     if (!wait->call)
@@ -113,7 +113,7 @@ void wfi_contribution_discard(wfi_contribution *contribution)
     wfi_net_defer(contribution->group->agent->net, &contribution->release, WFI_DEFER_RELEASE);
 }
 
-/* Tells it, and forgets what it brought. Takes over `error`. */
+/* See group.h. */
 void wfi_contribution_refuse(wfi_contribution *contribution, weft_error *error)
 {
     wfi_contribution_fail(contribution, error);

@@ -3,6 +3,8 @@
  * observe.h - observation as a component of the agent: what happens to calls (rpc/agent/hooks.h) goes to histograms
  * (weft/metrics.h) and, if the user asked for one, to a trace. Most times are those of the round of progress
  * (wfi_net_now); the clock is read when a handler's answer leaves and, for a trace, when a handler begins.
+ *
+ * What its files share: the table of metrics (table.c), the trace (trace.h), the server (server.c).
  */
 #ifndef WFI_OBSERVE_H
 #define WFI_OBSERVE_H
@@ -64,7 +66,7 @@ void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, c
                         weft_status status);
 uint64_t wfi_metric_failed(const wfi_metric *metric);
 
-/* ---- The server (observe/server.c) --------------------------------------------------------------------------------- */
+/* ---- The server (observe/server.c) ------------------------------------------------------------------------------- */
 
 typedef struct wfi_listener wfi_listener;
 weft_status wfi_listener_open(int port, wfi_listener **out, weft_error **error); /* port -1: any */

@@ -51,9 +51,6 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends what was exposed; quiet: the peer is known to be done with it. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
-/* After it was published and withdrawn: makes it ready to be published again, with the first `meta_size` bytes of its
- * metadata. */
-void wfi_outbound_rewind(wfi_outbound *outbound, size_t meta_size);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. Tensors stay with `outbound`. */
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
                                 size_t *count);

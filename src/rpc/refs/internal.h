@@ -43,9 +43,6 @@ static inline wfi_refs *wfi_refs_of(const weft_agent *agent)
     return agent->state[WFI_STATE_REFS];
 }
 
-/* For a handle that is lost: the status with which a call that passes it on fails. It is that of the failed making, but
- * WEFT_ERR_BUSY and WEFT_ERR_AGAIN become WEFT_ERR_NOT_FOUND, as to try this call again would not help. [agent lock] */
-weft_status wfi_rref_lost_status(const weft_rref *rref);
 void wfi_owned_release_if_unused(wfi_owned *owned);
 /* FORK came. WEFT_OK: it is counted (again, perhaps); else why it is not. [agent lock] */
 weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number);

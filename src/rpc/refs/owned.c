@@ -321,9 +321,9 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
 
 void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 {
-    if (weft_future_done(owned->value))
-        return; /* this worker stops, or a peer used a name twice: the call frees what it gave */
-    if (may_be_tried_again(owned, made->error)) {
+    if (weft_future_done(owned->value)) {
+        /* This worker stops, or a peer used a name twice: the call frees what it gave. */
+    } else if (may_be_tried_again(owned, made->error)) {
         weft_error_unref(owned->refused);
         owned->refused = weft_error_ref(made->error);
     } else if (!made->error && *made->object) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accumulate.c - arguments that come to their places when their handler is about to run: those of WEFT_LAND_ADD are added there,
- * those of a call to ourselves are copied there.
+ * accumulate.c - just before a handler runs, brings its arguments' tensors to the places that `land` names: adds them
+ * there (WEFT_LAND_ADD), or copies them there (in a call to this worker itself).
  *
- * An addition is made when the arguments are whole and the handler is about to run, so no resumed
- * transfer adds twice and no cancelled call adds half; everything that can fail is done before the first element changes.
+ * All arguments are here by then, so no resumed transfer adds twice, and no cancelled call adds a half. Everything that
+ * can fail is done before the first element changes.
  */
 #include "rpc/server/server.h"
 

@@ -11,8 +11,9 @@ static void refuse_task(wfi_task *task)
     call->responder->respond(call);
 }
 
-/* The handler left a deferred call, which others may have finished meanwhile. The second hold of wfi_serve_run keeps
- * the memory here, and with `deferred` set nobody else touches the arguments before that hold goes. */
+/* The handler has returned and deferred its call, which others may have finished meanwhile. The handler task's hold
+ * (wfi_serve_run) keeps the call's memory; and while `deferred` is set nobody else touches the arguments before that
+ * hold is dropped below. */
 static void leave_deferred_call(weft_call *call)
 {
     wfi_net *net = call->agent->net;
