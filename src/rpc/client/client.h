@@ -121,9 +121,6 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
 /* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text);
-/* The same with this error, which it takes over. [agent lock] */
-void wfi_call_abort(wfi_request *call, weft_error *error);
-void wfi_call_drop_hold(wfi_request *call); /* [agent lock] */
 extern const wfi_component wfi_client_component;
 
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */

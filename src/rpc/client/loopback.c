@@ -403,10 +403,10 @@ static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_
     loop->future = wfi_agent_future(agent);
     if (!st && !loop->future)
         st = WEFT_ERR_MEMORY;
-    if (!st && spec->options->on_item)
-        st = wfi_items_in_create(agent, spec->options->on_item, spec->options->item_arg, &loop->items);
-    if (loop->items)
-        wfi_items_in_own(loop->items, loop, &stream_owner, NULL);
+    if (!st && spec->options->on_item) {
+        loop->items = wfi_items_in_create(agent, spec->options, loop, &stream_owner, NULL);
+        st = loop->items ? WEFT_OK : WEFT_ERR_MEMORY;
+    }
     return st;
 }
 

@@ -45,7 +45,7 @@ static void release_task(wfi_task *task)
     free_call(wfi_container_of(task, wfi_request, release));
 }
 
-void wfi_call_drop_hold(wfi_request *call)
+static void drop_hold(wfi_request *call)
 {
     if (--call->holds)
         return;
@@ -75,12 +75,7 @@ static void landed(const wfi_request *call)
 
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
 {
-    weft_status st;
-    if (error)
-        st = wfi_future_fail(future, error);
-    else
-        st = wfi_future_complete(future, weft_values_ref((weft_values *)values), wfi_values_drop);
-    (void)st; /* who calls this does so once */
+    wfi_future_settle(future, values, error);
     if (remote)
         wfi_rref_created(remote, error);
 }
@@ -104,12 +99,12 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     landed(call);
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
-        wfi_call_drop_hold(call);
+        drop_hold(call);
     }
     agent->stats.calls_finished++;
     agent->stats.calls_failed += error != NULL;
     wfi_call_settle(call->future, call->is_attempt ? NULL : call->remote, values, error);
-    wfi_call_drop_hold(call);
+    drop_hold(call);
 }
 
 /* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
@@ -117,7 +112,7 @@ static bool may_have_left(wfi_request *call)
 {
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
-        wfi_call_drop_hold(call);
+        drop_hold(call);
     }
     return call->message.net.sequence != 0; /* net numbers what leaves */
 }
@@ -132,7 +127,7 @@ static void post_cancel(wfi_request *call, weft_status why)
     wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->notifications);
 }
 
-void wfi_call_abort(wfi_request *call, weft_error *error)
+static void abort_call(wfi_request *call, weft_error *error)
 {
     if (call->completed || call->failure) {
         weft_error_unref(error);
@@ -154,7 +149,7 @@ void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
         return;
     wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_peer_rank(call->peer)};
     detail.remote_code = may_have_left(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
-    wfi_call_abort(call, wfi_error_create(&detail, "%s", text));
+    abort_call(call, wfi_error_create(&detail, "%s", text));
 }
 
 static void timer_fired(wfi_timer *timer)
@@ -171,13 +166,11 @@ static void hold_agent(void *owner)
 static void cancel_by_id(void *owner, uint64_t id)
 {
     weft_agent *agent = owner;
-    if (wfi_agent_enter(agent)) {
-        wfi_net_lock(agent->net);
+    if (wfi_agent_enter_locked(agent)) {
         wfi_request *call = wfi_map_get(&agent->calls, id);
         if (call)
             wfi_call_fail(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
-        wfi_net_unlock(agent->net);
-        wfi_agent_leave(agent);
+        wfi_agent_leave_locked(agent);
     }
     wfi_agent_unref(agent);
 }
@@ -206,7 +199,7 @@ static void message_done(wfi_message *message, weft_status status)
                 ? "it could not be sent: no memory for a connection"
                 : "it could not be sent: no connection could be made, as this process is out of file descriptors "
                   "(ulimit -n)");
-    wfi_call_drop_hold(call);
+    drop_hold(call);
 }
 
 static weft_status take_landing(wfi_request *call, weft_tensors land)
@@ -328,7 +321,7 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
     int64_t timeout_ms = spec->options->timeout_ms;
     if (!spec->deadline_ns)
         spec->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
-    weft_status st = parent ? wfi_parent_status(parent, now) : WEFT_OK;
+    weft_status st = parent ? wfi_parent_status(parent) : WEFT_OK;
     *deadline_ns = spec->deadline_ns;
     if (parent && parent->deadline_ns < *deadline_ns)
         *deadline_ns = parent->deadline_ns;
@@ -507,7 +500,7 @@ static void hold_stream(void *owner)
 
 static void drop_stream(void *owner)
 {
-    wfi_call_drop_hold(owner);
+    drop_hold(owner);
 }
 
 static void end_stream(void *owner, const weft_values *values, weft_error *error, bool quiet)
@@ -517,7 +510,7 @@ static void end_stream(void *owner, const weft_values *values, weft_error *error
 
 static void fail_stream(void *owner, weft_error *error)
 {
-    wfi_call_abort(owner, error);
+    abort_call(owner, error);
 }
 
 static const wfi_stream_owner_ops stream_owner = {
@@ -527,10 +520,8 @@ static weft_status take_items(wfi_request *call, const weft_rpc_options *options
 {
     if (!options->on_item)
         return WEFT_OK;
-    weft_status st = wfi_items_in_create(call->agent, options->on_item, options->item_arg, &call->items);
-    if (!st)
-        wfi_items_in_own(call->items, call, &stream_owner, call);
-    return st;
+    call->items = wfi_items_in_create(call->agent, options, call, &stream_owner, call);
+    return call->items ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)

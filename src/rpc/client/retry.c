@@ -70,7 +70,7 @@ static void free_retry(retry *r)
     free(r);
 }
 
-static void release_task(wfi_task *task)
+static void release_retry(wfi_task *task)
 {
     free_retry(wfi_container_of(task, retry, release));
 }
@@ -80,7 +80,7 @@ static void drop_locked(retry *r)
 {
     if (atomic_fetch_sub(&r->refs, 1) != 1)
         return;
-    r->release.run = release_task;
+    r->release.run = release_retry;
     wfi_net_defer(r->agent->net, &r->release, WFI_DEFER_RELEASE);
 }
 
@@ -93,7 +93,7 @@ static void drop(retry *r)
 /* ---- Resting ----------------------------------------------------------------------------------------------------- */
 
 /* What it holds; its attempts are counted where they wait. [agent lock] */
-static size_t held_by(const retry *r)
+static size_t resting_size(const retry *r)
 {
     return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_body_bytes(r->packed);
 }
@@ -178,7 +178,7 @@ static void stop(retry *r, weft_status why, const char *text)
         finish(r, NULL, r->stop);
 }
 
-static void parent_over(wfi_child *child, weft_status why, const char *text)
+static void stop_with_parent(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
         stop(wfi_container_of(child, retry, child), why, text); /* the attempt under way is a child of its own */
@@ -186,10 +186,8 @@ static void parent_over(wfi_child *child, weft_status why, const char *text)
 
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
-    for (wfi_list *link = agent->retries.next, *next; link != &agent->retries; link = next) {
-        next = link->next;
-        stop(wfi_container_of(link, retry, link), why, text);
-    }
+    WFI_FOR_LIST_TAKING (retry, r, next, &agent->retries, link)
+        stop(r, why, text);
 }
 
 static void hold_retry(void *owner)
@@ -204,8 +202,7 @@ static void cancel_retry(void *owner, uint64_t id)
     weft_agent *agent = r->agent;
     weft_future *attempt = NULL;
     (void)id;
-    if (wfi_agent_enter(agent)) {
-        wfi_net_lock(agent->net);
+    if (wfi_agent_enter_locked(agent)) {
         stop(r, WEFT_ERR_CANCELLED, "the caller cancelled it");
         attempt = weft_future_ref(r->attempt);
         wfi_net_unlock(agent->net);
@@ -321,7 +318,7 @@ static void consider(retry *r, const weft_error *error, bool started)
         return;
     }
     r->awaits_room = no_room;
-    rest(r, held_by(r));
+    rest(r, resting_size(r));
     uint64_t at = no_room ? 0 : now + next_pause(r, now);
     weft_status st = WEFT_ERR_TIMEOUT;
     if (no_room)
@@ -431,7 +428,7 @@ static void pause_over(wfi_timer *timer)
     go_on(r);
 }
 
-static void room_came(wfi_done *done)
+static void go_on_with_room(wfi_done *done)
 {
     retry *r = wfi_container_of(done, retry, room.woken);
     wfi_net_timer_clear(r->agent->net, &r->timer);
@@ -487,10 +484,10 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     wfi_list_init(&r->link);
     wfi_list_init(&r->child.link);
     wfi_list_init(&r->observer.link);
-    r->child.parent_over = parent_over;
+    r->child.parent_over = stop_with_parent;
     r->observer.completed = attempt_over;
     r->timer.fire = pause_over;
-    r->room.woken.run = room_came;
+    r->room.woken.run = go_on_with_room;
     r->task.run = again_task;
     weft_status st = keep_plan(r, spec);
     if (st)

@@ -40,23 +40,19 @@ struct wfi_items_in {
     weft_error *error;
 };
 
-weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_items_in **out)
+wfi_items_in *wfi_items_in_create(weft_agent *agent, const weft_rpc_options *options, void *owner,
+                                  const wfi_stream_owner_ops *ops, wfi_request *call)
 {
     wfi_items_in *items = wfi_calloc(1, sizeof *items);
     if (!items)
-        return WEFT_ERR_MEMORY;
+        return NULL;
     items->agent = agent;
-    items->fn = fn;
-    items->arg = arg;
-    *out = items;
-    return WEFT_OK;
-}
-
-void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call)
-{
+    items->fn = options->on_item;
+    items->arg = options->item_arg;
     items->owner = owner;
     items->ops = ops;
     items->call = call;
+    return items;
 }
 
 static void empty_slot(slot *s)

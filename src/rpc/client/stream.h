@@ -15,10 +15,10 @@ typedef struct wfi_stream_owner_ops {
     void (*fail)(void *owner, weft_error *error); /* an item cannot be had. Takes over `error` */
 } wfi_stream_owner_ops;
 
-weft_status wfi_items_in_create(weft_agent *agent, weft_item_fn fn, void *arg, wfi_items_in **out);
-/* Whose they are, said once: `owner`, which has these operations. call: of a call to another worker, which it is; else
- * NULL. */
-void wfi_items_in_own(wfi_items_in *items, void *owner, const wfi_stream_owner_ops *ops, wfi_request *call);
+/* For the on_item of `options`. They are `owner`'s, which has these operations; `call`: that owner where it calls another
+ * worker, else NULL. NULL: no memory. */
+wfi_items_in *wfi_items_in_create(weft_agent *agent, const weft_rpc_options *options, void *owner,
+                                  const wfi_stream_owner_ops *ops, wfi_request *call);
 void wfi_items_in_free(wfi_items_in *items);                                      /* not locked */
 void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* An item of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */

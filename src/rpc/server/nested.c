@@ -41,11 +41,10 @@ static weft_status reason_for_children(weft_status why)
     return why == WEFT_ERR_TIMEOUT ? WEFT_ERR_TIMEOUT : WEFT_ERR_CANCELLED;
 }
 
-weft_status wfi_parent_status(const weft_call *parent, uint64_t now)
+weft_status wfi_parent_status(const weft_call *parent)
 {
-    if (parent->cancel_reason || parent->cancelled)
-        return reason_for_children(parent->cancel_reason);
-    return now >= parent->deadline_ns ? WEFT_ERR_TIMEOUT : WEFT_OK;
+    bool ended = parent->cancel_reason || parent->cancelled;
+    return ended ? reason_for_children(parent->cancel_reason) : WEFT_OK;
 }
 
 static void end_children(weft_call *call, weft_status why, const char *text)

@@ -173,8 +173,8 @@ void wfi_child_join(wfi_child *child, weft_call *parent); /* parent: NULL if it 
 void wfi_child_leave(wfi_child *child);                   /* no-op if it has no parent */
 /* The same for a child that has ended; error: how it failed, for wfi_parent_note, or NULL. */
 void wfi_child_end(wfi_child *child, const weft_error *error);
-/* WEFT_OK, or why no child may start any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. */
-weft_status wfi_parent_status(const weft_call *parent, uint64_t now);
+/* WEFT_OK, or why no child may start any more: WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED. Whose time is up, but was not told yet: WEFT_OK. */
+weft_status wfi_parent_status(const weft_call *parent);
 /* A child failed with this error. If the parent's handler returns the same status, the parent fails with this error and
  * its chain of workers. */
 void wfi_parent_note(weft_call *parent, const weft_error *error);
