@@ -110,13 +110,13 @@ typedef struct wfi_iov {
 } wfi_iov;
 
 /* A piece of the memory that a receive may fill; region NULL where none is needed. */
-typedef struct wfi_room {
+typedef struct wfi_receive_buffer {
     void *data;
     size_t size;
     wfi_region *region;
-} wfi_room;
+} wfi_receive_buffer;
 
-#define WFI_ROOMS_MAX 2 /* of one receive */
+#define WFI_RECEIVE_BUFFERS_MAX 2 /* of one receive */
 #define WFI_INJECT_AHEAD 7
 
 typedef struct wfi_fabric_ops {
@@ -150,8 +150,8 @@ typedef struct wfi_fabric_ops {
     void (*lane_close)(wfi_lane *lane);
 
     /* WEFT_ERR_AGAIN: try after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane. */
-    /* The message fills one room after the other; 1 to WFI_ROOMS_MAX of them. */
-    weft_status (*post_recv)(wfi_lane *lane, wfi_fabric_op *op, const wfi_room *rooms, size_t count);
+    /* The message fills one room after the other; 1 to WFI_RECEIVE_BUFFERS_MAX of them. */
+    weft_status (*post_recv)(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
     weft_status (*send)(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
     /* Optional. Like send, but copied, and not reported: a completion costs more than a few bytes do. Whoever uses it has fewer than
      * WFI_INJECT_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is

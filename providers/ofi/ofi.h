@@ -38,7 +38,7 @@ weft_status wfofi_accept(wfi_fabric *fabric, wfi_connect_request *request, const
 void wfofi_reject(wfi_fabric *fabric, wfi_connect_request *request);
 void wfofi_lane_close(wfi_lane *lane);
 
-weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_room *rooms, size_t count);
+weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
 weft_status wfofi_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
 weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size);
 weft_status wfofi_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,

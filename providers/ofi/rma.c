@@ -57,15 +57,15 @@ static void *descriptor_of(const wfi_region *region)
     return region ? region->descriptor : NULL;
 }
 
-weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_room *rooms, size_t count)
+weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_receive_buffer *buffers, size_t count)
 {
-    if (count == 0 || count > WFI_ROOMS_MAX)
+    if (count == 0 || count > WFI_RECEIVE_BUFFERS_MAX)
         return WEFT_ERR_INVALID;
-    struct iovec iov[WFI_ROOMS_MAX];
-    void *descriptors[WFI_ROOMS_MAX];
+    struct iovec iov[WFI_RECEIVE_BUFFERS_MAX];
+    void *descriptors[WFI_RECEIVE_BUFFERS_MAX];
     for (size_t i = 0; i < count; i++) {
-        iov[i] = (struct iovec){.iov_base = rooms[i].data, .iov_len = rooms[i].size};
-        descriptors[i] = descriptor_of(rooms[i].region);
+        iov[i] = (struct iovec){.iov_base = buffers[i].data, .iov_len = buffers[i].size};
+        descriptors[i] = descriptor_of(buffers[i].region);
     }
     wfofi_op *op = (wfofi_op *)user_op;
     weft_status status = enter(lane, op, WFOFI_RECEIVE);

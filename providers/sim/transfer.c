@@ -281,21 +281,21 @@ weft_status wfi_sim_write(wfi_lane *lane, wfi_fabric_op *op, const void *local, 
 
 /* ---- Receives and the end -------------------------------------------------------------------------------------- */
 
-weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *base, const wfi_room *rooms, size_t count)
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *base, const wfi_receive_buffer *buffers, size_t count)
 {
     sim_end *end = (sim_end *)lane;
     sim_op *op = (sim_op *)base;
     if (!wfi_sim_end_is_live(end))
         return WEFT_ERR_UNREACHABLE;
-    if (count == 0 || count > WFI_ROOMS_MAX)
+    if (count == 0 || count > WFI_RECEIVE_BUFFERS_MAX)
         return WEFT_ERR_INVALID;
     for (size_t i = 0; i < count; i++)
-        if (!wfi_sim_region_covers(end->fabric, rooms[i].region, rooms[i].data, rooms[i].size))
+        if (!wfi_sim_region_covers(end->fabric, buffers[i].region, buffers[i].data, buffers[i].size))
             return WEFT_ERR_INVALID;
-    op->data = rooms[0].data;
-    op->size = rooms[0].size;
-    op->more = count > 1 ? rooms[1].data : NULL;
-    op->more_size = count > 1 ? rooms[1].size : 0;
+    op->data = buffers[0].data;
+    op->size = buffers[0].size;
+    op->more = count > 1 ? buffers[1].data : NULL;
+    op->more_size = count > 1 ? buffers[1].size : 0;
     op->packet = NULL;
     wfi_list *first = wfi_list_pop_front(&end->arrived);
     if (!first) {

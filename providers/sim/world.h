@@ -296,7 +296,7 @@ void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that
 void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
 
-weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_room *rooms, size_t count);
+weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
 weft_status wfi_sim_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
 weft_status wfi_sim_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);

@@ -124,7 +124,8 @@ static void a_lane_that_never_connects_can_be_closed(void **state)
     for (int i = 0; i < 8; i++)
         ofi_dial(&a, &b, &links[i], NULL, 0);
     ofi_job_init(&receive);
-    assert_int_equal(tcp->post_recv(links[3].lane, &receive.op, &(wfi_room){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->post_recv(links[3].lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+                     WEFT_OK);
     for (int i = 0; i < 20; i++) /* b sleeps: requests are sent, never answered */
         ofi_step(&a, NULL);
     for (int i = 0; i < 8; i++)

@@ -71,7 +71,7 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     for (int i = 0; i < JOBS; i++)
         ofi_job_init(&jobs[i]);
     uint8_t *local = calloc(2, BYTES);
-    assert_int_equal(tcp->post_recv(link.lane, &jobs[RECEIVE].op, &(wfi_room){local, 64, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->post_recv(link.lane, &jobs[RECEIVE].op, &(wfi_receive_buffer){local, 64, NULL}, 1), WEFT_OK);
     assert_int_equal(tcp->send(link.lane, &jobs[SMALL].op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
     assert_int_equal(tcp->read(link.lane, &jobs[READ].op, local, BYTES, NULL, n.base, n.key), WEFT_OK);
     assert_int_equal(tcp->write(link.lane, &jobs[WRITE].op, local + BYTES, BYTES, NULL, n.base, n.key), WEFT_OK);

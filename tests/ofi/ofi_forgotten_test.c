@@ -47,7 +47,8 @@ static void say(ofi_node *a, ofi_node *b, ofi_link *from, ofi_link *to)
     uint8_t byte = 0;
     ofi_job_init(&receive);
     ofi_job_init(&send);
-    assert_int_equal(wfi_fabric_tcp.post_recv(to->lane, &receive.op, &(wfi_room){&byte, 1, NULL}, 1), WEFT_OK);
+    assert_int_equal(wfi_fabric_tcp.post_recv(to->lane, &receive.op, &(wfi_receive_buffer){&byte, 1, NULL}, 1),
+                     WEFT_OK);
     assert_int_equal(wfi_fabric_tcp.send(from->lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
     ofi_until(a, b, receive.reports && send.reports);
     assert_int_equal(byte, 'x');

@@ -178,7 +178,8 @@ static void closing_wakes_the_sleeping_poller(void **state)
         receive.op.user = &receive;
         atomic_init(&receive.free, false);
         assert_int_equal(tcp->connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
-        assert_int_equal(tcp->post_recv(lane, &receive.op, &(wfi_room){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
+        assert_int_equal(tcp->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+                         WEFT_OK);
         tcp->lane_close(lane);
         wait_for(&a.reported, i + 1);
         for (uint64_t limit = ofi_now_ms() + 5000; !atomic_load(&receive.free) && ofi_now_ms() < limit;)

@@ -51,7 +51,8 @@ static void messages_arrive_whole_and_in_order(void **state)
     uint32_t heads[COUNT];
     for (int i = 0; i < COUNT; i++) {
         ofi_job_init(&receives[i]);
-        assert_int_equal(tcp->post_recv(w->other->lane, &receives[i].op, &(wfi_room){in[i], SIZE, NULL}, 1), WEFT_OK);
+        assert_int_equal(tcp->post_recv(w->other->lane, &receives[i].op, &(wfi_receive_buffer){in[i], SIZE, NULL}, 1),
+                         WEFT_OK);
     }
     for (int i = 0; i < COUNT; i++) {
         heads[i] = (uint32_t)i;
@@ -83,7 +84,7 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
     assert_true(most > 0 && most <= sizeof from);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i <= BRIEF; i++) {
-            wfi_room room = {i ? small[i - 1] : in, i ? most : LARGE, NULL};
+            wfi_receive_buffer room = {i ? small[i - 1] : in, i ? most : LARGE, NULL};
             ofi_job_init(&receives[i]);
             assert_int_equal(tcp->post_recv(w->other->lane, &receives[i].op, &room, 1), WEFT_OK);
         }
@@ -119,7 +120,8 @@ static void a_message_that_does_not_fit_is_an_error_and_breaks_the_lane(void **s
     uint8_t small[8], large[64] = {0};
     ofi_job_init(&receive);
     ofi_job_init(&send);
-    assert_int_equal(tcp->post_recv(w->other->lane, &receive.op, &(wfi_room){small, sizeof small, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->post_recv(w->other->lane, &receive.op, &(wfi_receive_buffer){small, sizeof small, NULL}, 1),
+                     WEFT_OK);
     assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = large, .size = sizeof large}, 1), WEFT_OK);
     ofi_until(&w->a, &w->b, receive.reports && w->link.closed && w->other->closed);
     assert_int_equal(receive.status, WEFT_ERR_TOO_LARGE);
@@ -136,7 +138,7 @@ static void full_queues_say_so_and_open_again(void **state)
     weft_status status = WEFT_OK;
     while (posted < MANY && status == WEFT_OK) {
         ofi_job_init(&receives[posted]);
-        status = tcp->post_recv(w->other->lane, &receives[posted].op, &(wfi_room){&byte, 1, NULL}, 1);
+        status = tcp->post_recv(w->other->lane, &receives[posted].op, &(wfi_receive_buffer){&byte, 1, NULL}, 1);
         posted += status == WEFT_OK;
     }
     assert_int_equal(status, WEFT_ERR_AGAIN);
@@ -146,7 +148,8 @@ static void full_queues_say_so_and_open_again(void **state)
     ofi_until(&w->a, &w->b, receives[0].reports);
     assert_int_equal(byte, 'x');
     ofi_job_init(&receives[0]);
-    assert_int_equal(tcp->post_recv(w->other->lane, &receives[0].op, &(wfi_room){&byte, 1, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->post_recv(w->other->lane, &receives[0].op, &(wfi_receive_buffer){&byte, 1, NULL}, 1),
+                     WEFT_OK);
     ofi_hang_up(w->other);
     ofi_until(&w->a, &w->b, receives[0].reports && receives[posted - 1].reports);
     for (int i = 0; i < posted; i++)

@@ -37,7 +37,8 @@ static void peer_dies(weft_sim *sim)
     uint64_t base = region->base, key = region->key;
     uint8_t address[WFI_ADDRESS_MAX];
     size_t size = host_address(&p.b, address);
-    assert_int_equal(p.a.ops->post_recv(p.lane_a, &receive, &(wfi_room){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
+    assert_int_equal(p.a.ops->post_recv(p.lane_a, &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+                     WEFT_OK);
     assert_int_equal(p.a.ops->read(p.lane_a, &read, buffer, 8, NULL, base, key), WEFT_OK);
     weft_sim_kill(sim, 1);
     uint64_t start = weft_sim_now(sim);
@@ -127,7 +128,7 @@ static void silent_while_paused(weft_sim *sim)
     wfi_region *region;
     join(&p, sim);
     assert_int_equal(p.b.ops->region_open(p.b.fabric, memory, 8, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region), WEFT_OK);
-    assert_int_equal(p.b.ops->post_recv(p.lane_b, &receive, &(wfi_room){buffer, 8, NULL}, 1), WEFT_OK);
+    assert_int_equal(p.b.ops->post_recv(p.lane_b, &receive, &(wfi_receive_buffer){buffer, 8, NULL}, 1), WEFT_OK);
     weft_sim_pause(sim, 1);
     weft_sim_pause(sim, 1);
     assert_int_equal(host_send(&p.a, p.lane_a, &send, "held"), WEFT_OK);
@@ -235,7 +236,8 @@ static void cut_keeps_order(weft_sim *sim)
     join(&p, sim);
     for (int i = 0; i < COUNT; i++) {
         sent[i] = (uint8_t)i;
-        assert_int_equal(p.b.ops->post_recv(p.lane_b, &receives[i], &(wfi_room){&got[i], 1, NULL}, 1), WEFT_OK);
+        assert_int_equal(p.b.ops->post_recv(p.lane_b, &receives[i], &(wfi_receive_buffer){&got[i], 1, NULL}, 1),
+                         WEFT_OK);
     }
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(p.a.ops->send(p.lane_a, &sends[i], &(wfi_iov){&sent[i], 1, NULL}, 1), WEFT_OK);
@@ -324,8 +326,8 @@ static void resets(weft_sim *sim)
     join(&p, sim);
     host_open(&c, sim, 2);
     host_join(&c, &p.b, &lane_c, &lane_d);
-    assert_int_equal(p.b.ops->post_recv(p.lane_b, &receive, &(wfi_room){buffer, 4, NULL}, 1), WEFT_OK);
-    assert_int_equal(p.b.ops->post_recv(lane_d, &other_receive, &(wfi_room){buffer, 4, NULL}, 1), WEFT_OK);
+    assert_int_equal(p.b.ops->post_recv(p.lane_b, &receive, &(wfi_receive_buffer){buffer, 4, NULL}, 1), WEFT_OK);
+    assert_int_equal(p.b.ops->post_recv(lane_d, &other_receive, &(wfi_receive_buffer){buffer, 4, NULL}, 1), WEFT_OK);
     waiting = host_connect(&p.a, &p.b, "");
     weft_sim_reset_link(sim, 1, 0);
     for (int i = 0; i < 2; i++)

@@ -218,7 +218,8 @@ static void messages_in_order(weft_sim *sim)
     host_open(&b, sim, 1);
     host_join(&a, &b, &lane_a, &lane_b);
     for (int i = 0; i < MANY / 2; i++) /* half of the messages find a receive, half wait for one */
-        assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_room){&got[i], sizeof got[i], NULL}, 1), WEFT_OK);
+        assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_receive_buffer){&got[i], sizeof got[i], NULL}, 1),
+                         WEFT_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         sent[i] = i * 7919;
         wfi_iov parts[] = {{&sent[i], 1, NULL}, {(uint8_t *)&sent[i] + 1, 3, NULL}};
@@ -228,7 +229,8 @@ static void messages_in_order(weft_sim *sim)
         host_expect(&a, &sends[i], WEFT_OK);
     weft_sim_sleep(sim, SECOND_NS);
     for (int i = MANY / 2; i < MANY; i++)
-        assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_room){&got[i], sizeof got[i], NULL}, 1), WEFT_OK);
+        assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_receive_buffer){&got[i], sizeof got[i], NULL}, 1),
+                         WEFT_OK);
     for (int i = 0; i < MANY; i++)
         host_expect(&b, &receives[i], WEFT_OK);
     assert_memory_equal(sent, got, sizeof sent);
@@ -257,14 +259,14 @@ static void odd_messages(weft_sim *sim)
     assert_int_equal(a.ops->send(lane_a, &unused, parts, 5), WEFT_ERR_TOO_LARGE);
     size_t most = a.ops->limits(a.fabric)->message_max;
     assert_int_equal(a.ops->send(lane_a, &unused, &(wfi_iov){parts, most + 1, NULL}, 1), WEFT_ERR_TOO_LARGE);
-    assert_int_equal(b.ops->post_recv(lane_b, &receive, &(wfi_room){small, 3, NULL}, 1), WEFT_OK);
+    assert_int_equal(b.ops->post_recv(lane_b, &receive, &(wfi_receive_buffer){small, 3, NULL}, 1), WEFT_OK);
     assert_int_equal(a.ops->send(lane_a, &op, NULL, 0), WEFT_OK); /* empty */
     wfi_completion done = host_completion(&b);
     assert_int_equal(done.status, WEFT_OK);
     assert_int_equal(done.size, 0);
     host_expect(&a, &op, WEFT_OK);
     assert_ptr_equal(op.user, sim);
-    assert_int_equal(b.ops->post_recv(lane_b, &receive, &(wfi_room){small, 3, NULL}, 1), WEFT_OK);
+    assert_int_equal(b.ops->post_recv(lane_b, &receive, &(wfi_receive_buffer){small, 3, NULL}, 1), WEFT_OK);
     assert_int_equal(a.ops->send(lane_a, &op, parts, 1), WEFT_OK); /* longer than the receive */
     done = host_completion(&b);
     assert_int_equal(done.status, WEFT_ERR_TOO_LARGE);
@@ -289,13 +291,13 @@ static void needs_a_connected_lane(weft_sim *sim)
     host_open(&a, sim, 0);
     host_open(&b, sim, 1);
     wfi_lane *lane = host_connect(&a, &b, "");
-    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_room){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
+    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
     assert_int_equal(host_send(&a, lane, &op, "x"), WEFT_ERR_STATE);
     b.ops->reject(b.fabric, host_event(&b, WFI_EVENT_REQUEST).request);
     host_event(&a, WFI_EVENT_CLOSED);
     host_expect(&a, &receive, WEFT_ERR_UNREACHABLE);
     assert_int_equal(host_send(&a, lane, &op, "x"), WEFT_ERR_UNREACHABLE);
-    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_room){buffer, sizeof buffer, NULL}, 1),
+    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
                      WEFT_ERR_UNREACHABLE);
     a.ops->lane_close(lane);
     host_close(&a);
@@ -319,7 +321,8 @@ static void talks_to_itself(weft_sim *sim)
     assert_int_equal(a.ops->accept(a.fabric, event.request, NULL, 0, NULL, &lanes[1]), WEFT_OK);
     host_event(&a, WFI_EVENT_CONNECTED);
     host_event(&a, WFI_EVENT_CONNECTED);
-    assert_int_equal(a.ops->post_recv(lanes[1], &receive, &(wfi_room){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
+    assert_int_equal(a.ops->post_recv(lanes[1], &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+                     WEFT_OK);
     assert_int_equal(host_send(&a, lanes[0], &send, "echo"), WEFT_OK);
     host_expect(&a, &send, WEFT_OK);
     host_expect(&a, &receive, WEFT_OK);

@@ -234,7 +234,8 @@ enum { OPS = 64 };
 static void begin_traffic(fixture *f, wfi_fabric_op *ops, wfi_fabric_op *receives, uint8_t *inbox, uint64_t ns)
 {
     for (int i = 0; i < OPS; i++) {
-        assert_int_equal(f->b.ops->post_recv(f->lane_b, &receives[i], &(wfi_room){inbox + i, 1, NULL}, 1), WEFT_OK);
+        assert_int_equal(f->b.ops->post_recv(f->lane_b, &receives[i], &(wfi_receive_buffer){inbox + i, 1, NULL}, 1),
+                         WEFT_OK);
         uint64_t remote = f->region->base + (uint64_t)i * (SIZE / OPS);
         uint8_t *local = f->local + i * (SIZE / OPS);
         weft_status status;

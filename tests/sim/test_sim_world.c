@@ -133,7 +133,8 @@ static void ring_worker(weft_sim *sim, int rank, void *arg)
     uint64_t out = (uint64_t)rank, in;
     for (int round = 0; round < r->rounds; round++) {
         wfi_fabric_op send, receive;
-        assert_int_equal(s.host->ops->post_recv(s.previous, &receive, &(wfi_room){&in, sizeof in, NULL}, 1), WEFT_OK);
+        assert_int_equal(s.host->ops->post_recv(s.previous, &receive, &(wfi_receive_buffer){&in, sizeof in, NULL}, 1),
+                         WEFT_OK);
         assert_int_equal(s.host->ops->send(s.next, &send, &(wfi_iov){&out, sizeof out, NULL}, 1), WEFT_OK);
         for (int i = 0; i < 2; i++)
             assert_int_equal(host_completion(s.host).status, WEFT_OK);

@@ -54,9 +54,10 @@ static weft_status rx_post(wfi_rx *rx)
 {
     wfi_conn *conn = rx->flight.conn;
     const wfi_frames *frames = wfi_conn_frames(conn);
-    const wfi_room rooms[] = {{.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = frames->receive_region},
-                              {.data = rx->rest, .size = REST_BYTES, .region = frames->receive_region}};
-    weft_status status = conn->transport->ops->post_recv(conn->lane, &rx->flight.op, rooms, 2);
+    const wfi_receive_buffer buffers[] = {
+        {.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = frames->receive_region},
+        {.data = rx->rest, .size = REST_BYTES, .region = frames->receive_region}};
+    weft_status status = conn->transport->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
     conn->outstanding += status == WEFT_OK;
     return status;
 }
