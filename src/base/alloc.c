@@ -28,8 +28,8 @@ void *wfi_grow(void *array, size_t count, size_t *capacity, size_t size)
 {
     if (count < *capacity)
         return array;
-    size_t larger = *capacity ? *capacity * 2 : 8;
-    void *grown = realloc(array, larger * size);
+    size_t larger = *capacity ? *capacity * 2 : 8, bytes;
+    void *grown = __builtin_mul_overflow(larger, size, &bytes) ? NULL : realloc(array, bytes);
     if (grown)
         *capacity = larger;
     return grown;

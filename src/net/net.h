@@ -43,7 +43,7 @@ typedef struct wfi_net_options {
     weft_sim *sim;
     int store_fd;
     struct wfi_processes *processes; /* of a spawned job, watched while it opens; NULL: none */
-    const wfi_cores *cores;        /* for net's own threads, while it is open; NULL: anywhere */
+    const wfi_cores *cores;          /* for net's own threads, while it is open; NULL: anywhere */
 } wfi_net_options;
 
 typedef struct wfi_net {
@@ -186,8 +186,8 @@ bool wfi_net_is_flushed(const wfi_net *net);
  * it. [locked] */
 void wfi_net_untake(wfi_net *net);
 
-void wfi_net_begin_closing(wfi_net *net);                                              /* [locked] */
-void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report);  /* [locked] */
+void wfi_net_begin_closing(wfi_net *net);                                             /* [locked] */
+void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report); /* [locked] */
 
 /* ---- Who can be reached: detector.c ---------------------------------------------------------------------------- */
 

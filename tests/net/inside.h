@@ -16,7 +16,7 @@ size_t inside_timers(wfi_net *net);
 size_t inside_timers_reserved(wfi_net *net); /* so many can be set without memory */
 weft_stats inside_stats(wfi_net *net);
 uint64_t inside_silent(wfi_net *net);                 /* callers who were hung up on, and are not counted yet */
-bool inside_interested(wfi_net *net, int rank);           /* as the store was told; nothing waits to be told */
+bool inside_interested(wfi_net *net, int rank);       /* as the store was told; nothing waits to be told */
 uint64_t inside_suspected_ns(wfi_net *net, int rank); /* when the store was asked to look at it; 0: never */
 uint64_t inside_asked(wfi_net *net, int rank, wfi_lane_kind kind); /* the greatest number with which it asked for one */
 

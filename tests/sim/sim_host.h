@@ -34,7 +34,7 @@ size_t host_address(const sim_host *host, uint8_t *out);
 wfi_event host_event(sim_host *host, wfi_event_kind kind); /* the next one; fails if it is another or none comes */
 wfi_completion host_completion(sim_host *host);
 void host_expect(sim_host *host, const wfi_fabric_op *op, weft_status status); /* the next completion */
-void host_silence(sim_host *host, uint64_t ns);                         /* nothing becomes pollable for so long */
+void host_silence(sim_host *host, uint64_t ns); /* nothing becomes pollable for so long */
 
 wfi_lane *host_connect(sim_host *from, const sim_host *to, const char *data);
 void host_join(sim_host *a, sim_host *b, wfi_lane **lane_a, wfi_lane **lane_b); /* until both are up */

@@ -32,8 +32,8 @@ typedef struct wfi_process {
 /* Owned by rank 0's program. Only store_fd may be touched by another thread, the agent's. */
 struct weft_job {
     int count, port;
-    _Atomic int store_fd; /* -1 once taken */
-    wfi_secret *secret;   /* random, guarded; the children have it, too */
+    _Atomic int store_fd;    /* -1 once taken */
+    wfi_secret *secret;      /* random, guarded; the children have it, too */
     wfi_process processes[]; /* of rank index + 1 */
 };
 

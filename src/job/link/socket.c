@@ -201,8 +201,9 @@ static void serve_on(socket_link *link)
         uint64_t due_ns = socket_serve(link);
         bool is_leaving = atomic_load(&link->stopping);
         /* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
-        bool may_leave = wfi_link_is_steady(&link->base) || wfi_now(link->base.clock) >= link->leave_by_ns;
-        if (wfi_link_is_out(&link->base) || (is_leaving && may_leave))
+        bool may_leave = is_leaving && /* leave_by_ns is set before stopping */
+                         (wfi_link_is_steady(&link->base) || wfi_now(link->base.clock) >= link->leave_by_ns);
+        if (wfi_link_is_out(&link->base) || may_leave)
             return;
         socket_sleep(link, is_leaving && link->leave_by_ns < due_ns ? link->leave_by_ns : due_ns);
     }

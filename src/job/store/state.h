@@ -76,10 +76,10 @@ typedef enum wfi_store_phase { WFI_STORE_GATHERING, WFI_STORE_RUNNING, WFI_STORE
 struct wfi_store {
     wfi_store_options options;
     wfi_store_phase phase;
-    wfi_map links;       /* wfi_store_link, by the shell's number of the connection */
-    wfi_seat *seats;     /* by rank */
-    wfi_member *members; /* by rank */
-    int waiting, alive;  /* seats in these states */
+    wfi_map links;              /* wfi_store_link, by the shell's number of the connection */
+    wfi_seat *seats;            /* by rank */
+    wfi_member *members;        /* by rank */
+    int waiting, alive;         /* seats in these states */
     uint32_t incarnations;      /* so many were given out */
     wfi_outbox_reserve reserve; /* room for telling all of at least one death when memory is out */
     uint64_t now_ns;            /* the time of the input that is being handled */

@@ -8,11 +8,11 @@
 #include <weft/agent.h>
 
 typedef struct wfi_options {
-    weft_agent_options values;     /* its strings point below */
-    int store_fd;                  /* of a spawned job's rank 0; -1: none */
+    weft_agent_options values;       /* its strings point below */
+    int store_fd;                    /* of a spawned job's rank 0; -1: none */
     struct wfi_processes *processes; /* of a spawned job; NULL: none */
-    wfi_secret *secret;            /* NULL: there is none, or it has been wiped */
-    bool budget_is_ours;           /* nobody said what it should be */
+    wfi_secret *secret;              /* NULL: there is none, or it has been wiped */
+    bool budget_is_ours;             /* nobody said what it should be */
     char name[128], master_addr[256], fabric[16], iface[64], ports[32], trace_file[1024];
 } wfi_options;
 
