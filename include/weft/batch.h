@@ -98,7 +98,7 @@ WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
 WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
 WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
 /*
- * The tape of this batch: it owns temporaries until the batch is over, and does not record. No two batches have
+ * In libweft, not in libweft_rpc. The tape of this batch: it owns temporaries until the batch is over, and does not record. No two batches have
  * the same seed: it follows from this worker's rank and incarnation, the name of the function, and how many
  * batches of it began before. So a replay in the simulation draws the same numbers. weft_tape_set_seed sets
  * another seed.

@@ -30,6 +30,8 @@
  *         return st;
  *     }
  *
+ * (weft_call_tape and what computes on tapes are in libweft; libweft_rpc alone has everything else of this header.)
+ *
  * docs/calls.md has the rules for retries, items, deferred calls and calls to oneself; docs/budget.md says what
  * calls cost in memory; docs/failures.md says how calls end when workers die.
  */
@@ -282,7 +284,7 @@ WEFT_API bool weft_call_cancelled(const weft_call *call);
  * completes when the call is answered. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
-/* The tape of this call: it owns temporaries until the call ends, and does not record. Every call has a seed of
+/* In libweft, not in libweft_rpc. The tape of this call: it owns temporaries until the call ends, and does not record. Every call has a seed of
  * its own, and so has every attempt of a retried call: the seed follows from the ranks of both workers, the
  * caller's incarnation, and the number of the call. weft_tape_set_seed sets another. */
 WEFT_API weft_tape *weft_call_tape(weft_call *call);

@@ -82,7 +82,9 @@ static weft_status register_users(weft_agent *agent, weft_error **error)
                     ? "the name is taken"
                     : "it needs a name of 1 to 127 bytes outside \"weft:\", a "
                       "function in run or run_batch, signatures that end with WEFT_NONE (WEFT_REST last), "
-                      "flags that go together, and a land function for WEFT_LAND_ADD");
+                      "flags that go together, a land function for WEFT_LAND_ADD, and batch options in their bounds; "
+                      "the "
+                      "log says which is wrong");
     }
     return st;
 }

@@ -53,12 +53,10 @@ static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, 
             wfi_find(out, "land: tensor %zu is not contiguous", i);
 }
 
-static void look_at_queue(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank, wfi_finding *out)
+static void look_at_queue(const weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank,
+                          wfi_finding *out)
 {
-    wfi_net_lock(agent->net);
-    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
-    size_t kept = peer ? wfi_peer_kept_bytes(peer) : 0, limit = agent->options.values.queue_limit_bytes;
-    wfi_net_unlock(agent->net);
+    size_t kept = spec->kept_bytes, limit = agent->options.values.queue_limit_bytes;
     if (why == WEFT_ERR_TIMEOUT)
         wfi_find(out,
                  "no room in the queue to rank %d within the time limit: %zu of queue_limit_bytes = %zu wait there",

@@ -20,6 +20,7 @@ typedef struct wfi_call_spec {
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
     bool exempt;                    /* into a full queue as well: whoever starts these bounds them */
+    size_t kept_bytes;              /* that the peer's queue held at the last try: for the error */
     bool waited;                    /* there was no room at first: for the error, if the time then ran out */
 } wfi_call_spec;
 

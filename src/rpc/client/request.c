@@ -372,8 +372,10 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     weft_status st = wfi_agent_usable(agent);
     if (!st)
         st = find_peer(call, rank, spec->to.incarnation);
-    if (!st)
+    if (!st) {
+        spec->kept_bytes = wfi_peer_kept_bytes(call->peer);
         st = wfi_call_limit(agent, spec, now, &deadline_ns);
+    }
     if (st)
         return st;
     if (!call->span.begun_ns) /* else it waited for room in the queue */
