@@ -88,8 +88,8 @@ WEFT_API weft_status weft_error_code(const weft_error *error);
 WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
 WEFT_API const char *weft_error_function(const weft_error *error); /* the called function or the operator; "" if none */
-WEFT_API int weft_error_worker(
-    const weft_error *error); /* the rank that the call went to, or where a call within it failed first; -1: none */
+/* The rank that the call went to, or where a call within it failed first; -1: none. */
+WEFT_API int weft_error_worker(const weft_error *error);
 WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers it passed on its way here */
 /* The rank of one of these workers; index 0 is the one nearest to the origin. */
 WEFT_API int weft_error_hop(const weft_error *error, size_t index);
