@@ -88,6 +88,15 @@ WEFT_API size_t weft_optimizer_accumulated(const weft_optimizer *optimizer); /* 
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_step(weft_optimizer *optimizer);
 WEFT_API void weft_optimizer_zero(weft_optimizer *optimizer); /* clears the sums */
 
+/*
+ * Updates the parameters in place by gradients that you lend it until it returns: one for each parameter, in the
+ * same order. It makes no sums, and leaves those of weft_optimizer_accumulate alone. A parameter whose gradient is
+ * none keeps its value, and what the optimizer keeps for it. Waits and fails as weft_optimizer_step does, and as
+ * weft_optimizer_accumulate does for gradients that do not fit; WEFT_ERR_UNSUPPORTED for sparse ones. On failure
+ * nothing has changed.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
+
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr); /* WEFT_ERR_INVALID */
 WEFT_API double weft_optimizer_lr(const weft_optimizer *optimizer);
 WEFT_API weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer); /* borrowed */

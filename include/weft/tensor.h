@@ -51,6 +51,22 @@ typedef struct weft_tensors {
     size_t count;
 } weft_tensors;
 
+/*
+ * The gradient of one tensor. Dense: `values` has its shape, `rows` is NULL. Sparse: values[i] belongs to its row
+ * rows[i] (int64 [n], each from 0 to its first size - 1); a row may stand several times, then its values add up in
+ * order; rows that do not stand there have a gradient of 0. Both NULL: there is none.
+ */
+typedef struct weft_gradient {
+    weft_tensor *values; /* sparse: [n, ...], the rest as the tensor's sizes after its first */
+    weft_tensor *rows;
+} weft_gradient;
+
+/* A borrowed list of gradients, one for each tensor of another list, in its order. */
+typedef struct weft_gradients {
+    const weft_gradient *items;
+    size_t count;
+} weft_gradients;
+
 #ifdef __cplusplus
 }
 template <typename... D> static inline weft_shape WEFT_SHAPE(D... d)

@@ -15,10 +15,10 @@ typedef struct adam {
 } adam;
 
 static weft_status adam_step(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
-                             weft_tensor *const *slots)
+                             weft_tensor *const *slots, uint64_t before)
 {
     const weft_adam_options *o = &((const adam *)optimizer)->options;
-    wfi_adam how = {optimizer->lr, o->beta1, o->beta2, o->eps, o->weight_decay, optimizer->steps + 1};
+    wfi_adam how = {optimizer->lr, o->beta1, o->beta2, o->eps, o->weight_decay, before + 1};
     return wfi_adam_step(parameter, gradient, slots[MEAN], slots[SQUARE], o->amsgrad ? slots[LARGEST] : NULL, &how);
 }
 

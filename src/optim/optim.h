@@ -24,11 +24,11 @@ typedef struct wfi_optimizer_rule {
     const char *name; /* for messages */
     size_t size;      /* of the rule's own struct */
     /*
-     * Steps one parameter in place. `slots`: as many tensors as the optimizer has slots, of the parameter's shape and dtype,
-     * zeros at the first step. optimizer->steps counts those that were done before this one.
+     * Steps one parameter in place; `before`: how often it was stepped already. `slots`: as many tensors as the optimizer has
+     * slots, of the parameter's shape and dtype, zeros at the first step.
      */
     weft_status (*step)(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
-                        weft_tensor *const *slots);
+                        weft_tensor *const *slots, uint64_t before);
 } wfi_optimizer_rule;
 
 struct weft_optimizer {
@@ -38,12 +38,12 @@ struct weft_optimizer {
     bool average;
     int64_t pin_timeout_ms;
     int slot_count; /* up to WFI_OPTIMIZER_SLOTS */
-    uint64_t steps; /* done */
     size_t accumulated;
     size_t count;
     weft_tensor **parameters;                   /* one reference each */
     weft_tensor **accumulators;                 /* contiguous; made at first use */
-    weft_tensor *(*slots)[WFI_OPTIMIZER_SLOTS]; /* made at the first step */
+    weft_tensor *(*slots)[WFI_OPTIMIZER_SLOTS]; /* made at the parameter's first step */
+    uint64_t *steps;                            /* how many each parameter has taken */
 };
 
 /*

@@ -54,7 +54,8 @@ weft_optimizer *wfi_optimizer_create(const wfi_optimizer_rule *rule, weft_tensor
     optimizer->parameters = wfi_calloc(parameters.count, sizeof(weft_tensor *));
     optimizer->accumulators = wfi_calloc(parameters.count, sizeof(weft_tensor *));
     optimizer->slots = wfi_calloc(parameters.count, sizeof(*optimizer->slots));
-    if (optimizer->parameters == NULL || optimizer->accumulators == NULL || optimizer->slots == NULL) {
+    optimizer->steps = wfi_calloc(parameters.count, sizeof(uint64_t));
+    if (!optimizer->parameters || !optimizer->accumulators || !optimizer->slots || !optimizer->steps) {
         weft_optimizer_unref(optimizer);
         return NULL;
     }
@@ -84,32 +85,37 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
     free(optimizer->parameters);
     free(optimizer->accumulators);
     free(optimizer->slots);
+    free(optimizer->steps);
     free(optimizer);
 }
 
-static weft_error *misfit(const weft_optimizer *optimizer, weft_tensors gradients)
+/* What does not fit in gradient i, which is there; NULL if it is right. */
+static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradient gradient)
 {
     char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
-    if (gradients.count != optimizer->count)
-        return weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
-    for (size_t i = 0; i < optimizer->count; i++) {
-        const weft_tensor *p = optimizer->parameters[i], *g = gradients.items[i];
-        if (g == NULL)
-            return weft_error_create(WEFT_ERR_INVALID, "gradient %zu is NULL", i);
-        if (g->dtype != p->dtype)
-            return weft_error_create(WEFT_ERR_TYPE, "gradient %zu is %s, its parameter %s", i,
-                                     weft_dtype_name(g->dtype), weft_dtype_name(p->dtype));
-        if (!wfi_shape_equal(&g->shape, &p->shape))
-            return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu is %s, its parameter %s", i,
-                                     wfi_shape_text(&g->shape, got), wfi_shape_text(&p->shape, wanted));
-    }
+    const weft_tensor *p = optimizer->parameters[i], *g = gradient.values;
+    if (gradient.rows != NULL)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse", i);
+    if (g->dtype != p->dtype)
+        return weft_error_create(WEFT_ERR_TYPE, "gradient %zu is %s, its parameter %s", i, weft_dtype_name(g->dtype),
+                                 weft_dtype_name(p->dtype));
+    if (!wfi_shape_equal(&g->shape, &p->shape))
+        return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu is %s, its parameter %s", i,
+                                 wfi_shape_text(&g->shape, got), wfi_shape_text(&p->shape, wanted));
     return NULL;
 }
 
 weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
 {
-    weft_error *found =
-        optimizer == NULL ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL") : misfit(optimizer, gradients);
+    weft_error *found = NULL;
+    if (optimizer == NULL)
+        found = weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL");
+    else if (gradients.count != optimizer->count)
+        found =
+            weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
+    for (size_t i = 0; found == NULL && i < gradients.count; i++)
+        found = gradients.items[i] == NULL ? weft_error_create(WEFT_ERR_INVALID, "gradient %zu is NULL", i)
+                                           : misfit(optimizer, i, (weft_gradient){gradients.items[i], NULL});
     weft_status status = weft_error_code(found);
     if (found != NULL)
         wfi_error_give(error, found);
@@ -129,16 +135,14 @@ static weft_status make_accumulators(const weft_optimizer *optimizer)
     return WEFT_OK;
 }
 
-static weft_status make_slots(const weft_optimizer *optimizer)
+static weft_status make_slots(const weft_optimizer *optimizer, size_t i)
 {
-    for (size_t i = 0; i < optimizer->count; i++) {
-        const weft_tensor *p = optimizer->parameters[i];
-        for (int k = 0; k < optimizer->slot_count; k++) {
-            if (optimizer->slots[i][k] == NULL)
-                optimizer->slots[i][k] = weft_tensor_zeros(p->shape, p->dtype);
-            if (optimizer->slots[i][k] == NULL)
-                return WEFT_ERR_MEMORY;
-        }
+    const weft_tensor *p = optimizer->parameters[i];
+    for (int k = 0; k < optimizer->slot_count; k++) {
+        if (optimizer->slots[i][k] == NULL)
+            optimizer->slots[i][k] = weft_tensor_zeros(p->shape, p->dtype);
+        if (optimizer->slots[i][k] == NULL)
+            return WEFT_ERR_MEMORY;
     }
     return WEFT_OK;
 }
@@ -149,8 +153,7 @@ static weft_status pack(weft_tensors gradients, weft_tensor ***out)
     weft_tensor **packed = wfi_calloc(gradients.count, sizeof(weft_tensor *));
     weft_status status = packed == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
     for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++) {
-        packed[i] = weft_tensor_contiguous(gradients.items[i]);
-        if (packed[i] == NULL)
+        if (gradients.items[i] != NULL && (packed[i] = weft_tensor_contiguous(gradients.items[i])) == NULL)
             status = WEFT_ERR_MEMORY;
     }
     *out = packed;
@@ -193,24 +196,42 @@ void weft_optimizer_zero(weft_optimizer *optimizer)
         optimizer->accumulated = 0; /* the next accumulation overwrites */
 }
 
-static weft_status wait_unread(const weft_optimizer *optimizer)
+/* All that a step of the parameters with a gradient may wait for or fail in. */
+static weft_status make_ready(const weft_optimizer *optimizer, weft_tensor *const *gradients)
 {
     uint64_t deadline = wfi_deadline(&wfi_clock_real, optimizer->pin_timeout_ms);
+    for (size_t i = 0; i < optimizer->count; i++) {
+        weft_status status = gradients[i] == NULL ? WEFT_OK : make_slots(optimizer, i);
+        if (status != WEFT_OK)
+            return status;
+    }
     for (size_t i = 0; i < optimizer->count; i++)
-        if (!wfi_storage_wait_unread(optimizer->parameters[i]->storage, deadline))
+        if (gradients[i] != NULL && !wfi_storage_wait_unread(optimizer->parameters[i]->storage, deadline))
             return WEFT_ERR_TIMEOUT;
     return WEFT_OK;
 }
 
-static weft_status step_one(weft_optimizer *optimizer, size_t i)
+/* gradients[i]: contiguous, of the parameter's shape and dtype, or NULL */
+static weft_status step_all(weft_optimizer *optimizer, weft_tensor *const *gradients)
 {
-    weft_tensor *gradient = optimizer->accumulators[i];
     weft_status status = WEFT_OK;
-    if (optimizer->average && optimizer->accumulated > 1)
-        status = wfi_scale(gradient, 1.0 / (double)optimizer->accumulated, gradient);
-    if (status == WEFT_OK)
-        status = optimizer->rule->step(optimizer, optimizer->parameters[i], gradient, optimizer->slots[i]);
-    wfi_storage_wrote(optimizer->parameters[i]->storage);
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++) {
+        if (gradients[i] == NULL)
+            continue;
+        status = optimizer->rule->step(optimizer, optimizer->parameters[i], gradients[i], optimizer->slots[i],
+                                       optimizer->steps[i]);
+        wfi_storage_wrote(optimizer->parameters[i]->storage);
+        optimizer->steps[i]++;
+    }
+    return status;
+}
+
+static weft_status average(const weft_optimizer *optimizer)
+{
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
+        status =
+            wfi_scale(optimizer->accumulators[i], 1.0 / (double)optimizer->accumulated, optimizer->accumulators[i]);
     return status;
 }
 
@@ -220,15 +241,52 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
         return WEFT_ERR_INVALID;
     if (optimizer->accumulated == 0)
         return WEFT_ERR_STATE;
-    weft_status status = make_slots(optimizer);
-    if (status == WEFT_OK)
-        status = wait_unread(optimizer);
+    weft_status status = make_ready(optimizer, optimizer->accumulators);
     if (status != WEFT_OK)
         return status;
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
-        status = step_one(optimizer, i);
-    optimizer->steps++;
+    if (optimizer->average && optimizer->accumulated > 1)
+        status = average(optimizer);
+    if (status == WEFT_OK)
+        status = step_all(optimizer, optimizer->accumulators);
     optimizer->accumulated = 0;
+    return status;
+}
+
+static weft_status check_borrowed(const weft_optimizer *optimizer, weft_gradients gradients)
+{
+    weft_error *found = NULL;
+    if (gradients.count != optimizer->count)
+        return WEFT_ERR_SHAPE;
+    for (size_t i = 0; found == NULL && i < gradients.count; i++)
+        if (gradients.items[i].values != NULL)
+            found = misfit(optimizer, i, gradients.items[i]);
+        else if (gradients.items[i].rows != NULL)
+            found = weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
+    weft_status status = weft_error_code(found);
+    if (found != NULL)
+        wfi_log(WEFT_LOG_DEBUG, "%s", weft_error_message(found));
+    weft_error_unref(found);
+    return status;
+}
+
+weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
+{
+    weft_tensor **packed = NULL, **values;
+    weft_status status = optimizer == NULL ? WEFT_ERR_INVALID : check_borrowed(optimizer, gradients);
+    if (status != WEFT_OK)
+        return status;
+    values = wfi_calloc(gradients.count, sizeof(weft_tensor *));
+    if (values == NULL)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < gradients.count; i++)
+        values[i] = gradients.items[i].values;
+    status = pack((weft_tensors){values, gradients.count}, &packed);
+    if (status == WEFT_OK)
+        status = make_ready(optimizer, packed);
+    if (status == WEFT_OK)
+        status = step_all(optimizer, packed);
+    drop_packed(packed, gradients.count);
+    free(values);
     return status;
 }
 

@@ -13,10 +13,10 @@ typedef struct sgd {
 } sgd;
 
 static weft_status sgd_step(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
-                            weft_tensor *const *slots)
+                            weft_tensor *const *slots, uint64_t before)
 {
     const weft_sgd_options *o = &((const sgd *)optimizer)->options;
-    wfi_sgd how = {optimizer->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov, optimizer->steps == 0};
+    wfi_sgd how = {optimizer->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov, before == 0};
     return wfi_sgd_step(parameter, gradient, o->momentum > 0 ? slots[0] : NULL, &how);
 }
 
