@@ -7,7 +7,9 @@
  * writes when.
  *
  * A function that makes a tensor gives you one reference, or returns NULL if memory is out or an argument is
- * wrong; the log at level debug says which. References may be taken and dropped on any thread.
+ * wrong; the log at level debug says which. References may be taken and dropped on any thread. NULL for a tensor
+ * is a wrong argument too: so what one function failed to make may be handed to the next one, which then makes
+ * nothing either. Functions that ask a tensor something return 0, false or NULL then.
  *
  *     float sum_of_first_row(const float data[6])
  *     {
@@ -137,7 +139,7 @@ WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor);          /* 
 WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype); /* a copy, converted to `dtype` */
 
 /* Copies all elements of `source` to `target`. They must have the same shape (else WEFT_ERR_SHAPE); dtypes and
- * strides may differ. */
+ * strides may differ. WEFT_ERR_INVALID (NULL). */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
 

@@ -7,10 +7,10 @@
 #define PRINTED_MAX 1000 /* elements; more are abridged */
 #define EDGE 3           /* shown at each end of an abridged dimension */
 
-/* The address of the element with that row-major index; NULL outside, or in device memory. */
+/* The address of the element with that row-major index; NULL outside, in device memory, or without a tensor. */
 static const void *element(const weft_tensor *tensor, int64_t index)
 {
-    if (index < 0 || index >= tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
+    if (tensor == NULL || index < 0 || index >= tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
         return NULL;
     int64_t at = 0;
     for (int d = tensor->shape.ndim - 1; d >= 0; d--) {
@@ -108,6 +108,8 @@ static void print_block(const weft_tensor *tensor, int dim, int64_t index, FILE 
 
 void weft_tensor_print(const weft_tensor *tensor, FILE *to)
 {
+    if (to == NULL)
+        return;
     if (tensor == NULL) {
         fputs("no tensor\n", to);
         return;

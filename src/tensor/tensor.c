@@ -162,42 +162,44 @@ void weft_tensor_unref(weft_tensor *tensor)
 
 weft_dtype weft_tensor_dtype(const weft_tensor *tensor)
 {
-    return tensor->dtype;
+    return tensor != NULL ? tensor->dtype : WEFT_FLOAT32;
 }
 
 int weft_tensor_ndim(const weft_tensor *tensor)
 {
-    return tensor->shape.ndim;
+    return tensor != NULL ? tensor->shape.ndim : 0;
 }
 
 int64_t weft_tensor_size(const weft_tensor *tensor, int dim)
 {
-    return wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->shape.dims[dim] : 0;
+    return tensor != NULL && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->shape.dims[dim] : 0;
 }
 
 int64_t weft_tensor_stride(const weft_tensor *tensor, int dim)
 {
-    return wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->strides[dim] : 0;
+    return tensor != NULL && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->strides[dim] : 0;
 }
 
 weft_shape weft_tensor_shape(const weft_tensor *tensor)
 {
-    return tensor->shape;
+    return tensor != NULL ? tensor->shape : WEFT_SCALAR;
 }
 
 int64_t weft_tensor_numel(const weft_tensor *tensor)
 {
-    return tensor->numel;
+    return tensor != NULL ? tensor->numel : 0;
 }
 
 size_t weft_tensor_nbytes(const weft_tensor *tensor)
 {
-    return (size_t)tensor->numel * weft_dtype_size(tensor->dtype);
+    return tensor != NULL ? (size_t)tensor->numel * weft_dtype_size(tensor->dtype) : 0;
 }
 
 bool weft_tensor_is_contiguous(const weft_tensor *tensor)
 {
     int64_t step = 1;
+    if (tensor == NULL)
+        return false;
     for (int d = tensor->shape.ndim - 1; d >= 0 && tensor->numel > 0; d--) {
         if (tensor->shape.dims[d] == 1)
             continue; /* its stride is never taken */
@@ -210,20 +212,21 @@ bool weft_tensor_is_contiguous(const weft_tensor *tensor)
 
 bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
 {
-    return wfi_shape_equal(&a->shape, &b->shape);
+    return a != NULL && b != NULL && wfi_shape_equal(&a->shape, &b->shape);
 }
 
 void *weft_tensor_data(const weft_tensor *tensor)
 {
-    return wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
+    return tensor == NULL || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
 }
 
 void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)
 {
-    atomic_store_explicit(&tensor->requires_grad, requires_grad, memory_order_relaxed);
+    if (tensor != NULL)
+        atomic_store_explicit(&tensor->requires_grad, requires_grad, memory_order_relaxed);
 }
 
 bool weft_tensor_requires_grad(const weft_tensor *tensor)
 {
-    return atomic_load_explicit(&tensor->requires_grad, memory_order_relaxed);
+    return tensor != NULL && atomic_load_explicit(&tensor->requires_grad, memory_order_relaxed);
 }

@@ -12,6 +12,8 @@ static weft_tensor *no_view(const char *why)
     return NULL;
 }
 
+static const char there_is_none[] = "the tensor is NULL";
+
 static weft_tensor *view(const weft_tensor *tensor, const weft_shape *shape, const int64_t *strides, int64_t offset)
 {
     weft_tensor *out = NULL;
@@ -22,6 +24,8 @@ static weft_tensor *view(const weft_tensor *tensor, const weft_shape *shape, con
 weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
 {
     int64_t strides[WEFT_MAX_DIMS];
+    if (tensor == NULL)
+        return no_view(there_is_none);
     if (!weft_tensor_is_contiguous(tensor))
         return no_view("only a contiguous tensor can be reshaped");
     if (wfi_shape_infer(tensor->numel, &shape) != WEFT_OK)
@@ -32,6 +36,8 @@ weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
 
 weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 {
+    if (tensor == NULL)
+        return no_view(there_is_none);
     weft_shape shape = tensor->shape;
     int64_t strides[WEFT_MAX_DIMS];
     if (!wfi_dim_wrap(shape.ndim, &dim0) || !wfi_dim_wrap(shape.ndim, &dim1))
@@ -46,6 +52,8 @@ weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 
 weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length)
 {
+    if (tensor == NULL)
+        return no_view(there_is_none);
     weft_shape shape = tensor->shape;
     if (!wfi_dim_wrap(shape.ndim, &dim))
         return no_view("no such dimension");
@@ -58,6 +66,8 @@ weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int
 
 weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 {
+    if (tensor == NULL)
+        return no_view(there_is_none);
     weft_shape shape = tensor->shape;
     int64_t strides[WEFT_MAX_DIMS] = {0};
     if (!wfi_dim_wrap(shape.ndim, &dim))
@@ -77,6 +87,10 @@ weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 
 static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
 {
+    if (tensor == NULL) {
+        wfi_log(WEFT_LOG_DEBUG, "no copy: %s", there_is_none);
+        return NULL;
+    }
     weft_tensor *copy = weft_tensor_empty(tensor->shape, dtype);
     if (copy == NULL || wfi_copy(tensor, copy) == WEFT_OK)
         return copy;
@@ -86,12 +100,12 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
 
 weft_tensor *weft_tensor_contiguous(weft_tensor *tensor)
 {
-    return weft_tensor_is_contiguous(tensor) ? weft_tensor_ref(tensor) : copied(tensor, tensor->dtype);
+    return weft_tensor_is_contiguous(tensor) ? weft_tensor_ref(tensor) : copied(tensor, weft_tensor_dtype(tensor));
 }
 
 weft_tensor *weft_tensor_clone(const weft_tensor *tensor)
 {
-    return copied(tensor, tensor->dtype);
+    return copied(tensor, weft_tensor_dtype(tensor));
 }
 
 weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype)
@@ -101,6 +115,8 @@ weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype)
 
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
+    if (target == NULL || source == NULL)
+        return WEFT_ERR_INVALID;
     weft_status status = wfi_copy(source, target);
     if (status == WEFT_OK)
         wfi_storage_wrote(target->storage); /* tapes notice that it changed under them */
@@ -109,6 +125,8 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 
 void weft_tensor_fill(weft_tensor *target, double value)
 {
+    if (target == NULL)
+        return;
     wfi_fill(target, value);
     wfi_storage_wrote(target->storage);
 }

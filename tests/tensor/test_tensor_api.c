@@ -114,6 +114,44 @@ static void assign_refuses_another_shape(void **state)
     weft_tensor_unref(b);
 }
 
+static void without_a_tensor_nothing_is_made(void **state)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    assert_null(weft_tensor_reshape(NULL, WEFT_SHAPE(2)));
+    assert_null(weft_tensor_transpose(NULL, 0, 1));
+    assert_null(weft_tensor_narrow(NULL, 0, 0, 1));
+    assert_null(weft_tensor_select(NULL, 0, 0));
+    assert_null(weft_tensor_contiguous(NULL));
+    assert_null(weft_tensor_clone(NULL));
+    assert_null(weft_tensor_to(NULL, WEFT_FLOAT64));
+    assert_null(weft_tensor_ref(NULL));
+    assert_int_equal(weft_tensor_assign(NULL, x), WEFT_ERR_INVALID);
+    assert_int_equal(weft_tensor_assign(x, NULL), WEFT_ERR_INVALID);
+    weft_tensor_fill(NULL, 1);
+    weft_tensor_unref(x);
+}
+
+static void no_tensor_answers_with_nothing(void **state)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
+    assert_int_equal(weft_tensor_dtype(NULL), 0);
+    assert_int_equal(weft_tensor_ndim(NULL), 0);
+    assert_int_equal(weft_tensor_size(NULL, 0), 0);
+    assert_int_equal(weft_tensor_stride(NULL, 0), 0);
+    assert_int_equal(weft_tensor_shape(NULL).ndim, 0);
+    assert_int_equal(weft_tensor_numel(NULL), 0);
+    assert_int_equal(weft_tensor_nbytes(NULL), 0);
+    assert_false(weft_tensor_is_contiguous(NULL));
+    assert_false(weft_tensor_same_shape(NULL, x));
+    assert_false(weft_tensor_same_shape(x, NULL));
+    assert_null(weft_tensor_data(NULL));
+    assert_true(weft_tensor_get_f64(NULL, 0) == 0);
+    assert_int_equal(weft_tensor_get_i64(NULL, 0), 0);
+    weft_tensor_set_requires_grad(NULL, true);
+    assert_false(weft_tensor_requires_grad(NULL));
+    weft_tensor_unref(x);
+}
+
 UNIT_MAIN(bad_geometry_makes_no_tensor, wrapped_memory_is_dropped_once_even_on_failure, empty_tensors_are_tensors,
           views_show_what_they_are_asked_for, views_share_and_contiguous_packs, conversions_saturate,
-          assign_refuses_another_shape)
+          assign_refuses_another_shape, without_a_tensor_nothing_is_made, no_tensor_answers_with_nothing)
