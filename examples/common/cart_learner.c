@@ -196,7 +196,7 @@ static void learn_keys(const cart_learner *l, int rank, int64_t step, int64_t st
 
 static weft_tensor *as_float32(weft_tape *t, int64_t rows, double *returns)
 {
-    weft_tensor *wide = weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_FLOAT64, returns, NULL, NULL);
+    weft_tensor *wide = weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_FLOAT64, returns, NULL, NULL, NULL);
     weft_tensor *narrow = wide ? weft_tape_take(t, weft_tensor_to(wide, WEFT_FLOAT32)) : NULL;
     weft_tensor_unref(wide);
     return narrow;
@@ -210,9 +210,9 @@ static weft_status learn_from(cart_learner *l, int rank, int64_t step, int64_t s
     const track *k = &l->tracks[rank];
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *states = weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_FLOAT32,
-                                                             k->states + first * CARTPOLE_STATE, NULL, NULL));
+                                                             k->states + first * CARTPOLE_STATE, NULL, NULL, NULL));
     weft_tensor *actions =
-        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_INT64, k->actions + first, NULL, NULL));
+        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_INT64, k->actions + first, NULL, NULL, NULL));
     weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_INT64));
     weft_tensor *weights = as_float32(t, rows, returns);
     if (keys && weights) {

@@ -37,7 +37,26 @@ typedef enum weft_dtype {
     WEFT_INT32 = 3,
     WEFT_UINT8 = 4,
     WEFT_BOOL_DTYPE = 5, /* one byte, 0 or 1 */
+    /* What follows is for storage and transport: operators have no kernels for it. Convert (weft_tensor_to) to
+     * compute. */
+    WEFT_FLOAT16 = 6,  /* IEEE 754 binary16 */
+    WEFT_BFLOAT16 = 7, /* the upper half of a float32 */
+    WEFT_INT8 = 8,
+    WEFT_INT16 = 9,
+    WEFT_COMPLEX64 = 10,  /* two float32: real, imaginary */
+    WEFT_COMPLEX128 = 11, /* two float64 */
 } weft_dtype;
+
+/* Where a tensor's memory is. */
+typedef enum weft_device_kind {
+    WEFT_CPU = 0, /* the host's memory; page-locked memory too */
+    WEFT_CUDA = 1,
+} weft_device_kind;
+
+typedef struct weft_device {
+    weft_device_kind kind;
+    int index; /* CUDA's number of the GPU; 0 for the CPU */
+} weft_device;
 
 /* The sizes of up to WEFT_MAX_DIMS dimensions, passed by value. WEFT_SHAPE(2, 3) makes one; WEFT_SCALAR has no
  * dimensions. */
@@ -96,12 +115,38 @@ WEFT_API weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, doubl
 WEFT_API weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype); /* 0, 1, ... count-1 */
 WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data);
 
+/* Devices. A tensor stays on the device that it was made on; operators compute there. Messages carry tensors of
+ * the CPU. */
+/* Whether tensors can be made on `device`, and if not, why: WEFT_ERR_UNSUPPORTED (weft was built without CUDA, or
+ * the machine has no GPU or no driver), WEFT_ERR_INVALID (no such kind or number), with a sentence in *error
+ * unless `error` is NULL. */
+WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
+WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype);
+/* A reference to `tensor` if it is on `device`, else a contiguous copy there, complete when this returns. */
+WEFT_API weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device);
+WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
+
 /*
- * Makes a tensor over memory of yours, without a copy: `data` holds its elements, contiguous. `drop(arg)` runs
- * when nothing refers to the memory any more, or at once if this fails. With `drop` NULL you must keep the
- * memory alive as long as anything may use it.
+ * Makes a tensor over memory of yours, without a copy. `data` is the address of its first element, and `strides`
+ * has one number for each dimension: how many elements lie from one index to the next. NULL means row-major,
+ * without gaps. So memory in Fortran order, or the inside of a field with halos, needs no copy:
+ *
+ *     static double field[12][12]; // an inside of 10 by 10, a halo of one
+ *     weft_tensor *inside_of_field(void)
+ *     {
+ *         return weft_tensor_wrap(WEFT_SHAPE(10, 10), WEFT_FLOAT64, &field[1][1], (int64_t[]){12, 1}, NULL, NULL);
+ *     }
+ *     weft_tensor *fortran_array(int64_t m, int64_t n, double *a) // A(m, n)
+ *     {
+ *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL);
+ *     }
+ *
+ * No stride is negative. Where several indices lead to one element (a stride of 0), the tensor may only be read.
+ * `data` must be aligned for the dtype. `drop(arg)` runs when nothing refers to the memory any more, or at once
+ * if this fails. With `drop` NULL you must keep the memory alive as long as anything may use it.
  */
-WEFT_API weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, weft_drop_fn drop, void *arg);
+WEFT_API weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides,
+                                       weft_drop_fn drop, void *arg);
 
 WEFT_API weft_tensor *weft_tensor_ref(weft_tensor *tensor);
 WEFT_API void weft_tensor_unref(weft_tensor *tensor);
@@ -116,11 +161,17 @@ WEFT_API size_t weft_tensor_nbytes(const weft_tensor *tensor); /* numel times th
 WEFT_API bool weft_tensor_is_contiguous(const weft_tensor *tensor);
 WEFT_API bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b);
 
-/* The address of the first element, borrowed; NULL if the tensor is in the memory of a device. */
+/* The address of the first element, borrowed; NULL if the tensor is in the memory of a device. Who writes there
+ * while a tape may have saved the tensor says so by weft_tensor_wrote. */
 WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
 
-/* One element, converted to double or int64. `index` counts the elements of the shape in row-major order,
- * whatever the strides are. 0 if it is out of range. */
+/* Says that the contents of `tensor` were changed through its address, after the fact. A tape that saved it, or
+ * another tensor of the same storage, for its backward pass then fails with WEFT_ERR_STATE instead of using wrong
+ * values. Functions of weft that write say so themselves. Memory that nobody has used yet needs no word. */
+WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
+
+/* One element, converted to double or int64; of a complex number the real part. `index` counts the elements of the
+ * shape in row-major order, whatever the strides are. 0 if it is out of range. */
 WEFT_API double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index);
 WEFT_API int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index);
 
@@ -135,11 +186,14 @@ WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t i
 
 /* A contiguous tensor of the same elements: a reference to `tensor` if it is contiguous, else a copy. */
 WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
-WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor);          /* a contiguous copy */
-WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype); /* a copy, converted to `dtype` */
+WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contiguous copy */
+/* A copy, converted to `dtype`. To a float: rounded to nearest, ties to even, once; beyond the largest value
+ * infinity; a NaN stays a NaN. From a float to an integer: towards zero, the nearest that the integer can hold, a
+ * NaN 0. Between integers: as C does. To bool: whether it is not 0. Complex dtypes convert only to each other. */
+WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
 
 /* Copies all elements of `source` to `target`. They must have the same shape (else WEFT_ERR_SHAPE); dtypes and
- * strides may differ. WEFT_ERR_INVALID (NULL). */
+ * strides may differ, where weft_tensor_to can convert (else WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
 

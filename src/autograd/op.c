@@ -49,9 +49,20 @@ void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
     wfi_tape_fail(op->tape, code, op->type->name, "%s(%s): %s", op->type->name, operands, reason);
 }
 
+/* The dtypes fit each other, and the device does not compute with them. */
+static void fail_no_kernel(wfi_op *op, weft_status code)
+{
+    weft_device device = weft_tensor_device(op->given[0]);
+    char where[WFI_DEVICE_TEXT];
+    wfi_op_fail(op, code, "no kernel for %s on %s", weft_dtype_name(op->given[0]->dtype),
+                wfi_device_text(device, where));
+}
+
 bool wfi_op_check(wfi_op *op, weft_status status)
 {
-    if (status != WEFT_OK)
+    if (status == WEFT_ERR_TYPE || status == WEFT_ERR_UNSUPPORTED)
+        fail_no_kernel(op, status);
+    else if (status != WEFT_OK)
         wfi_op_fail(op, status, "%s", weft_status_text(status));
     return status == WEFT_OK;
 }
@@ -74,7 +85,10 @@ static void check_dtypes(wfi_op *op, unsigned flags)
 {
     weft_dtype dtype = op->given[0]->dtype;
     if (!(flags & WFI_OP_ANY_DTYPE) && !wfi_dtype_is_float(dtype)) {
-        wfi_op_fail(op, WEFT_ERR_TYPE, "wants float32 or float64");
+        if (wfi_dtype_class_of(dtype) == WFI_CLASS_FLOAT)
+            fail_no_kernel(op, WEFT_ERR_TYPE);
+        else
+            wfi_op_fail(op, WEFT_ERR_TYPE, "wants float32 or float64");
         return;
     }
     for (size_t i = 1; i < op->given_count && wfi_op_ok(op); i++)

@@ -2,6 +2,7 @@
 /* backend.c - host memory by mmap; the CUDA kinds are handed to cuda_memory.c where it is built. */
 #include "mem/backend.h"
 
+#include "base/error.h"
 #include "base/text/log.h"
 
 #include <string.h>
@@ -41,6 +42,11 @@ static weft_status map_host(size_t size, void **data)
 }
 
 #ifdef WEFT_HAVE_CUDA
+weft_status wfi_memory_check_cuda(int device, weft_error **error)
+{
+    return wfi_cuda_check(device, error);
+}
+
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data)
 {
     return kind == WFI_MEMORY_HOST ? map_host(size, data) : wfi_cuda_map(kind, device, size, data);
@@ -54,6 +60,11 @@ void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size
         wfi_cuda_unmap(kind, device, data);
 }
 #else
+weft_status wfi_memory_check_cuda(int device, weft_error **error)
+{
+    return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: this weft was built without CUDA", device);
+}
+
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data)
 {
     if (kind == WFI_MEMORY_HOST)

@@ -19,6 +19,7 @@ weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, w
                              int from_device, const void *from, size_t size);
 
 #ifdef WEFT_HAVE_CUDA
+weft_status wfi_cuda_check(int device, weft_error **error); /* as wfi_memory_check_cuda */
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data);
 weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size);

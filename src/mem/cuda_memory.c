@@ -5,6 +5,7 @@
  */
 #include "mem/backend.h"
 
+#include "base/error.h"
 #include "base/text/log.h"
 
 #include <cuda_runtime_api.h>
@@ -19,6 +20,22 @@ static weft_status status_of(cudaError_t error, const char *what)
         return WEFT_ERR_MEMORY;
     bool absent = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary;
     return absent ? WEFT_ERR_UNSUPPORTED : WEFT_ERR_SYSTEM;
+}
+
+weft_status wfi_cuda_check(int device, weft_error **error)
+{
+    int count = 0;
+    cudaError_t failure = cudaGetDeviceCount(&count);
+    if (failure != cudaSuccess) {
+        (void)cudaGetLastError();
+        return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: %s", device, cudaGetErrorString(failure));
+    }
+    if (count == 0)
+        return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: this machine shows no GPU", device);
+    if (device < 0 || device >= count)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "no cuda:%d here: the GPUs are cuda:0 to cuda:%d", device,
+                              count - 1);
+    return WEFT_OK;
 }
 
 static weft_status enter_device(int device, int *before)

@@ -37,6 +37,9 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
 /* Foreign bytes; `drop(arg)` runs when the last reference goes, or at once on failure. drop may be NULL. */
 weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_t size, weft_drop_fn drop, void *arg,
                              wfi_storage **out);
+/* Whether there is such a device: WEFT_OK; WEFT_ERR_UNSUPPORTED (no CUDA in this build, no driver, no GPU at all) or
+ * WEFT_ERR_INVALID (not that number), with a sentence in *error if `error` is not NULL. */
+weft_status wfi_memory_check_cuda(int device, weft_error **error);
 wfi_storage *wfi_storage_ref(wfi_storage *storage);
 void wfi_storage_unref(wfi_storage *storage);
 

@@ -5,6 +5,8 @@
 
 #include "tensor/tensor.h"
 
+#include <assert.h>
+
 /* Contiguous, and not device memory. NULL passes. */
 static inline weft_status wfi_check_plain(const weft_tensor *tensor)
 {
@@ -44,7 +46,12 @@ static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
     return tensor == NULL || (tensor->shape.ndim == 1 && tensor->numel == length);
 }
 
-/* Runs MACRO(float) or MACRO(double). */
-#define WFI_BY_FLOAT(dtype, f32, f64) ((dtype) == WEFT_FLOAT32 ? (f32) : (f64))
+/* Which of the two dtypes that floating kernels compute in: the caller has checked that it is one (wfi_check_float). */
+static inline bool wfi_is_f32(weft_dtype dtype)
+{
+    assert(wfi_dtype_is_float(dtype));
+    return dtype == WEFT_FLOAT32;
+}
+#define WFI_BY_FLOAT(dtype, f32, f64) (wfi_is_f32(dtype) ? (f32) : (f64))
 
 #endif

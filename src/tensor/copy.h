@@ -8,8 +8,10 @@
 
 #include "tensor/tensor.h"
 
-weft_status wfi_copy(const weft_tensor *x, weft_tensor *y);   /* same shape; converts as C does (bool: not zero) */
-void wfi_fill(weft_tensor *y, double value);                  /* any dtype and strides */
-weft_status wfi_expand(const weft_tensor *x, weft_tensor *y); /* y = x broadcast to y's shape; same dtype */
+weft_status wfi_copy(const weft_tensor *x, weft_tensor *y);   /* same shape; converts as weft_tensor_to says */
+void wfi_fill(weft_tensor *y, double value);                  /* any dtype and strides; complex: the real part */
+weft_status wfi_expand(const weft_tensor *x, weft_tensor *y); /* y = x broadcast to y's shape; converts too */
+/* One element, in host memory, converted. False: these two dtypes do not convert (complex and others). */
+bool wfi_convert_one(weft_dtype from, const void *x, weft_dtype to, void *y);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print.c - single elements, and tensors as text. */
-#include "tensor/tensor.h"
+#include "tensor/copy.h"
 
 #include <inttypes.h>
 
@@ -20,63 +20,42 @@ static const void *element(const weft_tensor *tensor, int64_t index)
     return (const char *)wfi_tensor_address(tensor) + at * (int64_t)weft_dtype_size(tensor->dtype);
 }
 
-static weft_tensor *one_as(const void *data, weft_dtype from, weft_dtype to)
-{
-    weft_tensor *one = weft_tensor_copy_of(WEFT_SCALAR, from, data);
-    weft_tensor *converted = one != NULL ? weft_tensor_to(one, to) : NULL;
-    weft_tensor_unref(one);
-    return converted;
-}
-
 double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 {
     const void *data = element(tensor, index);
-    if (data == NULL)
-        return 0;
-    switch (tensor->dtype) {
-    case WEFT_FLOAT32:
-        return (double)*(const float *)data;
-    case WEFT_FLOAT64:
-        return *(const double *)data;
-    case WEFT_INT64:
-        return (double)*(const int64_t *)data;
-    case WEFT_INT32:
-        return (double)*(const int32_t *)data;
-    case WEFT_UINT8:
-    case WEFT_BOOL_DTYPE:
-        return (double)*(const uint8_t *)data;
-    }
-    return 0;
+    double value = 0;
+    if (data != NULL)
+        (void)wfi_convert_one(wfi_dtype_real(tensor->dtype), data, WEFT_FLOAT64,
+                              &value); /* the real part comes first */
+    return value;
 }
 
 int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
 {
     const void *data = element(tensor, index);
-    if (data == NULL)
-        return 0;
-    switch (tensor->dtype) {
-    case WEFT_INT64:
-        return *(const int64_t *)data;
-    case WEFT_INT32:
-        return *(const int32_t *)data;
-    case WEFT_UINT8:
-    case WEFT_BOOL_DTYPE:
-        return *(const uint8_t *)data;
-    case WEFT_FLOAT32:
-    case WEFT_FLOAT64:
-        break;
-    }
-    weft_tensor *converted = one_as(data, tensor->dtype, WEFT_INT64); /* the one place that knows how floats saturate */
-    int64_t value = converted != NULL ? *(const int64_t *)wfi_tensor_address(converted) : 0;
-    weft_tensor_unref(converted);
+    int64_t value = 0;
+    if (data != NULL)
+        (void)wfi_convert_one(wfi_dtype_real(tensor->dtype), data, WEFT_INT64, &value);
     return value;
+}
+
+static void print_complex(const weft_tensor *tensor, int64_t index, FILE *to)
+{
+    weft_dtype part = wfi_dtype_real(tensor->dtype);
+    const char *data = element(tensor, index);
+    double imaginary = 0;
+    (void)wfi_convert_one(part, data + weft_dtype_size(part), WEFT_FLOAT64, &imaginary);
+    fprintf(to, "%.6g%+.6gi", weft_tensor_get_f64(tensor, index), imaginary);
 }
 
 static void print_element(const weft_tensor *tensor, int64_t index, FILE *to)
 {
-    if (wfi_dtype_is_float(tensor->dtype))
+    wfi_dtype_class class = wfi_dtype_class_of(tensor->dtype);
+    if (class == WFI_CLASS_FLOAT)
         fprintf(to, "%.6g", weft_tensor_get_f64(tensor, index));
-    else if (tensor->dtype == WEFT_BOOL_DTYPE)
+    else if (class == WFI_CLASS_COMPLEX)
+        print_complex(tensor, index, to);
+    else if (class == WFI_CLASS_BOOL)
         fputs(weft_tensor_get_i64(tensor, index) ? "true" : "false", to);
     else
         fprintf(to, "%" PRId64, weft_tensor_get_i64(tensor, index));

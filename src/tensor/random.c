@@ -88,7 +88,7 @@ static void uniform_piece(void *arg, int64_t begin, int64_t end)
     const random_args *args = arg;
     for (int64_t i = begin; i < end; i++) {
         uint64_t bits = wfi_random_u64(args->random, (uint64_t)i);
-        if (args->dtype == WEFT_FLOAT32) { /* 24 bits: rounding a double could reach 1 */
+        if (wfi_is_f32(args->dtype)) { /* 24 bits: rounding a double could reach 1 */
             float u = (float)(bits >> 40) * 0x1p-24f;
             ((float *)args->data)[i] = (float)args->a + u * (float)(args->b - args->a);
         } else {
@@ -102,7 +102,7 @@ static void normal_piece(void *arg, int64_t begin, int64_t end)
     const random_args *args = arg;
     for (int64_t i = begin; i < end; i++) {
         double value = args->a + args->b * wfi_random_normal_f64(args->random, (uint64_t)i);
-        if (args->dtype == WEFT_FLOAT32)
+        if (wfi_is_f32(args->dtype))
             ((float *)args->data)[i] = (float)value;
         else
             ((double *)args->data)[i] = value;
@@ -137,7 +137,7 @@ static void mask_piece(void *arg, int64_t begin, int64_t end)
     const random_args *args = arg;
     for (int64_t i = begin; i < end; i++) {
         double value = wfi_random_f64(args->random, (uint64_t)i) < args->a ? args->b : 0;
-        if (args->dtype == WEFT_FLOAT32)
+        if (wfi_is_f32(args->dtype))
             ((float *)args->data)[i] = (float)value;
         else
             ((double *)args->data)[i] = value;

@@ -118,12 +118,33 @@ weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype)
     return made(status, tensor, "no new tensor");
 }
 
-weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, weft_drop_fn drop, void *arg)
+/* From the first element to the end of the last, in bytes. WEFT_ERR_INVALID: a negative stride. */
+static weft_status reach_of(const weft_shape *shape, const int64_t *strides, weft_dtype dtype, size_t *bytes)
 {
-    int64_t numel, strides[WEFT_MAX_DIMS];
+    int64_t numel, last = 0, reach, end;
+    (void)wfi_shape_numel(shape, &numel); /* the caller has checked */
+    for (int d = 0; d < shape->ndim; d++) {
+        if (strides[d] < 0)
+            return WEFT_ERR_INVALID;
+        int64_t steps = numel > 0 ? shape->dims[d] - 1 : 0;
+        if (__builtin_mul_overflow(strides[d], steps, &reach) || __builtin_add_overflow(last, reach, &last))
+            return WEFT_ERR_TOO_LARGE;
+    }
+    if (__builtin_mul_overflow(last + (numel > 0), (int64_t)weft_dtype_size(dtype), &end))
+        return WEFT_ERR_TOO_LARGE;
+    *bytes = (size_t)end;
+    return WEFT_OK;
+}
+
+weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides, weft_drop_fn drop,
+                              void *arg)
+{
+    int64_t numel, row_major[WEFT_MAX_DIMS];
     size_t bytes = 0;
     weft_status status = check_geometry(&shape, dtype, &numel, &bytes);
-    if (status == WEFT_OK && (uintptr_t)data % weft_dtype_size(dtype) != 0)
+    if (status == WEFT_OK && strides != NULL)
+        status = reach_of(&shape, strides, dtype, &bytes);
+    if (status == WEFT_OK && (uintptr_t)data % wfi_dtype_align(dtype) != 0)
         status = WEFT_ERR_INVALID; /* misaligned */
     if (status != WEFT_OK) {
         if (drop != NULL)
@@ -134,8 +155,9 @@ weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, we
     weft_tensor *tensor = NULL;
     status = wfi_storage_wrap(WFI_MEMORY_HOST, 0, data, bytes, drop, arg, &storage);
     if (status == WEFT_OK) {
-        wfi_shape_strides(&shape, strides);
-        status = assemble(storage, shape, strides, 0, dtype, &tensor);
+        if (strides == NULL)
+            wfi_shape_strides(&shape, row_major);
+        status = assemble(storage, shape, strides != NULL ? strides : row_major, 0, dtype, &tensor);
     }
     return made(status, tensor, "memory not wrapped");
 }
@@ -218,6 +240,12 @@ bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
 void *weft_tensor_data(const weft_tensor *tensor)
 {
     return tensor == NULL || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
+}
+
+void weft_tensor_wrote(weft_tensor *tensor)
+{
+    if (tensor != NULL)
+        wfi_storage_wrote(tensor->storage);
 }
 
 void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)

@@ -92,8 +92,11 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
         return NULL;
     }
     weft_tensor *copy = weft_tensor_empty(tensor->shape, dtype);
-    if (copy == NULL || wfi_copy(tensor, copy) == WEFT_OK)
+    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(tensor, copy);
+    if (status == WEFT_OK)
         return copy;
+    wfi_log(WEFT_LOG_DEBUG, "no copy of a %s tensor as %s: %s", weft_dtype_name(tensor->dtype), weft_dtype_name(dtype),
+            weft_status_text(status));
     weft_tensor_unref(copy);
     return NULL;
 }

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "value/value.h"
-#include "tensor/tensor.h"
+#include "tensor/check.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -85,13 +85,15 @@ static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
         return place;
     }
     weft_shape have = weft_tensor_shape(place);
-    bool fits = weft_tensor_dtype(place) == dtype && have.ndim == shape.ndim && weft_tensor_is_contiguous(place) &&
+    bool fits = weft_tensor_dtype(place) == dtype && have.ndim == shape.ndim && !wfi_check_plain(place) &&
                 memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof *shape.dims) == 0;
     if (!fits) {
         char arrives[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
         fail(d, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
              wfi_tensor_type_text(arrives, dtype, shape), wfi_tensor_type_text(waits, weft_tensor_dtype(place), have),
-             weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
+             !wfi_check_plain(place)            ? ""
+             : weft_tensor_is_contiguous(place) ? ", on a device"
+                                                : ", not contiguous");
         weft_tensor_unref(place);
         return NULL;
     }

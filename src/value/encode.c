@@ -120,6 +120,10 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
 {
     wfi_encoded *out = e->out;
     size_t index = out->tensor_count++;
+    if (wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA) {
+        e->status = WEFT_ERR_INVALID;
+        return;
+    }
     weft_tensor *flat = weft_tensor_contiguous(tensor);
     if (!flat) {
         e->status = WEFT_ERR_MEMORY;

@@ -192,7 +192,7 @@ kill_pulls *kill_pulls_begin(weft_agent *agent, uint64_t seed)
         p->memory = malloc(((size_t)ELEMENTS + 2 * GUARD) * sizeof(float));
         MUST(p->memory);
         memset(p->memory, CANARY, ((size_t)ELEMENTS + 2 * GUARD) * sizeof(float));
-        p->landing = weft_tensor_wrap(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, p->memory + GUARD, NULL, NULL);
+        p->landing = weft_tensor_wrap(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, p->memory + GUARD, NULL, NULL, NULL);
         MUST(p->landing);
         p->left = checksum(p->memory + GUARD);
         MUST(pthread_create(&p->thread, NULL, pull, p) == 0);

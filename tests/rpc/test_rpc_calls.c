@@ -101,6 +101,61 @@ static void echo_many_tensors(weft_agent *agent, void *arg)
     }
 }
 
+/* Every dtype, there and back, of both sizes: in the frame, and pulled. */
+static void echo_dtypes(weft_agent *agent, void *arg)
+{
+    for (int dtype = WEFT_FLOAT32; dtype <= WEFT_COMPLEX128; dtype++) {
+        for (int64_t count = 5; count <= 50000; count *= 10000) {
+            weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), (weft_dtype)dtype), *y;
+            uint8_t *bytes = weft_tensor_data(x);
+            for (size_t i = 0; i < weft_tensor_nbytes(x); i++)
+                bytes[i] = dtype == WEFT_BOOL_DTYPE ? i % 2 : (uint8_t)(i * 37 + (i >> 8));
+            weft_values *got;
+            MUST(!weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
+            MUST(!weft_values_get_tensor(got, 0, &y) && weft_tensor_dtype(y) == (weft_dtype)dtype);
+            MUST(weft_tensor_numel(y) == count && memcmp(weft_tensor_data(y), bytes, weft_tensor_nbytes(x)) == 0);
+            weft_values_unref(got);
+            weft_tensor_unref(x);
+        }
+    }
+}
+
+static void check_echo_of_view(weft_agent *agent, weft_tensor *x)
+{
+    weft_values *got;
+    weft_tensor *y;
+    MUST(!weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
+    MUST(!weft_values_get_tensor(got, 0, &y) && weft_tensor_same_shape(x, y) && weft_tensor_is_contiguous(y));
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        MUST(weft_tensor_get_f64(x, i) == weft_tensor_get_f64(y, i));
+    weft_values_unref(got);
+}
+
+/* A program's own field: all of it in Fortran order, and its inside without the halo of two, in both orders. */
+static void echo_fields(weft_agent *agent, void *arg)
+{
+    static const int64_t sides[] = {6, 150};
+    for (int i = 0; i < 2; i++) {
+        int64_t n = sides[i], m = n + 3, rest = (n - 4) * (m - 4);
+        double *field = malloc((size_t)(n * m) * sizeof(*field));
+        MUST(field);
+        for (int64_t k = 0; k < n * m; k++)
+            field[k] = (double)k + 0.25;
+        weft_tensor *views[] = {
+            weft_tensor_wrap(WEFT_SHAPE(n, m), WEFT_FLOAT64, field, (int64_t[]){1, n}, NULL, NULL),
+            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_FLOAT64, field + 2 + 2 * n, (int64_t[]){1, n}, NULL, NULL),
+            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_FLOAT64, field + 2 * m + 2, (int64_t[]){m, 1}, NULL, NULL),
+        };
+        for (int k = 0; k < 3; k++)
+            check_echo_of_view(agent, views[k]);
+        MUST(weft_tensor_get_f64(views[1], rest - 1) == (double)((n - 3) + (m - 3) * n) + 0.25);
+        MUST(weft_tensor_get_f64(views[2], rest - 1) == (double)((n - 3) * m + m - 3) + 0.25);
+        for (int k = 0; k < 3; k++)
+            weft_tensor_unref(views[k]);
+        free(field);
+    }
+}
+
 static void wrong_landing(weft_agent *agent, void *arg)
 {
     weft_tensor *x = weft_tensor_arange(5000, WEFT_FLOAT32), *land = weft_tensor_zeros(WEFT_SHAPE(4999), WEFT_FLOAT32);
@@ -134,6 +189,8 @@ static void to_self(weft_agent *agent, void *arg)
 WORLD_TEST(calls_nothing, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(echo_tensors, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(echo_many_tensors, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(echo_dtypes, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
+WORLD_TEST(echo_fields, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(wrong_landing, 3, 1, .size = 2, WORLD_FUNCTIONS(functions))
 WORLD_TEST(to_self, 3, 1, .size = 1, WORLD_FUNCTIONS(functions))
 
@@ -221,5 +278,5 @@ static void test_no_parked_threads(void **s)
     }
 }
 
-UNIT_MAIN(test_calls_nothing, test_echo_tensors, test_echo_many_tensors, test_wrong_landing, test_to_self,
-          test_never_answered, test_no_parked_threads)
+UNIT_MAIN(test_calls_nothing, test_echo_tensors, test_echo_many_tensors, test_echo_dtypes, test_echo_fields,
+          test_wrong_landing, test_to_self, test_never_answered, test_no_parked_threads)

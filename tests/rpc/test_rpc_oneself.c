@@ -145,9 +145,9 @@ static float *make_ones(void)
 static lent begin(weft_agent *agent, const char *function, weft_rpc_options how, bool lands)
 {
     lent l = {.sent = make_ones(), .place = lands ? make_ones() : NULL};
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_FLOAT32, l.sent, NULL, NULL), *land = NULL;
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_FLOAT32, l.sent, NULL, NULL, NULL), *land = NULL;
     if (lands) {
-        land = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_FLOAT32, l.place, NULL, NULL);
+        land = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_FLOAT32, l.place, NULL, NULL, NULL);
         how.land = (weft_tensors){&land, 1};
     }
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &how, &l.future));
@@ -266,7 +266,7 @@ static void count_drop(void *data)
 static void kept_by_the_handler(weft_agent *agent)
 {
     float *data = make_ones();
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_FLOAT32, data, count_drop, data);
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_FLOAT32, data, NULL, count_drop, data);
     weft_tensor_set_requires_grad(x, true);
     tape = weft_tape_open(&(weft_tape_options){.record = true});
     atomic_store(&drops, 0);

@@ -325,7 +325,7 @@ static void late_then_back(weft_agent *agent, void *arg)
     cut_caller_and_callee(s);
     uint8_t *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(memory != MAP_FAILED);
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(SMALL), WEFT_UINT8, memory, NULL, NULL);
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(SMALL), WEFT_UINT8, memory, NULL, NULL, NULL);
     const weft_rpc_options late = {.timeout_ms = 20};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "take", WEFT_VALUES(weft_of_tensor(x)), &late, NULL),
             WEFT_ERR_TIMEOUT);

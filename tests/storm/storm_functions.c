@@ -121,7 +121,7 @@ static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype,
     if (dtype != WEFT_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_WORDS)
         return NULL;
     storm_room *room = room_make(PLACE_WORDS, -1);
-    return weft_tensor_wrap(shape, dtype, room_words(room), leave_place, room);
+    return weft_tensor_wrap(shape, dtype, room_words(room), NULL, leave_place, room);
 }
 
 static weft_status run_place(weft_call *call, void *user)

@@ -87,7 +87,8 @@ uint32_t *room_words(storm_room *room)
 
 weft_tensor *room_tensor(storm_room *room)
 {
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE((int64_t)room->count), WEFT_INT32, room_words(room), NULL, NULL);
+    weft_tensor *tensor =
+        weft_tensor_wrap(WEFT_SHAPE((int64_t)room->count), WEFT_INT32, room_words(room), NULL, NULL, NULL);
     MUST(tensor);
     return tensor;
 }

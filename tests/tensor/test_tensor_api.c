@@ -2,6 +2,8 @@
 /* test_tensor_api.c - the public tensor: making, views, copies, errors. */
 #include "check_gradients.h"
 
+#include <string.h>
+
 static void count(void *arg)
 {
     ++*(int *)arg;
@@ -21,17 +23,103 @@ static void wrapped_memory_is_dropped_once_even_on_failure(void **state)
 {
     int drops = 0;
     double data[2] = {1, 2};
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(-2), WEFT_FLOAT64, data, count, &drops));
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, (char *)data + 1, count, &drops));
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, NULL, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(-2), WEFT_FLOAT64, data, NULL, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, (char *)data + 1, NULL, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, NULL, NULL, count, &drops));
     assert_int_equal(drops, 3);
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT64, data, count, &drops);
+    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT64, data, NULL, count, &drops);
     weft_tensor *view = weft_tensor_select(tensor, 0, 1);
     weft_tensor_unref(tensor);
     assert_int_equal(drops, 3);
     assert_true(weft_tensor_get_f64(view, 0) == 2);
     weft_tensor_unref(view);
     assert_int_equal(drops, 4);
+}
+
+/* Element [i, k] of A(3, 5) in Fortran order lies at i + 3 k. */
+static void wrapped_memory_may_be_in_fortran_order(void **state)
+{
+    double column_major[15];
+    for (int i = 0; i < 15; i++)
+        column_major[i] = i;
+    weft_tensor *a = weft_tensor_wrap(WEFT_SHAPE(3, 5), WEFT_FLOAT64, column_major, (int64_t[]){1, 3}, NULL, NULL);
+    assert_false(weft_tensor_is_contiguous(a));
+    assert_int_equal(weft_tensor_stride(a, 1), 3);
+    for (int64_t i = 0; i < 15; i++)
+        assert_true(weft_tensor_get_f64(a, i) == (double)(i / 5 + 3 * (i % 5)));
+    weft_tensor *turned = weft_tensor_transpose(a, 0, 1);
+    assert_true(weft_tensor_is_contiguous(turned)); /* it reaches to the end of the memory, and no further */
+    weft_tensor_unref(turned);
+    weft_tensor_unref(a);
+}
+
+static void wrapped_memory_may_have_halos(void **state)
+{
+    float field[6][8];
+    for (int i = 0; i < 48; i++)
+        field[i / 8][i % 8] = (float)i;
+    weft_tensor *inside = weft_tensor_wrap(WEFT_SHAPE(4, 6), WEFT_FLOAT32, &field[1][1], (int64_t[]){8, 1}, NULL, NULL);
+    assert_true(weft_tensor_get_f64(inside, 0) == 9 && weft_tensor_get_f64(inside, 23) == 38);
+    weft_tensor_fill(inside, -1);
+    for (int i = 0; i < 48; i++) {
+        bool halo = i / 8 == 0 || i / 8 == 5 || i % 8 == 0 || i % 8 == 7;
+        assert_true(field[i / 8][i % 8] == (halo ? (float)i : -1));
+    }
+    weft_tensor_unref(inside);
+}
+
+static void wrapping_checks_strides(void **state)
+{
+    static const struct {
+        weft_shape shape;
+        int64_t strides[2];
+    } bad[] = {
+        {{2, {2, 2}}, {-1, 1}},                /* backwards */
+        {{2, {0, 2}}, {1, -1}},                /* also of nothing */
+        {{2, {3, 2}}, {INT64_MAX / 2 + 1, 1}}, /* the last element's number is too large */
+        {{2, {2, 2}}, {INT64_MAX, INT64_MAX}}, /* their sum is */
+        {{2, {2, 1}}, {INT64_MAX / 4, 1}},     /* its bytes are */
+        {{2, {INT64_MAX, INT64_MAX}}, {0, 0}}, /* so many elements */
+    };
+    double data[4] = {1, 2, 3, 4};
+    int drops = 0;
+    for (int i = 0; i < 6; i++)
+        assert_null(weft_tensor_wrap(bad[i].shape, WEFT_FLOAT64, data, bad[i].strides, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_INT16, (char *)data + 1, (int64_t[]){1}, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_COMPLEX128, (char *)data + 4, NULL, count, &drops));
+    assert_int_equal(drops, 8);
+    weft_tensor *z = weft_tensor_wrap(WEFT_SHAPE(1), WEFT_COMPLEX128, data + 1, NULL, count, &drops); /* aligned to 8 */
+    weft_tensor *same = weft_tensor_wrap(WEFT_SHAPE(5), WEFT_FLOAT64, data, (int64_t[]){0}, count, &drops);
+    weft_tensor *none =
+        weft_tensor_wrap(WEFT_SHAPE(0, 7), WEFT_FLOAT64, NULL, (int64_t[]){INT64_MAX, 1}, count, &drops);
+    assert_true(weft_tensor_get_f64(z, 0) == 2 && weft_tensor_get_f64(same, 4) == 1);
+    assert_int_equal(weft_tensor_numel(none), 0);
+    weft_tensor_unref(z);
+    weft_tensor_unref(same);
+    weft_tensor_unref(none);
+    assert_int_equal(drops, 11);
+}
+
+static void a_device_that_is_none_is_refused_in_words(void **state)
+{
+    static const weft_device bad[] = {{WEFT_CPU, 1}, {(weft_device_kind)7, 0}, {WEFT_CUDA, -1}, {WEFT_CUDA, 4711}};
+    static const char *const says[] = {"number 0, not 1", "7 is no kind", "cuda:-1", "cuda:4711"};
+    for (int i = 0; i < 4; i++) {
+        weft_error *error = NULL;
+        assert_true(weft_device_check(bad[i], &error) < 0);
+        assert_non_null(strstr(weft_error_message(error), says[i]));
+        weft_error_unref(error);
+        assert_true(weft_device_check(bad[i], NULL) < 0);
+        assert_null(weft_tensor_empty_on(bad[i], WEFT_SHAPE(2), WEFT_FLOAT32));
+    }
+    weft_device cpu = {WEFT_CPU, 0};
+    assert_int_equal(weft_device_check(cpu, NULL), WEFT_OK);
+    weft_tensor *x = weft_tensor_empty_on(cpu, WEFT_SHAPE(2), WEFT_FLOAT32), *same = weft_tensor_to_device(x, cpu);
+    assert_ptr_equal(same, x);
+    assert_int_equal(weft_tensor_device(x).kind, WEFT_CPU);
+    assert_null(weft_tensor_to_device(x, bad[3]));
+    weft_tensor_unref(x);
+    weft_tensor_unref(same);
 }
 
 static void empty_tensors_are_tensors(void **state)
@@ -128,6 +216,8 @@ static void without_a_tensor_nothing_is_made(void **state)
     assert_int_equal(weft_tensor_assign(NULL, x), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_assign(x, NULL), WEFT_ERR_INVALID);
     weft_tensor_fill(NULL, 1);
+    weft_tensor_wrote(NULL);
+    assert_null(weft_tensor_to_device(NULL, (weft_device){WEFT_CPU, 0}));
     weft_tensor_unref(x);
 }
 
@@ -145,6 +235,7 @@ static void no_tensor_answers_with_nothing(void **state)
     assert_false(weft_tensor_same_shape(NULL, x));
     assert_false(weft_tensor_same_shape(x, NULL));
     assert_null(weft_tensor_data(NULL));
+    assert_int_equal(weft_tensor_device(NULL).kind, WEFT_CPU);
     assert_true(weft_tensor_get_f64(NULL, 0) == 0);
     assert_int_equal(weft_tensor_get_i64(NULL, 0), 0);
     weft_tensor_set_requires_grad(NULL, true);
@@ -152,6 +243,8 @@ static void no_tensor_answers_with_nothing(void **state)
     weft_tensor_unref(x);
 }
 
-UNIT_MAIN(bad_geometry_makes_no_tensor, wrapped_memory_is_dropped_once_even_on_failure, empty_tensors_are_tensors,
-          views_show_what_they_are_asked_for, views_share_and_contiguous_packs, conversions_saturate,
-          assign_refuses_another_shape, without_a_tensor_nothing_is_made, no_tensor_answers_with_nothing)
+UNIT_MAIN(bad_geometry_makes_no_tensor, wrapped_memory_is_dropped_once_even_on_failure,
+          wrapped_memory_may_be_in_fortran_order, wrapped_memory_may_have_halos, wrapping_checks_strides,
+          a_device_that_is_none_is_refused_in_words, empty_tensors_are_tensors, views_show_what_they_are_asked_for,
+          views_share_and_contiguous_packs, conversions_saturate, assign_refuses_another_shape,
+          without_a_tensor_nothing_is_made, no_tensor_answers_with_nothing)

@@ -84,7 +84,7 @@ static weft_status wrap(void)
 {
     static float data[2];
     int drops = 0;
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT32, data, note, &drops);
+    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT32, data, NULL, note, &drops);
     bool made = tensor != NULL;
     weft_tensor_unref(tensor);
     assert_int_equal(drops, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_value.c - values without any network: walked through, owned, encoded, decoded, measured. */
 #include "unit.h"
+#include "tensor/tensor.h"
 #include "value/decode.h"
 #include "value/encode.h"
 #include "value/value.h"
@@ -136,6 +137,43 @@ static void encode_some(wfi_encoded *encoded)
     weft_tensor_unref(tensor);
 }
 
+/* The byte behind the list's length and the value's type. */
+static void an_unknown_dtype_is_refused(void **state)
+{
+    enum { DTYPE_AT = 5 };
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT8);
+    uint8_t tail[1] = {0};
+    wfi_encoded encoded;
+    assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}), WEFT_OK);
+    assert_int_equal(encoded.meta.data[DTYPE_AT], WEFT_INT8);
+    for (int dtype = 0; dtype < 256; dtype++) {
+        wfi_decoded decoded;
+        encoded.meta.data[DTYPE_AT] = (uint8_t)dtype;
+        bool fits = dtype == WEFT_INT8 || dtype == WEFT_UINT8 || dtype == WEFT_BOOL_DTYPE; /* of one byte an element */
+        weft_status st = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
+        assert_int_equal(st, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
+        if (!fits && dtype > WEFT_COMPLEX128)
+            assert_string_equal(decoded.problem, "malformed type of tensor 0");
+        wfi_decoded_fini(&decoded);
+    }
+    wfi_encoded_fini(&encoded);
+    weft_tensor_unref(tensor);
+}
+
+static void a_tensor_on_a_device_is_not_encoded(void **state)
+{
+    static char far_away[16]; /* stands for device memory */
+    wfi_storage *storage;
+    weft_tensor *tensor;
+    wfi_encoded encoded;
+    assert_int_equal(wfi_storage_wrap(WFI_MEMORY_CUDA, 0, far_away, sizeof(far_away), NULL, NULL, &storage), WEFT_OK);
+    assert_int_equal(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_FLOAT32, &tensor), WEFT_OK);
+    wfi_storage_unref(storage);
+    assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}),
+                     WEFT_ERR_INVALID);
+    weft_tensor_unref(tensor);
+}
+
 /* Measuring is done before memory is taken. */
 static void measuring_refuses_what_decoding_refuses(void **state)
 {
@@ -177,6 +215,6 @@ static void measuring_refuses_nothing_else(void **state)
     wfi_encoded_fini(&encoded);
 }
 
-UNIT_MAIN(all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read,
-          an_owned_list_is_whole_or_not_at_all, what_is_decoded_was_encoded, measuring_refuses_what_decoding_refuses,
-          measuring_refuses_nothing_else)
+UNIT_MAIN(all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read, an_unknown_dtype_is_refused,
+          a_tensor_on_a_device_is_not_encoded, an_owned_list_is_whole_or_not_at_all, what_is_decoded_was_encoded,
+          measuring_refuses_what_decoding_refuses, measuring_refuses_nothing_else)

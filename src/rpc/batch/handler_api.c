@@ -46,11 +46,6 @@ void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ..
     va_end(args);
 }
 
-static bool is_integer(weft_dtype dtype)
-{
-    return !wfi_dtype_is_float(dtype) && dtype != WEFT_BOOL_DTYPE;
-}
-
 /* What is wrong with `rows` as result `index`; NULL: nothing. */
 static const char *problem_with(const weft_batch *batch, size_t index, const weft_tensor *rows)
 {
@@ -68,7 +63,8 @@ static const char *problem_with(const weft_batch *batch, size_t index, const wef
         return "has not a row for each call";
     if (scalar && weft_tensor_numel(rows) != (int64_t)batch->count)
         return "has rows of more than one element where `gives` says a scalar";
-    if ((type == WEFT_I64 && !is_integer(rows->dtype)) || (type == WEFT_F64 && !wfi_dtype_is_float(rows->dtype)))
+    wfi_dtype_class class = wfi_dtype_class_of(rows->dtype);
+    if ((type == WEFT_I64 && class != WFI_CLASS_INTEGER) || (type == WEFT_F64 && class != WFI_CLASS_FLOAT))
         return "has a dtype that is not what `gives` says";
     return NULL;
 }

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "rpc/server/stream.h"
 #include "value/value.h"
-#include "tensor/tensor.h"
+#include "tensor/check.h"
 
 #include <stdlib.h>
 
@@ -377,7 +377,7 @@ static void start_local(wfi_loopback *loop, const char *function)
 static weft_status keep_places(weft_tensors places, weft_values **out)
 {
     for (size_t i = 0; i < places.count; i++)
-        if (!places.items[i] || !weft_tensor_is_contiguous(places.items[i]))
+        if (!places.items[i] || wfi_check_plain(places.items[i]))
             return WEFT_ERR_INVALID;
     return places.count ? weft_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
 }

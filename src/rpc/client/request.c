@@ -13,7 +13,7 @@
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
 #include "value/value.h"
-#include "tensor/tensor.h"
+#include "tensor/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -213,7 +213,7 @@ static weft_status take_landing(wfi_request *call, weft_tensors land)
     if (!call->land)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < land.count; i++) {
-        if (!land.items[i] || !weft_tensor_is_contiguous(land.items[i]))
+        if (!land.items[i] || wfi_check_plain(land.items[i]))
             return WEFT_ERR_INVALID;
         call->land[call->land_count++] = weft_tensor_ref(land.items[i]);
         any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;

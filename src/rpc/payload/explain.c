@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "rpc/refs/refs.h"
+#include "tensor/tensor.h"
 #include "value/encode.h"
 #include "value/value.h"
 #include "value/walk.h"
@@ -44,6 +45,17 @@ void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *ou
             wfi_find(out, "%s: tensor %zu is NULL", path, i);
 }
 
+void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out)
+{
+    for (size_t i = 0; !out->text[0] && i < tensors.count; i++) {
+        weft_device device = weft_tensor_device(tensors.items[i]);
+        char where[WFI_DEVICE_TEXT];
+        if (device.kind != WEFT_CPU)
+            wfi_find(out, "%s: tensor %zu is on %s, and messages carry tensors of the CPU (weft_tensor_to_device)",
+                     path, i, wfi_device_text(device, where));
+    }
+}
+
 static void look_at_size(weft_args list, int depth, const char *path, wfi_finding *out)
 {
     if (depth > WEFT_MAX_LIST_DEPTH)
@@ -61,9 +73,12 @@ static void look_at(const weft_agent *agent, const weft_value *value, int depth,
     case WEFT_TENSOR:
         if (!value->as.tensor)
             wfi_find(out, "%s is a NULL tensor", path);
+        else
+            wfi_find_on_device((weft_tensors){&value->as.tensor, 1}, path, out);
         break;
     case WEFT_TENSORS:
         wfi_find_in_tensors(value->as.tensors, path, out);
+        wfi_find_on_device(value->as.tensors, path, out);
         break;
     case WEFT_STRING:
     case WEFT_BYTES:

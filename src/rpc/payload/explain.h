@@ -18,6 +18,8 @@ typedef struct wfi_finding {
 void wfi_find(wfi_finding *out, const char *format, ...) WEFT_PRINTF(2, 3);
 /* `path` names the list. */
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out);
+/* The same for tensors in the memory of a device; none may be NULL, unless something was found before. */
+void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out);
 /* Each value, and then all of them together; `what` names one of them ("argument"). */
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out);
 

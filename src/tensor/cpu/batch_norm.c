@@ -340,7 +340,7 @@ typedef void (*norm_piece)(void *arg, int64_t begin, int64_t end);
 static void run_pieces(norm_args *args, weft_dtype dtype, const norm_piece pieces[2][2])
 {
     int64_t channels = run_channels(args);
-    wfi_parallel(args->channels, channels, pieces[dtype != WEFT_FLOAT32][channels == 1], args);
+    wfi_parallel(args->channels, channels, pieces[!wfi_is_f32(dtype)][channels == 1], args);
 }
 
 weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,

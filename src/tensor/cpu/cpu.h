@@ -27,9 +27,11 @@ typedef enum wfi_compare_op { WFI_EQ, WFI_NE, WFI_LT, WFI_LE, WFI_GT, WFI_GE } w
 
 /* NumPy's rule. WEFT_ERR_SHAPE. */
 weft_status wfi_broadcast_shape(const weft_shape *a, const weft_shape *b, weft_shape *out);
-/* y = a op b, broadcast; any dtype but bool, the same in all; y may be a or b. Integer division by 0: WEFT_ERR_INVALID. */
+/* y = a op b, broadcast; a dtype that has them (else WEFT_ERR_TYPE), the same in all; y may be a or b. Integer division by 0:
+ * WEFT_ERR_INVALID. */
 weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
-/* y[bool] = a op b, broadcast; any dtype, the same in a and b. */
+bool wfi_has_binary(weft_dtype dtype); /* float32, float64, int64, int32, uint8 */
+/* y[bool] = a op b, broadcast; these and bool, the same in a and b. */
 weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
 /* x summed over its broadcast dimensions to y's shape: the gradient of a broadcast operand. */
 weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y);
@@ -47,12 +49,12 @@ weft_status wfi_add_scalar(const weft_tensor *x, double value, weft_tensor *y); 
 /* --- reductions; `dims` is a mask, bit d for dimension d; WFI_ALL_DIMS all of them --- */
 #define WFI_ALL_DIMS UINT32_MAX
 weft_shape wfi_reduce_shape(const weft_shape *x, uint32_t dims, bool keep);
-/* y: reduce_shape, kept or not. float to the same float, integers and bool to int64. An empty mean is NaN. */
+/* y: reduce_shape, kept or not. float to the same float, int64, int32, uint8 and bool to int64. An empty mean is NaN. */
 weft_status wfi_sum(const weft_tensor *x, uint32_t dims, weft_tensor *y);
 weft_status wfi_mean(const weft_tensor *x, uint32_t dims, weft_tensor *y); /* floats */
 /* dx = dy spread over the reduced dimensions, times `factor` (1 for a sum, 1/count for a mean). */
 weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor, weft_tensor *dx);
-/* Index of the (first) largest along `dim` (>= 0); y int64 without that dimension, or with it as 1. Any dtype of x. */
+/* Index of the (first) largest along `dim` (>= 0); y int64 without that dimension, or with it as 1. x as in a sum. */
 weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
 
 /* --- picking; any dtype; dim >= 0 --- */

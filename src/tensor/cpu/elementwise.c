@@ -84,8 +84,16 @@ DIVIDE_INTEGER(u8_div, uint8_t, 0)
     {                                                                                                                  \
         tag##_add, tag##_sub, tag##_mul, tag##_div                                                                     \
     }
-static const wfi_strided_row binary_rows[5][4] = {BINARY_LINE(f32), BINARY_LINE(f64), BINARY_LINE(i64),
-                                                  BINARY_LINE(i32), BINARY_LINE(u8)};
+static const wfi_strided_row binary_rows[WFI_DTYPES][4] = {[WEFT_FLOAT32] = BINARY_LINE(f32),
+                                                           [WEFT_FLOAT64] = BINARY_LINE(f64),
+                                                           [WEFT_INT64] = BINARY_LINE(i64),
+                                                           [WEFT_INT32] = BINARY_LINE(i32),
+                                                           [WEFT_UINT8] = BINARY_LINE(u8)};
+
+bool wfi_has_binary(weft_dtype dtype)
+{
+    return binary_rows[dtype][WFI_ADD] != NULL;
+}
 
 typedef struct flat_args {
     wfi_strided_row row;
@@ -124,7 +132,7 @@ static weft_status walk_three(wfi_strided *walk, const weft_tensor *a, const wef
 weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y)
 {
     wfi_strided walk;
-    if (a->dtype != b->dtype || a->dtype != y->dtype || a->dtype == WEFT_BOOL_DTYPE)
+    if (a->dtype != b->dtype || a->dtype != y->dtype || !wfi_has_binary(a->dtype))
         return WEFT_ERR_TYPE;
     if ((unsigned)op > WFI_DIV)
         return WEFT_ERR_INVALID;
@@ -160,8 +168,9 @@ COMPARE_SET(i64, int64_t)
 COMPARE_SET(i32, int32_t)
 COMPARE_SET(u8, uint8_t)
 
-static const wfi_strided_row compare_rows[6][6] = {COMPARE_LINE(f32), COMPARE_LINE(f64), COMPARE_LINE(i64),
-                                                   COMPARE_LINE(i32), COMPARE_LINE(u8),  COMPARE_LINE(u8)};
+static const wfi_strided_row compare_rows[WFI_DTYPES][6] = {
+    [WEFT_FLOAT32] = COMPARE_LINE(f32), [WEFT_FLOAT64] = COMPARE_LINE(f64), [WEFT_INT64] = COMPARE_LINE(i64),
+    [WEFT_INT32] = COMPARE_LINE(i32),   [WEFT_UINT8] = COMPARE_LINE(u8),    [WEFT_BOOL_DTYPE] = COMPARE_LINE(u8)};
 
 weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y)
 {
@@ -170,6 +179,8 @@ weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tens
         return WEFT_ERR_TYPE;
     if ((unsigned)op > WFI_GE)
         return WEFT_ERR_INVALID;
+    if (compare_rows[a->dtype][op] == NULL)
+        return WEFT_ERR_TYPE;
     weft_status status = walk_three(&walk, a, b, y);
     if (status == WEFT_OK)
         run_rows(&walk, compare_rows[a->dtype][op], false);

@@ -42,9 +42,22 @@ static int64_t row_start(const gather_args *args, int64_t row)
                 y[i] = x[i * args->step + index[i] * args->stride];                                                    \
         }                                                                                                              \
     }
+typedef struct sixteen {
+    uint64_t half[2];
+} sixteen;
 GATHER_PIECE(gather_1, uint8_t)
+GATHER_PIECE(gather_2, uint16_t)
 GATHER_PIECE(gather_4, uint32_t)
 GATHER_PIECE(gather_8, uint64_t)
+GATHER_PIECE(gather_16, sixteen)
+
+/* By the size of an element: it is moved as it is. */
+static void (*gather_piece(size_t size))(void *arg, int64_t begin, int64_t end)
+{
+    if (size <= 2)
+        return size == 1 ? gather_1 : gather_2;
+    return size == 4 ? gather_4 : size == 8 ? gather_8 : gather_16;
+}
 
 /* One thread, in the index's order: several rows may add to one element, and the sum must have the same bits always. */
 #define SCATTER(name, T)                                                                                               \
@@ -113,11 +126,7 @@ weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, 
     gather_args args = plan(x, dim, index);
     args.from = wfi_tensor_address(x);
     args.to = wfi_tensor_address(y);
-    size_t size = weft_dtype_size(x->dtype);
-    wfi_parallel(index->numel / args.length, 1 + WFI_GRAIN / args.length,
-                 size == 1   ? gather_1
-                 : size == 4 ? gather_4
-                             : gather_8,
+    wfi_parallel(index->numel / args.length, 1 + WFI_GRAIN / args.length, gather_piece(weft_dtype_size(x->dtype)),
                  &args);
     return WEFT_OK;
 }

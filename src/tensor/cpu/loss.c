@@ -10,13 +10,13 @@
 static double read_one(const weft_tensor *x, int64_t i)
 {
     const void *data = wfi_tensor_address(x);
-    return x->dtype == WEFT_FLOAT32 ? (double)((const float *)data)[i] : ((const double *)data)[i];
+    return wfi_is_f32(x->dtype) ? (double)((const float *)data)[i] : ((const double *)data)[i];
 }
 
 static void write_one(weft_tensor *y, int64_t i, double value)
 {
     void *data = wfi_tensor_address(y);
-    if (y->dtype == WEFT_FLOAT32)
+    if (wfi_is_f32(y->dtype))
         ((float *)data)[i] = (float)value;
     else
         ((double *)data)[i] = value;

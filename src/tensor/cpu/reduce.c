@@ -74,7 +74,10 @@ SUM_ROW(sum_i64, int64_t, uint64_t)
 SUM_ROW(sum_i32, int32_t, uint64_t)
 SUM_ROW(sum_u8, uint8_t, uint64_t)
 
-static const wfi_strided_row sum_rows[6] = {sum_f32, sum_f64, sum_i64, sum_i32, sum_u8, sum_u8};
+static const wfi_strided_row sum_rows[WFI_DTYPES] = {
+    [WEFT_FLOAT32] = sum_f32, [WEFT_FLOAT64] = sum_f64, [WEFT_INT64] = sum_i64,
+    [WEFT_INT32] = sum_i32,   [WEFT_UINT8] = sum_u8,    [WEFT_BOOL_DTYPE] = sum_u8,
+};
 
 /* y (which broadcasts to x's shape) = factor * sums of x. Adds up in float64 or int64, then converts. */
 static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
@@ -105,7 +108,7 @@ static weft_status sum_dims(const weft_tensor *x, uint32_t dims, double factor, 
 {
     weft_tensor *kept;
     weft_dtype expected = wfi_dtype_is_float(x->dtype) ? x->dtype : WEFT_INT64;
-    if (y->dtype != expected)
+    if (sum_rows[x->dtype] == NULL || y->dtype != expected)
         return WEFT_ERR_TYPE;
     weft_status status = wfi_check_plain(y);
     if (status == WEFT_OK)
@@ -168,9 +171,11 @@ ARGMAX(argmax_u8, uint8_t)
 
 weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
 {
-    static int64_t (*const finders[6])(const void *, int64_t, int64_t) = {argmax_f32, argmax_f64, argmax_i64,
-                                                                          argmax_i32, argmax_u8,  argmax_u8};
-    if (y->dtype != WEFT_INT64)
+    static int64_t (*const finders[WFI_DTYPES])(const void *, int64_t, int64_t) = {
+        [WEFT_FLOAT32] = argmax_f32, [WEFT_FLOAT64] = argmax_f64, [WEFT_INT64] = argmax_i64,
+        [WEFT_INT32] = argmax_i32,   [WEFT_UINT8] = argmax_u8,    [WEFT_BOOL_DTYPE] = argmax_u8,
+    };
+    if (finders[x->dtype] == NULL || y->dtype != WEFT_INT64)
         return WEFT_ERR_TYPE;
     if (dim < 0 || dim >= x->shape.ndim || x->shape.dims[dim] == 0)
         return WEFT_ERR_SHAPE;

@@ -68,7 +68,7 @@ static weft_status sizes_init(wfi_conv_sizes *sizes, const weft_tensor *x, const
 
 static weft_status compute(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
 {
-    if (dtype == WEFT_FLOAT32) {
+    if (wfi_is_f32(dtype)) {
         weft_status status = wfi_conv_onednn(pass, sizes, data);
         if (status != WEFT_ERR_UNSUPPORTED)
             return status;

@@ -4,6 +4,7 @@
  *
  * For float64, where the numbers serve to check gradients, and for what oneDNN does not offer.
  */
+#include "tensor/check.h"
 #include "tensor/cpu/product/conv.h"
 #include "tensor/cpu/product/gemm.h"
 
@@ -73,7 +74,7 @@ UNFOLD(f64, double)
 
 static void unfold_image(weft_dtype dtype, const unfold *u, void *image, void *matrix, bool fold)
 {
-    if (dtype == WEFT_FLOAT32)
+    if (wfi_is_f32(dtype))
         f32_unfold(u, image, matrix, fold);
     else
         f64_unfold(u, image, matrix, fold);
@@ -102,9 +103,9 @@ static void bias_pass(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes
     if (data->bias == NULL || pass == WFI_CONV_BACKWARD_DATA)
         return;
     bool forward = pass == WFI_CONV_FORWARD;
-    if (dtype == WEFT_FLOAT32 && forward)
+    if (wfi_is_f32(dtype) && forward)
         f32_add_bias(s, data->bias, data->y, plane);
-    else if (dtype == WEFT_FLOAT32)
+    else if (wfi_is_f32(dtype))
         f32_sum_bias(s, data->y, data->bias, plane);
     else if (forward)
         f64_add_bias(s, data->bias, data->y, plane);

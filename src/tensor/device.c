@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - where tensors are: asked, chosen, changed by a copy. */
+#include "tensor/copy.h"
+
+#include "base/error.h"
+#include "base/text/log.h"
+
+#include <stdio.h>
+
+weft_device weft_tensor_device(const weft_tensor *tensor)
+{
+    if (tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
+        return (weft_device){WEFT_CUDA, wfi_storage_device(tensor->storage)};
+    return (weft_device){WEFT_CPU, 0};
+}
+
+const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT])
+{
+    if (device.kind == WEFT_CPU)
+        snprintf(text, WFI_DEVICE_TEXT, "the CPU");
+    else
+        snprintf(text, WFI_DEVICE_TEXT, "cuda:%d", device.index);
+    return text;
+}
+
+weft_status weft_device_check(weft_device device, weft_error **error)
+{
+    if (device.kind == WEFT_CUDA)
+        return wfi_memory_check_cuda(device.index, error);
+    if (device.kind != WEFT_CPU)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%d is no kind of device", (int)device.kind);
+    if (device.index != 0)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the CPU has number 0, not %d", device.index);
+    return WEFT_OK;
+}
+
+weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype)
+{
+    if (device.kind == WEFT_CPU && device.index == 0)
+        return weft_tensor_empty(shape, dtype);
+    weft_error *error = NULL;
+    weft_tensor *tensor = NULL;
+    weft_status status = weft_device_check(device, &error);
+    if (status == WEFT_OK)
+        status = wfi_tensor_create(shape, dtype, WFI_MEMORY_CUDA, device.index, &tensor);
+    if (status != WEFT_OK)
+        wfi_log(WEFT_LOG_DEBUG, "no new tensor: %s",
+                error != NULL ? weft_error_message(error) : weft_status_text(status));
+    weft_error_unref(error);
+    return tensor;
+}
+
+weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
+{
+    weft_device now = weft_tensor_device(tensor);
+    if (now.kind == device.kind && now.index == device.index)
+        return weft_tensor_ref(tensor);
+    if (tensor == NULL)
+        return NULL;
+    weft_tensor *packed = weft_tensor_contiguous(tensor); /* only whole stretches go from one device to another */
+    weft_tensor *copy = packed == NULL ? NULL : weft_tensor_empty_on(device, tensor->shape, tensor->dtype);
+    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(packed, copy);
+    weft_tensor_unref(packed);
+    if (status == WEFT_OK)
+        return copy;
+    wfi_log(WEFT_LOG_DEBUG, "no copy to another device: %s", weft_status_text(status));
+    weft_tensor_unref(copy);
+    return NULL;
+}
